@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Any, Final
 
-from samplegate.core.decide import Rulebook, compile_policy, decide
-from samplegate.core.decisions import Situation
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Model, Policy, Range, Rule
-from samplegate.core.requests import Call, ElicitationRequest, Origin, Request, SamplingRequest
+from samplegate.policy.decide import Rulebook, compile_policy, decide
+from samplegate.policy.decisions import Situation
+from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Model, Policy, Range, Rule
+from samplegate.protocol.requests import Call, ElicitationRequest, Origin, Request, SamplingRequest
 
 LAPS: Final = 20
 SIZES: Final = (1, 100, 1000)  # no policy has more

@@ -15,9 +15,9 @@ from typing import Final, Literal
 
 import anyio
 
-from samplegate.core.ledger import SCALE, Draw, Refused, Terms
-from samplegate.limits.admission import Admission
+from samplegate.limits.limiter import Admission
 from samplegate.limits.sqlite_ledger import SqliteLedger
+from samplegate.policy.ledger import SCALE, Draw, Refused, Terms
 
 FEW: Final = 10
 MANY: Final = 100_000

@@ -328,7 +328,7 @@ def probe(found: Path, arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGUSR2, write)
     threading.setprofile(note)
     sys.setprofile(note)
-    from samplegate.cli import main
+    from samplegate.cli.main import main
 
     sys.exit(main(list(arguments)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samplegate.records.metrics import NONE, Metrics
+from samplegate.telemetry.metrics import NONE, Metrics
 
 
 def value(metrics: Metrics, name: str, **labels: object) -> float:

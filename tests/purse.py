@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from samplegate.core import ledger
-from samplegate.core.ledger import Account, Draw, Refused, Reserved, Terms
+from samplegate.policy import ledger
+from samplegate.policy.ledger import Account, Draw, Refused, Reserved, Terms
 
 
 class Purse:

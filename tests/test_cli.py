@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from samplegate import __version__
-from samplegate.cli import main, parse
+from samplegate.cli.main import main, parse
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -94,7 +94,7 @@ def test_the_line_of_a_run_loads_no_other_command_and_no_part_of_the_gate() -> N
         "import sys; from samplegate.cli import parse; parse(['run', '--policy', 'p', '--', 'x']);"
         "print(*sorted(name for name in sys.modules if name.startswith('samplegate.')))"
     )
-    assert ["samplegate.cli", "samplegate.commands", "samplegate.commands.run"] == python("-c", program).stdout.split()
+    assert ["samplegate.cli.main", "samplegate.cli", "samplegate.cli.run"] == python("-c", program).stdout.split()
 
 
 @pytest.mark.parametrize(

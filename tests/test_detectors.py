@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate import detectors
-from samplegate.core.policy import AllowRule, Policy, Secrets, With
-from samplegate.core.policyfile.checks import SECRET_NAME
-from samplegate.core.redaction import Redactor, clean_params, redactor
+from samplegate.policy.file.checks import SECRET_NAME
+from samplegate.policy.redaction import Redactor, clean_params, redactor
+from samplegate.policy.schema import AllowRule, Policy, Secrets, With
+from samplegate.runtime import secret_patterns
 
 ROOT: Final = Path(__file__).parent.parent
-KNOWN: Final = detectors.known()
+KNOWN: Final = secret_patterns.known()
 LETTERS: Final = string.ascii_letters + string.digits
 
 
@@ -87,14 +87,14 @@ def test_the_packages_patterns_that_re2_does_not_take_are_these() -> None:
         "cloudant-credentials cloudant-credentials-2 ibm-cloud-iam-key ibm-cos-hmac-credentials softlayer-credentials"
     )
     assert refused.split() == [
-        name for name, expression in detectors._theirs() if detectors._as_re2(name, expression) is None
+        name for name, expression in secret_patterns._theirs() if secret_patterns._as_re2(name, expression) is None
     ]
 
 
 def test_nothing_is_left_out_replaced_or_narrowed_that_the_package_no_longer_has() -> None:
-    theirs = {name for name, _ in detectors._theirs()}
-    assert theirs >= detectors.LEFT_OUT | detectors._NARROW | {*detectors._NAMES.values()}
-    assert all("(?P<secret>" in KNOWN[name] for name in detectors._NARROW)
+    theirs = {name for name, _ in secret_patterns._theirs()}
+    assert theirs >= secret_patterns.LEFT_OUT | secret_patterns._NARROW | {*secret_patterns._NAMES.values()}
+    assert all("(?P<secret>" in KNOWN[name] for name in secret_patterns._NARROW)
 
 
 def test_every_name_may_stand_in_texts_and_labels_and_in_the_reference() -> None:
@@ -213,8 +213,8 @@ def test_the_package_is_imported_when_it_is_asked_and_not_before() -> None:
 
 
 def test_an_expression_with_flags_becomes_one_with_them_inside_or_none() -> None:
-    assert "(?i)a" == detectors._as_re2("x", re.compile("a", re.IGNORECASE))
-    assert "a" == detectors._as_re2("x", re.compile("a", re.VERBOSE))
-    assert None is detectors._as_re2("x", re.compile("a b", re.VERBOSE))
-    assert None is detectors._as_re2("x", re.compile("^a", re.MULTILINE))
-    assert None is detectors._as_re2("x", re.compile("a(?=b)"))
+    assert "(?i)a" == secret_patterns._as_re2("x", re.compile("a", re.IGNORECASE))
+    assert "a" == secret_patterns._as_re2("x", re.compile("a", re.VERBOSE))
+    assert None is secret_patterns._as_re2("x", re.compile("a b", re.VERBOSE))
+    assert None is secret_patterns._as_re2("x", re.compile("^a", re.MULTILINE))
+    assert None is secret_patterns._as_re2("x", re.compile("a(?=b)"))

@@ -12,14 +12,14 @@ import jsonschema
 import pytest
 
 from docs import generate
-from samplegate import cli
-from samplegate.core import policy, script
-from samplegate.core.load import json_schema, load
-from samplegate.core.policyfile.tree import compose, plain
+from samplegate.cli import main
+from samplegate.config import SettingsError
+from samplegate.config.serve import load_serve
+from samplegate.policy import schema, script
+from samplegate.policy.file.load import json_schema, load
 from samplegate.policytest import load as cases
 from samplegate.policytest import play, suite
-from samplegate.settings import SettingsError
-from samplegate.settings.serving import load_serve
+from samplegate.yamlfile.tree import compose, plain
 
 ROOT: Final = Path(__file__).parent.parent
 REFERENCE: Final = ROOT / "policies" / "README.md"
@@ -82,7 +82,7 @@ def test_every_row_of_a_table_has_a_meaning_and_none_comes_twice(name: str) -> N
 
 
 def test_every_struct_of_the_policy_and_of_its_tests_has_a_table() -> None:
-    for module, sort, parts in ((policy, "policy", {"Peer"}), (suite, "tests", {"Scene", "Asked", "Step", "Usage"})):
+    for module, sort, parts in ((schema, "policy", {"Peer"}), (suite, "tests", {"Scene", "Asked", "Step", "Usage"})):
         own = {name for name, value in vars(module).items() if is_own_struct(value, module.__name__)} - parts
         assert {f"{sort} {name}" for name in own} <= set(generate.TABLES), sort
 
@@ -90,9 +90,9 @@ def test_every_struct_of_the_policy_and_of_its_tests_has_a_table() -> None:
 def is_own_struct(value: object, module: str) -> bool:
     return (
         isinstance(value, type)
-        and issubclass(value, policy.Strict)
+        and issubclass(value, schema.Strict)
         and value.__module__ == module
-        and value not in (policy.Strict, policy.RuleBase)
+        and value not in (schema.Strict, schema.RuleBase)
     )
 
 
@@ -152,7 +152,7 @@ def test_a_shipped_file_is_named_in_the_reference_and_has_no_problem(path: Path)
 
 def help_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit) as caught:
-        cli.main([*command, "--help"])
+        main.main([*command, "--help"])
     assert 0 == caught.value.code
     return capsys.readouterr().out
 

@@ -11,10 +11,10 @@ import anyio.lowlevel
 import msgspec
 import pytest
 
-from samplegate.core.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
-from samplegate.core.prompt import SampleFailed, SampleRequest, SampleResult
-from samplegate.core.record import Record
-from samplegate.core.session.rounds import ForwardRound, Open, Reply, Settled
+from samplegate.audit.record import Record
+from samplegate.policy.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
+from samplegate.policy.prompt import SampleFailed, SampleRequest, SampleResult
+from samplegate.protocol.rounds import ForwardRound, Open, Reply, Settled
 from tests.core.dialogue import (
     ALLOW,
     ANSWER,

@@ -12,10 +12,10 @@ import anyio.lowlevel
 import msgspec
 import pytest
 
-from samplegate.core.decisions import Answered, Denied, Reason, Unanswered
-from samplegate.core.ledger import SCALE, Draw, Refused, Reserved
-from samplegate.core.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
-from samplegate.core.session.rounds import ForwardRound, Open, Settled
+from samplegate.policy.decisions import Answered, Denied, Reason, Unanswered
+from samplegate.policy.ledger import SCALE, Draw, Refused, Reserved
+from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.protocol.rounds import ForwardRound, Open, Settled
 from tests.core.dialogue import modern, one, result, sample
 from tests.world import World, asked, pushed
 

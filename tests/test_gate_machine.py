@@ -19,13 +19,13 @@ import anyio
 import hypothesis.strategies as st
 from hypothesis import given
 
-from samplegate.core import costs
-from samplegate.core.ledger import SCALE
-from samplegate.core.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
-from samplegate.core.session.rounds import Round
-from samplegate.gate import Gate
-from samplegate.limits.admission import Admission
+from samplegate.gate.gate import Gate
+from samplegate.limits.limiter import Admission
 from samplegate.limits.sqlite_ledger import FILE, SqliteLedger
+from samplegate.policy import cost
+from samplegate.policy.ledger import SCALE
+from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.protocol.rounds import Round
 from tests.core.dialogue import Dialogue, sample
 from tests.limits.desk import Clock, Log, Timers, all_blocked
 from tests.world import World, asked, pushed
@@ -105,7 +105,7 @@ class Machine:
 
     async def answered(self, request: SampleRequest) -> SampleResult:
         model = self.book.model(request.model)
-        worst = costs.worst(model, self.book.catalogue[request.model], request.params).usd
+        worst = cost.worst(model, self.book.catalogue[request.model], request.params).usd
         assert worst is not None
         call = Call(request, worst)
         self.calls.append(call)
@@ -118,9 +118,7 @@ class Machine:
             call.came_to = 0
         elif answer.input_tokens is not None:
             facts = self.book.catalogue[request.model]
-            call.came_to = (
-                costs.actual(model, facts, request.params, answer.input_tokens, answer.output_tokens).usd or 0
-            )
+            call.came_to = cost.actual(model, facts, request.params, answer.input_tokens, answer.output_tokens).usd or 0
         return answer
 
     def look(self) -> None:

@@ -12,13 +12,13 @@ import anyio
 import msgspec
 import pytest
 
-from samplegate.core.decisions import Answered, Reason, Unanswered
-from samplegate.core.ledger import Draw, Refused, Reserved
-from samplegate.core.prompt import SampleFailed
-from samplegate.core.redaction import Redactor
-from samplegate.core.session.rounds import Note, Open, Returned, Settled
-from samplegate.gate import Gate
-from samplegate.limits.admission import Admission
+from samplegate.gate.gate import Gate
+from samplegate.limits.limiter import Admission
+from samplegate.policy.decisions import Answered, Reason, Unanswered
+from samplegate.policy.ledger import Draw, Refused, Reserved
+from samplegate.policy.prompt import SampleFailed
+from samplegate.policy.redaction import Redactor
+from samplegate.protocol.rounds import Note, Open, Returned, Settled
 from tests.core.dialogue import Dialogue, error, one, request, sample
 from tests.limits.desk import Clock, Log, Timer, Timers, all_blocked
 from tests.test_gate_limits import MODELS, allow

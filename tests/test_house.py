@@ -12,14 +12,14 @@ from typing import Any
 import anyio
 import pytest
 
+from samplegate.audit.decision_log import NoDecisionLog
 from samplegate.book import compile_book, load_policy
-from samplegate.core.frames import Frame
-from samplegate.core.ledger import Draw, Reserved
-from samplegate.house import House, Rules
-from samplegate.records.decisions import NoDecisionLog
-from samplegate.records.log import Log
+from samplegate.policy.ledger import Draw, Reserved
+from samplegate.protocol.frames import Frame
+from samplegate.runtime.process import House, Rules
+from samplegate.runtime.session_wiring import Wires
 from samplegate.sampler.client import Models
-from samplegate.wiring import Wires
+from samplegate.telemetry.log import Log
 from tests.core.dialogue import request, result, sample
 from tests.limits.desk import all_blocked
 

@@ -188,7 +188,7 @@ IMPORTS: Final = imports()
 
 
 def part(module: str) -> str:
-    """`core` of `samplegate.core.frames`; the package itself is `__init__`."""
+    """`core` of `samplegate.protocol.frames`; the package itself is `__init__`."""
     pieces = module.split(".")
     return pieces[1] if len(pieces) > 1 else "__init__"
 

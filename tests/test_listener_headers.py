@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from samplegate.config.identities import CallerSettings, Token
 from samplegate.request_headers import MAX_TOKEN
-from samplegate.settings.identities import CallerSettings, Token
-from samplegate.web.context import Person
+from samplegate.reviews.web.context import Person
 from tests.admin.test_app import app_of
 from tests.callers.asking import World
 from tests.web.listener import House

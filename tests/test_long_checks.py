@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from samplegate import detectors
-from samplegate.core import costs, http_headers
-from samplegate.core.jsontext import Malformed
-from samplegate.core.matching.elicitation_schema import Form, check, misfits, read_form
-from samplegate.core.requests import BadRequest, Origin, SamplingRequest, parse
-from samplegate.core.session.rounds import Reply
+from samplegate.policy import cost
+from samplegate.protocol import http_headers
+from samplegate.protocol.elicitation_schema import Form, check, misfits, read_form
+from samplegate.protocol.rawjson import Malformed
+from samplegate.protocol.requests import BadRequest, Origin, SamplingRequest, parse
+from samplegate.protocol.rounds import Reply
+from samplegate.runtime import secret_patterns
 from tests.core.dialogue import sample
 from tests.world import World, pushed
 
@@ -147,7 +148,7 @@ async def test_looking_for_secrets_leaves_the_event_loop_free(name: str) -> None
 
     def begin() -> Callable[[], Awaitable[object]]:
         d, round = pushed(
-            ALLOW, params=sample(text), policy={**MODELS, "secrets": dict(detectors.known())}, sampling={}
+            ALLOW, params=sample(text), policy={**MODELS, "secrets": dict(secret_patterns.known())}, sampling={}
         )
         world = World()
 
@@ -180,7 +181,7 @@ def test_tools_whose_schemas_refer_to_one_another_are_counted_in_a_moment(
     count: int, schema: Mapping[str, Any]
 ) -> None:
     tools = [{"name": f"t{number}", "inputSchema": schema} for number in range(count)]
-    assert MOST > cheapest(lambda: costs.reading({**sample(), "tools": tools}))
+    assert MOST > cheapest(lambda: cost.reading({**sample(), "tools": tools}))
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.admin import app
-from samplegate.admin.app import ROUTES
-from samplegate.core.record import CONTENTS, MEMBERS, Record
-from samplegate.settings import SettingsError
-from samplegate.settings.serving import load_serve
+from samplegate.audit.record import CONTENTS, MEMBERS, Record
+from samplegate.config import SettingsError
+from samplegate.config.serve import load_serve
+from samplegate.server import admin
+from samplegate.server.admin import ROUTES
 
 PAGE = (Path(__file__).parents[1] / "deploy" / "README.md").read_text(encoding="utf-8")
 
@@ -31,5 +31,5 @@ def test_every_field_of_a_record_is_described() -> None:
 
 
 def test_every_path_of_the_operators_listener_is_described() -> None:
-    handled = set(re.findall(r'"(/\w*)": self\.', Path(app.__file__).read_text("utf-8")))
+    handled = set(re.findall(r'"(/\w*)": self\.', Path(admin.__file__).read_text("utf-8")))
     assert handled == set(ROUTES)

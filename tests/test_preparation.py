@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.ports import Unavailable
+from samplegate.gate.ports import Unavailable
 from samplegate.preparation import read_rules
 
 

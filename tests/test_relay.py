@@ -12,13 +12,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from samplegate.core.decisions import Answered
-from samplegate.core.frames import Frame
-from samplegate.core.session.rounds import Conclusion, Effect, Note, Release, Reply, Round, Settled, Side
-from samplegate.core.session.session import Session
-from samplegate.flow import MOST_ANSWERS
-from samplegate.links.lines import Backlog
-from samplegate.relay import Relay
+from samplegate.policy.decisions import Answered
+from samplegate.protocol.frames import Frame
+from samplegate.protocol.rounds import Conclusion, Effect, Note, Release, Reply, Round, Settled, Side
+from samplegate.protocol.session import Session
+from samplegate.runtime.flow import MOST_ANSWERS
+from samplegate.runtime.relay import Relay
+from samplegate.transport.lines import Backlog
 from tests.core.dialogue import DENY, FORWARD, Dialogue, form, modern, request, result
 
 pytestmark = pytest.mark.anyio

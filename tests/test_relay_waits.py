@@ -11,12 +11,12 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from samplegate.core.bridge.negotiation import Opening
 from samplegate.core.eras import Protocol
-from samplegate.core.prompt import SampleRequest, SampleResult
-from samplegate.core.session.rounds import Conclusion, Note, Reply, Round
-from samplegate.core.session.state import State
-from samplegate.relay import Relay, enforce_timeouts
+from samplegate.policy.prompt import SampleRequest, SampleResult
+from samplegate.protocol.bridge.negotiation import Opening
+from samplegate.protocol.rounds import Conclusion, Note, Reply, Round
+from samplegate.protocol.session_state import State
+from samplegate.runtime.relay import Relay, enforce_timeouts
 from tests.core.dialogue import ALLOW, FORWARD, KEY, Dialogue, form, modern, request, result, sample
 from tests.test_relay import FakeLink
 from tests.virtual_time import VIRTUAL

@@ -12,10 +12,10 @@ import anyio.lowlevel
 import msgspec
 import pytest
 
-from samplegate.core.decisions import Answered, Reason, Unanswered
-from samplegate.core.review.review import Filter, Review, Verdict
-from samplegate.ports import Unavailable
-from samplegate.review import desk
+from samplegate.gate.ports import Unavailable
+from samplegate.policy.decisions import Answered, Reason, Unanswered
+from samplegate.reviews import service
+from samplegate.reviews.review import Filter, Review, Verdict
 from tests.review_store import MemoryReviews
 from tests.test_reviewing import ASK, POLICY, Room
 from tests.world import pushed
@@ -62,8 +62,8 @@ class Failing(MemoryReviews):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a desk does every some seconds it does every some milliseconds."""
-    monkeypatch.setattr(desk, "LEASE", 0.05)
-    monkeypatch.setattr(desk, "POLL", 0.01)
+    monkeypatch.setattr(service, "LEASE", 0.05)
+    monkeypatch.setattr(service, "POLL", 0.01)
 
 
 def room() -> tuple[Room, Failing]:

@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.review.review import Filter, Review, Verdict
-from samplegate.review.desk import LEASE
-from samplegate.store.reviews import Reviews
+from samplegate.reviews.review import Filter, Review, Verdict
+from samplegate.reviews.service import LEASE
+from samplegate.reviews.sql_store import Reviews
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

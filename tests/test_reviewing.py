@@ -12,14 +12,14 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from samplegate.core.decisions import Answered, Denied, Reason, Unanswered
-from samplegate.core.ledger import SCALE
-from samplegate.core.prompt import Sampled, SampleFailed
-from samplegate.core.review.review import MOST_REVIEWED, Door, Edits, Filter, Review, Verdict
-from samplegate.core.session.rounds import ForwardRound, Open, Release, Settled
-from samplegate.ports import Unavailable
-from samplegate.records.metrics import Metrics
-from samplegate.review.desk import Counts, Desk
+from samplegate.gate.ports import Unavailable
+from samplegate.policy.decisions import Answered, Denied, Reason, Unanswered
+from samplegate.policy.ledger import SCALE
+from samplegate.policy.prompt import Sampled, SampleFailed
+from samplegate.protocol.rounds import ForwardRound, Open, Release, Settled
+from samplegate.reviews.review import MOST_REVIEWED, Door, Edits, Filter, Review, Verdict
+from samplegate.reviews.service import Counts, Desk
+from samplegate.telemetry.metrics import Metrics
 from tests.core.dialogue import form, modern, one, sample
 from tests.metered import value
 from tests.review_store import MemoryReviews

@@ -11,13 +11,13 @@ import anyio.lowlevel
 import pytest
 from msgspec.structs import replace
 
-from samplegate.core.decisions import Answered, Denied, Reason, Unanswered
-from samplegate.core.ledger import SCALE
-from samplegate.core.matching.match import compile_policy
-from samplegate.core.prompt import Sampled, SampleRequest
-from samplegate.core.review.review import Edits, Filter, Review, Verdict
-from samplegate.core.session.rounds import ForwardRound, Open, Settled
-from samplegate.ports import Unavailable
+from samplegate.gate.ports import Unavailable
+from samplegate.policy.decisions import Answered, Denied, Reason, Unanswered
+from samplegate.policy.ledger import SCALE
+from samplegate.policy.match import compile_policy
+from samplegate.policy.prompt import Sampled, SampleRequest
+from samplegate.protocol.rounds import ForwardRound, Open, Settled
+from samplegate.reviews.review import Edits, Filter, Review, Verdict
 from tests.core.dialogue import form, modern, one, policy, sample
 from tests.test_reviewing import ASK, LOOK, POLICY, Room, Says, body
 from tests.world import SAMPLED, asked, pushed

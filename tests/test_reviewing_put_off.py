@@ -11,12 +11,12 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from samplegate.core.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
-from samplegate.core.ledger import SCALE
-from samplegate.core.policyfile.timeouts import said
-from samplegate.core.prompt import SampleFailed
-from samplegate.core.review.review import Edits, Filter, Review, Verdict
-from samplegate.core.session.rounds import ForwardRound, Open, Release, Settled
+from samplegate.policy.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
+from samplegate.policy.file.timeouts import said
+from samplegate.policy.ledger import SCALE
+from samplegate.policy.prompt import SampleFailed
+from samplegate.protocol.rounds import ForwardRound, Open, Release, Settled
+from samplegate.reviews.review import Edits, Filter, Review, Verdict
 from tests.core.dialogue import Dialogue, form, modern, one, sample
 from tests.test_reviewing import ASK, LOOK, POLICY, RATE, Room, body
 from tests.world import SAMPLED, asked

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from samplegate.limits import state as state_module
+from samplegate.limits import async_ledger as state_module
 from samplegate.limits.sqlite_ledger import FILE
 from tests.limits.desk import Desk, all_blocked, daily, one, slot, slots
 from tests.limits.test_faults import locked

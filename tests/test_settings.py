@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.settings import RunSettings, SettingsError, load, state_folder
+from samplegate.config import RunSettings, SettingsError, load, state_folder
 
 HOME = {"HOME": "/srv/u"}
 

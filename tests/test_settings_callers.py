@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.settings import SettingsError
-from samplegate.settings.identities import CallerSettings, JwtSettings, Token
-from samplegate.settings.serving import load_serve
+from samplegate.config import SettingsError
+from samplegate.config.identities import CallerSettings, JwtSettings, Token
+from samplegate.config.serve import load_serve
 
 A, B = "ab" * 32, "cd" * 32
 ISSUER = "https://login.example.com"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.settings import SettingsError, load
-from samplegate.settings.definition import SETTINGS
+from samplegate.config import SettingsError, load
+from samplegate.config.settings import SETTINGS
 
 HOME = {"HOME": "/srv/u"}
 PROGRAM = """

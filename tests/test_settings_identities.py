@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.settings import SettingsError
-from samplegate.settings.serving import load_serve
+from samplegate.config import SettingsError
+from samplegate.config.serve import load_serve
 
 A = "ab" * 32
 LIMIT = 2 * 1024 * 1024

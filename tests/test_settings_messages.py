@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from samplegate.cli import main
+from samplegate.cli.main import main
 
 TABLE: Final[list[dict[str, Any]]] = yaml.safe_load(
     Path(__file__).with_suffix("").with_name("settings_messages.yaml").read_text("utf-8")

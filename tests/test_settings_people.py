@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from samplegate.settings import SettingsError, load
-from samplegate.settings.identities import PeopleSettings, PersonToken
-from samplegate.settings.serving import LoadedServe, load_serve
+from samplegate.config import SettingsError, load
+from samplegate.config.identities import PeopleSettings, PersonToken
+from samplegate.config.serve import LoadedServe, load_serve
 
 A, B, C = "ab" * 32, "cd" * 32, "12" * 32
 BASE = "policy: p\nservers: {docs: {command: x}}\n"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.settings import load
-from samplegate.settings.serving import load_serve
+from samplegate.config import load
+from samplegate.config.serve import load_serve
 
 A = "ab" * 32
 FOLDER = Path("FOLDER")  # stands for the folder of the settings file

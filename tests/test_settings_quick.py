@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.settings.servers import ServerSettings, at_url, headers_of
+from samplegate.config.servers import ServerSettings, at_url, headers_of
 
 URL = "https://search.example.com/mcp"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from samplegate.core.policyfile.tree import compose, plain
-from samplegate.settings import SettingsError
-from samplegate.settings.schema import json_schema
+from samplegate.config import SettingsError
+from samplegate.config.json_schema import json_schema
+from samplegate.config.serve import load_serve
 from samplegate.settings.serve_definition import SERVE_SETTINGS
-from samplegate.settings.serving import load_serve
+from samplegate.yamlfile.tree import compose, plain
 
 EXAMPLE = re.findall(
     r"```yaml\n(policy: .*?)```",

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from samplegate.settings import SettingsError
-from samplegate.settings.servers import ServerSettings, headers_of
-from samplegate.settings.serving import LoadedServe, load_serve
+from samplegate.config import SettingsError
+from samplegate.config.serve import LoadedServe, load_serve
+from samplegate.config.servers import ServerSettings, headers_of
 
 ENVIRON = {"HOME": "/srv/u", "TOKEN": "s3cret", "ROOT": "/srv/docs", "CRLF": "a\r\nX-Evil: b"}
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from samplegate.settings import RunSettings, SettingsError, load
-from samplegate.settings.definition import MIB
-from samplegate.settings.identities import CallerSettings
+from samplegate.config import RunSettings, SettingsError, load
+from samplegate.config.identities import CallerSettings
+from samplegate.config.serve import LoadedServe, ServeTree, load_serve
+from samplegate.config.servers import ServerSettings
+from samplegate.config.settings import MIB
+from samplegate.config.sources import gather
+from samplegate.config.values import Address
 from samplegate.settings.serve_definition import SERVE_SETTINGS, ServeSettings
-from samplegate.settings.servers import ServerSettings
-from samplegate.settings.serving import LoadedServe, ServeTree, load_serve
-from samplegate.settings.sources import gather
-from samplegate.settings.values import Address
 
 HOME = {"HOME": "/srv/u"}
 WHOLE = """\

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import pytest
 
+from samplegate.audit.sqlite_log import SqliteLog
 from samplegate.limits.sqlite_ledger import SqliteLedger
-from samplegate.records.sqlite_log import SqliteLog
 from samplegate.sqlite import Fault, File, Schema
 from samplegate.store.engine import Database as Reviews
 

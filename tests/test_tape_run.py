@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate import cli
+from samplegate.cli import main
 from tests.openai_endpoint import Endpoint
 from tests.test_run import FORM, SAMPLE, Client, Wrapped, run
 
@@ -125,11 +125,11 @@ def test_what_a_run_decided_is_summed_up_and_decided_again(run: Wrapped, capsys:
     (run.folder / "env").write_text("CONFIRM=true\n")
     new = ["--policy", str(run.folder / "new.yaml"), "--env-file", str(run.folder / "env")]
 
-    assert 0 == cli.main(["report", "--log", str(run.log), "--json"])
+    assert 0 == main.main(["report", "--log", str(run.log), "--json"])
     summed = json.loads(capsys.readouterr().out)["servers"]["default"]
     assert {"allow: models": 1, "answer: forms": 1, "none: no rule": 1} == summed["rules"]
     assert {"t": 3} == summed["tools"]
-    assert 1 == cli.main(["replay", "--log", str(run.log), *new, "--client", "", "--fail-on-change", "--json"])
+    assert 1 == main.main(["replay", "--log", str(run.log), *new, "--client", "", "--fail-on-change", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert (3, 2, 0) == (told["requests"], told["changed"], told["untold"])
     flips = {(change["was"]["rule"], *(now["rule"] for now in change["now"])) for change in told["changes"]}

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.core.policyfile import modelchecks, reviewer_checks
+from samplegate.policy.file import model_checks, reviewer_checks
 from samplegate.urls import is_open, is_web, requested_url_error, shown_url, target, url_error
 
 ODD: Final = "holds a blank, a control character or a backslash"
@@ -52,7 +52,7 @@ def written(url: str) -> tuple[object, ...]:
         url_error(url, secure=True),
         url_error(url, query=True),
         reviewer_checks._bad_address(url),
-        modelchecks._bad_address(url),
+        model_checks._bad_address(url),
     )
 
 

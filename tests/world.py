@@ -8,12 +8,12 @@ from typing import Any
 
 import anyio
 
-from samplegate.core.decide import Rulebook
-from samplegate.core.prompt import Sampled, SampleRequest, SampleResult
-from samplegate.core.record import Record
-from samplegate.core.session.rounds import Note, Open, Release, Reply, Round, Settled
-from samplegate.gate import Gate
-from samplegate.ports import Ports, Reviews, Unavailable
+from samplegate.audit.record import Record
+from samplegate.gate.gate import Gate
+from samplegate.gate.ports import Ports, Reviews, Unavailable
+from samplegate.policy.decide import Rulebook
+from samplegate.policy.prompt import Sampled, SampleRequest, SampleResult
+from samplegate.protocol.rounds import Note, Open, Release, Reply, Round, Settled
 from tests.core.dialogue import Dialogue, ask, form, modern, one, request, result, sample
 from tests.purse import Purse
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from samplegate.cli import main
+from samplegate.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

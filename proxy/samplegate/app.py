@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from samplegate import settings as process
-from samplegate.conversation import OK, converse
-from samplegate.core import load
-from samplegate.core.bridge.negotiation import Opening
-from samplegate.evidence import Witnessed, key_of
+from samplegate import config as process
 from samplegate.failed_start import answer_first_request
-from samplegate.house import House
-from samplegate.links.stdio import CannotStart, check_own
-from samplegate.ports import Unavailable
+from samplegate.gate.ports import Unavailable
+from samplegate.policy.file import load
 from samplegate.preparation import Run, loop_options, prepare, warnings
-from samplegate.records.metrics import Metrics, MetricsFile, MetricsServer, metrics_file
+from samplegate.protocol.bridge.negotiation import Opening
+from samplegate.runtime.evidence_files import Witnessed, key_of
+from samplegate.runtime.process import House
+from samplegate.runtime.run import OK, converse
+from samplegate.runtime.session_wiring import Wires, realm_of
 from samplegate.say import escaped, say
-from samplegate.wiring import Wires, realm_of
+from samplegate.telemetry.metrics import Metrics, MetricsFile, MetricsServer, metrics_file
+from samplegate.transport.stdio import CannotStart, check_own
 
 if TYPE_CHECKING:
-    from samplegate.office import Office
+    from samplegate.runtime.reviews import Office
 
 WRONG: Final = 2
 """Nothing was started: the policy, the settings, a file or the command is wrong."""
@@ -125,7 +125,7 @@ def _office(run: Run, house: House) -> Office | None:
     """The way to people, for a policy that names any."""
     if not run.rules.policy.policy.reviewers:
         return None
-    from samplegate.office import Office
+    from samplegate.runtime.reviews import Office
 
     return Office(house, run.settings, folder=run.folder, environment=run.environment)
 

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from samplegate import detectors
-from samplegate.core import load, redaction
-from samplegate.core.matching.match import Rulebook, compile_policy
-from samplegate.sampler import table
+from samplegate.policy import redaction
+from samplegate.policy.file import load
+from samplegate.policy.match import Rulebook, compile_policy
+from samplegate.runtime import secret_patterns
+from samplegate.sampler import litellm_prices
 from samplegate.sampler.scripts import load_rule_scripts
 
 
@@ -21,7 +22,7 @@ def load_policy(
     text: str, *, file: str, environment: Mapping[str, str], missing: Literal["warn", "error"] = "warn"
 ) -> load.Loaded:
     """Read and check a policy against what is known of its models. Raises PolicyError with every problem."""
-    return load.load(text, file=file, environment=environment, missing=missing, look_up=table.read)
+    return load.load(text, file=file, environment=environment, missing=missing, look_up=litellm_prices.read)
 
 
 def compile_book(loaded: load.Loaded, folder: Path, environment: Mapping[str, str] | None = None) -> Rulebook:
@@ -35,6 +36,6 @@ def compile_book(loaded: load.Loaded, folder: Path, environment: Mapping[str, st
         policy,
         loaded.environment if environment is None else environment,
         catalogue=loaded.catalogue,
-        detectors=detectors.known() if redaction.looks(policy) else {},
+        detectors=secret_patterns.known() if redaction.looks(policy) else {},
         scripts=load_rule_scripts(policy, folder),
     )

@@ -12,11 +12,10 @@ from typing import Final
 
 import anyio
 
-from samplegate.core import frames
-from samplegate.core.jsontext import Malformed
-from samplegate.core.session import shapes
-from samplegate.core.session.state import INITIALIZE
-from samplegate.links.stdio import CannotStart, LineLink, check_own, open_own
+from samplegate.protocol import frames, results
+from samplegate.protocol.rawjson import Malformed
+from samplegate.protocol.session_state import INITIALIZE
+from samplegate.transport.stdio import CannotStart, LineLink, check_own, open_own
 
 FIRST: Final = 5.0  # seconds for the client's first request; clients write it as soon as they have started us
 FALLBACK: Final = 1.0  # seconds for the ``initialize`` of a client that asked ``server/discover`` first
@@ -52,7 +51,7 @@ class _Refusal:
             return
         if f.kind != "request" or self.link is None or self.over.is_set():
             return
-        self.link.send(frames.error(f.id, shapes.INTERNAL, self._why))
+        self.link.send(frames.error(f.id, results.INTERNAL, self._why))
         self.asked.set()
         if f.method == INITIALIZE:
             self.over.set()

@@ -11,17 +11,17 @@ from typing import Final
 
 import msgspec
 
-from samplegate import settings as process
+from samplegate import config as process
+from samplegate.audit.cassette import Tape
+from samplegate.audit.decision_log import DecisionLog, decision_log
 from samplegate.book import compile_book, load_policy
-from samplegate.core.matching.match import unnamed
-from samplegate.house import Rules
+from samplegate.gate.ports import Unavailable
 from samplegate.limits.place import check_writable
-from samplegate.ports import Unavailable
-from samplegate.records.decisions import DecisionLog, decision_log
-from samplegate.records.log import Log
-from samplegate.records.tape import Tape
+from samplegate.policy.match import unnamed
+from samplegate.runtime.process import Rules
 from samplegate.sampler.client import Models
 from samplegate.sampler.keys import child_environment
+from samplegate.telemetry.log import Log
 
 NO_LOG: Final = (
     "no decision log is kept, because no home folder is known; set HOME, or give --state DIR or --decision-log PATH"
@@ -91,7 +91,7 @@ def prepare(args: argparse.Namespace) -> Run:
 
 def _headers(url: str, headers_from: Sequence[str], name: str, warnings: list[str]) -> dict[str, str]:
     """The headers for the server at a URL, which is found right. Raises SettingsError."""
-    from samplegate.settings.servers import at_url
+    from samplegate.config.servers import at_url
 
     problems: list[str] = []
     _, headers = at_url(name, url, headers_from, problems, warnings)

@@ -15,9 +15,9 @@ import msgspec
 import pytest
 import uvicorn
 
-from samplegate.admin.app import MAX_BODY, AdminApp, ReloadReport
-from samplegate.daemon.reload import Joined
-from samplegate.ports import Unavailable
+from samplegate.gate.ports import Unavailable
+from samplegate.server.admin import MAX_BODY, AdminApp, ReloadReport
+from samplegate.server.reload import Joined
 
 pytestmark = pytest.mark.anyio
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from samplegate.callers.guard import Guard, Telling
-from samplegate.callers.http import Message, Scope, Send
-from samplegate.settings.identities import CallerSettings
+from samplegate.auth.guard import Guard, Telling
+from samplegate.auth.http import Message, Scope, Send
+from samplegate.config.identities import CallerSettings
+from samplegate.config.servers import ServerSettings
 from samplegate.settings.serve_definition import ServeSettings
-from samplegate.settings.servers import ServerSettings
 
 HOST: Final = (b"host", b"127.0.0.1:8080")
 

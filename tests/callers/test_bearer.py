@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.callers.tokens import KEPT, SECONDS, Bearers, Caller, NotTaken, StaticTokens
+from samplegate.auth.tokens import KEPT, SECONDS, Bearers, Caller, NotTaken, StaticTokens
 
 pytestmark = pytest.mark.anyio
 

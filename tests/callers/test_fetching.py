@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from samplegate.callers.jwt import MAX_BYTES, metadata_urls, source_of
-from samplegate.ports import Unavailable
-from samplegate.settings.identities import JwtSettings
+from samplegate.auth.jwt import MAX_BYTES, metadata_urls, source_of
+from samplegate.config.identities import JwtSettings
+from samplegate.gate.ports import Unavailable
 from tests.callers.issuer import Endpoint, key_set, public
 
 pytestmark = pytest.mark.anyio

@@ -11,12 +11,12 @@ import httpx2
 import pytest
 from mcp.client.auth import utils as sdk
 
-from samplegate.callers.guard import SECONDS
-from samplegate.callers.jwt import GRACE
-from samplegate.callers.tokens import allowed
-from samplegate.records.metrics import Metrics
-from samplegate.settings.identities import CallerSettings, JwtSettings, Token
-from samplegate.settings.servers import ServerSettings
+from samplegate.auth.guard import SECONDS
+from samplegate.auth.jwt import GRACE
+from samplegate.auth.tokens import allowed
+from samplegate.config.identities import CallerSettings, JwtSettings, Token
+from samplegate.config.servers import ServerSettings
+from samplegate.telemetry.metrics import Metrics
 from tests.callers.asking import HOST, World
 from tests.callers.issuer import Endpoint, key_set, mint, public
 

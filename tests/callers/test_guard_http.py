@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 import uvicorn
 
-from samplegate.settings.identities import CallerSettings, JwtSettings
+from samplegate.config.identities import CallerSettings, JwtSettings
 from tests.callers.asking import World
 from tests.callers.issuer import Endpoint, key_set, mint, public
 from tests.callers.test_guard import CI, GATE, STATIC

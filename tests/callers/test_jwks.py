@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from samplegate.callers.jwt import MAX_BYTES, fitting, parse
+from samplegate.auth.jwt import MAX_BYTES, fitting, parse
 from tests.callers.issuer import key_set, private, public
 
 RSA = public("r", "RS256")

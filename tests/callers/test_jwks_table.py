@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 from msgspec.structs import replace
 
-from samplegate.callers.jwt import ANSWER, MAX_BYTES, source_of
-from samplegate.ports import Unavailable
-from samplegate.settings.identities import CallerSettings, JwtSettings
+from samplegate.auth.jwt import ANSWER, MAX_BYTES, source_of
+from samplegate.config.identities import CallerSettings, JwtSettings
+from samplegate.gate.ports import Unavailable
 from tests.callers.asking import World
 from tests.callers.issuer import ISSUER, Endpoint, key_set, mint, private, public
 

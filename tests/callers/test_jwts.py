@@ -15,9 +15,9 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from msgspec.structs import replace
 
-from samplegate.callers.jwt import JwtTokens, Keys, KeySet, parse
-from samplegate.callers.tokens import NotEnough, NotTaken
-from samplegate.settings.identities import JwtSettings
+from samplegate.auth.jwt import JwtTokens, Keys, KeySet, parse
+from samplegate.auth.tokens import NotEnough, NotTaken
+from samplegate.config.identities import JwtSettings
 from tests.callers.issuer import AUDIENCE, ISSUER, key_set, mint, private, public
 
 pytestmark = pytest.mark.anyio

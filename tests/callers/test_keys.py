@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from samplegate.callers.jwt import FRESH, GRACE, RETRY, UNKNOWN, Keys, KeySet, parse
-from samplegate.ports import Unavailable
+from samplegate.auth.jwt import FRESH, GRACE, RETRY, UNKNOWN, Keys, KeySet, parse
+from samplegate.gate.ports import Unavailable
 from tests.callers.issuer import key_set, public
 
 pytestmark = pytest.mark.anyio

@@ -10,10 +10,10 @@ import pytest
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from starlette.requests import Request
 
-from samplegate.callers.origins import host_policy
-from samplegate.settings.identities import CallerSettings
+from samplegate.auth.origins import host_policy
+from samplegate.config.identities import CallerSettings
+from samplegate.config.values import Address
 from samplegate.settings.serve_definition import ServeSettings
-from samplegate.settings.values import Address
 
 pytestmark = pytest.mark.anyio
 SHAPE = re.compile(r"(?:\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?", re.IGNORECASE)

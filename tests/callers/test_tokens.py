@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from samplegate.callers import tokens as module
-from samplegate.callers.tokens import StaticTokens
-from samplegate.settings.identities import Token
+from samplegate.auth import tokens as module
+from samplegate.auth.tokens import StaticTokens
+from samplegate.config.identities import Token
 
 
 def token(name: str, text: str) -> Token:

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from samplegate.book import compile_book, load_policy
-from samplegate.core.matching.match import Rulebook
-from samplegate.core.policy import AllowRule, AnswerRule, EscalateRule, ForwardRule, Match, RuleBase
-from samplegate.core.policyfile.tree import compose
+from samplegate.policy.match import Rulebook
+from samplegate.policy.schema import AllowRule, AnswerRule, EscalateRule, ForwardRule, Match, RuleBase
 from samplegate.policytest.compare import Trial
 from samplegate.policytest.coverage import coverage
 from samplegate.policytest.load import Cases, load_cases
 from samplegate.policytest.play import run
 from samplegate.policytest.suite import Said
+from samplegate.yamlfile.tree import compose
 
 HERE: Final = Path(__file__).parent
 SHIPPED: Final = Path(__file__).resolve().parents[2] / "policies"

@@ -21,17 +21,17 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
+from samplegate.audit.record import Record
 from samplegate.book import compile_book, load_policy
-from samplegate.cli import main
-from samplegate.core.capabilities import can_forward
-from samplegate.core.decide import Rulebook, decide
-from samplegate.core.decisions import Reason, Situation
-from samplegate.core.load import PolicyError
-from samplegate.core.record import Record
-from samplegate.core.requests import BadRequest
-from samplegate.core.session.rounds import Effect, Open, Reply, Round, ToClient, ToServer
-from samplegate.core.session.session import Session
-from samplegate.core.session.state import State
+from samplegate.cli.main import main
+from samplegate.policy.capabilities import can_forward
+from samplegate.policy.decide import Rulebook, decide
+from samplegate.policy.decisions import Reason, Situation
+from samplegate.policy.file.load import PolicyError
+from samplegate.protocol.requests import BadRequest
+from samplegate.protocol.rounds import Effect, Open, Reply, Round, ToClient, ToServer
+from samplegate.protocol.session import Session
+from samplegate.protocol.session_state import State
 from tests.core.dialogue import KEY, Dialogue, error, modern, one, request, result, to_client
 from tests.daemon.gate import Gate, admin, asking, client, serving
 from tests.profiles import share

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from samplegate.commands import test as command
+from samplegate.cli import test as command
 from tests.cases.test_decisions import TESTS, beside
 
 TABLE: Final = Path(__file__).with_name("answers.json")

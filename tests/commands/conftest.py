@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.cli import main
+from samplegate.cli.main import main
 from tests.commands.shell import Ended, Run, Write
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 import yaml
 
-from samplegate.cli import main
+from samplegate.cli.main import main
 
 HELP: Final = Path(__file__).with_name("help.yaml")
 TABLE: Final[dict[str, str]] = yaml.safe_load(HELP.read_text("utf-8"))

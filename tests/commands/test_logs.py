@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
-from samplegate.core.policy import AllowRule, DenyRule, ForwardRule, Match
-from samplegate.core.record import Record
-from samplegate.records.decisions import decision_log
+from samplegate.audit.decision_log import decision_log
+from samplegate.audit.record import Record
+from samplegate.policy.schema import AllowRule, DenyRule, ForwardRule, Match
 from tests.commands.shell import Run, Write
 from tests.core import logged
 from tests.core.asking import book, form, sampling, tool

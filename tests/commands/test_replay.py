@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.policy import AllowRule, ForwardRule, Match
-from samplegate.records.sqlite_log import SqliteLog
+from samplegate.audit.sqlite_log import SqliteLog
+from samplegate.policy.schema import AllowRule, ForwardRule, Match
 from tests.commands.shell import Run, Write
 from tests.core import logged
 from tests.core.asking import book, form, sampling

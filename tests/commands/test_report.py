@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from samplegate.commands import reader
-from samplegate.core.policy import AllowRule, DenyRule, ForwardRule, Match
-from samplegate.core.record import Attempt
-from samplegate.records.sqlite_log import SqliteLog
+from samplegate.audit import reader
+from samplegate.audit.record import Attempt
+from samplegate.audit.sqlite_log import SqliteLog
+from samplegate.policy.schema import AllowRule, DenyRule, ForwardRule, Match
 from tests.commands.shell import Run, Write
 from tests.core import logged
 from tests.core.asking import book, form, sampling, tool

@@ -19,11 +19,11 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from samplegate.cli import main
-from samplegate.commands.reviews import watch
-from samplegate.core.review.review import Edits, Filter, Review, Verdict
+from samplegate.cli.main import main
+from samplegate.cli.reviews import watch
 from samplegate.core.review.states import Conflict
-from samplegate.store.reviews import Reviews
+from samplegate.reviews.review import Edits, Filter, Review, Verdict
+from samplegate.reviews.sql_store import Reviews
 from tests.commands.shell import Ended
 from tests.core.review import made
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.store.reviews import Reviews
+from samplegate.reviews.sql_store import Reviews
 from tests.test_run import FORM, PROXY, SAMPLE, Client, Wrapped
 
 POLICY = """

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from samplegate.core.review.review import Edits, Review, Unsent, Verdict
-from samplegate.store.reviews import Reviews
+from samplegate.reviews.review import Edits, Review, Unsent, Verdict
+from samplegate.reviews.sql_store import Reviews
 from tests.commands.shell import Run
 from tests.core.review import made
 from tests.core.review.made import NOW

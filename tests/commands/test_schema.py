@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from samplegate.core.policyfile.tree import compose, plain
+from samplegate.yamlfile.tree import compose, plain
 from tests.commands.shell import Run
 
 ROOT: Final = Path(__file__).resolve().parents[2]

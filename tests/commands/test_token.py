@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.cli import main
-from samplegate.settings.serving import load_serve
+from samplegate.cli.main import main
+from samplegate.config.serve import load_serve
 
 
 def test_the_hash_that_is_printed_is_that_of_the_token(capsys: pytest.CaptureFixture[str]) -> None:

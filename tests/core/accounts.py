@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from samplegate.core.ledger import SCALE, Account, Draw, Refused, Reserved, Terms, reserve, set_back, settle
+from samplegate.policy.ledger import SCALE, Account, Draw, Refused, Reserved, Terms, reserve, set_back, settle
 
 ONE: Final = SCALE["requests"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from samplegate.core.matching.match import Rulebook, compile_policy
-from samplegate.core.policy import Model, Policy, Reviewer, Rule
-from samplegate.core.requests import Call, ElicitationRequest, Origin, SamplingRequest
+from samplegate.policy.match import Rulebook, compile_policy
+from samplegate.policy.schema import Model, Policy, Reviewer, Rule
+from samplegate.protocol.requests import Call, ElicitationRequest, Origin, SamplingRequest
 
 LEGACY: Final = "2025-11-25"
 MODELS: Final = (

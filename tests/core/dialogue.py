@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from samplegate.core.capabilities import can_forward
-from samplegate.core.decide import decide
-from samplegate.core.decisions import Answered, Decision, Outcome, Situation
-from samplegate.core.matching.match import compile_policy
-from samplegate.core.policy import Policy
-from samplegate.core.requests import BadRequest
-from samplegate.core.session.rounds import (
+from samplegate.policy.capabilities import can_forward
+from samplegate.policy.decide import decide
+from samplegate.policy.decisions import Answered, Decision, Outcome, Situation
+from samplegate.policy.match import compile_policy
+from samplegate.policy.schema import Policy
+from samplegate.protocol.requests import BadRequest
+from samplegate.protocol.rounds import (
     Conclusion,
     Effect,
     ForwardRound,
@@ -27,8 +27,8 @@ from samplegate.core.session.rounds import (
     ToClient,
     ToServer,
 )
-from samplegate.core.session.session import Session
-from samplegate.core.session.state import State
+from samplegate.protocol.session import Session
+from samplegate.protocol.session_state import State
 
 KEY = bytes(range(32))
 NONCE = bytes(12)

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from samplegate.core.decide import Rulebook, decide
-from samplegate.core.decisions import Decision, DenyAs, FixedAnswer, LeftOpen, Situation
-from samplegate.core.record import ContentMode, Line, Record, Released, read_line, to_json
-from samplegate.core.requests import Request
+from samplegate.audit.record import ContentMode, Line, Record, Released, read_line, to_json
+from samplegate.policy.decide import Rulebook, decide
+from samplegate.policy.decisions import Decision, DenyAs, FixedAnswer, LeftOpen, Situation
+from samplegate.protocol.requests import Request
 
 
 def record(book: Rulebook, request: Request, *, can: bool = False, result: Any = None, **more: Any) -> Record:

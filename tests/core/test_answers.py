@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.answers import answer, can_answer, fits
-from samplegate.core.matching.facts import Facts
-from samplegate.core.policy import AnswerRule
-from samplegate.core.requests import Request
-from samplegate.core.script import parse
+from samplegate.policy.answers import answer, can_answer, fits
+from samplegate.policy.facts import Facts
+from samplegate.policy.schema import AnswerRule
+from samplegate.policy.script import parse
+from samplegate.protocol.requests import Request
 from tests.core.asking import form, sampling, text, url
 
 IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.core.catalogue import MOST_TOKENS, ModelFacts
-from samplegate.core.policy import Prepend, StopSequences, Temperature, With
-from samplegate.core.prompt import bounded
+from samplegate.policy.catalogue import MOST_TOKENS, ModelFacts
+from samplegate.policy.prompt import bounded
+from samplegate.policy.schema import Prepend, StopSequences, Temperature, With
 from tests.core.asking import MODELS, sampling
 
 SCHEMA: Final = {"type": "object", "properties": {"city": {"type": "string"}}}

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core import policy
-from samplegate.core.brakes import MOST_CALLS, Brakes, digest
+from samplegate.limits.brakes import MOST_CALLS, Brakes, digest
+from samplegate.policy import schema
 
-PER_CALL: Final = policy.Brakes(requests_per_call=3, cooling="60s")
-REPEATS: Final = policy.Brakes(repeats=3, cooling="60s")
+PER_CALL: Final = schema.Brakes(requests_per_call=3, cooling="60s")
+REPEATS: Final = schema.Brakes(repeats=3, cooling="60s")
 
 
 def tries(brakes: Brakes, digests: str, call: str = "c", server: str = "s", now: float = 0.0) -> list[bool]:
@@ -37,7 +37,7 @@ def test_the_request_that_is_one_too_many_for_a_call_puts_the_brake_on() -> None
 def test_the_repeat_that_is_full_puts_the_brake_on_and_another_request_between_does_not_count_on() -> None:
     assert [True, True, False] == tries(Brakes(REPEATS), "aaa")
     assert [True, True, True, True, True, False] == tries(Brakes(REPEATS), "aabaaa")
-    braked = Brakes(policy.Brakes(repeats=2)).asked("s", (), "a", 0.0)
+    braked = Brakes(schema.Brakes(repeats=2)).asked("s", (), "a", 0.0)
     assert braked is None
 
 
@@ -74,8 +74,8 @@ def test_calls_count_each_by_itself_and_every_candidate_counts() -> None:
     assert brakes.asked("s", ("2",), "d", 0.0) is not None
 
 
-@pytest.mark.parametrize("terms", [None, policy.Brakes()])
-def test_without_brakes_nothing_is_stopped(terms: policy.Brakes | None) -> None:
+@pytest.mark.parametrize("terms", [None, schema.Brakes()])
+def test_without_brakes_nothing_is_stopped(terms: schema.Brakes | None) -> None:
     brakes = Brakes(terms)
     assert not brakes.compares
     assert [True] * 100 == tries(brakes, "a" * 100)
@@ -87,7 +87,7 @@ def test_digests_are_asked_for_only_where_repeats_count() -> None:
 
 
 def test_no_more_calls_are_remembered_than_so_many_and_the_oldest_go_first() -> None:
-    brakes = Brakes(policy.Brakes(requests_per_call=1))
+    brakes = Brakes(schema.Brakes(requests_per_call=1))
     for number in range(MOST_CALLS):
         assert brakes.asked("s", (f"{number}",), "a", 0.0) is None
     assert brakes.asked("s", ("new",), "a", 0.0) is None

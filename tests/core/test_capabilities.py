@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.capabilities import Offer, can_forward, describe_offer, offer, unsolicited
-from samplegate.core.decide import compile_policy, decide
-from samplegate.core.decisions import Allowed, Escalated, FixedAnswer, Forwarded, Situation
 from samplegate.core.eras import Era
-from samplegate.core.policy import (
+from samplegate.policy.capabilities import Offer, can_forward, describe_offer, offer, unsolicited
+from samplegate.policy.decide import compile_policy, decide
+from samplegate.policy.decisions import Allowed, Escalated, FixedAnswer, Forwarded, Situation
+from samplegate.policy.schema import (
     AllowRule,
     AnswerRule,
     DenyRule,
@@ -28,8 +28,8 @@ from samplegate.core.policy import (
     Server,
     With,
 )
-from samplegate.core.requests import Call, ClientCapabilities, Request
-from samplegate.core.session import server_requests
+from samplegate.protocol import server_requests
+from samplegate.protocol.requests import Call, ClientCapabilities, Request
 from tests.core.asking import LEGACY, MODELS, PROMPT, REVIEWERS, book, form, origin, sampling, text, tool, url
 from tests.core.matching.test_match import REQUESTS
 from tests.core.test_decide import RULES

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.catalogue import ModelFacts, Rates, Tier, known
-from samplegate.core.policy import Model, Price
+from samplegate.policy.catalogue import ModelFacts, Rates, Tier, known
+from samplegate.policy.schema import Model, Price
 
 PRICED: Final[dict[str, Any]] = {"input_cost_per_token": 2.5e-07, "output_cost_per_token": 2e-06}
 

@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 
-from samplegate.core.catalogue import Worst
-from samplegate.core.claims import MAX_ACCOUNTS, Claimant, carried, claim, needs_state, terms, truth
-from samplegate.core.ledger import SCALE, Draw, Terms
-from samplegate.core.policy import Limit, Policy
-from samplegate.core.requests import Call, Origin
+from samplegate.policy.catalogue import Worst
+from samplegate.policy.claims import MAX_ACCOUNTS, Claimant, carried, claim, needs_state, terms, truth
+from samplegate.policy.ledger import SCALE, Draw, Terms
+from samplegate.policy.schema import Limit, Policy
+from samplegate.protocol.requests import Call, Origin
 
 ONE: Final = SCALE["requests"]
 MOST: Final = Worst(1000, 200, 5 * 10**9)

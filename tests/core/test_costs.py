@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core import costs
-from samplegate.core.catalogue import MOST_TOKENS, ModelFacts, Rates, Tier, Worst
-from samplegate.core.costs import actual, least, reading, worst
-from samplegate.core.policy import Model
+from samplegate.policy import cost
+from samplegate.policy.catalogue import MOST_TOKENS, ModelFacts, Rates, Tier, Worst
+from samplegate.policy.cost import actual, least, reading, worst
+from samplegate.policy.schema import Model
 
 MODEL: Final = Model(name="m", model="a/b", margin=1, image_tokens=500)
 FACTS: Final = ModelFacts(Rates(10, 100, audio=50, tiers=(Tier(1000, 20, 300), Tier(5000, 15, 200))))
@@ -184,7 +184,7 @@ def test_no_tokenizer_that_writes_a_token_for_each_byte_gets_beyond_it(texts: li
     size = sum(len(each.encode("utf-8", "replace")) for each in texts)
     params = asked(*map(text, texts))
     assert size <= tokens(params)
-    assert reading(params).least * costs.CHARACTERS_PER_TOKEN <= size
+    assert reading(params).least * cost.CHARACTERS_PER_TOKEN <= size
 
 
 @given(st.lists(st.text(), min_size=1, max_size=5), st.text())
@@ -227,7 +227,7 @@ def test_the_least_that_any_request_comes_to_is_more_than_nothing_and_no_more_th
 
 def test_an_amount_fits_what_a_ledger_holds() -> None:
     dear = ModelFacts(Rates(10**12, 10**12))
-    assert costs.MOST_UNITS == worst(MODEL, dear, asked(text("x" * 10), most=MOST_TOKENS)).usd
+    assert cost.MOST_UNITS == worst(MODEL, dear, asked(text("x" * 10), most=MOST_TOKENS)).usd
 
 
 def test_ten_megabytes_are_counted_in_a_moment() -> None:

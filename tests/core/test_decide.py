@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.decide import decide, explain
-from samplegate.core.decisions import (
+from samplegate.policy import facts
+from samplegate.policy.decide import decide, explain
+from samplegate.policy.decisions import (
     Allowed,
     Decision,
     DenyAs,
@@ -23,10 +24,8 @@ from samplegate.core.decisions import (
     Situation,
     Step,
 )
-from samplegate.core.matching import facts
-from samplegate.core.matching.elicitation_schema import Form, NotFlat, read_form
-from samplegate.core.matching.match import Rulebook
-from samplegate.core.policy import (
+from samplegate.policy.match import Rulebook
+from samplegate.policy.schema import (
     AllowRule,
     AnswerRule,
     DenyRule,
@@ -37,7 +36,8 @@ from samplegate.core.policy import (
     Rule,
     With,
 )
-from samplegate.core.requests import Request
+from samplegate.protocol.elicitation_schema import Form, NotFlat, read_form
+from samplegate.protocol.requests import Request
 from tests.core.asking import book, form, sampling, text, tool, url
 from tests.core.matching.test_match import REQUESTS, matches
 

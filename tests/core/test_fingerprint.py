@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.script import fingerprint
+from samplegate.policy.script import fingerprint
 from tests.core.asking import form, sampling, text
 
 SAMPLE = sampling("hello", systemPrompt="be kind").params

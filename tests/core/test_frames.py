@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core import frames, jsontext
-from samplegate.core.frames import read
-from samplegate.core.jsontext import ENVELOPE, Malformed, fields, lookup, members, splice
+from samplegate.protocol import frames, rawjson
+from samplegate.protocol.frames import read
+from samplegate.protocol.rawjson import ENVELOPE, Malformed, fields, lookup, members, splice
 
 SPACES = st.text(alphabet=" \t\r\n", max_size=2)
 NAMES = st.one_of(
@@ -307,7 +307,7 @@ class TestSplice:
     @pytest.mark.parametrize("gap", ["", " "], ids=["plain", "spaced"])
     def test_several_changes_leave_an_object_that_can_be_changed_again(self, gap: str) -> None:
         made = {"a": 1, "bb": "xyz", "c": [2], 'd"': 3}
-        here = jsontext.read(json.dumps(made, separators=("," + gap, ":" + gap)).encode())
+        here = rawjson.read(json.dumps(made, separators=("," + gap, ":" + gap)).encode())
         for changes in (
             {"a": 10, "c": "{"},
             {"bb": 5},

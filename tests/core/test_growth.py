@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.costs import MOST, grown
-from samplegate.sampler import request
-from samplegate.sampler.request import Unfit
+from samplegate.policy.cost import MOST, grown
+from samplegate.sampler.worker import request
+from samplegate.sampler.worker.request import Unfit
 
 
 def ref(name: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from samplegate.core import frames
-from samplegate.core.jsontext import MAX_MEMBERS, MAX_NAMES, Malformed
+from samplegate.protocol import frames
+from samplegate.protocol.rawjson import MAX_MEMBERS, MAX_NAMES, Malformed
 from tests.core.dialogue import ALLOW, ANSWER, FORWARD, Dialogue, request, result, to_server
 from tests.hostile_frames import ANSWERS, CALLS, MIB, MODERN_CALLS, NAMED_ANSWERS, NAMED_CALLS, SIZE, Make, modern_call
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from samplegate.core.ledger import FORGOTTEN, SCALE, SKEW, Account, Draw, Refused, Reserved, Terms, idle, shown
+from samplegate.policy.ledger import FORGOTTEN, SCALE, SKEW, Account, Draw, Refused, Reserved, Terms, idle, shown
 from tests.core.accounts import ONE, Accounts, bucket
 
 NOON: Final = 1_780_000_000.0

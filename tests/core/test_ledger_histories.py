@@ -16,9 +16,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.claims import Claimant, claim
-from samplegate.core.ledger import SKEW, Draw, Refused, Reserved, Terms, idle
-from samplegate.core.requests import Call, Origin
+from samplegate.policy.claims import Claimant, claim
+from samplegate.policy.ledger import SKEW, Draw, Refused, Reserved, Terms, idle
+from samplegate.protocol.requests import Call, Origin
 from tests.core.accounts import Accounts
 
 NOON: Final = 1_780_000_000.0

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.load import Loaded, PolicyError, Problem, json_schema, load
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Prepend
-from samplegate.core.policyfile.tree import MAX_BYTES, MAX_FAULTS, MAX_NODES, Unreadable, compose, plain
+from samplegate.policy.file.load import Loaded, PolicyError, Problem, json_schema, load
+from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Prepend
+from samplegate.yamlfile.tree import MAX_BYTES, MAX_FAULTS, MAX_NODES, Unreadable, compose, plain
 
 HERE: Final = Path(__file__).parent
 BAD: Final = sorted((HERE / "bad_policies").glob("*.yaml"))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.record import Attempt, ContentMode, Line, read_line
+from samplegate.audit.record import Attempt, ContentMode, Line, read_line
 from tests.core import logged
 from tests.core.asking import book, sampling
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core import model_choice
-from samplegate.core.catalogue import ModelFacts
-from samplegate.core.matching.facts import Facts
-from samplegate.core.matching.match import Rulebook, compile_policy
-from samplegate.core.model_choice import Choice, choose, needs
-from samplegate.core.policy import AllowRule, Match, Model, Policy, Price, Quality, Weights, With
-from samplegate.core.requests import SamplingRequest
+from samplegate.policy import model_choice
+from samplegate.policy.catalogue import ModelFacts
+from samplegate.policy.facts import Facts
+from samplegate.policy.match import Rulebook, compile_policy
+from samplegate.policy.model_choice import Choice, choose, needs
+from samplegate.policy.schema import AllowRule, Match, Model, Policy, Price, Quality, Weights, With
+from samplegate.protocol.requests import SamplingRequest
 from tests.core.asking import MODELS, sampling, text
 
 Hints = dict[str, str | list[str]]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.patience import Patience, hold, until, within
-from samplegate.core.policy import Peer, Policy
+from samplegate.policy.deadlines import Patience, hold, until, within
+from samplegate.policy.schema import Peer, Policy
 
 
 def limit(

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.decisions import Reason
-from samplegate.core.record import MAX_FULL, Attempt, Record, content_hash, timestamp, to_json
-from samplegate.core.requests import Call
+from samplegate.audit.record import MAX_FULL, Attempt, Record, content_hash, timestamp, to_json
+from samplegate.policy.decisions import Reason
+from samplegate.protocol.requests import Call
 
 KEY = b"k" * 32
 PLAIN = Record(

@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from samplegate.core.decisions import Shadow
-from samplegate.core.record import Attempt, ContentMode, Line, Record, read_line, to_json
-from samplegate.core.requests import Call
-from samplegate.records.sqlite_log import row
+from samplegate.audit.record import Attempt, ContentMode, Line, Record, read_line, to_json
+from samplegate.audit.sqlite_log import row
+from samplegate.policy.decisions import Shadow
+from samplegate.protocol.requests import Call
 from tests.core.test_record import KEY, PLAIN
 
 LINES: Final = Path(__file__).with_name("record_lines.jsonl").read_bytes().splitlines()

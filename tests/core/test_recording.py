@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from samplegate.core.decide import decide
-from samplegate.core.decisions import Answered, Denied, Outcome, Reason, Situation, Unanswered, Withdrawn
-from samplegate.core.record import Attempt, Done, Record, describe
-from samplegate.core.requests import BadRequest
-from samplegate.core.session.rounds import Open
+from samplegate.audit.record import Attempt, Done, Record, describe
+from samplegate.policy.decide import decide
+from samplegate.policy.decisions import Answered, Denied, Outcome, Reason, Situation, Unanswered, Withdrawn
+from samplegate.protocol.requests import BadRequest
+from samplegate.protocol.rounds import Open
 from tests.core.dialogue import ALLOW, Dialogue, one, request, sample
 
 ATTEMPTS = (Attempt("cheap", "rate_limited", usd=0), Attempt("smart", "ok", 12, 7, 4_200))

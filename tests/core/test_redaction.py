@@ -13,8 +13,8 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.policy import AllowRule, DenyRule, Policy, Rule, Secrets, With
-from samplegate.core.redaction import MAX_DEPTH, Redactor, clean_blocks, clean_params, redactor, size_of
+from samplegate.policy.redaction import MAX_DEPTH, Redactor, clean_blocks, clean_params, redactor, size_of
+from samplegate.policy.schema import AllowRule, DenyRule, Policy, Rule, Secrets, With
 
 PATTERNS: Final = {"ticket": "T-[0-9]{4}", "pair": "(?i)user=(?P<secret>[a-z]+)", "block": "(?s)<<.*?>>"}
 BLOT: Final = "[secret:ticket]"

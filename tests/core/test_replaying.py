@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.core import replaying
-from samplegate.core.decide import Rulebook, compile_policy
-from samplegate.core.load import load
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match
-from samplegate.core.replaying import Changed, Same, Told, Untold, replay
-from samplegate.core.requests import BadRequest, ClientCapabilities, Request
+from samplegate.audit import replay as replaying
+from samplegate.audit.replay import Changed, Same, Told, Untold, replay
+from samplegate.policy.decide import Rulebook, compile_policy
+from samplegate.policy.file.load import load
+from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match
 from samplegate.policytest.compare import scenery
 from samplegate.policytest.load import load_cases
+from samplegate.protocol.requests import BadRequest, ClientCapabilities, Request
 from tests.core import logged
 from tests.core.asking import book, form, sampling, tool, url
 

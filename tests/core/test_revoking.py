@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from samplegate.core import record
-from samplegate.core.policy import AllowRule, ForwardRule, Match
-from samplegate.core.record import Attempt, Line, settled
-from samplegate.core.reporting import NO_CALL, Report, Server
+from samplegate.audit import record
+from samplegate.audit.record import Attempt, Line, settled
+from samplegate.audit.report import NO_CALL, Report, Server
+from samplegate.policy.schema import AllowRule, ForwardRule, Match
 from tests.core import logged
 from tests.core.asking import book, form, sampling
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.load import PolicyError
-from samplegate.core.prompt import Sampled, SampleFailed, SampleResult
-from samplegate.core.script import Reply, Script, fingerprint, parse, pick, reply
+from samplegate.policy.file.load import PolicyError
+from samplegate.policy.prompt import Sampled, SampleFailed, SampleResult
+from samplegate.policy.script import Reply, Script, fingerprint, parse, pick, reply
 
 FILE = """
 cases:

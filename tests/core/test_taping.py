@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.prompt import Sampled, SampleFailed
-from samplegate.core.script import Reply, parse, pick, reply
 from samplegate.core.taping import EXCERPT, HEADER, answered, failed
+from samplegate.policy.prompt import Sampled, SampleFailed
+from samplegate.policy.script import Reply, parse, pick, reply
 from tests.core.asking import form, sampling, url
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core import http_headers
-from samplegate.core.jsontext import Malformed
+from samplegate.protocol import http_headers
+from samplegate.protocol.rawjson import Malformed
 
 WORD = {"type": "string", "x-mcp-header": "Word"}
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.ledger import Window, window_end, window_start, zone
+from samplegate.policy.ledger import Window, window_end, window_start, zone
 
 ZONES: Final = (
     "UTC",
@@ -25,7 +25,7 @@ ZONES: Final = (
 
 
 def test_utc_needs_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("samplegate.core.ledger.ZoneInfo", None)
+    monkeypatch.setattr("samplegate.policy.ledger.ZoneInfo", None)
     assert 1_779_926_400.0 == window_start("day", "UTC", 1_780_000_000.0)
 
 

@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar
 
 import aiohttp
 
-from samplegate.core.review.review import Filter, Review, Verdict
-from samplegate.store.reviews import Reviews
+from samplegate.reviews.review import Filter, Review, Verdict
+from samplegate.reviews.sql_store import Reviews
 from tests.daemon.gate import ASK_FORM, BOUND, FORM, META, SAMPLE, VERSION, Client, Gate, asking, serving
 
 TOKEN: Final = "sg_a-token-of-a-person"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.daemon.servers import FIRST, LONGEST, STEADY, Backoff
+from samplegate.server.servers import FIRST, LONGEST, STEADY, Backoff
 
 lives = st.lists(st.floats(0, 1000), max_size=60)
 

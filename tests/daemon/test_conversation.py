@@ -11,14 +11,14 @@ from typing import Any
 import anyio
 import pytest
 
+from samplegate.audit.decision_log import NoDecisionLog
 from samplegate.book import compile_book, load_policy
-from samplegate.daemon.conversation import Conversation
-from samplegate.house import House, Rules
-from samplegate.records.decisions import NoDecisionLog
-from samplegate.records.log import Log
-from samplegate.relay import Relay
+from samplegate.runtime.process import House, Rules
+from samplegate.runtime.relay import Relay
+from samplegate.runtime.session_wiring import Wires
 from samplegate.sampler.client import Models
-from samplegate.wiring import Wires
+from samplegate.server.conversation import Conversation
+from samplegate.telemetry.log import Log
 
 pytestmark = pytest.mark.anyio
 POLICY = "version: 1\nrules: [{name: all, effect: deny}]\n"

@@ -10,12 +10,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from samplegate.daemon.counting import REASONS, Counting
-from samplegate.house import House
-from samplegate.links.front import http as front
-from samplegate.links.front.http import Access
-from samplegate.records.log import Level, Log
-from samplegate.records.metrics import Metrics
+from samplegate.runtime.process import House
+from samplegate.server.metrics import REASONS, Counting
+from samplegate.telemetry.log import Level, Log
+from samplegate.telemetry.metrics import Metrics
+from samplegate.transport.http_server import http as front
+from samplegate.transport.http_server.http import Access
 from tests.metered import value
 
 REQUESTS, SECONDS, REFUSED = (

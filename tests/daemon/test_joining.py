@@ -7,7 +7,7 @@ import asyncio
 import anyio
 import pytest
 
-from samplegate.daemon.reload import Joined
+from samplegate.server.reload import Joined
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from samplegate.daemon.notify import Notify
+from samplegate.server.systemd import Notify
 
 PID = 4711
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
+from samplegate.config.identities import PeopleSettings, PersonToken
 from samplegate.daemon.people import People, misfits
-from samplegate.settings.identities import PeopleSettings, PersonToken
-from samplegate.web.context import Person
+from samplegate.reviews.web.context import Person
 
 
 def token(name: str, text: str, role: str = "reviewer", *reviewers: str) -> PersonToken:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samplegate.daemon.servers import Places
+from samplegate.server.servers import Places
 
 
 def test_no_more_than_there_are() -> None:

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from samplegate.daemon.preparation import LEAST, MOST, Wanted, read_all, seal_key
-from samplegate.daemon.reload import Change, Changes, Reloads
-from samplegate.house import House
-from samplegate.ports import Unavailable
-from samplegate.records.decisions import NoDecisionLog
-from samplegate.records.log import Log
-from samplegate.settings.values import Address
+from samplegate.audit.decision_log import NoDecisionLog
+from samplegate.config.values import Address
+from samplegate.gate.ports import Unavailable
+from samplegate.runtime.process import House
+from samplegate.server.prepare import LEAST, MOST, Wanted, read_all, seal_key
+from samplegate.server.reload import Change, Changes, Reloads
+from samplegate.telemetry.log import Log
 from tests.daemon.gate import ASK_FORM, asking, client, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]

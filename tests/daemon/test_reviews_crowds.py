@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import insert
 
 from bench.overhttp import usage
-from samplegate.store import schema
-from samplegate.store.schema import REVIEWS
+from samplegate.reviews import sql_schema
+from samplegate.reviews.sql_schema import REVIEWS
 from tests.daemon.gate import Client, Gate, admin, client
 from tests.daemon.reviewing import (
     ACCEPTED,
@@ -95,7 +95,7 @@ async def called(c: Client, first: int, number: int) -> int:
 def fill(folder: Path, number: int) -> None:
     """So many more reviews that wait, all of one reviewer."""
     now = time.time()
-    one = schema.row(plain(created=now, expires=now + 3000), announced=False)
+    one = sql_schema.row(plain(created=now, expires=now + 3000), announced=False)
     file_of(folder).parent.mkdir(mode=0o700, exist_ok=True)
     with store(folder) as opened, opened.database.writing() as db:
         db.execute(

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.core.review.review import Filter
-from samplegate.ports import Unavailable
+from samplegate.gate.ports import Unavailable
+from samplegate.reviews.review import Filter
 from tests.daemon.gate import Gate, client
 from tests.daemon.reviewing import (
     ACCEPTED,

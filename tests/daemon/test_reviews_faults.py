@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.store.reviews import Reviews
+from samplegate.reviews.sql_store import Reviews
 from tests.daemon.gate import ASK_FORM, Client, Gate, client
 from tests.daemon.reviewing import ACCEPTED, People, daemon, file_of, form, people, said, timed
 from tests.store.samples import review as plain

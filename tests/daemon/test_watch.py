@@ -15,9 +15,9 @@ from typing import Any
 import anyio
 import pytest
 
-from samplegate.core.session.rounds import Note
-from samplegate.daemon import watch
-from samplegate.daemon.watch import Wish, Wishes, watching
+from samplegate.protocol.rounds import Note
+from samplegate.server import watch
+from samplegate.server.watch import Wish, Wishes, watching
 
 pytestmark = pytest.mark.anyio
 

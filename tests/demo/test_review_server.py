@@ -17,10 +17,10 @@ from mcp_types import (
     TextContent,
 )
 
-from samplegate.core.matching.elicitation_schema import Form, misfits, read_form
 from samplegate.demo.client import MODES, Era
 from samplegate.demo.review import CALLS, FORM
 from samplegate.demo.review_server import build
+from samplegate.protocol.elicitation_schema import Form, misfits, read_form
 
 ERAS: tuple[Era, ...] = ("legacy", "modern")
 SUMMARIZE, RESTART = CALLS

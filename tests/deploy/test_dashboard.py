@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from samplegate.records.definitions import METRICS
+from samplegate.telemetry.definitions import METRICS
 from tests.daemon.gate import ASK_FORM, ASK_SAMPLE, FORM, Client, Gate, admin, asking, client, serving
 from tests.deploy.board import BOARD, PANELS, VARIABLES, Query, filled, queries
 from tests.deploy.programs import DEPLOY, program, run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from samplegate.daemon.reload import LIVE
+from samplegate.server.reload import LIVE
 from tests.deploy.programs import DEPLOY, ROOT
 
 PAGE: Final = (DEPLOY / "README.md").read_text("utf-8")

@@ -14,10 +14,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from samplegate.daemon.notify import NOTIFY_SOCKET, WATCHDOG_PID, WATCHDOG_USEC
-from samplegate.settings import SettingsError
+from samplegate.config import SettingsError
+from samplegate.config.serve import load_serve
+from samplegate.server.systemd import NOTIFY_SOCKET, WATCHDOG_PID, WATCHDOG_USEC
 from samplegate.settings.serve_definition import ServeSettings
-from samplegate.settings.serving import load_serve
 from tests.daemon.gate import asking, client, serving
 from tests.deploy.programs import DEPLOY, ROOT, program, run
 from tests.deploy.unit import UNIT, directives, started_as, supervised

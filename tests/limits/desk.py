@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from samplegate.core.ledger import SCALE, Draw, Refused, Reserved, Terms
-from samplegate.limits.admission import Admission
+from samplegate.limits.limiter import Admission
+from samplegate.policy.ledger import SCALE, Draw, Refused, Reserved, Terms
 
 NOON = 1_795_003_200.0
 ONE = SCALE["requests"]

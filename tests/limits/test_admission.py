@@ -16,9 +16,9 @@ import anyio
 import msgspec
 import pytest
 
-from samplegate.core.ledger import Draw, Refused, Reserved
+from samplegate.gate.ports import Unavailable
 from samplegate.limits.place import check_writable
-from samplegate.ports import Unavailable
+from samplegate.policy.ledger import Draw, Refused, Reserved
 from tests.limits.desk import NOON, ONE, Clock, Desk, all_blocked, bucket, daily, one, per, slot, slots
 
 pytestmark = pytest.mark.anyio

@@ -22,9 +22,9 @@ import msgspec
 import pytest
 
 from samplegate import sqlite
-from samplegate.core.ledger import Refused, Reserved
-from samplegate.limits import state as state_module
+from samplegate.limits import async_ledger as state_module
 from samplegate.limits.sqlite_ledger import FILE
+from samplegate.policy.ledger import Refused, Reserved
 from tests.limits.desk import Clock, Desk, daily, one, per, slot, slots
 
 pytestmark = pytest.mark.anyio

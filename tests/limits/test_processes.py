@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.core.ledger import Refused
+from samplegate.policy.ledger import Refused
 from tests.limits.desk import Desk, daily, one, slot, slots
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,9 +10,9 @@ import anyio
 import msgspec
 import pytest
 
-from samplegate.core.ledger import FORGOTTEN, Draw, Refused, Reserved, Terms
-from samplegate.limits import state as state_module
+from samplegate.limits import async_ledger as state_module
 from samplegate.limits.sqlite_ledger import EVERY, SqliteLedger
+from samplegate.policy.ledger import FORGOTTEN, Draw, Refused, Reserved, Terms
 from tests.limits.desk import ONE, Desk, all_blocked, bucket, daily, one, per, slot, slots
 from tests.limits.test_waiting import crowd
 

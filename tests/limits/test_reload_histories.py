@@ -18,8 +18,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.ledger import Draw, Reserved, Terms, window_start
 from samplegate.limits.accounts import identity
+from samplegate.policy.ledger import Draw, Reserved, Terms, window_start
 from tests.limits.desk import Desk
 
 NAME: Final = "l"

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from samplegate.core.ledger import Draw, Terms
+from samplegate.policy.ledger import Draw, Terms
 from tests.limits.desk import ONE, Desk
 
 pytestmark = pytest.mark.anyio

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from samplegate.core import ledger
-from samplegate.core.ledger import SKEW, Draw, Refused, Reserved, Terms
 from samplegate.limits import sqlite_ledger
 from samplegate.limits.accounts import identity, placed
 from samplegate.limits.backend import LedgerUnavailable, Settlement
 from samplegate.limits.sqlite_ledger import FILE, SqliteLedger
+from samplegate.policy import ledger
+from samplegate.policy.ledger import SKEW, Draw, Refused, Reserved, Terms
 from tests.limits.desk import ONE, Clock, bucket, daily, one, per, slot, slots
 
 DAY = 86_400.0

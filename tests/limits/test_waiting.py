@@ -11,7 +11,7 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from samplegate.core.ledger import Draw, Refused, Reserved
+from samplegate.policy.ledger import Draw, Refused, Reserved
 from tests.limits.desk import Desk, all_blocked, bucket, daily, one, per, slot, slots
 
 pytestmark = pytest.mark.anyio

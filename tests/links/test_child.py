@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.links import child_process as child_module
-from samplegate.links.child_process import Child, Watcher, exit_code, start_child, watch
-from samplegate.links.lines import MAX_LINE
-from samplegate.links.stdio import CannotStart
+from samplegate.transport import subprocess as child_module
+from samplegate.transport.lines import MAX_LINE
+from samplegate.transport.stdio import CannotStart
+from samplegate.transport.subprocess import Child, Watcher, exit_code, start_child, watch
 from tests.links.recorder import BOUND, PYTHON, Recorder, members
 
 pytestmark = pytest.mark.anyio

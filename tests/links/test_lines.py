@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.links.lines import Lines
+from samplegate.transport.lines import Lines
 from tests.links.recorder import Recorder
 
 

@@ -12,9 +12,9 @@ from itertools import pairwise
 
 import pytest
 
-from samplegate.links.fd_streams import LOOK, READ_SIZE, HangUp
-from samplegate.links.lines import HEAD, HIGH_WATER, LOW_WATER, MAX_LINE
-from samplegate.links.stdio import LineLink, connect
+from samplegate.transport.fd_streams import LOOK, READ_SIZE, HangUp
+from samplegate.transport.lines import HEAD, HIGH_WATER, LOW_WATER, MAX_LINE
+from samplegate.transport.stdio import LineLink, connect
 from tests.links.recorder import BOUND, Recorder
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from samplegate.links.lines import HEAD, TAIL, Lines
+from samplegate.transport.lines import HEAD, TAIL, Lines
 
 LINE = b"a" * HEAD + b"x" * 5000 + b"z" * TAIL
 

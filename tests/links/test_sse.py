@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.links import sse
-from samplegate.links.sse import Event, Oversized, Parser
+from samplegate.transport import sse
+from samplegate.transport.sse import Event, Oversized, Parser
 
 
 def parsed(*chunks: bytes, max_event: int = 1000) -> list[Event | Oversized]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.links.child_process import NAME, watch
+from samplegate.transport.subprocess import NAME, watch
 from tests.links.recorder import BOUND, PROGRAMS, PYTHON, environment
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no watcher")

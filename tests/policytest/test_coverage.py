@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.core.load import load
-from samplegate.core.matching.match import compile_policy
-from samplegate.core.policyfile.tree import compose
+from samplegate.policy.file.load import load
+from samplegate.policy.match import compile_policy
 from samplegate.policytest.coverage import Coverage, Missing, coverage
 from samplegate.policytest.load import load_cases
 from samplegate.policytest.play import run
+from samplegate.yamlfile.tree import compose
 
 HEAD = "version: 1\nmodels: [{name: main, model: openai/none}]\nlimits: {rate: {requests: 1, per: 1m}}\nrules:\n"
 IMAGE = "{messages: [{role: user, content: {type: image, data: aGVsbG8=, mimeType: image/png}}]}"

@@ -7,10 +7,10 @@ import jsonschema
 import pytest
 import yaml
 
-from samplegate.core.load import PolicyError
-from samplegate.core.requests import Call, ClientCapabilities
+from samplegate.policy.file.load import PolicyError
 from samplegate.policytest.load import Cases, Moment, json_schema, load_cases
 from samplegate.policytest.suite import Case, capabilities, origin
+from samplegate.protocol.requests import Call, ClientCapabilities
 
 CASE = """\
 cases:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.load import load
+from samplegate.policy.file.load import load
 from samplegate.policytest.compare import Mismatch, Trial, same
 from samplegate.policytest.load import load_cases
 from samplegate.policytest.play import run

@@ -8,9 +8,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from samplegate.core.load import PolicyError
-from samplegate.core.policyfile.tree import compose, plain
+from samplegate.policy.file.load import PolicyError
 from samplegate.policytest.load import json_schema, load_cases
+from samplegate.yamlfile.tree import compose, plain
 
 EXPECT = "expect: {effect: none}"
 

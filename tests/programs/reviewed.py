@@ -22,18 +22,18 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from samplegate.core.decisions import Answered
-from samplegate.core.record import Record
-from samplegate.core.review.review import Review
-from samplegate.core.session.rounds import Conclusion, Settled
-from samplegate.gate import Gate
-from samplegate.records.decisions import DecisionLog, decision_log
-from samplegate.records.metrics import Metrics
-from samplegate.review import desk
-from samplegate.review.desk import Counts
-from samplegate.store import reviews, threads
-from samplegate.store.reviews import tell
-from samplegate.store.threads import KeptReviews
+from samplegate.audit.decision_log import DecisionLog, decision_log
+from samplegate.audit.record import Record
+from samplegate.gate.gate import Gate
+from samplegate.policy.decisions import Answered
+from samplegate.protocol.rounds import Conclusion, Settled
+from samplegate.reviews import service, sql_store
+from samplegate.reviews import store as threads
+from samplegate.reviews.review import Review
+from samplegate.reviews.service import Counts
+from samplegate.reviews.sql_store import tell
+from samplegate.reviews.store import KeptReviews
+from samplegate.telemetry.metrics import Metrics
 from tests.core.dialogue import form, sample
 from tests.world import World, asked, pushed
 
@@ -56,7 +56,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Store(reviews.Reviews):
+class Store(sql_store.Reviews):
     """The real store; the process may die once it has a review, or has marked a verdict as used."""
 
     point: str | None = None
@@ -89,7 +89,7 @@ def dies_within_the_transaction() -> None:
         if what == "used":
             die()
 
-    setattr(reviews, "tell", told)  # noqa: B010 (a name that the module only uses)
+    setattr(sql_store, "tell", told)  # noqa: B010 (a name that the module only uses)
 
 
 def way_of(point: str | None, log: DecisionLog) -> Any:
@@ -131,7 +131,7 @@ async def main(
 ) -> None:
     """One round."""
     if lease:
-        desk.LEASE = lease  # type: ignore[misc]
+        service.LEASE = lease  # type: ignore[misc]
     if point == "using":
         dies_within_the_transaction()
     started = time.monotonic()  # the dialogues' time begins with 0
@@ -140,7 +140,7 @@ async def main(
     Store.point = point
     setattr(threads, "Reviews", Store)  # noqa: B010 (a name that the module only uses)
     kept, metrics = KeptReviews(f"sqlite:{store}"), Metrics()
-    people = desk.Desk(
+    people = service.Desk(
         lambda: kept,
         wall=world.wall,
         clock=time.monotonic,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.frames import Frame
-from samplegate.core.session.rounds import Note
-from samplegate.links.remote.connection import Remote, pool
+from samplegate.protocol.frames import Frame
+from samplegate.protocol.rounds import Note
+from samplegate.transport.http_client.connection import Remote, pool
 from tests.links.remote.server import META, Heard
 from tests.real import http_peers
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.review.review import Filter, Review, Verdict
-from samplegate.ports import Unavailable
-from samplegate.store.reviews import Reviews
+from samplegate.gate.ports import Unavailable
+from samplegate.reviews.review import Filter, Review, Verdict
+from samplegate.reviews.sql_store import Reviews
 from tests.conformance.listening import gate, listening
 from tests.real.http_peers import stdio_words
 from tests.real.peers import Client, Gate, Seen, Server, call, drive

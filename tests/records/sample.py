@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from samplegate.core.decisions import Reason
-from samplegate.core.record import Record
+from samplegate.audit.record import Record
+from samplegate.policy.decisions import Reason
 
 NOON = 1_795_003_200.0
 RECORD = Record(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.records.log import EVENT, FORMS, AccessLog, Format, Log, Value
+from samplegate.telemetry.log import EVENT, FORMS, AccessLog, Format, Log, Value
 
 NOW = 1_793_620_801.25
 REQUEST: dict[str, Value] = {

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from samplegate import files
-from samplegate.records import jsonl
-from samplegate.records.jsonl import Appender
+from samplegate.audit import jsonl
+from samplegate.audit.jsonl import Appender
 from tests.records.sample import names
 
 WRITER = """

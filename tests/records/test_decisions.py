@@ -18,11 +18,11 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from samplegate.core.record import content_hash
-from samplegate.ports import Unavailable
-from samplegate.records import jsonl
-from samplegate.records.decisions import DecisionLog, KeptLog, NoDecisionLog, decision_log
-from samplegate.records.jsonl import LogFile, file_name, one_file
+from samplegate.audit import jsonl
+from samplegate.audit.decision_log import DecisionLog, KeptLog, NoDecisionLog, decision_log
+from samplegate.audit.jsonl import LogFile, file_name, one_file
+from samplegate.audit.record import content_hash
+from samplegate.gate.ports import Unavailable
 from tests.records.sample import NOON, RECORD, ids, names, numbers, record
 
 

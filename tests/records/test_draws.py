@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.core.ledger import Draw, Refused, Reserved, Terms
-from samplegate.records.metrics import Metrics
-from samplegate.records.observers import USED, Draws
+from samplegate.policy.ledger import Draw, Refused, Reserved, Terms
+from samplegate.telemetry.metrics import Metrics
+from samplegate.telemetry.observers import USED, Draws
 from tests.metered import value
 
 TERMS = {"day": Terms("day", "usd", 1000, "day"), "room": Terms("room", "concurrent", 4, "slots")}

@@ -16,8 +16,8 @@ from prometheus_client import openmetrics
 from prometheus_client.openmetrics import parser  # noqa: F401 # so that openmetrics.parser is there
 from prometheus_client.parser import text_string_to_metric_families
 
-from samplegate.records.definitions import METRICS
-from samplegate.records.metrics import Metrics, MetricsFile
+from samplegate.telemetry.definitions import METRICS
+from samplegate.telemetry.metrics import Metrics, MetricsFile
 
 BEFORE: Final = Path(__file__).with_name("exposition.prom")
 PLAIN, OPEN = "text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0"

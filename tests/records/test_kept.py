@@ -13,11 +13,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from samplegate.core.record import Record
+from samplegate.audit import decision_log
+from samplegate.audit.decision_log import KeptLog
+from samplegate.audit.record import Record
 from samplegate.files import Patience
-from samplegate.ports import Unavailable
-from samplegate.records import decisions
-from samplegate.records.decisions import KeptLog
+from samplegate.gate.ports import Unavailable
 from tests.records.sample import RECORD, numbers, record
 
 pytestmark = pytest.mark.anyio
@@ -193,7 +193,7 @@ async def test_a_record_waits_only_so_long_for_earlier_ones() -> None:
 async def test_a_disk_that_does_not_answer_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place()
     log = KeptLog(place, queue=0.05)
-    monkeypatch.setattr(decisions, "GRACE", 0.05)
+    monkeypatch.setattr(decision_log, "GRACE", 0.05)
     with place.held():
         assert ["decision log: the place was not free in time (its disk does not answer)"] == await refused(
             log, "stuck"
@@ -202,7 +202,7 @@ async def test_a_disk_that_does_not_answer_keeps_nobody(monkeypatch: pytest.Monk
 
 
 async def test_no_more_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions, "MOST_WAITING", 2)
+    monkeypatch.setattr(decision_log, "MOST_WAITING", 2)
     place = Place()
     log = KeptLog(place)
     async with anyio.create_task_group() as group:
@@ -253,7 +253,7 @@ async def test_who_is_cancelled_during_its_turn_waits_and_knows_that_it_stands()
 
 
 async def test_a_problem_is_told_until_a_record_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions, "PROBES", 1_000.0)
+    monkeypatch.setattr(decision_log, "PROBES", 1_000.0)
     place = Place()
     log = KeptLog(place)
     assert log.problem() is None
@@ -266,7 +266,7 @@ async def test_a_problem_is_told_until_a_record_is_written(monkeypatch: pytest.M
 
 
 async def test_a_problem_is_over_when_a_probe_finds_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions, "PROBES", 0.0)
+    monkeypatch.setattr(decision_log, "PROBES", 0.0)
     place = Place()
     log = KeptLog(place)
     place.fails = full

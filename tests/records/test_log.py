@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-from samplegate.records.log import MAX_VALUE, Format, Log
+from samplegate.telemetry.log import MAX_VALUE, Format, Log
 
 
 def test_an_event_is_one_line_of_json_with_the_fields_given() -> None:

@@ -15,11 +15,11 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from samplegate.core.decisions import Reason
-from samplegate.ports import Unavailable
-from samplegate.records.definitions import METRICS, Metric
-from samplegate.records.log import Log
-from samplegate.records.metrics import Metrics, MetricsFile, metrics_file
+from samplegate.gate.ports import Unavailable
+from samplegate.policy.decisions import Reason
+from samplegate.telemetry.definitions import METRICS, Metric
+from samplegate.telemetry.log import Log
+from samplegate.telemetry.metrics import Metrics, MetricsFile, metrics_file
 from tests.metered import value
 
 LANES = "samplegate_lanes_open"

@@ -13,9 +13,9 @@ import anyio.to_thread
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from samplegate.ports import Unavailable
-from samplegate.records import metrics as served
-from samplegate.records.metrics import AT_A_TIME, MAX_HEAD, Metrics, MetricsServer
+from samplegate.gate.ports import Unavailable
+from samplegate.telemetry import metrics as served
+from samplegate.telemetry.metrics import AT_A_TIME, MAX_HEAD, Metrics, MetricsServer
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

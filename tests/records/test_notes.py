@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.session.rounds import Note
-from samplegate.records.log import Log
-from samplegate.records.metrics import Metrics
-from samplegate.records.observers import LOGGED, Notes, Tally
+from samplegate.protocol.rounds import Note
+from samplegate.telemetry.log import Log
+from samplegate.telemetry.metrics import Metrics
+from samplegate.telemetry.observers import LOGGED, Notes, Tally
 from tests.metered import value
 
 

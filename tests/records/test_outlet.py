@@ -13,8 +13,8 @@ from typing import TextIO
 
 import pytest
 
-from samplegate.records.log import DELAY, FULL, HELD, PIECE, Log, Outlet
-from samplegate.records.metrics import Metrics
+from samplegate.telemetry.log import DELAY, FULL, HELD, PIECE, Log, Outlet
+from samplegate.telemetry.metrics import Metrics
 from tests.metered import value
 
 

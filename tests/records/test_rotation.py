@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.records.jsonl import main_of, series, turn, turned
+from samplegate.audit.jsonl import main_of, series, turn, turned
 from tests.records.sample import names
 
 

@@ -21,11 +21,11 @@ import anyio.lowlevel
 import pytest
 
 from samplegate import sqlite
-from samplegate.core.record import content_hash
-from samplegate.ports import Unavailable
-from samplegate.records import decisions
-from samplegate.records.decisions import DecisionLog, KeptLog, decision_log
-from samplegate.records.sqlite_log import SqliteLog, lines
+from samplegate.audit import decision_log as decisions
+from samplegate.audit.decision_log import DecisionLog, KeptLog, decision_log
+from samplegate.audit.record import content_hash
+from samplegate.audit.sqlite_log import SqliteLog, lines
+from samplegate.gate.ports import Unavailable
 from tests.records.sample import NOON, RECORD, names, numbers, record
 
 pytestmark = pytest.mark.anyio

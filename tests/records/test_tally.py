@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from samplegate.core.decisions import Reason, Shadow
-from samplegate.core.record import Attempt, Record
-from samplegate.records import observers as tallying
-from samplegate.records.metrics import Metrics
-from samplegate.records.observers import Tally, dollars
+from samplegate.audit.record import Attempt, Record
+from samplegate.policy.decisions import Reason, Shadow
+from samplegate.telemetry import observers as tallying
+from samplegate.telemetry.metrics import Metrics
+from samplegate.telemetry.observers import Tally, dollars
 from tests.metered import value
 
 PLAIN = Record(

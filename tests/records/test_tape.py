@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.prompt import Sampled, SampleFailed
-from samplegate.core.script import Picked, Reply, fingerprint, parse, pick, reply
-from samplegate.ports import Unavailable
-from samplegate.records.tape import MAX_REPEATS, Tape
+from samplegate.audit.cassette import MAX_REPEATS, Tape
+from samplegate.gate.ports import Unavailable
+from samplegate.policy.prompt import Sampled, SampleFailed
+from samplegate.policy.script import Picked, Reply, fingerprint, parse, pick, reply
 from tests.core.asking import form, sampling, text, url
 
 SAMPLING, ELICITATION = "sampling/createMessage", "elicitation/create"

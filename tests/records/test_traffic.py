@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.records.observers import method_class, status_class
+from samplegate.telemetry.observers import method_class, status_class
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from standardwebhooks.webhooks import Webhook as Signer
 
-from samplegate.core.policy import Reviewer, Webhook
-from samplegate.core.review.review import Delivery, Review
-from samplegate.review.outbox import Outbox, World
-from samplegate.review.webhooks import Bounds, Place, Way, networks_of
+from samplegate.policy.schema import Reviewer, Webhook
+from samplegate.reviews.notify.outbox import Outbox, World
+from samplegate.reviews.notify.webhook import Bounds, Place, Way, networks_of
+from samplegate.reviews.review import Delivery, Review
 from tests.core.review.made import NOW, review
 from tests.review.endpoint import LOOPBACK, Endpoint
 from tests.review_store import MemoryReviews

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.review.webhooks import Forbidden, checked, is_public, literal, may_go, networks_of, system_lookup
+from samplegate.reviews.notify.webhook import Forbidden, checked, is_public, literal, may_go, networks_of, system_lookup
 
 pytestmark = pytest.mark.anyio
 

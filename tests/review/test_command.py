@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.review.command import environment_of, run
-from samplegate.review.webhooks import Again, Answered, Delivered, Refused, Said
+from samplegate.reviews.notify.command import environment_of, run
+from samplegate.reviews.notify.webhook import Again, Answered, Delivered, Refused, Said
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="process groups")]
 

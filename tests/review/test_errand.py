@@ -12,10 +12,10 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from samplegate.core.policy import Reviewer, Webhook
-from samplegate.core.review import formats
-from samplegate.core.review.review import Verdict
-from samplegate.review.outbox import HOLD, LEASE, OVER
+from samplegate.policy.schema import Reviewer, Webhook
+from samplegate.reviews.notify import formats
+from samplegate.reviews.notify.outbox import HOLD, LEASE, OVER
+from samplegate.reviews.review import Verdict
 from tests.core.review.made import NOW, form
 from tests.review.endpoint import Behave, answer, endpoint, ok
 from tests.review.outside import Outside, running

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.policy import Webhook
-from samplegate.core.review.formats import View
-from samplegate.core.review.review import Delivery
-from samplegate.review.webhooks import MAX_BYTES, Place, Unready, keys_of, message, url_of
+from samplegate.policy.schema import Webhook
+from samplegate.reviews.notify.formats import View
+from samplegate.reviews.notify.webhook import MAX_BYTES, Place, Unready, keys_of, message, url_of
+from samplegate.reviews.review import Delivery
 from tests.core.review.made import NOW, review
 
 

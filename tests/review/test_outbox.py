@@ -8,10 +8,10 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from samplegate.core.policy import Reviewer
-from samplegate.core.review.review import Verdict
-from samplegate.ports import Unavailable
-from samplegate.review.outbox import AT_ONCE, LEASE, OVER
+from samplegate.gate.ports import Unavailable
+from samplegate.policy.schema import Reviewer
+from samplegate.reviews.notify.outbox import AT_ONCE, LEASE, OVER
+from samplegate.reviews.review import Verdict
 from tests.core.review.made import NOW
 from tests.review.endpoint import answer, endpoint
 from tests.review.outside import DAY, KEY, Outside, Store, is_signed, running

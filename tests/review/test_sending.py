@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from yarl import URL
 
-from samplegate.review.webhooks import (
+from samplegate.reviews.notify.webhook import (
     Again,
     Answered,
     Bounds,

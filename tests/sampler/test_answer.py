@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.prompt import Sampled
-from samplegate.sampler.request import MAX_SIGNATURE, PROVIDER, Offer
-from samplegate.sampler.response import MAX_DEPTH, Call, Heard, Refused, read
+from samplegate.policy.prompt import Sampled
+from samplegate.sampler.worker.request import MAX_SIGNATURE, PROVIDER, Offer
+from samplegate.sampler.worker.response import MAX_DEPTH, Call, Heard, Refused, read
 
 OFFER = Offer({"a_b": "a.b", "c": "c"}, taken=("old",))
 SECRET = "sk-secret-0123456789"

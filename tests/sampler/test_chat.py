@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.sampler.request import MOST_TOKENS, Unfit, call
+from samplegate.sampler.worker.request import MOST_TOKENS, Unfit, call
 
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 10}
 ANY_JSON = st.recursive(

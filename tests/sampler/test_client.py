@@ -11,9 +11,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from samplegate.core.load import PolicyError
-from samplegate.core.policy import Model
-from samplegate.core.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.policy.file.load import PolicyError
+from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.policy.schema import Model
 from samplegate.sampler import process
 from samplegate.sampler.client import Models
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.core.prompt import Failure
-from samplegate.sampler.faults import Fault, classify, sentence
+from samplegate.policy.prompt import Failure
+from samplegate.sampler.worker.errors import Fault, classify, sentence
 
 
 class APIError(Exception):

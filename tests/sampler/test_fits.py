@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.sampler.request import RESPONSES, Unfit, fitted
+from samplegate.sampler.worker.request import RESPONSES, Unfit, fitted
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,YQ=="}}
 AUDIO = {"type": "input_audio", "input_audio": {"data": "YQ==", "format": "wav"}}

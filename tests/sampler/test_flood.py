@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from samplegate.sampler import call as flood
-from samplegate.sampler.call import Flood, bounded
+from samplegate.sampler.worker import call as flood
+from samplegate.sampler.worker.call import Flood, bounded
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.sampler import response as module
-from samplegate.sampler.response import Heard, TooMuch
+from samplegate.sampler.worker import response as module
+from samplegate.sampler.worker.response import Heard, TooMuch
 
 
 def delta(**fields: Any) -> SimpleNamespace:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.core.policy import Model
+from samplegate.policy.schema import Model
 from samplegate.sampler.keys import NO_KEY, NoKey, child_environment, key, problem, withheld
 
 ENVIRONMENT = {

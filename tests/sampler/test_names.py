@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.sampler.request import aliases, positions
+from samplegate.sampler.worker.request import aliases, positions
 
 
 @pytest.mark.parametrize(

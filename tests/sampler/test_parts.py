@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.sampler.request import Unfit, part, result_parts, whole
+from samplegate.sampler.worker.request import Unfit, part, result_parts, whole
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),

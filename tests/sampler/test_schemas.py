@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.sampler.request import MAX_DEPTH, MAX_GROWN, Unfit, fit
+from samplegate.sampler.worker.request import MAX_DEPTH, MAX_GROWN, Unfit, fit
 
 
 def deep(levels: int) -> dict[str, Any]:

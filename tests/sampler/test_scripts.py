@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.core.load import PolicyError
-from samplegate.core.policy import AnswerRule, DenyRule, Model, Policy
+from samplegate.policy.file.load import PolicyError
+from samplegate.policy.schema import AnswerRule, DenyRule, Model, Policy
 from samplegate.sampler.scripts import load_rule_scripts, load_scripts
 
 

@@ -16,11 +16,11 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from samplegate.core.policy import Model
-from samplegate.core.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
-from samplegate.sampler.call import MAX_LINE
+from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.policy.schema import Model
 from samplegate.sampler.client import Models
-from samplegate.sampler.request import PROVIDER
+from samplegate.sampler.worker.call import MAX_LINE
+from samplegate.sampler.worker.request import PROVIDER
 from tests import anthropic_endpoint, gemini_endpoint, openai_endpoint, responses_endpoint
 from tests.model_endpoint import FAULTS, SAID, STRANGE, Endpoint
 

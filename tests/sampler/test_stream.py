@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from samplegate.sampler.call import Broken, listen
-from samplegate.sampler.response import Heard
+from samplegate.sampler.worker.call import Broken, listen
+from samplegate.sampler.worker.response import Heard
 
 pytestmark = pytest.mark.anyio
 

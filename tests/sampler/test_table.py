@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.core.catalogue import ModelFacts, known
-from samplegate.core.policy import Model
-from samplegate.sampler import table
+from samplegate.policy.catalogue import ModelFacts, known
+from samplegate.policy.schema import Model
+from samplegate.sampler import litellm_prices
 
 OPENAI: Final = {"litellm_provider": "openai", "input_cost_per_token": 1e-6}
 ENTRIES: Final[dict[str, Any]] = {
@@ -33,7 +33,7 @@ def models(*ids: str) -> list[Model]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / table.FILE).write_text(json.dumps(ENTRIES))
+    (tmp_path / litellm_prices.FILE).write_text(json.dumps(ENTRIES))
     return tmp_path
 
 
@@ -65,12 +65,12 @@ def test_an_entry_is_found_by_the_whole_name_or_without_a_provider_that_is_its_o
     folder: Path, name: str, key: str | None
 ) -> None:
     expected = {} if key is None else {name: ENTRIES[key]}
-    assert expected == table.read(models(name), folder)
+    assert expected == litellm_prices.read(models(name), folder)
 
 
 def test_scripted_models_need_no_table(tmp_path: Path) -> None:
-    (tmp_path / table.FILE).write_text('{"scripted": {"input_cost_per_token": 1}}')
-    assert {} == table.read([Model(name="s", model="scripted", cases="c.yaml")], tmp_path)
+    (tmp_path / litellm_prices.FILE).write_text('{"scripted": {"input_cost_per_token": 1}}')
+    assert {} == litellm_prices.read([Model(name="s", model="scripted", cases="c.yaml")], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -87,19 +87,19 @@ def test_scripted_models_need_no_table(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_file_is_an_empty_table(tmp_path: Path, text: bytes) -> None:
-    (tmp_path / table.FILE).write_bytes(text)
-    assert {} == table.read(models("openai/a"), tmp_path)
+    (tmp_path / litellm_prices.FILE).write_bytes(text)
+    assert {} == litellm_prices.read(models("openai/a"), tmp_path)
 
 
 def test_a_file_that_is_not_there_or_no_file_is_an_empty_table(tmp_path: Path) -> None:
-    assert {} == table.read(models("openai/a"), tmp_path)
-    (tmp_path / table.FILE).mkdir()
-    assert {} == table.read(models("openai/a"), tmp_path)
+    assert {} == litellm_prices.read(models("openai/a"), tmp_path)
+    (tmp_path / litellm_prices.FILE).mkdir()
+    assert {} == litellm_prices.read(models("openai/a"), tmp_path)
 
 
 def test_a_file_of_absurd_size_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "MAX_BYTES", 10)
-    assert {} == table.read(models("gpt-x"), folder)
+    monkeypatch.setattr(litellm_prices, "MAX_BYTES", 10)
+    assert {} == litellm_prices.read(models("gpt-x"), folder)
 
 
 KNOWN: Final = (
@@ -114,7 +114,7 @@ KNOWN: Final = (
 @pytest.fixture(scope="module")
 def installed() -> dict[str, ModelFacts]:
     listed = models(*KNOWN, "openai/no-such-model")
-    found = known(listed, table.read(listed))
+    found = known(listed, litellm_prices.read(listed))
     return {model.model: found[model.name] for model in listed}
 
 

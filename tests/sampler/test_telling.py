@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samplegate.sampler.worker import HEARD_EVERY, telling
+from samplegate.sampler.worker.__main__ import HEARD_EVERY, telling
 
 
 def test_the_first_is_told_at_once_and_the_others_seldom() -> None:

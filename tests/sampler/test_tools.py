@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.sampler.request import MAX_SIGNATURE, MAX_TOOLS, PROVIDER, Unfit, call
+from samplegate.sampler.worker.request import MAX_SIGNATURE, MAX_TOOLS, PROVIDER, Unfit, call
 
 TOOL: dict[str, Any] = {"name": "a.b", "description": "does it", "inputSchema": {"type": "object"}}
 USE: dict[str, Any] = {"type": "tool_use", "id": "x", "name": "a.b", "input": {"q": 1}}

@@ -14,8 +14,8 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from samplegate.core.policy import Model
-from samplegate.core.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.policy.schema import Model
 from samplegate.sampler.client import Models
 from tests.openai_endpoint import ANSWERS, BIG, Endpoint
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from samplegate.core.requests import Call
-from samplegate.core.review.review import Review, Verdict
+from samplegate.protocol.requests import Call
+from samplegate.reviews.review import Review, Verdict
 
 NOW: Final = 1_763_000_000.0
 YES: Final = Verdict(word="approve")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.core.review.review import Delivery, Filter, Review
 from samplegate.core.review.states import Conflict
-from samplegate.ports import ReviewStore, ReviewTransactions
-from samplegate.store.reviews import Reviews
-from samplegate.store.threads import KeptReviews
+from samplegate.gate.ports import ReviewStore, ReviewTransactions
+from samplegate.reviews.review import Delivery, Filter, Review
+from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.store import KeptReviews
 from tests.review_store import MemoryReviews
 from tests.store.samples import NO, NOW, YES, filled, form, review
 

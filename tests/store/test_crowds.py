@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, insert
 
-from samplegate.core.review.review import Filter, State
-from samplegate.store import schema
-from samplegate.store.reviews import Reviews
-from samplegate.store.schema import REVIEWS
+from samplegate.reviews import sql_schema
+from samplegate.reviews.review import Filter, State
+from samplegate.reviews.sql_schema import REVIEWS
+from samplegate.reviews.sql_store import Reviews
 from tests.store.samples import NOW, YES, review
 
 ENDS: tuple[State, ...] = ("approved", "rejected", "answered", "expired", "withdrawn")
@@ -24,7 +24,7 @@ def filled(path: Path, pending: int, ended: int) -> Reviews:
     """A store with so many reviews. Those that wait are the oldest, half of all are for one reviewer, and the same is
     asked again and again."""
     store = Reviews(f"sqlite:{path}")
-    plain = schema.row(review(), announced=False)
+    plain = sql_schema.row(review(), announced=False)
     waiting = [
         {"id": f"rv_p{n}", "lookup": f"l{n % 100}", "created": NOW + n, "expires": NOW + 1e9, "state": "pending"}
         for n in range(pending)

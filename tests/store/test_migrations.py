@@ -15,11 +15,11 @@ from sqlalchemy import create_engine
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
-from samplegate.core.review.review import Filter
-from samplegate.store import reviews, schema
-from samplegate.store.reviews import Reviews
+from samplegate.reviews import sql_schema, sql_store
+from samplegate.reviews.review import Filter
+from samplegate.reviews.sql_store import Reviews
 
-MIGRATIONS = Path(schema.__file__).parent / "migrations"
+MIGRATIONS = Path(sql_schema.__file__).parent / "migrations"
 
 
 def test_the_steps_lead_to_the_tables_of_the_code(tmp_path: Path) -> None:
@@ -29,16 +29,16 @@ def test_the_steps_lead_to_the_tables_of_the_code(tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path / 'reviews.db'}")
     with engine.connect() as connection:
         context = MigrationContext.configure(
-            connection, opts={"version_table": schema.VERSION_TABLE, "compare_type": True}
+            connection, opts={"version_table": sql_schema.VERSION_TABLE, "compare_type": True}
         )
-        assert [] == compare_metadata(context, schema.METADATA)
+        assert [] == compare_metadata(context, sql_schema.METADATA)
     engine.dispose()
 
 
 def test_the_version_of_the_code_is_the_last_step_and_all_before_it_are_known() -> None:
     script = ScriptDirectory(str(MIGRATIONS))
     revisions = [step.revision for step in script.walk_revisions()]
-    assert (schema.VERSION, set(revisions[1:])) == (script.get_current_head(), set(schema.OLDER))
+    assert (sql_schema.VERSION, set(revisions[1:])) == (script.get_current_head(), set(sql_schema.OLDER))
 
 
 def test_a_store_that_is_made_is_opened_without_alembic(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_store_that_is_made_is_opened_without_alembic(tmp_path: Path) -> None:
 
 def test_nothing_in_the_tables_and_the_statements_is_sqlites_alone() -> None:
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
-    tables = [str(CreateTable(table).compile(dialect=dialect)) for table in schema.METADATA.sorted_tables]
+    tables = [str(CreateTable(table).compile(dialect=dialect)) for table in sql_schema.METADATA.sorted_tables]
     assert len(tables) == sum("CREATE TABLE" in table and "SERIAL" not in table for table in tables)
-    page = reviews.page(Filter(states=("pending",), reviewers=("ops",)), "pending", None, 5)
+    page = sql_store.page(Filter(states=("pending",), reviewers=("ops",)), "pending", None, 5)
     assert "LIMIT" in str(page.compile(dialect=dialect))

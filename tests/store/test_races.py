@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from samplegate.core.review.states import Conflict
-from samplegate.store.reviews import Reviews
+from samplegate.reviews.sql_store import Reviews
 from tests.store.samples import NO, NOW, YES, review
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.review.review import Bounds, Edits, Verdict
-from samplegate.store import schema
-from samplegate.store.reviews import Reviews
+from samplegate.reviews import sql_schema
+from samplegate.reviews.review import Bounds, Edits, Verdict
+from samplegate.reviews.sql_store import Reviews
 from tests.store.samples import NOW, review
 
 JSON = st.recursive(
@@ -26,12 +26,12 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_any_json_is_the_same_again(value: Any) -> None:
-    again = schema.json_value(schema.json_text(value))
+    again = sql_schema.json_value(sql_schema.json_text(value))
     assert (value, repr(value)) == (again, repr(again))
 
 
 def test_what_is_no_number_stays_none() -> None:
-    assert math.isnan(schema.json_value(schema.json_text({"a": math.nan}))["a"])
+    assert math.isnan(sql_schema.json_value(sql_schema.json_text({"a": math.nan}))["a"])
 
 
 @pytest.mark.parametrize(

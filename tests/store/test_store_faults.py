@@ -16,12 +16,13 @@ import anyio.to_thread
 import pytest
 
 from samplegate import sqlite
-from samplegate.core.review.review import Filter, Review
-from samplegate.ports import Unavailable
-from samplegate.store import engine, threads
+from samplegate.gate.ports import Unavailable
+from samplegate.reviews import store as threads
+from samplegate.reviews.review import Filter, Review
+from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.store import KeptReviews
+from samplegate.store import engine
 from samplegate.store.engine import path_of
-from samplegate.store.reviews import Reviews
-from samplegate.store.threads import KeptReviews
 from tests.store.samples import NOW, YES, filled, form, review
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate import cli
+from samplegate.cli import main
 from tests.daemon.gate import FORM, SAMPLE, asking, client, serving
 from tests.system.wrapping import Running, call, modern, opening
 from tests.system.wrapping import running as wrapped
@@ -101,7 +101,7 @@ def command(folder: Path, *words: str) -> Any:
     """What a command prints as JSON."""
     out = io.StringIO()
     with chdir(folder), redirect_stdout(out):
-        assert cli.main([*words, "--json"]) in (0, 1)
+        assert main.main([*words, "--json"]) in (0, 1)
     return json.loads(out.getvalue())
 
 

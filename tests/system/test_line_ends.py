@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.links.stdio import connect
+from samplegate.transport.stdio import connect
 from tests.daemon.gate import client, serving
 from tests.links.recorder import BOUND, Recorder
 

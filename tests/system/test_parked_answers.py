@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate import cli
+from samplegate.cli import main
 from tests.daemon.gate import ASK_SAMPLE, META, ROOT, VERSION, Client, Gate, admin, asking, client, serving
 from tests.daemon.reviewing import People, people, settings
 
@@ -153,7 +153,7 @@ async def test_an_answer_approved_after_the_clients_patience_reaches_the_server_
     assert "attempts" not in last
     assert (first["decision_id"], first["review"]) == (last["decision_id"], last["review"])
     (tmp_path / "log.jsonl").write_text(json.dumps(first) + "\n" + json.dumps(last) + "\n")
-    assert 0 == cli.main(["report", "--json", "--log", str(tmp_path / "log.jsonl")])
+    assert 0 == main.main(["report", "--json", "--log", str(tmp_path / "log.jsonl")])
     (server,) = json.loads(capsys.readouterr().out)["servers"].values()
     assert {"requests": 1, "outcomes": {"answered": 1}}.items() <= server["kinds"]["sampling"].items()
 
@@ -227,7 +227,7 @@ def test_check_says_how_long_the_reviewer_of_an_answer_has_in_each_pair(
 ) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY.replace("TIMEOUT", "1h").replace("PATIENCE", "4s"))
     (tmp_path / "answers.yaml").write_text("cases: [{answer: x}]")
-    assert 0 == cli.main(["check", str(tmp_path / "policy.yaml")])
+    assert 0 == main.main(["check", str(tmp_path / "policy.yaml")])
     words = (
         "reviewer ops has 3s to check the answer, less the time the model took, or 30s where client and server both"
         " speak 2026-07-28"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate import cli
+from samplegate.cli import main
 from tests.system.test_protocol_version import INITIALIZE, Run, call, legacy
 
 pytestmark = pytest.mark.timeout(120)
@@ -29,7 +29,7 @@ def test_check_promises_ten_waits_only_where_both_speak_2026_07_28(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY.replace("2s", "4s"))
-    assert 0 == cli.main(["check", str(tmp_path / "policy.yaml")])
+    assert 0 == main.main(["check", str(tmp_path / "policy.yaml")])
     words = "reviewer ops has 3s to decide, or 30s where client and server both speak 2026-07-28"
     assert words in capsys.readouterr().out
 

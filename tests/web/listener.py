@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import httpx2
 
-from samplegate.core.review.review import Review
-from samplegate.web.app import ReviewsApp, reviews_app
-from samplegate.web.context import Person, Web
+from samplegate.reviews.review import Review
+from samplegate.reviews.web.app import ReviewsApp, reviews_app
+from samplegate.reviews.web.context import Person, Web
 from tests.core.review.made import NOW, review
 from tests.review_store import MemoryReviews
 

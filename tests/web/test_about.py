@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.review.review import Review
-from samplegate.web.pages import LENGTH, about, first_words
+from samplegate.reviews.review import Review
+from samplegate.reviews.web.pages import LENGTH, about, first_words
 from tests.core.review.made import address, form, model_answer, review, said, text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.web import security
+from samplegate.reviews.web import security
 from tests.web.listener import ID, OPS, House, client
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.review.review import Review, Verdict
+from samplegate.reviews.review import Review, Verdict
 from tests.core.review.made import text
 from tests.web.browser import shown
 from tests.web.listener import ID, OPS, VIEWER, House

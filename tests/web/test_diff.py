@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.web.diff import Change, Piece, of_content, of_edits, pieces, shortened
+from samplegate.reviews.web.diff import Change, Piece, of_content, of_edits, pieces, shortened
 
 
 def test_a_changed_word_is_gone_and_new() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.review.review import Verdict
-from samplegate.web.events import MAX_LISTENERS, PAGE
+from samplegate.reviews.review import Verdict
+from samplegate.reviews.web.events import MAX_LISTENERS, PAGE
 from tests.core.review.made import NOW
 from tests.web.listener import ADMIN, ID, OPS, OTHER, House, Streamed
 

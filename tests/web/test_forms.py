@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.matching.elicitation_schema import Form, read_form
-from samplegate.core.review import verdicts
-from samplegate.core.review.review import Bounds, Review, Verdict
-from samplegate.web.forms import MAX_FIELDS, Entry, content, drawable, entries, said
+from samplegate.protocol.elicitation_schema import Form, read_form
+from samplegate.reviews import verdict as verdicts
+from samplegate.reviews.review import Bounds, Review, Verdict
+from samplegate.reviews.web.forms import MAX_FIELDS, Entry, content, drawable, entries, said
 from tests.core.review import made
 from tests.core.review.made import DIGEST, model_answer, review, text
 from tests.web.browser import shown

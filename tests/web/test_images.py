@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.web.content import MAX_BYTES, Picture, all_of, picture
+from samplegate.reviews.web.content import MAX_BYTES, Picture, all_of, picture
 from tests.core.review.made import review
 from tests.web.browser.shown import png, text
 

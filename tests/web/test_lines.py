@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from samplegate.core.review.review import Event
-from samplegate.web.render import lines
+from samplegate.reviews.review import Event
+from samplegate.reviews.web.render import lines
 
 
 def events(*what: Any) -> list[Event]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.web.content import MAX_CHARACTERS, html_of
+from samplegate.reviews.web.content import MAX_CHARACTERS, html_of
 
 HOSTILE = (
     "<script>alert(1)</script>",

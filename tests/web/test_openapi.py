@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis.config import SchemathesisConfig
 
 from samplegate.core.eras import Era
-from samplegate.core.policy import Kind, Mode, Show
-from samplegate.core.review import verdicts
-from samplegate.core.review.review import Door, Edits, Event, Review, Stage, State, Verdict
-from samplegate.web import api
-from samplegate.web.api import ID, Api, openapi_document
-from samplegate.web.events import Feed
+from samplegate.policy.schema import Kind, Mode, Show
+from samplegate.reviews import verdict
+from samplegate.reviews.review import Door, Edits, Event, Review, Stage, State, Verdict
+from samplegate.reviews.web import api
+from samplegate.reviews.web.api import ID, Api, openapi_document
+from samplegate.reviews.web.events import Feed
 from tests.core.review.made import NOW, address, form, model_answer, review, text
 from tests.web.listener import ADMIN, VIEWER, House, client
 
@@ -164,9 +164,9 @@ def test_the_served_bytes_are_those_of_the_first_release() -> None:
 
 def test_its_members_values_and_bounds_are_those_that_the_code_reads() -> None:
     schemas = openapi_document("1")["components"]["schemas"]
-    assert set(schemas["Verdict"]["properties"]) == verdicts.MEMBERS
+    assert set(schemas["Verdict"]["properties"]) == verdict.MEMBERS
     assert set(schemas["Edits"]["properties"]) == set(Edits.__struct_encode_fields__)
-    assert verdicts.MOST_REASON == schemas["Verdict"]["properties"]["reason"]["maxLength"]
+    assert verdict.MOST_REASON == schemas["Verdict"]["properties"]["reason"]["maxLength"]
     event, view = schemas["Event"]["properties"], schemas["Review"]["properties"]
     listing = openapi_document("1")["paths"]["/v1/reviews"]["get"]["parameters"]
     filters = {each["name"]: each["schema"] for each in listing}

@@ -13,9 +13,9 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from samplegate.core.requests import Call
-from samplegate.core.review.review import Review, Unsent
-from samplegate.ports import Unavailable
+from samplegate.gate.ports import Unavailable
+from samplegate.protocol.requests import Call
+from samplegate.reviews.review import Review, Unsent
 from samplegate.urls import target as read_host
 from tests.core.review.made import NOW, model_answer, review, text
 from tests.web.browser import shown

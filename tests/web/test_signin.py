@@ -14,9 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from samplegate.core.review.review import Verdict
-from samplegate.web import sessions, signin
-from samplegate.web.context import Person
+from samplegate.reviews.review import Verdict
+from samplegate.reviews.web import sign_in as signin
+from samplegate.reviews.web.context import Person
+from samplegate.web import sessions
 from tests.core.review.made import NOW
 from tests.web.listener import ID, OPS, URL, VIEWER, House, Streamed, client
 
@@ -46,14 +47,14 @@ def house(monkeypatch: pytest.MonkeyPatch) -> House:
             Route("/reviews/{id}/verdict", post, methods=["POST"]),
         ]
 
-    monkeypatch.setattr("samplegate.web.pages.routes", routes)
+    monkeypatch.setattr("samplegate.reviews.web.pages.routes", routes)
 
     def page(
         web: Any, request: Request, template: str, *, status: int = 200, person: Person | None = None, **values: Any
     ) -> Response:
         return JSONResponse({"template": template, **values}, status)
 
-    monkeypatch.setattr("samplegate.web.render.page", page)
+    monkeypatch.setattr("samplegate.reviews.web.render.page", page)
     return House()
 
 

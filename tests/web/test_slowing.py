@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samplegate.web.security import MAX_ADDRESSES, Mistakes, Pace
+from samplegate.reviews.web.security import MAX_ADDRESSES, Mistakes, Pace
 
 
 class Clock:

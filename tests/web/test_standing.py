@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.web.pages import asks, standing
+from samplegate.reviews.web.pages import asks, standing
 from tests.core.review.made import NOW, address, form, model_answer, review
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.core.ledger import SCALE
-from samplegate.web.context import dollars, many, moment, size, span, stamp
+from samplegate.policy.ledger import SCALE
+from samplegate.reviews.web.context import dollars, many, moment, size, span, stamp
 
 
 @pytest.mark.parametrize(

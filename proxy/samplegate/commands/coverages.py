@@ -8,7 +8,7 @@ from math import floor
 from pathlib import Path
 from typing import Any
 
-from samplegate.commands.files import count
+from samplegate.cli.files import count
 from samplegate.policytest.coverage import Coverage, Missing
 
 

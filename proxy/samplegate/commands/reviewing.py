@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from samplegate.core.decide import Rulebook
-from samplegate.core.decisions import Allowed, Decision, Escalated
-from samplegate.core.policy import Otherwise, seconds
-from samplegate.core.policyfile.timeouts import can_be_late, here, said
-from samplegate.core.requests import Request
-from samplegate.core.review.review import Stage
+from samplegate.policy.decide import Rulebook
+from samplegate.policy.decisions import Allowed, Decision, Escalated
+from samplegate.policy.file.timeouts import can_be_late, here, said
+from samplegate.policy.schema import Otherwise, seconds
+from samplegate.protocol.requests import Request
+from samplegate.reviews.review import Stage
 
 _FOLLOWS: Final[dict[Otherwise, str]] = {
     "next": "the later rules are asked",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from samplegate.commands import OK
-from samplegate.core import load
+from samplegate.cli import OK
+from samplegate.policy.file import load
 from samplegate.policytest import load as cases
 
 
@@ -20,9 +20,9 @@ def command(args: argparse.Namespace) -> int:
     """Print the schema of the policy, or with ``--tests`` of the test file, with ``--settings`` of the daemon's
     settings."""
     if args.settings:
-        from samplegate.settings import schema
+        from samplegate.config import json_schema
 
-        found = schema.json_schema()
+        found = json_schema.json_schema()
     else:
         found = cases.json_schema() if args.tests else load.json_schema()
     print(json.dumps(found, indent=2))

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from samplegate.core import costs, model_choice
-from samplegate.core.catalogue import Worst
-from samplegate.core.claims import Claimant
-from samplegate.core.decide import Rulebook, draws_of
-from samplegate.core.decisions import Decision
-from samplegate.core.ledger import SCALE, Draw, Quantity, Terms
-from samplegate.core.matching.facts import Facts
-from samplegate.core.model_choice import Choice
-from samplegate.core.policy import AllowRule, EscalateRule
-from samplegate.core.requests import Request
+from samplegate.policy import cost, model_choice
+from samplegate.policy.catalogue import Worst
+from samplegate.policy.claims import Claimant
+from samplegate.policy.decide import Rulebook, draws_of
+from samplegate.policy.decisions import Decision
+from samplegate.policy.facts import Facts
+from samplegate.policy.ledger import SCALE, Draw, Quantity, Terms
+from samplegate.policy.model_choice import Choice
+from samplegate.policy.schema import AllowRule, EscalateRule
+from samplegate.protocol.requests import Request
 
 _UNIT: Final[dict[Quantity, str]] = {
     "requests": "requests",
@@ -62,11 +62,11 @@ def spending(book: Rulebook, request: Request, decision: Decision) -> Spending:
     worst = {}
     for model in choice.models:
         facts = book.catalogue[model.name]
-        worst[model.name] = costs.worst(
+        worst[model.name] = cost.worst(
             model, facts, model_choice.bounded(rule.with_, model, facts, request.params).params
         )
     first = allowed.models[0]
-    worst[first] = costs.worst(book.model(first), book.catalogue[first], allowed.params)
+    worst[first] = cost.worst(book.model(first), book.catalogue[first], allowed.params)
     return Spending(choice, worst, drawn, untold)
 
 

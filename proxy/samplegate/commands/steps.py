@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from samplegate.core.decisions import Step
+from samplegate.policy.decisions import Step
 
 
 def lines(steps: Sequence[Step]) -> list[str]:

@@ -14,11 +14,11 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from samplegate.core.matching.conditions import listed
-from samplegate.core.matching.secrecy import looks_secret, secret_fields
-from samplegate.core.policyfile.tree import PolicyError
-from samplegate.core.prompt import Failure
-from samplegate.core.script import BLOCKS, fingerprint, parse
+from samplegate.policy.conditions import listed
+from samplegate.policy.prompt import Failure
+from samplegate.policy.script import BLOCKS, fingerprint, parse
+from samplegate.secret_names import looks_secret, secret_fields
+from samplegate.yamlfile.tree import PolicyError
 
 HEADER: Final = "cases:\n"
 EXCERPT: Final = 60

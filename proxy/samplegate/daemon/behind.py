@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from samplegate.flow import ManyStreams, piped
-from samplegate.links.child_process import start_child
-from samplegate.links.stdio import CannotStart
-from samplegate.ports import Log
-from samplegate.relay import Relay
-from samplegate.settings.servers import ServerSettings, headers_of
-from samplegate.wiring import realm_of
+from samplegate.config.servers import ServerSettings, headers_of
+from samplegate.gate.ports import Log
+from samplegate.runtime.flow import ManyStreams, piped
+from samplegate.runtime.relay import Relay
+from samplegate.runtime.session_wiring import realm_of
+from samplegate.transport.stdio import CannotStart
+from samplegate.transport.subprocess import start_child
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -90,7 +90,7 @@ class Remote:
     @asynccontextmanager
     async def open(self, relay: Relay) -> AsyncIterator[Ended]:
         """Nothing is sent before the first frame."""
-        from samplegate.links.remote.connection import Remote as Link
+        from samplegate.transport.http_client.connection import Remote as Link
 
         server = self._server
         assert server.url is not None

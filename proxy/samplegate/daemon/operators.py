@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from samplegate import __version__
-from samplegate.admin.app import AdminApp, ReloadReport
-from samplegate.callers.guard import Guard
-from samplegate.daemon.counting import Counting
-from samplegate.daemon.listeners import Listeners
-from samplegate.daemon.servers import Public, path_of
-from samplegate.house import House
-from samplegate.links.front.http import Bounds
-from samplegate.ports import Unavailable
+from samplegate.auth.guard import Guard
+from samplegate.gate.ports import Unavailable
+from samplegate.runtime.process import House
+from samplegate.server.admin import AdminApp, ReloadReport
+from samplegate.server.listeners import Listeners
+from samplegate.server.metrics import Counting
+from samplegate.server.servers import Public, path_of
 from samplegate.settings.serve_definition import ServeSettings
+from samplegate.transport.http_server.http import Bounds
 
 BOUNDS: Final = Bounds(connections=64, head=16 * 1024, head_time=5.0, stalled=10.0)
 """Operators' programs are near and send little; one that is slow must not keep the others out."""

@@ -7,11 +7,11 @@ import hashlib
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from samplegate.callers.tokens import found_by_digest
-from samplegate.settings.identities import PeopleSettings
+from samplegate.auth.tokens import found_by_digest
+from samplegate.config.identities import PeopleSettings
 
 if TYPE_CHECKING:
-    from samplegate.web.context import Person
+    from samplegate.reviews.web.context import Person
 
 
 class People:
@@ -23,7 +23,7 @@ class People:
 
     def put(self, settings: PeopleSettings) -> None:
         """Others, at a reload: a session or a stream of whoever is gone ends with it."""
-        from samplegate.web.context import Person
+        from samplegate.reviews.web.context import Person
 
         self._people = {
             bytes.fromhex(token.sha256): Person(token.name, token.role, token.reviewers) for token in settings.tokens

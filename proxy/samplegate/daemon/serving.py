@@ -12,22 +12,22 @@ from typing import Final
 
 import anyio
 
-from samplegate import heap
-from samplegate.core import load
-from samplegate.daemon.announcements import announce, hear_libraries, refuse_start
-from samplegate.daemon.daemon import Daemon
-from samplegate.daemon.listeners import Listeners, bind, bound
-from samplegate.daemon.notify import Notify
+from samplegate.config import SettingsError
+from samplegate.config.values import address
 from samplegate.daemon.operators import admin_token
-from samplegate.daemon.preparation import read_all, seal_key
-from samplegate.daemon.reload import open_to_all
-from samplegate.links.stdio import CannotStart
-from samplegate.ports import Unavailable
+from samplegate.gate.ports import Unavailable
+from samplegate.policy.file import load
 from samplegate.preparation import loop_options, open_decision_log
-from samplegate.records.log import Log
-from samplegate.settings import SettingsError
+from samplegate.runtime import heap
+from samplegate.server.announcements import announce, hear_libraries, refuse_start
+from samplegate.server.daemon import Daemon
+from samplegate.server.listeners import Listeners, bind, bound
+from samplegate.server.prepare import read_all, seal_key
+from samplegate.server.reload import open_to_all
+from samplegate.server.systemd import Notify
 from samplegate.settings.serve_definition import ServeSettings
-from samplegate.settings.values import address
+from samplegate.telemetry.log import Log
+from samplegate.transport.stdio import CannotStart
 
 FAILED: Final = 1
 """A fault of the gate ended it."""

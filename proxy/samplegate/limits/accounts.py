@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from samplegate.core.claims import bounded
-from samplegate.core.ledger import Draw, Rates, Refused, Reserved, Terms
+from samplegate.policy.claims import bounded
+from samplegate.policy.ledger import Draw, Rates, Refused, Reserved, Terms
 
 LONGEST_KEY: Final = 300  # bytes; a longer one is kept as its hash
 Account: TypeAlias = tuple[str, str]

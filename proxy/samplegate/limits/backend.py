@@ -12,8 +12,8 @@ from typing import Protocol
 
 import msgspec
 
-from samplegate.core.ledger import Draw, Rates, Refused, Reserved, Terms
 from samplegate.limits.accounts import Account
+from samplegate.policy.ledger import Draw, Rates, Refused, Reserved, Terms
 
 
 class LedgerUnavailable(Exception):

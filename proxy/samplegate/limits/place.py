@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from samplegate.ports import Unavailable
+from samplegate.gate.ports import Unavailable
 
 
 def check_writable(state: Path) -> None:

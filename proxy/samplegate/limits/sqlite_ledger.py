@@ -21,11 +21,11 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import ledger
-from samplegate.core.ledger import Draw, Refused, Reserved, Terms
-from samplegate.holders import Holder
 from samplegate.limits.accounts import Account, no_room, shares, sums, widened
 from samplegate.limits.backend import LedgerUnavailable, Settlement
+from samplegate.policy import ledger
+from samplegate.policy.ledger import Draw, Refused, Reserved, Terms
+from samplegate.process_locks import Holder
 from samplegate.sqlite import Fault, File, Kind, Schema
 
 FILE: Final = "limits.sqlite3"

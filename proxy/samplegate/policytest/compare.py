@@ -12,12 +12,13 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 import msgspec.structs
 
-from samplegate.core import claims
-from samplegate.core.capabilities import can_forward, offer_to
-from samplegate.core.catalogue import Worst
-from samplegate.core.claims import Claimant
-from samplegate.core.decide import Rulebook, after_refusal, explain, unless_taken, worst_of
-from samplegate.core.decisions import (
+from samplegate.audit.record import Record
+from samplegate.policy import claims
+from samplegate.policy.capabilities import can_forward, offer_to
+from samplegate.policy.catalogue import Worst
+from samplegate.policy.claims import Claimant
+from samplegate.policy.decide import Rulebook, after_refusal, explain, unless_taken, worst_of
+from samplegate.policy.decisions import (
     Decision,
     Denied,
     DenyAs,
@@ -30,17 +31,16 @@ from samplegate.core.decisions import (
     Step,
     Unanswered,
 )
-from samplegate.core.ledger import SCALE
-from samplegate.core.policy import seconds
-from samplegate.core.record import Record
-from samplegate.core.requests import BadRequest, ClientCapabilities, Origin, Request
-from samplegate.core.review import edits
-from samplegate.core.review.review import Verdict
-from samplegate.core.session import server_requests, shapes
-from samplegate.core.session.rounds import Item
+from samplegate.policy.ledger import SCALE
+from samplegate.policy.schema import seconds
 from samplegate.policytest import suite
 from samplegate.policytest.load import Moment, Placed
 from samplegate.policytest.suite import Asked, Case, Expect
+from samplegate.protocol import results, server_requests
+from samplegate.protocol.requests import BadRequest, ClientCapabilities, Origin, Request
+from samplegate.protocol.rounds import Item
+from samplegate.reviews import edits
+from samplegate.reviews.review import Verdict
 
 Object: TypeAlias = dict[str, Any]
 End: TypeAlias = Literal["taken", "timeout", "otherwise", "limit", "none"]
@@ -269,7 +269,7 @@ def _got(played: Played, record: Record, decision: Decision, cost: int | None) -
         "declared": decision.declared,
         "ruled": None if decision.ruled is None else decision.ruled.value,
         "outcome": record.outcome if isinstance(act, FixedAnswer | DenyAs | LeftOpen) else None,
-        "wire": shapes.wire_answer(item.kind, era, decision),
+        "wire": results.wire_answer(item.kind, era, decision),
         "limit": record.refused_by,
         "waits": played.waits,
         "cost": None if cost is None else cost / SCALE["usd"],
@@ -316,7 +316,7 @@ def _reviewed(played: Played, record: Record, decision: Decision) -> Object:
             if record.outcome == "denied"
             else Unanswered(reason)
         )
-        return found | {"wire": shapes.refused_answer(kind, era, refused)}
+        return found | {"wire": results.refused_answer(kind, era, refused)}
     said = {} if verdict is None or verdict.result is None else verdict.result
     return found | {"wire": said.get("action", "result"), "content": said.get("content")}
 

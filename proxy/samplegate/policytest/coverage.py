@@ -18,12 +18,12 @@ from typing import Any, Final
 
 import msgspec
 
-from samplegate.core.matching.conditions import TABLE, conditions, listed, names
-from samplegate.core.matching.facts import ABSENT, UNKNOWN, Facts
-from samplegate.core.matching.match import Entry, Matcher, Negation, Rulebook
-from samplegate.core.policy import DenyRule, EscalateRule, Match
-from samplegate.core.policyfile import tree
+from samplegate.policy.conditions import TABLE, conditions, listed, names
+from samplegate.policy.facts import ABSENT, UNKNOWN, Facts
+from samplegate.policy.match import Entry, Matcher, Negation, Rulebook
+from samplegate.policy.schema import DenyRule, EscalateRule, Match
 from samplegate.policytest.compare import Walk
+from samplegate.yamlfile import tree
 
 _ALTERNATIVES: Final = names(lambda row: row.compared in ("names", "parts"))
 

@@ -14,10 +14,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 import msgspec.structs
 
-from samplegate.core.policy import seconds
-from samplegate.core.policyfile import tree
-from samplegate.core.policyfile.schema import without_null
-from samplegate.core.policyfile.validate import read
+from samplegate.policy.file.json_schema import without_null
+from samplegate.policy.schema import seconds
 from samplegate.policytest.suite import (
     FREE,
     Asked,
@@ -32,6 +30,8 @@ from samplegate.policytest.suite import (
     over,
     scene_fault,
 )
+from samplegate.yamlfile import tree
+from samplegate.yamlfile.validate import read
 
 S = TypeVar("S", bound=Scene)
 REQUESTS: Final = ("request", "sampling", "elicitation")

@@ -20,22 +20,23 @@ import anyio.abc
 import msgspec
 import msgspec.structs
 
-from samplegate.core.brakes import Brakes
-from samplegate.core.decide import Rulebook, compile_policy
-from samplegate.core.ledger import Draw, Refused, Reserved
-from samplegate.core.policy import Kind, Policy, seconds
-from samplegate.core.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
-from samplegate.core.record import Record
-from samplegate.core.review import states, verdicts
-from samplegate.core.review.review import Review, Stage, Verdict
-from samplegate.core.session.rounds import Reply, Round
-from samplegate.gate import Gate
-from samplegate.limits.admission import Admission
+from samplegate.audit.record import Record
+from samplegate.core.review import states
+from samplegate.gate.gate import Gate
+from samplegate.gate.ports import Ports
+from samplegate.limits.brakes import Brakes
+from samplegate.limits.limiter import Admission
+from samplegate.policy.decide import Rulebook, compile_policy
+from samplegate.policy.ledger import Draw, Refused, Reserved
+from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.policy.schema import Kind, Policy, seconds
 from samplegate.policytest.compare import Played, Scenery, Trial, compare, scenery
 from samplegate.policytest.load import Moment, Placed
 from samplegate.policytest.suite import FREE, START, Said
 from samplegate.policytest.suite import Verdict as Given
-from samplegate.ports import Ports
+from samplegate.protocol.rounds import Reply, Round
+from samplegate.reviews import verdict
+from samplegate.reviews.review import Review, Stage, Verdict
 
 TEXT: Final = ({"type": "text", "text": "an answer"},)
 
@@ -226,12 +227,12 @@ class _Actor:
         self.played.consulted = self.played.consulted or review.stage == "request"
         if given == "none":
             return msgspec.structs.replace(review, state="expired", waiter=None)
-        read = None if given is None else verdicts.read(_written(given, review.kind), review, digest="optional")
+        read = None if given is None else verdict.read(_written(given, review.kind), review, digest="optional")
         if isinstance(read, Verdict):
             self.played.verdict = read
         else:
             self.played.misread = None if read is None else "; ".join(map(str, read))
-            read = verdicts.read(_written(_lets_pass(review), review.kind), review, digest="optional")
+            read = verdict.read(_written(_lets_pass(review), review.kind), review, digest="optional")
         assert isinstance(read, Verdict), read
         decided = states.decided(review, read, who="a person", door="api", now=review.created)
         assert isinstance(decided, Review)

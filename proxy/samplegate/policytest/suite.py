@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Meta
 
 from samplegate.core.eras import LEGACY, MODERN, Era, era_of
-from samplegate.core.matching.conditions import NO_CALL_NAME
-from samplegate.core.policy import Amount, Count, Duration, Positive, Strict
-from samplegate.core.prompt import Failure
-from samplegate.core.requests import ELICITATION, SAMPLING, Call, ClientCapabilities, Origin
+from samplegate.policy.conditions import NO_CALL_NAME
+from samplegate.policy.prompt import Failure
+from samplegate.policy.schema import Amount, Count, Duration, Positive, Strict
+from samplegate.protocol.requests import ELICITATION, SAMPLING, Call, ClientCapabilities, Origin
 
 START: Final = "2026-01-15T12:00:00Z"
 """Noon in the middle of a month: a case that says nothing of time comes near no midnight."""

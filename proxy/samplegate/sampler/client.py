@@ -17,15 +17,15 @@ from typing import Any, Final
 
 import anyio
 
-from samplegate.core.catalogue import SCRIPTED
-from samplegate.core.policy import Model
-from samplegate.core.prompt import Failure, SampleFailed, SampleRequest, SampleResult
-from samplegate.core.script import Script, pick
-from samplegate.sampler.faults import sentence
+from samplegate.policy.catalogue import SCRIPTED
+from samplegate.policy.prompt import Failure, SampleFailed, SampleRequest, SampleResult
+from samplegate.policy.schema import Model
+from samplegate.policy.script import Script, pick
 from samplegate.sampler.keys import NoKey, key, problem, withheld
 from samplegate.sampler.process import COMMAND, MAX_FRAME, Child, Gone, Reply, Supervisor, TooLarge
-from samplegate.sampler.request import Unfit, call
 from samplegate.sampler.scripts import load_scripts
+from samplegate.sampler.worker.errors import sentence
+from samplegate.sampler.worker.request import Unfit, call
 
 MAX_CALLS: Final = 64  # at once; the others wait within their own time-outs
 REHEARSAL: Final = 10.0  # seconds for a rehearsal; it takes one or two

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core.catalogue import SCRIPTED
-from samplegate.core.policy import Model
+from samplegate.policy.catalogue import SCRIPTED
+from samplegate.policy.schema import Model
 
 MAX_KEY_BYTES: Final = 16 * 1024  # the longest real ones are service-account tokens of about 2 KiB
 

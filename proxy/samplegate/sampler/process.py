@@ -18,9 +18,9 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from samplegate.core.prompt import Sampled, SampleFailed
+from samplegate.policy.prompt import Sampled, SampleFailed
 
-COMMAND: Final = (sys.executable, "-P", "-W", "ignore", "-m", "samplegate.sampler.worker")
+COMMAND: Final = (sys.executable, "-P", "-W", "ignore", "-m", "samplegate.sampler.worker.__main__")
 """``-P``: the working folder is the wrapped server's, nothing is imported from there."""
 START_TIMEOUT: Final = 60.0  # seconds; the import takes 3 on an idle machine, and tens on one that starts ten of them
 # a cancelled task ends in milliseconds; litellm stalls its loop for one or two seconds at its first call

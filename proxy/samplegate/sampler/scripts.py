@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from samplegate.core.catalogue import SCRIPTED
-from samplegate.core.load import PolicyError, Problem
-from samplegate.core.policy import AnswerRule, Model, Policy
-from samplegate.core.script import MAX_BYTES, Script, parse
+from samplegate.policy.catalogue import SCRIPTED
+from samplegate.policy.file.load import PolicyError, Problem
+from samplegate.policy.schema import AnswerRule, Model, Policy
+from samplegate.policy.script import MAX_BYTES, Script, parse
 
 
 def load_scripts(models: Sequence[Model], *, folder: Path) -> dict[str, Script]:

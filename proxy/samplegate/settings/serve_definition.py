@@ -9,10 +9,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from samplegate.settings.definition import MIB, ProcessSettings, settings_of
-from samplegate.settings.identities import CallerSettings, PeopleSettings
-from samplegate.settings.servers import ServerSettings
-from samplegate.settings.values import Address, address, check_hosts, check_origins
+from samplegate.config.identities import CallerSettings, PeopleSettings
+from samplegate.config.servers import ServerSettings
+from samplegate.config.settings import MIB, ProcessSettings, settings_of
+from samplegate.config.values import Address, address, check_hosts, check_origins
 
 _SECTION: Final = {"section": True}
 _ADDRESS: Final = {"check": address}

@@ -15,9 +15,9 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from samplegate.ports import Unavailable
+from samplegate.gate.ports import Unavailable
+from samplegate.reviews.sql_schema import SCHEMA
 from samplegate.sqlite import CoreFile, Fault
-from samplegate.store.schema import SCHEMA
 
 PATIENCE: Final = 5.0  # seconds that a transaction waits for those of other processes; theirs take milliseconds
 

@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from samplegate.core.bridge.calls import Converses
-from samplegate.core.bridge.modern_client import ModernClient
-from samplegate.core.matching.match import compile_policy
-from samplegate.core.session.rounds import Effect, Later, Note, Open, Release, Round, Settled, ToClient, ToServer
-from samplegate.core.session.state import State
+from samplegate.policy.match import compile_policy
+from samplegate.protocol.bridge.calls import Converses
+from samplegate.protocol.bridge.modern_client import ModernClient
+from samplegate.protocol.rounds import Effect, Later, Note, Open, Release, Round, Settled, ToClient, ToServer
+from samplegate.protocol.session_state import State
 from tests.core.dialogue import KEY, answered, one, policy, result
 
 VERSION = "io.modelcontextprotocol/protocolVersion"

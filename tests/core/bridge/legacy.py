@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from samplegate.core.bridge.legacy_client import LegacyClient
-from samplegate.core.decisions import Answered, Outcome, Reason, Unanswered
-from samplegate.core.session.rounds import Effect, Open
-from samplegate.core.session.state import State
+from samplegate.policy.decisions import Answered, Outcome, Reason, Unanswered
+from samplegate.protocol.bridge.legacy_client import LegacyClient
+from samplegate.protocol.rounds import Effect, Open
+from samplegate.protocol.session_state import State
 from tests.core.dialogue import KEY, Dialogue, answered, one, request, result, to_client, to_server
 
 VERSION = "io.modelcontextprotocol/protocolVersion"

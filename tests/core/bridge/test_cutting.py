@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.jsontext import Malformed, cut, inserted
+from samplegate.protocol.rawjson import Malformed, cut, inserted
 
 NAMES = ["a", "b", "resultType", "_meta", 'q"', "\u00e9", ","]
 OBJECTS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from([1, "x,}", {"a": [1, {}]}, None, "\u00e9\\"]))

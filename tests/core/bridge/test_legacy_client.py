@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.decisions import Denied, Reason
 from samplegate.core.eras import LEGACY
-from samplegate.core.session.rounds import Close, Later, Note, Over, ToClient, ToServer
+from samplegate.policy.decisions import Denied, Reason
+from samplegate.protocol.rounds import Close, Later, Note, Over, ToClient, ToServer
 from tests.core.bridge.legacy import (
     BOTH,
     CAPABILITIES,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.bridge.legacy_rounds import BEAT, MARGIN, MAX_ASKED, MAX_ROUNDS
-from samplegate.core.session import state
-from samplegate.core.session.request_state import LIFETIME
-from samplegate.core.session.rounds import ForwardRound, Later, Note, Open, Over, Seen, ToClient
+from samplegate.protocol import session_state
+from samplegate.protocol.bridge.legacy_rounds import BEAT, MARGIN, MAX_ASKED, MAX_ROUNDS
+from samplegate.protocol.request_state import LIFETIME
+from samplegate.protocol.rounds import ForwardRound, Later, Note, Open, Over, Seen, ToClient
 from tests.core.bridge.legacy import BOTH, URL, Bridge, cancel, notification
 from tests.core.dialogue import (
     ALLOW,
@@ -365,16 +365,16 @@ class TestMemory:
     def test_an_answer_for_which_there_is_no_room_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         d = bridge()
         asked = to_client(d.handed_on({"s": ask(sample())}))
-        monkeypatch.setattr(state, "MOST_CALLS", 50_000)
+        monkeypatch.setattr(session_state, "MOST_CALLS", 50_000)
         out = d.client(result(asked[0]["id"], **SAID, more="x" * 100_000))
-        assert state.CALLS_FULL == one(out, Note).fields["fault"]
+        assert session_state.CALLS_FULL == one(out, Note).fields["fault"]
         assert {} == one(out, Open).round.returned.replies  # type: ignore[union-attr]
 
     def test_a_call_for_which_there_is_no_room_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         d = bridge()
-        monkeypatch.setattr(state, "MOST_CALLS", 50_000)
+        monkeypatch.setattr(session_state, "MOST_CALLS", 50_000)
         (line,) = to_client(d.client(request(2, "tools/call", name="x", arguments={"text": "x" * 100_000})))
-        assert (-32603, state.CALLS_FULL) == (line["error"]["code"], line["error"]["message"])
+        assert (-32603, session_state.CALLS_FULL) == (line["error"]["code"], line["error"]["message"])
 
     def test_messages_are_counted_before_they_are_read(self) -> None:
         d = bridge(BOTH, "2025-06-18")

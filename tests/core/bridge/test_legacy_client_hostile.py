@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core import frames
-from samplegate.core.bridge.calls import MAX_CALLS
-from samplegate.core.decisions import Denied, Reason, Unanswered, Withdrawn
-from samplegate.core.session.rounds import Effect, Later, Note, Open, Over, Round, ToClient, ToServer, Withdraw
+from samplegate.policy.decisions import Denied, Reason, Unanswered, Withdrawn
+from samplegate.protocol import frames
+from samplegate.protocol.bridge.calls import MAX_CALLS
+from samplegate.protocol.rounds import Effect, Later, Note, Open, Over, Round, ToClient, ToServer, Withdraw
 from tests.core.bridge.legacy import (
     BOTH,
     SUBSCRIPTION,

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.bridge.subscriptions import (
+from samplegate.protocol.bridge.subscriptions import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     MAX_SUBSCRIBED,
     MAX_SUBSCRIBED_SIZE,
     PATIENCE,
 )
-from samplegate.core.session.rounds import Effect, Later, Note, Over, ToClient
+from samplegate.protocol.rounds import Effect, Later, Note, Over, ToClient
 from tests.core.bridge.legacy import LEVEL, SUBSCRIPTION, Bridge, cancel, notification
 from tests.core.dialogue import error, request, result, to_client, to_server
 

@@ -20,11 +20,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from samplegate.core.bridge.legacy_client import LegacyClient
-from samplegate.core.bridge.translation import OF_MODERN
-from samplegate.core.decisions import Answered, Denied, Outcome, Reason, Unanswered
-from samplegate.core.matching.match import compile_policy
-from samplegate.core.session.rounds import (
+from samplegate.policy.decisions import Answered, Denied, Outcome, Reason, Unanswered
+from samplegate.policy.match import compile_policy
+from samplegate.protocol.bridge.legacy_client import LegacyClient
+from samplegate.protocol.bridge.translation import OF_MODERN
+from samplegate.protocol.rounds import (
     Close,
     Effect,
     ForwardRound,
@@ -41,7 +41,7 @@ from samplegate.core.session.rounds import (
     ToServer,
     Withdraw,
 )
-from samplegate.core.session.state import INTERNAL, State
+from samplegate.protocol.session_state import INTERNAL, State
 from tests.core.bridge.lanes import CAPABILITIES, LEVEL, SUBSCRIPTION, VERSION, raw, tells
 from tests.core.bridge.legacy import BOTH, INFO, URL, cancel, discovered
 from tests.core.dialogue import (

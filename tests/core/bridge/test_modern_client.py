@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.bridge.modern_client import ModernClient
-from samplegate.core.capabilities import can_forward
-from samplegate.core.decide import decide
-from samplegate.core.decisions import Denied, Reason, Situation, Unanswered
-from samplegate.core.requests import BadRequest
-from samplegate.core.session.rounds import Close, Open, Over, Reply, ToClient, ToServer, Withdraw
+from samplegate.policy.capabilities import can_forward
+from samplegate.policy.decide import decide
+from samplegate.policy.decisions import Denied, Reason, Situation, Unanswered
+from samplegate.protocol.bridge.modern_client import ModernClient
+from samplegate.protocol.requests import BadRequest
+from samplegate.protocol.rounds import Close, Open, Over, Reply, ToClient, ToServer, Withdraw
 from tests.core.bridge.lanes import (
     ALL,
     CAPABILITIES,

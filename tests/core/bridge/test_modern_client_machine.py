@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from samplegate.core import frames
-from samplegate.core.bridge.modern_client import ModernClient
-from samplegate.core.bridge.translation import LEVELS, REMOVED
-from samplegate.core.decisions import Denied, Outcome, Reason, Unanswered
-from samplegate.core.matching.match import compile_policy
-from samplegate.core.session.rounds import (
+from samplegate.policy.decisions import Denied, Outcome, Reason, Unanswered
+from samplegate.policy.match import compile_policy
+from samplegate.protocol import frames
+from samplegate.protocol.bridge.modern_client import ModernClient
+from samplegate.protocol.bridge.translation import LEVELS, REMOVED
+from samplegate.protocol.rounds import (
     Effect,
     Later,
     Open,
@@ -36,7 +36,7 @@ from samplegate.core.session.rounds import (
     ToServer,
     Withdraw,
 )
-from samplegate.core.session.state import State
+from samplegate.protocol.session_state import State
 from tests.core.bridge.lanes import ALL, CAPABILITIES, INFO, LEVEL, SERVER, SUBSCRIPTION, VERSION, asks, raw, tells
 from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, FORWARD_URLS, KEY, answered, form, policy, request, sample
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.bridge.era_detection import Eras
-from samplegate.core.bridge.legacy_client import LegacyClient
-from samplegate.core.bridge.modern_client import ModernClient
-from samplegate.core.bridge.negotiation import Opening
-from samplegate.core.session.rounds import Close, Later, Note, Open, Over, ToServer, Withdraw
-from samplegate.core.session.session import Session
-from samplegate.core.session.witness import REFUSED
+from samplegate.protocol.bridge.era_detection import Eras
+from samplegate.protocol.bridge.legacy_client import LegacyClient
+from samplegate.protocol.bridge.modern_client import ModernClient
+from samplegate.protocol.bridge.negotiation import Opening
+from samplegate.protocol.evidence import REFUSED
+from samplegate.protocol.rounds import Close, Later, Note, Open, Over, ToServer, Withdraw
+from samplegate.protocol.session import Session
 from tests.core.bridge.lanes import (
     ALL,
     CAPABILITIES,

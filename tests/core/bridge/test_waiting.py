@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from samplegate.core import frames
-from samplegate.core.bridge.calls import MAX_FRAMES, Waiting
+from samplegate.protocol import frames
+from samplegate.protocol.bridge.calls import MAX_FRAMES, Waiting
 
 
 def request(id: int) -> frames.Frame:

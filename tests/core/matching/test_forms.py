@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.matching.elicitation_schema import MAX_PATTERNS, Form, NotFlat, check, read_form
+from samplegate.protocol.elicitation_schema import MAX_PATTERNS, Form, NotFlat, check, read_form
 
 NEW, OLD = "2025-11-25", "2025-06-18"
 TITLED = [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.matching.conditions import TABLE, absent
-from samplegate.core.matching.facts import ABSENT, UNKNOWN, Facts, Known
-from samplegate.core.matching.match import compile_match
-from samplegate.core.policy import Match, Range
-from samplegate.core.requests import Request
+from samplegate.policy.conditions import TABLE, absent
+from samplegate.policy.facts import ABSENT, UNKNOWN, Facts, Known
+from samplegate.policy.match import compile_match
+from samplegate.policy.schema import Match, Range
+from samplegate.protocol.requests import Request
 from tests.core.asking import PROMPT, form, sampling, text, tool, url
 
 IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}

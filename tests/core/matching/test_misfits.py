@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.matching.elicitation_schema import MISSING, MOST_CHOSEN, Field, Form, check, misfits, read_form
+from samplegate.protocol.elicitation_schema import MISSING, MOST_CHOSEN, Field, Form, check, misfits, read_form
 
 
 def form(required: list[str] | None = None, **fields: Any) -> Form:

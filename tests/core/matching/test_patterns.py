@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.matching.regex import any_of, peer_searcher, searcher, utf8
+from samplegate.regex import any_of, peer_searcher, searcher, utf8
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.core.matching.secrecy import looks_secret, secret_fields, without_secrets
+from samplegate.secret_names import looks_secret, secret_fields, without_secrets
 
 SECRETS = (
     "password,db_password,DB_PASSWORD,userPassword,apiKey,APIKey,api-keys,Your API"

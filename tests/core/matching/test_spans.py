@@ -11,7 +11,7 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.matching.regex import STRETCH, Allowance, compiled, finder, merged, places
+from samplegate.regex import STRETCH, Allowance, compiled, finder, merged, places
 
 
 def found(pattern: str, text: bytes) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core import eras
-from samplegate.core.requests import (
+from samplegate.protocol.requests import (
     ELICITATION,
     SAMPLING,
     BadRequest,

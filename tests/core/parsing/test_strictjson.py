@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.names import resembling
-from samplegate.core.parsing import strictjson
-from samplegate.core.parsing.strictjson import Fault, decode, named
+from samplegate.protocol import strictjson
+from samplegate.protocol.strictjson import Fault, decode, named
 
 REFUSED = {
     "a twin member": (b'{"a":1,"a":2}', "a member of an object stands twice"),

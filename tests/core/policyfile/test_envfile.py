@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.policyfile.envfile import EnvFileError, parse
+from samplegate.yamlfile.envfile import EnvFileError, parse
 
 UNCLOSED = (
     "f.env:1: A has a quote that is not closed on its line, or something behind it; a new line inside a value is \\n in"

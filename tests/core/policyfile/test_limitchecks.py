@@ -9,14 +9,14 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from samplegate.core.catalogue import Catalogue, ModelFacts, Rates
-from samplegate.core.costs import least
-from samplegate.core.ledger import SCALE
-from samplegate.core.policy import Model, Policy
-from samplegate.core.policyfile import limitchecks
-from samplegate.core.policyfile.draft import Draft
-from samplegate.core.policyfile.tree import compose
-from samplegate.core.policyfile.validate import convert, type_of
+from samplegate.policy.catalogue import Catalogue, ModelFacts, Rates
+from samplegate.policy.cost import least
+from samplegate.policy.file import limit_checks
+from samplegate.policy.file.draft import Draft
+from samplegate.policy.ledger import SCALE
+from samplegate.policy.schema import Model, Policy
+from samplegate.yamlfile.tree import compose
+from samplegate.yamlfile.validate import convert, type_of
 
 MODELS: Final = "models: [{name: big, model: a/b}, {name: small, model: c/d, max_tokens: 400}]\n"
 CENT: Final = SCALE["usd"] // 100
@@ -39,7 +39,7 @@ def draft(limit: str, rule: str = "", models: str = MODELS) -> Draft:
 
 def said(limit: str, rule: str, catalogue: Catalogue) -> list[str]:
     read = draft(limit, rule)
-    limitchecks.check_prices(read, catalogue)
+    limit_checks.check_prices(read, catalogue)
     return [fault.what for fault in read.problems]
 
 
@@ -122,12 +122,12 @@ def test_a_machine_without_time_zones_is_told_what_to_install_and_knows_utc(monk
     def gone(_name: str) -> Any:
         raise zoneinfo.ZoneInfoNotFoundError
 
-    monkeypatch.setattr("samplegate.core.ledger.ZoneInfo", gone)
+    monkeypatch.setattr("samplegate.policy.ledger.ZoneInfo", gone)
     monkeypatch.setattr(zoneinfo, "available_timezones", set)
     read = draft("{requests: 1, per: day, tz: Europe/Berlin}", ANY)
-    limitchecks.check(read)
+    limit_checks.check(read)
     (what,) = [fault.what for fault in read.problems]
     assert what.endswith("this machine has no database of time zones; install one (the package tzdata) or write UTC")
     read = draft("{requests: 1, per: day, tz: UTC}", ANY)
-    limitchecks.check(read)
+    limit_checks.check(read)
     assert [] == read.problems

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.core.load import load
+from samplegate.policy.file.load import load
 
 TABLE = {
     "x/seeing": {"supports_vision": True},

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.decide import compile_policy, decide
-from samplegate.core.decisions import Situation
-from samplegate.core.policy import (
+from samplegate.policy.decide import compile_policy, decide
+from samplegate.policy.decisions import Situation
+from samplegate.policy.file import rule_checks
+from samplegate.policy.file.draft import Draft
+from samplegate.policy.schema import (
     AllowRule,
     AnswerRule,
     DenyRule,
@@ -26,10 +28,8 @@ from samplegate.core.policy import (
     Rule,
     With,
 )
-from samplegate.core.policyfile import rule_checks
-from samplegate.core.policyfile.draft import Draft
-from samplegate.core.policyfile.tree import Mapping, Mark
-from samplegate.core.requests import Call, ElicitationRequest, Origin, Request, SamplingRequest
+from samplegate.protocol.requests import Call, ElicitationRequest, Origin, Request, SamplingRequest
+from samplegate.yamlfile.tree import Mapping, Mark
 
 NAMES: Final = st.sampled_from(["a", "b", "a*", "*", ["a", "b"], ["b*", "a"]])
 CONDITIONS: Final[dict[str, st.SearchStrategy[Any]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.core.policyfile.reviewer_checks import is_inside
+from samplegate.policy.file.reviewer_checks import is_inside
 
 
 @pytest.mark.parametrize(

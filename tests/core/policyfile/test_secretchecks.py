@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.core.load import PolicyError, load
-from samplegate.core.policyfile.checks import MAX_SECRETS
+from samplegate.policy.file.checks import MAX_SECRETS
+from samplegate.policy.file.load import PolicyError, load
 
 RULES = (
     "models: [{name: m, model: a/b}]\nrules:\n  - {name: r, match: {kind: sampling}, effect: allow, with: {secrets:"

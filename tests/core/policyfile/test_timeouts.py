@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.core.patience import TRIES
-from samplegate.core.policy import AllowRule, EscalateRule, Match, Peer, Policy, Reviewer, Rule, Server
-from samplegate.core.policyfile.timeouts import Wait, can_be_late, here, said, waits
-from samplegate.core.requests import Origin
+from samplegate.policy.deadlines import TRIES
+from samplegate.policy.file.timeouts import Wait, can_be_late, here, said, waits
+from samplegate.policy.schema import AllowRule, EscalateRule, Match, Peer, Policy, Reviewer, Rule, Server
+from samplegate.protocol.requests import Origin
 
 SAMPLING: Final = Match(kind="sampling")
 

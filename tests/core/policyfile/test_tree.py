@@ -10,7 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.policyfile import tree, variables
+from samplegate.core.policyfile import variables
+from samplegate.yamlfile import tree
 
 READ_AS_YAML_1_2: Final[dict[str, Any]] = {
     "a": "a",

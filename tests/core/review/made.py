@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from samplegate.core.requests import Call
-from samplegate.core.review.review import Bounds, Review
+from samplegate.protocol.requests import Call
+from samplegate.reviews.review import Bounds, Review
 
 NOW: Final = 1_800_000_000.0
 DIGEST: Final = "sha256:" + "ab" * 32

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.review.webhooks import FIRST, LONGEST, MOST_ASKED, retry_after, retry_wait
+from samplegate.reviews.notify.webhook import FIRST, LONGEST, MOST_ASKED, retry_after, retry_wait
 
 NOW: Final = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.requests import Call
-from samplegate.core.review.create import call_digest, digest
+from samplegate.protocol.requests import Call
+from samplegate.reviews.create import call_digest, digest
 from tests.core.review.made import said
 
 GIVEN: dict[str, Any] = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.review.formats import TOKEN_PREFIX, callback_fault, make
+from samplegate.reviews.notify.formats import TOKEN_PREFIX, callback_fault, make
 
 KEY: Final = bytes(range(32))
 NOW: Final = 1_800_000_000.0

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.review.edits import Change, apply, changes, problems, read
-from samplegate.core.review.review import Bounds, Edits, Problem
+from samplegate.reviews.edits import Change, apply, changes, problems, read
+from samplegate.reviews.review import Bounds, Edits, Problem
 from tests.core.review.made import model_answer, review, said, text
 
 USE = {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "t", "input": {}}]}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.review.views import choices, kind, lines, span
+from samplegate.reviews.views import choices, kind, lines, span
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=300),

@@ -6,10 +6,10 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from samplegate.core.review import formats
-from samplegate.core.review.formats import View
-from samplegate.core.review.review import Delivery, Review, Verdict
-from samplegate.core.review.views import MOST_BYTES
+from samplegate.reviews.notify import formats
+from samplegate.reviews.notify.formats import View
+from samplegate.reviews.review import Delivery, Review, Verdict
+from samplegate.reviews.views import MOST_BYTES
 from tests.core.review.made import NOW, review, said
 
 KEY: Final = bytes(range(32))

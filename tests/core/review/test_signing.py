@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook
 
-from samplegate.core.review.formats import headers, key_of
+from samplegate.reviews.notify.formats import headers, key_of
 
 NOW: Final = 1_800_000_000.0
 KEY: Final = bytes(range(32))

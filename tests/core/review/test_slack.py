@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from samplegate.core.ledger import SCALE
-from samplegate.core.requests import Call
-from samplegate.core.review.formats import message
-from samplegate.core.review.review import Review, Verdict
-from samplegate.core.review.views import told
+from samplegate.policy.ledger import SCALE
+from samplegate.protocol.requests import Call
+from samplegate.reviews.notify.formats import message
+from samplegate.reviews.review import Review, Verdict
+from samplegate.reviews.views import told
 from tests.core.review.made import NOW, address, form, model_answer, review, said, text
 
 GOLDEN: Final = Path(__file__).parent / "slack"

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from samplegate.core.policy import Show
-from samplegate.core.requests import Call
-from samplegate.core.review.review import Edits, Review, Verdict
-from samplegate.core.review.views import MOST_BYTES, notes, size, told
+from samplegate.policy.schema import Show
+from samplegate.protocol.requests import Call
+from samplegate.reviews.review import Edits, Review, Verdict
+from samplegate.reviews.views import MOST_BYTES, notes, size, told
 from tests.core.review.made import DIGEST, NOW, address, form, model_answer, review, said, text
 
 PICTURE = {"type": "image", "data": "AAAAAAA=", "mimeType": "image/png"}

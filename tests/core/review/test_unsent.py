@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from samplegate.core.decisions import Allowed
-from samplegate.core.policy import AllowRule
-from samplegate.core.requests import SamplingRequest
-from samplegate.core.review.create import MOST_BYTES, MOST_UNKNOWN, unsent
+from samplegate.policy.decisions import Allowed
+from samplegate.policy.schema import AllowRule
+from samplegate.protocol.requests import SamplingRequest
+from samplegate.reviews.create import MOST_BYTES, MOST_UNKNOWN, unsent
 from tests.core.asking import book, origin
 
 

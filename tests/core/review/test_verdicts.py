@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.answers import fits
-from samplegate.core.matching.elicitation_schema import Form, check, read_form
-from samplegate.core.requests import ElicitationRequest, Origin
-from samplegate.core.review.edits import problems
-from samplegate.core.review.review import Edits, Problem, Review, Verdict
-from samplegate.core.review.verdicts import MOST_BYTES, MOST_PROBLEMS, read
-from samplegate.core.review.views import said as as_given
+from samplegate.policy.answers import fits
+from samplegate.protocol.elicitation_schema import Form, check, read_form
+from samplegate.protocol.requests import ElicitationRequest, Origin
+from samplegate.reviews.edits import problems
+from samplegate.reviews.review import Edits, Problem, Review, Verdict
+from samplegate.reviews.verdict import MOST_BYTES, MOST_PROBLEMS, read
+from samplegate.reviews.views import said as as_given
 from tests.core.review.made import DIGEST, address, form, model_answer, review, said, text
 
 IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.session import state
-from samplegate.core.session.rounds import Note, Open, ToClient, ToServer
+from samplegate.protocol import session_state
+from samplegate.protocol.rounds import Note, Open, ToClient, ToServer
 from tests.core.dialogue import ANSWER, CAPABILITIES, FORWARD, META, Dialogue, one, request, result
 
-TEXT = "x" * (15 * state.MIB // 16)
+TEXT = "x" * (15 * session_state.MIB // 16)
 FORM = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {"confirm": {"type": "boolean"}}}}
 
 
@@ -20,7 +20,7 @@ FORM = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": 
 def _sixteenth(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sixteenth of the bounds, for the time that large texts take."""
     for name in ("MOST_CALLS", "MOST_PUSHES", "SMALL"):
-        monkeypatch.setattr(state, name, getattr(state, name) // 16)
+        monkeypatch.setattr(session_state, name, getattr(session_state, name) // 16)
 
 
 def _call(id: int, text: str = "", **more: Any) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def test_modern_calls_in_flight_are_refused_beyond_the_bound_and_counted_until_t
     for id in range(8):
         assert [] == _refusals(d.client(_call(id, TEXT)), -32603)
     out = d.client(_call(8, TEXT))
-    assert [state.CALLS_FULL] == _refusals(out, -32603)
+    assert [session_state.CALLS_FULL] == _refusals(out, -32603)
     assert "call.failed" == one(out, Note).event
     assert [] == _refusals(d.client(_call(9)), -32603)
     for id in (*range(8), 9):
@@ -65,7 +65,7 @@ def test_a_call_ends_where_there_is_no_room_for_what_its_server_sends_in_it(memb
         d.client(_call(id))
         ended += len(_refusals(d.server(result(id, resultType="input_required", **large)), -32603))
     assert 0 < ended < 12
-    assert d.session.state.held <= state.MOST_CALLS
+    assert d.session.state.held <= session_state.MOST_CALLS
 
 
 def test_a_round_is_counted_until_its_call_goes_on() -> None:
@@ -101,7 +101,7 @@ def test_pushed_requests_are_refused_beyond_the_bound_and_counted_until_they_are
         message = {"role": "user", "content": {"type": "text", "text": TEXT}}
         out = d.server(request(f"p{id}", "sampling/createMessage", messages=[message], maxTokens=5))
         refused += _refusals(out, -1)
-    assert [state.PUSHES_FULL] * 2 == refused
+    assert [session_state.PUSHES_FULL] * 2 == refused
     for id in range(2):
         d.server({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": f"p{id}"}})
     assert 0 == d.session.state.held
@@ -109,9 +109,9 @@ def test_pushed_requests_are_refused_beyond_the_bound_and_counted_until_they_are
 
 def test_where_others_fill_the_process_only_small_calls_go_on() -> None:
     d = Dialogue(ANSWER)
-    d.session.state.of_all = lambda: state.MOST_OF_ALL
+    d.session.state.of_all = lambda: session_state.MOST_OF_ALL
     assert [] == _refusals(d.client(_call(1, "x" * 1000)), -32603)
-    assert [state.ALL_FULL] == _refusals(d.client(_call(2, "x" * state.SMALL)), -32603)
+    assert [session_state.ALL_FULL] == _refusals(d.client(_call(2, "x" * session_state.SMALL)), -32603)
 
 
 def test_a_batch_is_not_taken_apart_beyond_a_number_of_elements() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.session.rounds import Open
+from samplegate.protocol.rounds import Open
 from tests.core.dialogue import FORWARD, Dialogue, ask, form, modern, one, request, result, sample, to_client, to_server
 
 ALLOW = {"name": "models", "match": {"kind": "sampling"}, "effect": "allow"}

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.capabilities import Offer
 from samplegate.core.eras import LEGACY, MODERN
-from samplegate.core.jsontext import Malformed
-from samplegate.core.requests import ClientCapabilities
-from samplegate.core.session import capabilities
+from samplegate.policy.capabilities import Offer
+from samplegate.protocol import capabilities
+from samplegate.protocol.rawjson import Malformed
+from samplegate.protocol.requests import ClientCapabilities
 
 NEWEST = MODERN[0]
 TASKS = "io.modelcontextprotocol/tasks"

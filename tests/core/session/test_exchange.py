@@ -9,23 +9,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from samplegate.core.decisions import Answered, Denied, Forwarded, Outcome, Reason, Unanswered
-from samplegate.core.requests import BadRequest
-from samplegate.core.session.input_required import MAX_ROUNDS
-from samplegate.core.session.request_state import LIFETIME
-from samplegate.core.session.rounds import (
-    Effect,
-    Later,
-    Note,
-    Open,
-    Over,
-    Release,
-    Settled,
-    ToClient,
-    ToServer,
-    Withdraw,
-)
-from samplegate.core.session.state import MAX_WAITS
+from samplegate.policy.decisions import Answered, Denied, Forwarded, Outcome, Reason, Unanswered
+from samplegate.protocol.input_required import MAX_ROUNDS
+from samplegate.protocol.request_state import LIFETIME
+from samplegate.protocol.requests import BadRequest
+from samplegate.protocol.rounds import Effect, Later, Note, Open, Over, Release, Settled, ToClient, ToServer, Withdraw
+from samplegate.protocol.session_state import MAX_WAITS
 from tests.core.dialogue import (
     ALLOW,
     ANSWER,

@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core import frames
-from samplegate.core.decisions import Denied, Reason
-from samplegate.core.frames import Frame
-from samplegate.core.jsontext import Malformed
-from samplegate.core.session.rounds import Effect, Later, Open, Release, Settled, ToClient, ToServer
+from samplegate.policy.decisions import Denied, Reason
+from samplegate.protocol import frames
+from samplegate.protocol.frames import Frame
+from samplegate.protocol.rawjson import Malformed
+from samplegate.protocol.rounds import Effect, Later, Open, Release, Settled, ToClient, ToServer
 from tests.core.dialogue import ALLOW, ANSWER, FORWARD, Dialogue, ask, error, form, modern, request, result, sample
 
 META = {"progressToken": "p", "io.modelcontextprotocol/related-task": {"taskId": "t"}}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from samplegate.core.session.rounds import Close, Effect, Note, Open, Over, Reply, ToClient, ToServer
+from samplegate.protocol.rounds import Close, Effect, Note, Open, Over, Reply, ToClient, ToServer
 from tests.core.dialogue import ALLOW, DENY, FORWARD, META, Dialogue, modern, one, request, result, sample, to_server
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"

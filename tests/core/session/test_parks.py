@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.decisions import Answered, Denied, Outcome, Reason, Unanswered
-from samplegate.core.patience import PARKS
-from samplegate.core.session import request_state
-from samplegate.core.session.input_required import MAX_ROUNDS
-from samplegate.core.session.request_state import LIFETIME
-from samplegate.core.session.rounds import Effect, ForwardRound, Open, Over, Round, Seen, ToServer, Withdraw
-from samplegate.core.session.session import Session
-from samplegate.core.session.state import State
+from samplegate.policy.deadlines import PARKS
+from samplegate.policy.decisions import Answered, Denied, Outcome, Reason, Unanswered
+from samplegate.protocol import request_state
+from samplegate.protocol.input_required import MAX_ROUNDS
+from samplegate.protocol.request_state import LIFETIME
+from samplegate.protocol.rounds import Effect, ForwardRound, Open, Over, Round, Seen, ToServer, Withdraw
+from samplegate.protocol.session import Session
+from samplegate.protocol.session_state import State
 from tests.core.dialogue import (
     ALLOW,
     ANSWER,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.session.request_state import Binding, SealedKey, SealedRound, params_digest, seal, unseal
+from samplegate.protocol.request_state import Binding, SealedKey, SealedRound, params_digest, seal, unseal
 
 KEY, NONCE = bytes(range(32)), bytes(range(12))
 BINDING = Binding("docs", "local", "tools/call", params_digest(b'{"name":"x"}'))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from samplegate.core import frames, jsontext
-from samplegate.core.decisions import Reason, Unanswered
-from samplegate.core.session.rounds import Effect, Later, Open, Release, Reply, Settled, ToClient, ToServer, Withdraw
+from samplegate.policy.decisions import Reason, Unanswered
+from samplegate.protocol import frames, rawjson
+from samplegate.protocol.rounds import Effect, Later, Open, Release, Reply, Settled, ToClient, ToServer, Withdraw
 from tests.core.dialogue import (
     ALLOW,
     ANSWER,
@@ -63,7 +63,7 @@ def test_the_answer_to_a_call_with_escaped_slashes_is_gated() -> None:
 @pytest.mark.parametrize("name", ["re\u017fult", "param\u017f", "j\u017fonrpc"])
 def test_an_envelope_member_that_another_parser_folds_to_ours_is_refused(name: str) -> None:
     base = {"jsonrpc": "2.0", "id": 1, "result": {}, name: {}}
-    with pytest.raises(jsontext.Malformed):
+    with pytest.raises(rawjson.Malformed):
         frames.read(json.dumps(base, ensure_ascii=False).encode())
 
 

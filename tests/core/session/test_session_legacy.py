@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from samplegate.core.decisions import Answered, Denied, Forwarded, Reason, Unanswered, Withdrawn
-from samplegate.core.session.rounds import Note, Open, Over, Release, Reply, Settled, ToClient, ToServer, Withdraw
+from samplegate.policy.decisions import Answered, Denied, Forwarded, Reason, Unanswered, Withdrawn
+from samplegate.protocol.rounds import Note, Open, Over, Release, Reply, Settled, ToClient, ToServer, Withdraw
 from tests.core.dialogue import (
     ALLOW,
     ANSWER,

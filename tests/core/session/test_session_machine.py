@@ -19,12 +19,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from samplegate.core import frames
-from samplegate.core.decisions import Answered, Denied, Outcome, Reason, Unanswered
-from samplegate.core.matching.match import compile_policy
-from samplegate.core.session import capabilities
-from samplegate.core.session.input_required import MAX_ROUNDS
-from samplegate.core.session.rounds import (
+from samplegate.policy.decisions import Answered, Denied, Outcome, Reason, Unanswered
+from samplegate.policy.match import compile_policy
+from samplegate.protocol import capabilities, frames
+from samplegate.protocol.input_required import MAX_ROUNDS
+from samplegate.protocol.rounds import (
     Close,
     Effect,
     ForwardRound,
@@ -41,8 +40,8 @@ from samplegate.core.session.rounds import (
     ToServer,
     Withdraw,
 )
-from samplegate.core.session.session import Session
-from samplegate.core.session.state import State, call_and_token
+from samplegate.protocol.session import Session
+from samplegate.protocol.session_state import State, call_and_token
 from tests.core.dialogue import (
     ALLOW,
     ANSWER,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.decisions import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.core.eras import LEGACY, META_RELATED_TASK, MODERN
-from samplegate.core.frames import read
-from samplegate.core.session import shapes
-from samplegate.core.session.rounds import Release
+from samplegate.policy.decisions import Answered, Denied, Outcome, Reason, Unanswered
+from samplegate.protocol import results
+from samplegate.protocol.frames import read
+from samplegate.protocol.rounds import Release
 
 TEXT = {"type": "text", "text": "a"}
 IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}
@@ -26,7 +26,7 @@ def sampled(content: Any) -> dict[str, Any]:
 
 
 def content(*blocks: Any, revision: str, alone: bool = False) -> Any:
-    shaped = shapes.sampling_result(sampled(blocks[0] if alone else list(blocks)), revision)
+    shaped = results.sampling_result(sampled(blocks[0] if alone else list(blocks)), revision)
     return None if shaped is None else shaped["content"]
 
 
@@ -35,7 +35,7 @@ def released(outcome: Outcome, explain: str = "") -> Release:
 
 
 def pushed(kind: str, outcome: Outcome, params: bytes | None = b"{}", explain: str = "") -> Any:
-    return json.loads(shapes.pushed("i", kind, released(outcome, explain), params))
+    return json.loads(results.pushed("i", kind, released(outcome, explain), params))
 
 
 class TestSamplingResult:
@@ -45,8 +45,8 @@ class TestSamplingResult:
     def test_one_block_is_a_block_in_every_revision_and_the_rest_stays(self, revision: str) -> None:
         assert (
             sampled(TEXT)
-            == shapes.sampling_result(sampled(TEXT), revision)
-            == shapes.sampling_result(sampled([TEXT]), revision)
+            == results.sampling_result(sampled(TEXT), revision)
+            == results.sampling_result(sampled([TEXT]), revision)
         )
 
     @pytest.mark.parametrize("revision", OLD)
@@ -70,14 +70,14 @@ class TestSamplingResult:
 class TestPushed:
     def test_what_a_client_said_is_released_verbatim(self) -> None:
         """R118."""
-        line = shapes.pushed("i", "sampling", released(Answered(b'{"n": 1.0}', "client")), b'{"_meta":{}}')
+        line = results.pushed("i", "sampling", released(Answered(b'{"n": 1.0}', "client")), b'{"_meta":{}}')
         assert b'{"jsonrpc":"2.0","id":"i","result":{"n": 1.0}}' == line
         for outcome in (
             Denied(Reason.CLIENT, error=b'{"code": -1.0}'),
             Unanswered(Reason.CLIENT, error=b'{"code": -1.0}'),
         ):
             for kind in ("sampling", "elicitation"):
-                line = shapes.pushed("i", kind, released(outcome), None)
+                line = results.pushed("i", kind, released(outcome), None)
                 assert b'{"jsonrpc":"2.0","id":"i","error":{"code": -1.0}}' == line
 
     @pytest.mark.parametrize("by", ["policy", "human", "timeout"])
@@ -85,7 +85,7 @@ class TestPushed:
         answer = pushed("sampling", Answered(b'{"role":"assistant","_meta":{"v":1}}', by))
         assert {
             "role": "assistant",
-            "_meta": {"v": 1, shapes.PROVENANCE: {"decided_by": by, "decision_id": "d1"}},
+            "_meta": {"v": 1, results.PROVENANCE: {"decided_by": by, "decision_id": "d1"}},
         } == answer["result"]
 
     @pytest.mark.parametrize("reason", list(Reason))
@@ -149,32 +149,32 @@ class TestNested:
     )
     def test_sampling_has_no_form_for_no(self, outcome: Outcome) -> None:
         """R70, T5."""
-        assert shapes.nested("sampling", released(outcome)) is None
+        assert results.nested("sampling", released(outcome)) is None
 
     def test_an_elicitation_has(self) -> None:
-        assert b'{"action":"cancel"}' == shapes.nested("elicitation", released(Unanswered(Reason.TIMEOUT)))
-        assert b'{"action":"decline"}' == shapes.nested("elicitation", released(Denied(Reason.RULE, "decline")))
-        assert shapes.nested("elicitation", released(Unanswered(Reason.MALFORMED, code=-32602))) is None
+        assert b'{"action":"cancel"}' == results.nested("elicitation", released(Unanswered(Reason.TIMEOUT)))
+        assert b'{"action":"decline"}' == results.nested("elicitation", released(Denied(Reason.RULE, "decline")))
+        assert results.nested("elicitation", released(Unanswered(Reason.MALFORMED, code=-32602))) is None
 
     def test_a_result_is_bare(self) -> None:
-        entry = json.loads(shapes.nested("sampling", released(Answered(b'{"role":"assistant"}', "policy"))) or b"")
+        entry = json.loads(results.nested("sampling", released(Answered(b'{"role":"assistant"}', "policy"))) or b"")
         assert {"role", "_meta"} == set(entry)
-        assert b'{"action":"accept"}' == shapes.nested(
+        assert b'{"action":"accept"}' == results.nested(
             "elicitation", released(Answered(b'{"action":"accept"}', "policy"))
         )
-        assert b'{"n": 1.0}' == shapes.nested("sampling", released(Answered(b'{"n": 1.0}', "client")))
+        assert b'{"n": 1.0}' == results.nested("sampling", released(Answered(b'{"n": 1.0}', "client")))
 
 
 class TestEndedCall:
     def test_a_tool_says_it_in_its_result(self) -> None:
         end = json.loads(
-            shapes.ended_call(1, "tools/call", "modern", "sampling", released(Denied(Reason.RULE, detail="hush")))
+            results.ended_call(1, "tools/call", "modern", "sampling", released(Denied(Reason.RULE, detail="hush")))
         )
         assert ("complete", True) == (end["result"]["resultType"], end["result"]["isError"])
         assert "d1" in end["result"]["content"][0]["text"]
         assert "hush" not in json.dumps(end)
         legacy = json.loads(
-            shapes.ended_call(1, "tools/call", "legacy", "elicitation", released(Unanswered(Reason.CANNOT)))
+            results.ended_call(1, "tools/call", "legacy", "elicitation", released(Unanswered(Reason.CANNOT)))
         )
         assert "resultType" not in legacy["result"]
 
@@ -182,13 +182,13 @@ class TestEndedCall:
     def test_everything_else_fails_outside_the_reserved_codes(self, method: str) -> None:
         """R56."""
         for outcome in (Denied(Reason.RULE), Unanswered(Reason.ROUNDS), Unanswered(Reason.NOT_OFFERED, code=-32602)):
-            code = json.loads(shapes.ended_call(1, method, "modern", "sampling", released(outcome)))["error"]["code"]
+            code = json.loads(results.ended_call(1, method, "modern", "sampling", released(outcome)))["error"]["code"]
             assert -1 == code
             assert code not in RESERVED
 
 
 def test_an_input_required_result_carries_entries_as_they_are() -> None:
-    line = shapes.input_required(1, {"é": b'{"n": 1.0}', 'q"': b"[ ]"}, 'st"ate')
+    line = results.input_required(1, {"é": b'{"n": 1.0}', 'q"': b"[ ]"}, 'st"ate')
     assert '{"é":{"n": 1.0},"q\\"":[ ]}'.encode() in line
     result = json.loads(read(line).payload or b"")
     assert ("input_required", 'st"ate') == (result["resultType"], result["requestState"])
@@ -197,5 +197,5 @@ def test_an_input_required_result_carries_entries_as_they_are() -> None:
 def test_an_input_required_result_without_questions_has_no_member_for_them() -> None:
     """R60: it says "come back"; an empty map of questions would be one that must be answered."""
     assert {"resultType": "input_required", "requestState": "s"} == json.loads(
-        read(shapes.input_required(1, {}, "s")).payload or b""
+        read(results.input_required(1, {}, "s")).payload or b""
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import runpy
 
-from samplegate.review import desk
+from samplegate.reviews import service
 from samplegate.store import engine
 
-vars(desk).update(LEASE=0.5)
+vars(service).update(LEASE=0.5)
 vars(engine).update(PATIENCE=0.5)
 runpy.run_module("samplegate", run_name="__main__", alter_sys=True)

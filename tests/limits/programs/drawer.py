@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from samplegate.core.ledger import Draw, Refused, Reserved
-from samplegate.limits.admission import Admission
+from samplegate.limits.limiter import Admission
+from samplegate.policy.ledger import Draw, Refused, Reserved
 from tests.limits.desk import NOON, Log, daily, one, slot, slots
 
 

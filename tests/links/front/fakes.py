@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from samplegate.core import frames
-from samplegate.core.frames import Frame, FrameId
-from samplegate.core.session.rounds import Note
-from samplegate.links import sse
-from samplegate.links.front.endpoint import App, endpoint
-from samplegate.links.front.http import Access, Bounds, Lane, Message, Refused
-from samplegate.links.front.sessions import Sessions
+from samplegate.protocol import frames
+from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.rounds import Note
+from samplegate.transport import sse
+from samplegate.transport.http_server.endpoint import App, endpoint
+from samplegate.transport.http_server.http import Access, Bounds, Lane, Message, Refused
+from samplegate.transport.http_server.sessions import Sessions
 
 LEGACY = "2025-11-25"
 MODERN = "2026-07-28"

@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 from uvicorn.server import ServerState
 
-from samplegate.daemon.listeners import listener
-from samplegate.links.front import connection
-from samplegate.links.front.connection import Connections
-from samplegate.links.front.http import Bounds
+from samplegate.server.listeners import listener
+from samplegate.transport.http_server import uvicorn_protocol
+from samplegate.transport.http_server.http import Bounds
+from samplegate.transport.http_server.uvicorn_protocol import Connections
 from tests.links.front.fakes import META, MODERN, Front, Served, initialize, note, result, silent
 
 pytestmark = pytest.mark.anyio
@@ -285,11 +285,11 @@ async def test_a_connection_that_goes_makes_room_though_others_are_being_turned_
 async def test_a_client_that_is_turned_away_may_stay_only_a_moment_and_only_some_may(
     monkeypatch: pytest.MonkeyPatch, linger: float, lingering: int, stay: int
 ) -> None:
-    monkeypatch.setattr(connection, "_LINGER", linger)
+    monkeypatch.setattr(uvicorn_protocol, "_LINGER", linger)
     lost: asyncio.Queue[None] = asyncio.Queue()
     leave = Connections.leave
 
-    def leaving(self: Connections, one: connection.Connection) -> bool:
+    def leaving(self: Connections, one: uvicorn_protocol.Connection) -> bool:
         lost.put_nowait(None)
         return leave(self, one)
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from samplegate.links.front.http import Bounds
+from samplegate.transport.http_server.http import Bounds
 from tests.links.front.fakes import Front, Served, initialize, note, result, silent
 
 pytestmark = pytest.mark.anyio
@@ -88,7 +88,7 @@ async def test_subscriptions_end_at_once_as_their_server_would_end_them() -> Non
 
 
 async def test_a_stuck_conversation_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("samplegate.links.front.sessions.LAST", 0.01)
+    monkeypatch.setattr("samplegate.transport.http_server.sessions.LAST", 0.01)
     front = Front()
     session = await front.opened()
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from samplegate.links.front.http import METHODS, REASONS, Bounds
+from samplegate.transport.http_server.http import METHODS, REASONS, Bounds
 from tests.links.front.fakes import Call, Front, Served, initialize
 
 pytestmark = pytest.mark.anyio

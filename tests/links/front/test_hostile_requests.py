@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from samplegate.daemon.listeners import listener
-from samplegate.links.front.connection import Connections
-from samplegate.links.front.http import Bounds, Receive, Reply, Scope, Send, deliver
+from samplegate.server.listeners import listener
+from samplegate.transport.http_server.http import Bounds, Receive, Reply, Scope, Send, deliver
+from samplegate.transport.http_server.uvicorn_protocol import Connections
 
 pytestmark = pytest.mark.anyio
 BOUND = 20.0

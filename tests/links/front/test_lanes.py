@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from samplegate.core.frames import Frame
-from samplegate.links.front.http import Bounds
+from samplegate.protocol.frames import Frame
+from samplegate.transport.http_server.http import Bounds
 from tests.links.front.fakes import LEGACY, Conversation, Front, Legacy, Served, initialize, note, result, silent
 
 pytestmark = pytest.mark.anyio

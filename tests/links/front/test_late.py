@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from samplegate.links.front.http import Bounds
+from samplegate.transport.http_server.http import Bounds
 from tests.links.front.fakes import Call, Front, Legacy, Served, note, result, silent
 from tests.links.front.test_resumption import last_id, streaming
 

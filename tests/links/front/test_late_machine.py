@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from samplegate.links.front.http import Bounds
-from samplegate.links.front.sessions import Session
-from samplegate.links.front.stream import GONE, Held, Reader, Stream
+from samplegate.transport.http_server.http import Bounds
+from samplegate.transport.http_server.sessions import Session
+from samplegate.transport.http_server.stream import GONE, Held, Reader, Stream
 from tests.links.front.fakes import Conversation, note, result, silent
 
 UNREAD = 60.0

@@ -8,8 +8,8 @@ import string
 
 import pytest
 
-from samplegate.core.frames import Frame
-from samplegate.links.front.http import Bounds, Refused
+from samplegate.protocol.frames import Frame
+from samplegate.transport.http_server.http import Bounds, Refused
 from tests.links.front.fakes import LEGACY, Conversation, Front, Served, agrees, error, initialize, note, result, silent
 
 pytestmark = pytest.mark.anyio

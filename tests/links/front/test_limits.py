@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from samplegate.links.front.http import Bounds
-from samplegate.links.front.stream import SLOW, Held, Reader, Stream
+from samplegate.transport.http_server.http import Bounds
+from samplegate.transport.http_server.stream import SLOW, Held, Reader, Stream
 from tests.links.front.fakes import Call, Front, Served, initialize, note, result, silent
 
 pytestmark = pytest.mark.anyio

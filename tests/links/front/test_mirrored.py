@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from samplegate.core.frames import Frame
-from samplegate.links.front import modern as mirrored
-from samplegate.links.front.modern import Mirrored
+from samplegate.protocol.frames import Frame
+from samplegate.transport.http_server import modern as mirrored
+from samplegate.transport.http_server.modern import Mirrored
 from tests.links.front.fakes import Conversation, Front, Served, echoes, note, result
 
 pytestmark = pytest.mark.anyio

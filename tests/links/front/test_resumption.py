@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from samplegate.links.front.http import Bounds
+from samplegate.transport.http_server.http import Bounds
 from tests.links.front.fakes import LEGACY, Call, Front, Legacy, Served, error, note, result, silent
 
 pytestmark = pytest.mark.anyio

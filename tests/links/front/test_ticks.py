@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from samplegate.links.front.http import Ticks
+from samplegate.transport.http_server.http import Ticks
 
 
 @dataclass

@@ -7,8 +7,8 @@ import asyncio
 import os
 import sys
 
-from samplegate.links.child_process import start_child
-from samplegate.links.stdio import LineLink, check_own, open_own
+from samplegate.transport.stdio import LineLink, check_own, open_own
+from samplegate.transport.subprocess import start_child
 
 
 class Passing:

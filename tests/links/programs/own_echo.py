@@ -7,7 +7,7 @@ import asyncio
 import os
 import sys
 
-from samplegate.links.stdio import CannotStart, LineLink, check_own, open_own
+from samplegate.transport.stdio import CannotStart, LineLink, check_own, open_own
 
 
 class Echo:

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from samplegate.core.frames import Frame
-from samplegate.core.session.rounds import Note
-from samplegate.links import sse
-from samplegate.links.remote.connection import Remote, pool
+from samplegate.protocol.frames import Frame
+from samplegate.protocol.rounds import Note
+from samplegate.transport import sse
+from samplegate.transport.http_client.connection import Remote, pool
 from tests.links.recorder import BOUND
 
 REVISION: Final = "2025-11-25"

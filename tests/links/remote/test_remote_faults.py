@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.links.remote import connection as remote_module
-from samplegate.links.remote.connection import Remote, pool
+from samplegate.transport.http_client import connection as remote_module
+from samplegate.transport.http_client.connection import Remote, pool
 from tests.links.remote.server import Asked, Heard, World, plain, world
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from samplegate.links.remote import streams
+from samplegate.transport.http_client import streams
 from tests.links.remote.server import Asked, plain, world
 
 pytestmark = pytest.mark.anyio

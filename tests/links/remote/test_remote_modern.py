@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.links.remote import mirror
+from samplegate.transport.http_client import headers
 from tests.links.remote.server import META, MODERN, Asked, World, plain, world
 
 pytestmark = pytest.mark.anyio
@@ -86,7 +86,7 @@ async def test_names_that_are_on_no_list_do_not_have_it_asked_for_each_time() ->
 
 
 async def test_a_tool_that_is_on_no_list_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror, "FRESH", 0.0)
+    monkeypatch.setattr(headers, "FRESH", 0.0)
     async with world() as w:
         w.server.on["POST tools/list"] = lists([PLAIN])
         for lane in (2, 3):
@@ -115,7 +115,7 @@ async def test_a_call_goes_without_them_where_the_tools_cannot_be_had(how: str) 
         for lane in (2, 3):
             w.modern(lane, name="query")
             assert "result" in (await w.heard.of(lane))[0]
-        assert (mirror.MAX_PAGES if how == "endless" else 1) == len(w.server.of("POST tools/list"))
+        assert (headers.MAX_PAGES if how == "endless" else 1) == len(w.server.of("POST tools/list"))
 
 
 async def test_the_tools_may_come_on_a_stream() -> None:
@@ -239,7 +239,7 @@ async def test_an_answer_for_another_request_on_a_stream_is_not_its_answer() -> 
 
 
 async def test_a_stream_that_stays_open_after_its_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("samplegate.links.remote.calls.LINGER", 0.05)
+    monkeypatch.setattr("samplegate.transport.http_client.calls.LINGER", 0.05)
     left = asyncio.Event()
 
     async def call(asked: Asked) -> None:
@@ -313,7 +313,7 @@ async def test_both_eras_may_be_spoken_to_one_server() -> None:
 
 
 async def test_a_list_that_failed_is_asked_for_again_after_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror, "COOL", 0.0)
+    monkeypatch.setattr(headers, "COOL", 0.0)
 
     async def broken(asked: Asked) -> None:
         await asked.answer(500)

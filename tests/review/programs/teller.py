@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from samplegate.review.desk import pause
-from samplegate.store.threads import KeptReviews
+from samplegate.reviews.service import pause
+from samplegate.reviews.store import KeptReviews
 from tests.review.outside import Outside
 
 

@@ -10,9 +10,9 @@ import json
 import sys
 import threading
 
-from samplegate.core.review.review import Review
+from samplegate.reviews.review import Review
+from samplegate.reviews.sql_store import Reviews
 from samplegate.store import engine
-from samplegate.store.reviews import Reviews
 from tests.store.samples import NOW, YES, review
 
 

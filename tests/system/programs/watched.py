@@ -16,7 +16,7 @@ from typing import Any
 
 import anyio
 
-from samplegate.cli import main
+from samplegate.cli.main import main
 
 PAUSE = 0.002
 NOTED = 0.01

@@ -14,8 +14,8 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_playwright
 
-from samplegate.core.review.review import Review
-from samplegate.web.app import reviews_app
+from samplegate.reviews.review import Review
+from samplegate.reviews.web.app import reviews_app
 from tests.deploy.programs import program
 from tests.web.listener import OPS, House
 

@@ -7,9 +7,9 @@ import struct
 import zlib
 from typing import Any, Final
 
-from samplegate.core.ledger import SCALE
-from samplegate.core.requests import Call
-from samplegate.core.review.review import Bounds, Review
+from samplegate.policy.ledger import SCALE
+from samplegate.protocol.requests import Call
+from samplegate.reviews.review import Bounds, Review
 from tests.core.review.made import NOW, review
 
 SUMMARISE: Final = Call("tools/call", "summarise_ticket")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from samplegate.core.review.review import Verdict
+from samplegate.reviews.review import Verdict
 from tests.web.browser import shown
 from tests.web.browser.conftest import Site
 from tests.web.listener import OPS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from samplegate.core.review.review import Verdict
+from samplegate.reviews.review import Verdict
 from tests.core.review.made import NOW
 from tests.web.browser import shown
 from tests.web.browser.conftest import Site

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from samplegate.core.review.review import DECIDED, Door, Review, State, Verdict
+from samplegate.reviews.review import DECIDED, Door, Review, State, Verdict
 
 _STATES: Final[Mapping[str, State]] = {"approve": "approved", "reject": "rejected", "answer": "answered"}
 

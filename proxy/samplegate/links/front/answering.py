@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from samplegate.links import sse
-from samplegate.links.front.http import Bounds, Headers, Ticks
-from samplegate.links.front.stream import CLOSING, DISPLACED, SLOW, Reader
 from samplegate.links.front.visit import Visit
-from samplegate.links.lines import one_line
+from samplegate.transport import sse
+from samplegate.transport.http_server.http import Bounds, Headers, Ticks
+from samplegate.transport.http_server.stream import CLOSING, DISPLACED, SLOW, Reader
+from samplegate.transport.lines import one_line
 
 GRACE: Final = 0.05
 """Seconds in which most answers come: the client's disconnect is watched for only after them, and before twice as many;

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from samplegate.links.front.http import Reply, refusal
+from samplegate.transport.http_server.http import Reply, refusal
 
 Found: TypeAlias = dict[bytes, bytes]
 

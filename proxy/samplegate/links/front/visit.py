@@ -7,10 +7,10 @@ import asyncio
 import contextlib
 from typing import Final
 
-from samplegate.core.frames import Frame
 from samplegate.links.front.heading import Found
-from samplegate.links.front.http import Access, Message, Reason, Receive, Reply, Scope, Send, deliver
-from samplegate.links.front.stream import GONE, SLOW, Reader
+from samplegate.protocol.frames import Frame
+from samplegate.transport.http_server.http import Access, Message, Reason, Receive, Reply, Scope, Send, deliver
+from samplegate.transport.http_server.stream import GONE, SLOW, Reader
 
 CALLER: Final = "samplegate.caller"
 CONNECTION: Final = "samplegate.connection"

@@ -1,0 +1,194 @@
+"""Reader of decision logs: finds a name's files, folders, globs and databases, and yields their records one by one, so
+a log of any size fits."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias
+
+from samplegate.audit.jsonl import main_of, series, turned
+from samplegate.audit.record import Line, read_line
+from samplegate.cli.files import Unreadable
+from samplegate.files import SQLITE, is_sqlite
+
+# bytes; a record has two contents of 1 MiB at most, and JSON may escape every byte of them
+MAX_LINE: Final = 16 * 1024 * 1024
+MAX_LISTED: Final = 20
+SUFFIX: Final = "*.jsonl"
+_BESIDE: Final = (".key", "-wal", "-shm")
+
+Lines: TypeAlias = Iterator[tuple[str, bytes | None]]
+"""Lines with their places; None for one that is too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A log by its name: the file being written, and before it all that were put aside when they were full."""
+
+    path: Path
+
+    def names(self) -> list[str]:
+        parts = [part for _, part in turned(self.path)]
+        return [str(path) for path in (*parts, *([self.path] if self.path.exists() or not parts else []))]
+
+    def lines(self) -> Lines:
+        for path, file in series(self.path):
+            yield from _lines(path, file)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the files that were put aside, named by itself."""
+
+    path: Path
+
+    def names(self) -> list[str]:
+        return [str(self.path)]
+
+    def lines(self) -> Lines:
+        with self.path.open("rb") as file:
+            yield from _lines(self.path, file)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A database."""
+
+    path: Path
+
+    def names(self) -> list[str]:
+        return [f"{SQLITE}{self.path}"]
+
+    def lines(self) -> Lines:
+        from samplegate.audit.sqlite_log import lines
+
+        for number, line in enumerate(lines(self.path), 1):
+            yield f"{self.path}: record {number}", line if len(line) <= MAX_LINE else None
+
+
+Source: TypeAlias = Whole | Part | Rows
+
+
+class Logs:
+    """The records of several logs, in the order of the names. ``bad`` counts the lines that are none; the first of them
+    are in ``listed``."""
+
+    def __init__(self, given: Sequence[str]) -> None:
+        """Raises Unreadable for a name that there is no log of."""
+        self._sources = _sources(given)
+        self.files = list(dict.fromkeys(name for source in self._sources for name in _names(source)))
+        """The files that there are at the start, and databases; by name, each once."""
+        self.lines = 0
+        self.bad = 0
+        self.listed: list[str] = []
+
+    def __iter__(self) -> Iterator[Line]:
+        """Every record. Raises Unreadable for a log that cannot be read on."""
+        for source in self._sources:
+            for place, text in _read(source):
+                if text is not None and not text.strip():
+                    continue
+                self.lines += 1
+                found = f"is longer than {MAX_LINE} bytes" if text is None else read_line(text)
+                if isinstance(found, Line):
+                    yield found
+                else:
+                    self._tell(f"{place}: {found}")
+
+    def _tell(self, what: str) -> None:
+        self.bad += 1
+        if len(self.listed) < MAX_LISTED:
+            self.listed.append(what)
+
+    def complaints(self) -> Iterator[str]:
+        """One line for each of the first that are no records, and how many there are."""
+        yield from self.listed
+        if self.bad > len(self.listed):
+            yield f"and {self.bad - len(self.listed)} more lines that are no records"
+
+
+def _sources(given: Sequence[str]) -> list[Source]:
+    """The logs of these names, each once, in the order of the names. Raises Unreadable for a name that there is no log
+    of."""
+    found = list(dict.fromkeys(source for name in given for source in _meant(name)))
+    whole = {source.path for source in found if isinstance(source, Whole)}
+    return [source for source in found if not isinstance(source, Part) or main_of(source.path)[0] not in whole]
+
+
+def _names(source: Source) -> list[str]:
+    """The files that a log has at this moment, for a person. Raises Unreadable."""
+    try:
+        return source.names()
+    except OSError as problem:
+        raise _unreadable(source, problem) from None
+
+
+def _read(source: Source) -> Lines:
+    """All lines of a log. Raises Unreadable where it cannot be read on."""
+    try:
+        yield from source.lines()
+    except OSError as problem:
+        raise _unreadable(source, problem) from None
+
+
+def _unreadable(source: Source, problem: OSError) -> Unreadable:
+    why = problem.strerror or os.strerror(problem.errno or 0)
+    return Unreadable(f"{problem.filename or source.path}: cannot be read: {why[:1].lower()}{why[1:]}")
+
+
+def _meant(name: str) -> list[Source]:
+    if name.startswith(SQLITE):
+        return [Rows(Path(name.removeprefix(SQLITE)))]
+    path = Path(name)
+    if path.is_dir():
+        found = [source for source in _grouped(path.glob(f"{SUFFIX}*")) if main_of(source.path)[0].match(SUFFIX)]
+        if not found:
+            raise Unreadable(
+                f"{path}: is a folder without a {SUFFIX}; name the folder of the decision logs, which is decisions in"
+                " that of the state"
+            )
+        return found
+    if path.exists() or not glob.has_magic(name):
+        return [_source(path)]
+    # a Path's own takes no absolute pattern
+    matched = [Path(one) for one in glob.glob(name, recursive=True)]  # noqa: PTH207
+    if not matched:
+        raise Unreadable(f"{name}: no file fits it")
+    return _grouped(path for path in matched if not path.is_dir())
+
+
+def _grouped(paths: Iterable[Path]) -> list[Source]:
+    """What was found, by name, which is by day; the parts of a log in their order. The key beside a log is none, nor
+    what SQLite keeps there."""
+    found = set(paths)
+    beside = {log.with_name(main_of(log)[0].name + suffix) for log in found for suffix in _BESIDE}
+    by_log = sorted(found - beside, key=lambda path: (str(main_of(path)[0]), main_of(path)[1] or 0))
+    return [_source(path) for path in by_log]
+
+
+def _source(path: Path) -> Source:
+    """What an existing file is, or would be."""
+    if main_of(path)[1] is not None:
+        return Part(path)
+    return Rows(path) if _is_database(path) else Whole(path)
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        return path.is_file() and is_sqlite(path, empty=False)
+    except OSError:
+        return False  # reading it will tell
+
+
+def _lines(path: Path, file: BinaryIO) -> Lines:
+    number = 0
+    while line := file.readline(MAX_LINE + 1):
+        number += 1
+        whole = len(line) <= MAX_LINE
+        yield f"{path}:{number}", line if whole else None
+        while not whole and line and not line.endswith(b"\n"):
+            line = file.readline(MAX_LINE)

@@ -1,0 +1,298 @@
+"""The guard before everything of the public listener: an ASGI app around another. Who calls stands in the scope
+afterwards, and no token does.
+
+In this order: Host and Origin, a browser's preflight, the metadata of a protected resource, the token, the server,
+whether it takes the caller.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from samplegate.auth.http import (
+    App,
+    Receive,
+    Reply,
+    Resources,
+    Scope,
+    Send,
+    challenge,
+    deliver,
+    preflight,
+    refusal,
+    shared_with,
+)
+from samplegate.auth.origins import HostPolicy, host_policy
+from samplegate.auth.tokens import LOCAL, Bearers, Caller, NotEnough, NotTaken, StaticTokens, allowed
+from samplegate.config.identities import JwtSettings
+from samplegate.config.servers import ServerSettings
+from samplegate.config.values import Address
+from samplegate.gate.ports import Log, Unavailable
+from samplegate.request_headers import RequestHeaders
+from samplegate.settings.serve_definition import ServeSettings
+
+if TYPE_CHECKING:
+    from samplegate.auth.jwt import Keys
+
+SECRET: Final = frozenset({b"authorization", b"proxy-authorization"})
+"""What a caller shows to us alone."""
+CALLER: Final = "samplegate.caller"
+"""Where the scope says who calls: the name that the policy and the limits go by."""
+Kind: TypeAlias = Literal["auth", "origin", "host", "headers", "path"]
+SECONDS: Final = 10.0
+"""Between two lines about refusals for one reason: anybody can cause any number of them."""
+
+_token68: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+
+ServerAt: TypeAlias = Callable[[str], ServerSettings | None]
+"""The server at a path of a URL, by the same table that then routes there."""
+
+
+def preload(settings: ServeSettings) -> None:
+    """Import what these settings need: about 0.8 s if callers have JWTs. May run in a thread."""
+    if settings.callers.jwt is not None:
+        import mcp.server.auth.handlers.metadata
+        import mcp.server.auth.routes  # noqa: F401
+
+        import samplegate.auth.jwt  # noqa: F401
+
+
+class Telling:
+    """Refused requests and fetches of the issuer's keys: each is counted, some are logged. Nothing that a caller sent.
+
+    ``count`` takes a metric's name and labels, ``clock`` is monotonic seconds.
+    """
+
+    def __init__(self, log: Log, count: Callable[..., None], *, clock: Callable[[], float]) -> None:
+        self._log = log
+        self._count = count
+        self._clock = clock
+        self._told: dict[str, float] = {}
+        self._left: dict[str, int] = {}
+        self._failing = False
+
+    def refused(self, kind: Kind, reason: str, status: int, *, server: str, peer: str) -> None:
+        """A refused request: the check, the reason, the server (empty if none) and the client's address."""
+        self._count("samplegate_http_refused_total", server=server or None, reason=kind)
+        now = self._clock()
+        if now - self._told.get(reason, float("-inf")) < SECONDS:
+            self._left[reason] = self._left.get(reason, 0) + 1
+            return
+        self._told[reason] = now
+        fields = {"server": server, "reason": reason, "status": status, "peer": peer, "more": self._left.pop(reason, 0)}
+        self._log.warning("caller.refused", **{name: value for name, value in fields.items() if value})
+
+    def keys(self, problem: str | None) -> None:
+        """The issuer's keys were fetched, or why not. Logged where that changes."""
+        self._count("samplegate_issuer_key_fetches_total", result="ok" if problem is None else "failed")
+        if problem is not None and not self._failing:
+            self._log.warning("issuer_keys.failed", problem=problem)
+        elif problem is None and self._failing:
+            self._log.info("issuer_keys.recovered")
+        self._failing = problem is not None
+
+
+class Guard:
+    """Lets requests through to ``app``, by the settings in force. ``change`` takes others: requests under way end under
+    those they began with.
+
+    ``bound`` is what is really listened on, None where that is what the settings say.
+    """
+
+    _rules: _Rules
+
+    def __init__(
+        self,
+        app: App,
+        settings: ServeSettings,
+        *,
+        server_at: ServerAt,
+        telling: Telling,
+        bound: Address | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._app = app
+        self._server_at = server_at
+        self._telling = telling
+        self._bound = bound
+        self._clock = clock
+        self._wall = wall
+        self._keys: tuple[JwtSettings, Keys] | None = None
+        self.change(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._http(self._rules, scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})  # nothing of ours speaks it
+
+    def change(self, settings: ServeSettings) -> None:
+        """Go by other settings from now on. The keys of an issuer that is the same are fetched again before the next of
+        its tokens is taken."""
+        self.prepared(settings)()
+
+    def prepared(self, settings: ServeSettings) -> Callable[[], None]:
+        """Build all of that, and give what puts it in force, which cannot fail. No token that was verified before is
+        known any more then."""
+        before, keys = self._keys, self._keys_of(settings.callers.jwt)
+        rules = self._made(settings, None if keys is None else keys[1])
+
+        def put() -> None:
+            self._rules, self._keys = rules, keys
+            if before is not None and (keys is None or before[0] != keys[0]):
+                before[1].stop()
+
+        return put
+
+    async def warm(self) -> None:
+        """Fetch the issuer's keys now, if there is one; that it fails is told and keeps nothing from starting."""
+        if self._keys is not None:
+            await self._keys[1].warm()
+
+    def unready(self) -> str | None:
+        """What keeps every caller out for now, None if nothing does: those with static tokens need no issuer. To be
+        asked in the loop."""
+        return None if self._keys is None or self._rules.has_static else self._keys[1].problem()
+
+    async def aclose(self) -> None:
+        """End what is under way."""
+        if self._keys is not None:
+            await self._keys[1].aclose()
+
+    def _made(self, settings: ServeSettings, keys: Keys | None) -> _Rules:
+        callers = settings.callers
+        bearers = Bearers(StaticTokens(callers.tokens), None, wall=self._wall)
+        if callers.jwt is not None and keys is not None:
+            from samplegate.auth.jwt import JwtTokens
+
+            tokens = JwtTokens(callers.jwt, keys)
+            bearers = Bearers(
+                StaticTokens(callers.tokens), tokens.caller_of, wall=self._wall, leeway=callers.jwt.leeway
+            )
+        resources = Resources(callers, lambda path: self._server_at(path) is not None)
+        return _Rules(settings, bearers, resources, host_policy(settings, self._bound))
+
+    def _keys_of(self, settings: JwtSettings | None) -> tuple[JwtSettings, Keys] | None:
+        """Keys to fetch before the issuer's next token is accepted; keys of the same issuer stay valid meanwhile."""
+        if settings is None:
+            return None
+        from samplegate.auth.jwt import Keys, source_of
+
+        before = self._keys[1] if self._keys is not None and self._keys[0] == settings else None
+        return settings, Keys(source_of(settings), clock=self._clock, told=self._telling.keys, before=before)
+
+    async def _http(self, rules: _Rules, scope: Scope, receive: Receive, send: Send) -> None:
+        seen = RequestHeaders(scope["headers"])
+        for name in (b"host", b"origin", b"authorization"):
+            if seen.is_doubled(name):
+                reply = refusal(400, "invalid_request", f"the header {name.decode()} stands more than once")
+                await self._refuse(send, scope, "headers", "twice", reply)
+                return
+        host, origin = seen.one(b"host"), seen.one(b"origin")
+        wrong = rules.hosts.refusal(host, origin)
+        if wrong is not None:
+            await self._refuse(send, scope, "host" if wrong.status == 421 else "origin", "site", wrong)
+            return
+        shared = origin.encode("latin-1") if rules.shares and origin is not None else None
+        if shared is not None and scope["method"] == "OPTIONS":
+            await deliver(send, preflight(shared, seen.all(b"access-control-request-headers")))
+            return
+        metadata = rules.resources.metadata(scope["path"]) if scope["path"].startswith("/.well-known/") else None
+        if metadata is not None:  # says itself that any page may read it
+            await metadata(scope, receive, send)
+            return
+        if shared is not None:
+            send = shared_with(shared, send)
+        caller = await self._caller(rules, seen, scope, send) if rules.required else LOCAL
+        if caller is not None:
+            if any(seen.has(name) for name in SECRET):  # what a caller shows goes no further (R97)
+                scope["headers"] = [header for header in scope["headers"] if header[0] not in SECRET]
+            await self._let_in(caller, scope, receive, send)
+
+    async def _caller(self, rules: _Rules, seen: RequestHeaders, scope: Scope, send: Send) -> Caller | None:
+        """Who it is; None where that was answered with a refusal."""
+        path = scope["path"]
+        token = seen.bearer()
+        try:
+            if token is None or _token68.fullmatch(token) is None:
+                raise NotTaken("no_token")
+            caller = rules.bearers.known(token) or await rules.bearers.verified(token)
+            if caller.audiences is not None and not caller.audiences & rules.resources.audiences(path):
+                raise NotTaken("audience")
+        except NotTaken as problem:
+            await self._refuse(send, scope, "auth", problem.reason, rules.answer(problem, path))
+            return None
+        except Unavailable:
+            wait = ((b"retry-after", b"10"),)
+            reply = refusal(503, "temporarily_unavailable", "the issuer's keys are not to be had; come back", wait)
+            await self._refuse(send, scope, "auth", "no_keys", reply)
+            return None
+        return caller
+
+    async def _let_in(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        server = self._server_at(scope["path"])
+        if server is None:
+            await self._refuse(
+                send, scope, "path", "no_server", refusal(404, "not_found", "there is no server at this path")
+            )
+        elif not allowed(server, caller.name):
+            await self._refuse(
+                send,
+                scope,
+                "auth",
+                "not_allowed",
+                refusal(403, "access_denied", f"server {server.name} does not take this caller"),
+            )
+        else:
+            scope[CALLER] = caller.name  # the scope is ours: nobody stands before the guard
+            await self._app(scope, receive, send)
+
+    async def _refuse(self, send: Send, scope: Scope, kind: Kind, reason: str, reply: Reply) -> None:
+        server = self._server_at(scope["path"])
+        peer = scope.get("client")
+        self._telling.refused(
+            kind,
+            reason,
+            reply.status,
+            server="" if server is None else server.name,
+            peer="" if peer is None else str(peer[0]),
+        )
+        await deliver(send, reply)
+
+
+class _Rules:
+    """One version of the settings, ready to be gone by."""
+
+    def __init__(self, settings: ServeSettings, bearers: Bearers, resources: Resources, hosts: HostPolicy) -> None:
+        self.required = settings.callers.required
+        self.has_static = bool(settings.callers.tokens)
+        self.shares = bool(settings.allowed_origins)
+        """Whether web pages may read answers: only those that somebody has named."""
+        self.hosts = hosts
+        self.bearers = bearers
+        self.resources = resources
+        self._scopes = settings.callers.jwt.scopes if settings.callers.jwt is not None else ()
+
+    def answer(self, problem: NotTaken, path: str) -> Reply:
+        """The refusal of a token, with where to get a better one (RFC 6750 3.1, RFC 9728 5.1)."""
+        metadata = self.resources.metadata_url(path)
+        if isinstance(problem, NotEnough):
+            description = "the token lacks a scope that is needed here"
+            return refusal(
+                403,
+                "insufficient_scope",
+                description,
+                (challenge(metadata, self._scopes, "insufficient_scope", description),),
+            )
+        if problem.reason == "no_token":
+            return refusal(401, "unauthorized", "a bearer token is needed here", (challenge(metadata, self._scopes),))
+        description = f"the token is not taken: {problem.reason}"
+        return refusal(
+            401, "invalid_token", description, (challenge(metadata, self._scopes, "invalid_token", description),)
+        )

@@ -1,0 +1,408 @@
+"""JWTs of one issuer (RFC 7519, 9068): their verification, and the issuer's keys (RFC 7517) over time.
+
+Keys come from a file, a URL, or the URL that the issuer's metadata names. They are bounded in size, count and time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+import aiohttp
+import jwt
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+from samplegate.auth.tokens import Caller, NotEnough, NotTaken
+from samplegate.config.identities import JwtSettings
+from samplegate.gate.ports import Unavailable
+from samplegate.urls import url_error
+
+PREFIX: Final = "jwt:"
+"""What a caller's name begins with here: no static token's name has a colon, so neither kind can pass for the other."""
+MOST_KEYS: Final = 4  # of one name and kind that are tried: an issuer has one, while it changes two
+_principal: Final = re.compile(r"[\x21-\x7e]{1,256}\Z")  # what a log shows as it is and a person reads as it is
+_LATEST: Final = 2**53  # Unix seconds; what a float holds exactly
+_types: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})  # not `logout+jwt` and other tokens of the issuer's
+_REASONS: Final[tuple[tuple[type[jwt.PyJWTError], str], ...]] = (
+    (jwt.ExpiredSignatureError, "expired"),
+    (jwt.ImmatureSignatureError, "not_yet"),
+    (jwt.InvalidIssuerError, "issuer"),
+    (jwt.InvalidSignatureError, "signature"),
+    (jwt.MissingRequiredClaimError, "claims"),
+)
+
+MAX_BYTES: Final = 256 * 1024  # issuers have some KiB
+MAX_KEYS: Final = 100
+MAX_KID: Final = 256
+_RSA_BITS: Final = range(2_048, 8_193)  # below it can be broken, above one signature takes milliseconds
+_RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_CURVES: Final = {
+    ("EC", "P-256"): ("ES256",),
+    ("EC", "P-384"): ("ES384",),
+    ("EC", "P-521"): ("ES512",),
+    ("OKP", "Ed25519"): ("EdDSA",),
+    ("OKP", "Ed448"): ("EdDSA",),
+}
+
+FRESH: Final = 600.0
+"""Seconds after which keys are fetched again, beside the calls: a key that the issuer withdraws is taken at most so
+much longer."""
+GRACE: Final = 3_600.0
+"""Seconds that keys hold from their last fetch while the issuer does not answer. As long as tokens commonly live, so
+longer would help few."""
+UNKNOWN: Final = 60.0
+"""Seconds between two fetches because of an unknown key: any caller can name one."""
+RETRY: Final = 10.0
+"""Seconds between two attempts at an issuer that failed."""
+ANSWER: Final = 5.0
+"""Seconds for one response of an issuer, from the DNS lookup to the last byte."""
+MISSING: Final = "the issuer's keys are not to be had"
+
+KeySet: TypeAlias = tuple[jwt.PyJWK, ...]
+"""Public keys, each for one name and one algorithm."""
+Source: TypeAlias = Callable[[], Awaitable[KeySet]]
+"""Gets the keys anew. Raises Unavailable."""
+
+
+class JwtTokens:
+    """Takes what the issuer signed, for us, now. Headers that name a key or a place of keys (jwk, jku, x5u) are not
+    looked at."""
+
+    def __init__(self, settings: JwtSettings, keys: Keys) -> None:
+        self._settings = settings
+        self._keys = keys
+
+    async def caller_of(self, token: str) -> Caller | None:
+        """Whose token it is: None for what is no JWT. Raises NotTaken, and Unavailable without keys.
+
+        If no audience is set, the caller has the token's audiences, and ``guard.py`` compares them with the resource.
+        """
+        if token.count(".") != 2:
+            return None
+        algorithm, kid = self._header(token)
+        keys = await self._keys.fitting(kid, algorithm)
+        if not keys:
+            raise NotTaken("unknown_key")
+        claims = self._claims(token, algorithm, keys)
+        audiences = _texts(claims.get("aud"))
+        if not audiences or (self._settings.audience and not audiences & set(self._settings.audience)):
+            raise NotTaken("audience")
+        if not _scopes(claims) >= set(self._settings.scopes):
+            raise NotEnough("scope")
+        principal = claims.get(self._settings.principal)
+        if not isinstance(principal, str) or _principal.match(principal) is None:
+            raise NotTaken("principal")
+        left = None if self._settings.audience else frozenset(each.rstrip("/") for each in audiences)
+        return Caller(PREFIX + principal, left, min(int(claims["exp"]), _LATEST))
+
+    def _header(self, token: str) -> tuple[str, str | None]:
+        """The algorithm and the key's name. Raises NotTaken for what we do not allow, before anything is computed."""
+        try:
+            header = jwt.get_unverified_header(token)
+        except jwt.PyJWTError:
+            raise NotTaken("malformed") from None
+        algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ")
+        if algorithm not in self._settings.algorithms:  # `none` and HS256 are in no settings
+            raise NotTaken("algorithm")
+        if (
+            "crit" in header
+            or "b64" in header
+            or not (kind is None or (isinstance(kind, str) and kind.lower() in _types))
+        ):
+            raise NotTaken("malformed")
+        if kid is not None and (not isinstance(kid, str) or len(kid) > MAX_KID):
+            raise NotTaken("unknown_key")
+        return str(algorithm), kid
+
+    def _claims(self, token: str, algorithm: str, keys: Sequence[jwt.PyJWK]) -> Mapping[str, Any]:
+        failed = "signature"
+        for key in keys[:MOST_KEYS]:
+            try:
+                claims = jwt.decode(
+                    token,
+                    key,
+                    algorithms=[algorithm],
+                    issuer=self._settings.issuer,
+                    leeway=self._settings.leeway,
+                    options={"verify_aud": False, "require": ["exp", "iss", "aud"]},
+                )
+            except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError) as problem:
+                failed = next((reason for kind, reason in _REASONS if isinstance(problem, kind)), "malformed")
+                if failed != "signature":
+                    break
+            else:
+                # bound to its holder's key: a token without proof of that key may be stolen (RFC 7800, 9449)
+                if "cnf" in claims:
+                    raise NotTaken("bound")
+                return claims
+        raise NotTaken(failed)
+
+
+def _texts(value: object) -> set[str]:
+    items = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return {item for item in items if isinstance(item, str) and item}
+
+
+def _scopes(claims: Mapping[str, Any]) -> set[str]:
+    """Scopes as RFC 8693 writes them, a text with blanks in ``scope``, and as others do, also a list, in ``scp``."""
+    said = [claims.get("scope"), claims.get("scp")]
+    return {word for value in said for text in _texts(value) for word in text.split(" ") if word}
+
+
+class Keys:
+    """The keys of one issuer. ``source`` gets them, ``clock`` is monotonic seconds, ``told`` hears how each fetch went:
+    None, or what was wrong.
+
+    The first answer waits for the first fetch. ``before``: keys of this issuer that may have changed; they stay valid
+    if that fetch fails.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        clock: Callable[[], float],
+        told: Callable[[str | None], None],
+        before: Keys | None = None,
+    ) -> None:
+        self._source = source
+        self._clock = clock
+        self._told = told
+        self._set: KeySet = () if before is None else before._set  # noqa: SLF001 # of this class
+        # of this class
+        self._holds_until: float = float("-inf") if before is None else before._holds_until  # noqa: SLF001
+        self._failed: bool = before is None or before._failed  # noqa: SLF001 # of this class
+        self._fresh_until = self._asked = self._asked_for_unknown = float("-inf")
+        self._tried = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether there are keys that still hold."""
+        return self._clock() < self._holds_until
+
+    def problem(self) -> str | None:
+        """What keeps tokens from being verified, None if nothing does. To ask keeps the keys fresh as a call does:
+        calls may wait for the answer."""
+        self._refresh()
+        return MISSING if self._failed and not self.usable else None
+
+    async def fitting(self, kid: str | None, algorithm: str) -> list[jwt.PyJWK]:
+        """The keys that a token with this header may be signed with. Raises Unavailable where no keys are to be had.
+
+        Keys that are only old are fetched beside the call.
+        """
+        self._refresh()
+        if not (self._tried and self.usable):
+            await self.fetched()
+        if not self.usable:
+            raise Unavailable(MISSING)
+        found = fitting(self._set, kid, algorithm)
+        if not found and self._clock() - self._asked_for_unknown >= UNKNOWN:
+            self._asked_for_unknown = self._clock()
+            self._begin()
+        if not found and self._task is not None:  # others may be waiting for the same fetch
+            await self.fetched()
+            found = fitting(self._set, kid, algorithm)
+        return found
+
+    async def fetched(self) -> None:
+        """Wait for the fetch under way, if there is one; who stops waiting does not stop it for the others."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def warm(self) -> None:
+        """Fetch now, where there are none yet; that it fails is told and keeps nothing from starting."""
+        if not self.usable:
+            self._begin()
+            await self.fetched()
+
+    def stop(self) -> None:
+        """End what is under way; who waits for it goes without."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def aclose(self) -> None:
+        """The same, and wait until it has ended."""
+        self.stop()
+        await self.fetched()
+
+    def _refresh(self) -> None:
+        """Begin to fetch, if it is time."""
+        now = self._clock()
+        if now >= self._fresh_until and now - self._asked >= RETRY:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Fetch, unless that is under way."""
+        if self._task is None:
+            self._asked = self._clock()
+            self._task = asyncio.get_running_loop().create_task(self._fetch(), name="issuer keys")
+
+    async def _fetch(self) -> None:
+        try:
+            self._set = await self._source()
+        except Exception as problem:  # keys are a stranger's text: whatever is wrong with them, the old ones stay
+            self._failed = True
+            known = isinstance(problem, Unavailable)
+            self._told(str(problem) if known else f"the issuer's keys cannot be read: {type(problem).__name__}")
+        else:
+            now = self._clock()
+            self._failed, self._fresh_until, self._holds_until = False, now + FRESH, now + GRACE
+            self._told(None)
+        finally:
+            self._task, self._tried = None, True
+
+
+def fitting(keys: KeySet, kid: str | None, algorithm: str) -> list[jwt.PyJWK]:
+    """The keys that a token with this header may be signed with; one that names none has to have the only one of its
+    kind."""
+    fit = [key for key in keys if key.algorithm_name == algorithm]
+    return [key for key in fit if key.key_id == kid] if kid is not None else fit if len(fit) == 1 else []
+
+
+class _Set(msgspec.Struct):
+    keys: list[dict[str, Any]]
+
+
+def parse(text: bytes) -> KeySet:
+    """The usable keys of a JSON Web Key Set, without those for other uses, weak ones and unknown ones. Raises
+    ValueError for none.
+
+    PyJWT's own reader accepts a key for one algorithm only, and rejects the whole set for one key that it cannot read.
+    """
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"the key set is larger than {MAX_BYTES} bytes")
+    try:
+        found = msgspec.json.decode(text, type=_Set).keys
+    except (msgspec.DecodeError, RecursionError):
+        raise ValueError("it is no JSON Web Key Set; it must be an object with a list of keys") from None
+    if len(found) > MAX_KEYS:
+        raise ValueError(f"the key set has more than {MAX_KEYS} keys")
+    keys = tuple(key for each in found for name in _algorithms(each) if (key := _made(each, name)) is not None)
+    if not keys:
+        raise ValueError(
+            "the key set has no public key that signs; RSA of 2048 bits and more, P-256, P-384, P-521 and Ed25519 are"
+            " taken"
+        )
+    return keys
+
+
+def _algorithms(written: Mapping[str, Any]) -> list[str]:
+    """The algorithms that a key may be used with; none for a private or shared key, since a published one is known to
+    everybody."""
+    kid, operations = written.get("kid"), written.get("key_ops", ["verify"])
+    if "d" in written or "k" in written or not (kid is None or (isinstance(kid, str) and len(kid) <= MAX_KID)):
+        return []
+    if written.get("use", "sig") != "sig" or not isinstance(operations, list) or "verify" not in operations:
+        return []
+    kind, curve = written.get("kty"), written.get("crv")
+    names = _RSA if kind == "RSA" else _CURVES.get((str(kind), str(curve)), ())
+    return [name for name in names if written.get("alg") in (None, name)]
+
+
+def _made(written: Mapping[str, Any], algorithm: str) -> jwt.PyJWK | None:
+    try:
+        key = jwt.PyJWK(dict(written), algorithm=algorithm)
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError, OverflowError):
+        return None
+    return None if isinstance(key.key, RSAPublicKey) and key.key.key_size not in _RSA_BITS else key
+
+
+class _Missing(Unavailable):
+    """There is nothing at a URL."""
+
+
+class _Metadata(msgspec.Struct):
+    issuer: str
+    jwks_uri: str
+
+
+def source_of(settings: JwtSettings, *, seconds: float = ANSWER) -> Source:
+    """Where the keys of this issuer are. ``seconds`` bounds each answer."""
+    return (
+        partial(_of_issuer, settings, seconds) if settings.jwks_file is None else partial(_of_file, settings.jwks_file)
+    )
+
+
+async def _of_file(file: Path) -> KeySet:
+    def read() -> bytes:
+        with file.open("rb") as opened:
+            return opened.read(MAX_BYTES + 1)
+
+    try:
+        return parse(await asyncio.to_thread(read))
+    except OSError as problem:
+        raise Unavailable(f"{file}: cannot be read: {problem.strerror}") from None
+    except ValueError as problem:
+        raise Unavailable(f"{file}: {problem}") from None
+
+
+async def _of_issuer(settings: JwtSettings, seconds: float) -> KeySet:
+    timeout = aiohttp.ClientTimeout(total=seconds)
+    # plain http is this machine's own, which no proxy reaches
+    proxied = (settings.jwks_url or settings.issuer).startswith("https:")
+    async with aiohttp.ClientSession(timeout=timeout, trust_env=proxied, cookie_jar=aiohttp.DummyCookieJar()) as http:
+        url = settings.jwks_url or await _jwks_url(http, settings.issuer)
+        text = await _get(http, url)
+    try:
+        return parse(text)
+    except ValueError as problem:
+        raise Unavailable(f"{_shown(url)}: {problem}") from None
+
+
+async def _jwks_url(http: aiohttp.ClientSession, issuer: str) -> str:
+    """Where the issuer's metadata says that its keys are: OpenID's place first, then that of RFC 8414."""
+    openid, oauth = metadata_urls(issuer)
+    try:
+        text = await _get(http, openid)
+    except _Missing:
+        text = await _get(http, oauth)
+    try:
+        found = msgspec.json.decode(text, type=_Metadata)
+    except (msgspec.DecodeError, RecursionError):
+        raise Unavailable(f"{_shown(issuer)}: its metadata names no issuer and jwks_uri; give jwks_url") from None
+    if found.issuer != issuer:
+        raise Unavailable(f"{_shown(issuer)}: its metadata is another issuer's; write the issuer as it writes itself")
+    why = url_error(found.jwks_uri, query=True, secure=True)
+    if why is not None:
+        raise Unavailable(f"{_shown(issuer)}: its jwks_uri {why}")
+    return found.jwks_uri
+
+
+def metadata_urls(issuer: str) -> tuple[str, str]:
+    """The places of an issuer's metadata (OpenID Connect Discovery 4, RFC 8414 3), the more usual first."""
+    parts = urlsplit(issuer)
+    host, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    return f"{host}{path}/.well-known/openid-configuration", f"{host}/.well-known/oauth-authorization-server{path}"
+
+
+async def _get(http: aiohttp.ClientSession, url: str) -> bytes:
+    """A body of at most MAX_BYTES, unpacked. A redirect is not followed: it could lead anywhere. Raises Unavailable."""
+    try:
+        async with http.get(url, allow_redirects=False, headers={"Accept": "application/json"}) as answer:
+            if answer.status != 200:
+                raise (_Missing if answer.status in (404, 410) else Unavailable)(
+                    f"{_shown(url)}: answered {answer.status}; give jwks_url or jwks_file"
+                )
+            body = bytearray()
+            async for piece in answer.content.iter_chunked(16 * 1024):
+                body += piece
+                if len(body) > MAX_BYTES:
+                    raise Unavailable(f"{_shown(url)}: answered with more than {MAX_BYTES} bytes")
+            return bytes(body)
+    except TimeoutError:
+        raise Unavailable(f"{_shown(url)}: did not answer in time") from None
+    except (aiohttp.ClientError, OSError, ValueError) as problem:
+        raise Unavailable(f"{_shown(url)}: cannot be asked: {type(problem).__name__}") from None
+
+
+def _shown(url: str) -> str:
+    """A URL as it stands in messages: without its query."""
+    return url.partition("?")[0]

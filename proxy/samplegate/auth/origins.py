@@ -1,0 +1,73 @@
+"""Host and Origin headers that the clients' listener accepts (R96), against DNS rebinding by web pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from samplegate.auth.http import Reply
+from samplegate.config.values import Address
+from samplegate.settings.serve_definition import ServeSettings
+
+ANY: Final = "*"
+"""In place of hosts: any Host header."""
+
+_host: Final = re.compile(r"(?:\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?")
+_origin: Final = re.compile(rf"null|[a-z][a-z0-9+.-]{{0,30}}://{_host.pattern}")
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+
+
+class HostPolicy:
+    """The hosts and origins of one version of the settings, in lower case; one that ends with ``:*`` accepts any
+    port."""
+
+    def __init__(self, hosts: Sequence[str], origins: Sequence[str]) -> None:
+        self._any = ANY in hosts
+        self._hosts = [host.lower() for host in hosts]
+        self._origins = [origin.lower().rstrip("/") for origin in origins]
+
+    def refusal(self, host: str | None, origin: str | None) -> Reply | None:
+        """The refusal of a request, None if it is accepted: 421 for its Host, 403 for its Origin. It does not repeat
+        the header."""
+        host, origin = (host or "").lower(), None if origin is None else origin.lower()
+        if _host.fullmatch(host) is None or not (self._any or _is_listed(host, self._hosts)):
+            return Reply(421, (), b"Invalid Host header")
+        if origin is not None and (_origin.fullmatch(origin) is None or not _is_listed(origin, self._origins)):
+            return Reply(403, (), b"Invalid Origin header")
+        return None
+
+
+def host_policy(settings: ServeSettings, bound: Address | None = None) -> HostPolicy:
+    """What the settings say; without a word this machine's names where only it reaches us, and elsewhere any host, as
+    callers need a token there.
+
+    ``bound`` is what is really listened on, which a reload of the settings does not move; None where that is what they
+    say.
+    """
+    at = bound or settings.listens_at
+    known = [each.host for each in (at, settings.listens_at) if each.is_loopback]
+    own = (
+        [*_LOOPBACK, *(f"[{host}]" if ":" in host else host for host in known)]
+        if at.is_loopback or not settings.callers.required
+        else []
+    )
+    hosts = settings.allowed_hosts or ([name + port for name in own for port in ("", ":*")] if own else [ANY])
+    return HostPolicy(hosts, settings.allowed_origins or [*_origins(own), *_public(settings.callers.resource)])
+
+
+def _is_listed(value: str, listed: Sequence[str]) -> bool:
+    return value in listed or any(each.endswith(":*") and value.startswith(each[:-1]) for each in listed)
+
+
+def _origins(hosts: Sequence[str]) -> list[str]:
+    return [f"{scheme}://{host}{port}" for scheme in ("http", "https") for host in hosts for port in ("", ":*")]
+
+
+def _public(resource: str | None) -> list[str]:
+    """The origin of the address at which clients reach us."""
+    if resource is None:
+        return []
+    parts = urlsplit(resource)
+    return [f"{parts.scheme}://{parts.netloc}"]

@@ -1,0 +1,323 @@
+"""``samplegate check``: the problems of policies, of their tests and of the scripts they name, and what each server is
+told. Runs nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from samplegate.book import load_policy
+from samplegate.cli import FAILED, OK, UNREADABLE
+from samplegate.cli.files import Sort, Unreadable, complain, count, environment, read, sort_of
+from samplegate.core.eras import LEGACY, MODERN, Era
+from samplegate.policy import claims
+from samplegate.policy.capabilities import Asker, Coverage, describe_offer, first_to_forward_forms
+from samplegate.policy.conditions import globs, is_glob
+from samplegate.policy.decide import Rulebook, compile_policy
+from samplegate.policy.file.load import Loaded, PolicyError, Problem
+from samplegate.policy.file.timeouts import Wait, waits
+from samplegate.policy.schema import AnswerRule, Match, Names, Policy
+from samplegate.policy.script import parse as parse_script
+from samplegate.policytest.load import load_cases
+from samplegate.yamlfile.tree import Mark, compose, dotted, find
+from samplegate.yamlfile.tree import Path as Place
+
+ANY: Final = "any server"
+OTHERS: Final = "any other server"
+LOCAL: Final = "local"
+
+_ERAS: Final[tuple[tuple[Era, str], ...]] = (("legacy", LEGACY[-1]), ("modern", MODERN[-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """Servers to which a policy means the same, and what; ``str()`` names them."""
+
+    who: tuple[str, ...]
+    requests: tuple[Coverage, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(self.who)
+
+
+@dataclass(slots=True)
+class Checked:
+    """What there is to say about one file."""
+
+    file: Path
+    sort: Sort = "policy"
+    loaded: Loaded | None = None
+    problems: list[Problem] = field(default_factory=list)
+    offers: list[Offered] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
+    """What may be meant so, and is worth knowing."""
+    unreadable: str | None = None
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "policies", type=Path, nargs="+", metavar="POLICY", help="a policy; a *_test.yaml is checked as what it is"
+    )
+    parser.add_argument(
+        "--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def command(args: argparse.Namespace) -> int:
+    """Check all files; 0 if none has a problem (warnings are none), 1 if one has, 2 if one cannot be read."""
+    try:
+        variables = environment(args.env_file)
+    except Unreadable as problem:
+        complain(str(problem))
+        return UNREADABLE
+    files = [_check(path, variables) for path in dict.fromkeys(args.policies)]
+    if args.json:
+        print(json.dumps({"files": [_json(checked) for checked in files]}, indent=2, ensure_ascii=False))
+    else:
+        for checked in files:
+            print("\n".join(_report(checked)), end="\n" if checked.unreadable is None else "")
+    unreadable = [checked.unreadable for checked in files if checked.unreadable is not None]
+    for message in unreadable:
+        complain(message)
+    return UNREADABLE if unreadable else FAILED if any(checked.problems for checked in files) else OK
+
+
+def _check(path: Path, variables: Mapping[str, str]) -> Checked:
+    checked = Checked(path)
+    try:
+        text = read(path)
+        checked.sort = sort_of(path, text)
+        match checked.sort:
+            case "tests":
+                load_cases(text, file=str(path))
+            case "script":
+                parse_script(text, file=str(path))
+            case "policy":
+                _check_policy(checked, text, variables)
+    except Unreadable as problem:
+        checked.unreadable = str(problem)
+    except PolicyError as error:
+        checked.problems.extend(error.problems)
+    return checked
+
+
+def _check_policy(checked: Checked, text: str, variables: Mapping[str, str]) -> None:
+    checked.loaded = load_policy(text, file=str(checked.file), environment=variables)
+    policy = checked.loaded.policy
+    book = compile_policy(policy, variables, catalogue=checked.loaded.catalogue)
+    checked.offers = offers(book)
+    forwarding = forwards_forms_first(book)
+    checked.notes = [
+        _note(checked.file, text, index) for index, rule in enumerate(policy.rules) if rule.name in forwarding
+    ]
+    for index, model in enumerate(policy.models):
+        if model.cases is not None:
+            checked.problems.extend(_script_problems(checked.file, text, ("models", index, "cases"), model.cases))
+    for index, rule in enumerate(policy.rules):
+        if isinstance(rule, AnswerRule) and rule.cases is not None:
+            checked.problems.extend(_script_problems(checked.file, text, ("rules", index, "cases"), rule.cases))
+
+
+HEADLESS: Final = (
+    "forwards forms before any other rule takes them; headless agents (claude -p, codex exec) declare forms and then"
+    " refuse them without a person. For such clients put a rule that answers or escalates forms above it, or start from"
+    " `samplegate init --headless`"
+)
+
+
+def _note(file: Path, text: str, rule: int) -> Problem:
+    place: Place = ("rules", rule)
+    node = find(compose(text)[0], place)
+    mark = Mark(1, 1) if node is None else node.mark
+    return Problem(str(file), mark.line, mark.column, dotted(place), HEADLESS)
+
+
+def _script_problems(policy: Path, text: str, place: Place, name: str) -> tuple[Problem, ...]:
+    """Those of the script that a scripted model or an answer names, or that it cannot be read: the place in the policy
+    is then the one to mend."""
+    script = policy.parent / name
+    try:
+        parse_script(read(script), file=str(script))
+    except Unreadable as problem:
+        node = find(compose(text)[0], place)
+        mark = Mark(1, 1) if node is None else node.mark
+        return (
+            Problem(
+                str(policy),
+                mark.line,
+                mark.column,
+                dotted(place),
+                f"{problem}; the file is looked for beside the policy",
+            ),
+        )
+    except PolicyError as error:
+        return error.problems
+    return ()
+
+
+def _report(checked: Checked) -> Iterator[str]:
+    yield from map(str, checked.problems)
+    if checked.loaded is not None:
+        yield from (_warning(warning) for warning in checked.loaded.warnings)
+        yield from (_warning(note, "note") for note in checked.notes)
+    if checked.problems or checked.unreadable is not None:
+        return
+    yield f"{checked.file}: ok{_size(checked)}"
+    if state := _lasting(checked):
+        yield (
+            f"{checked.file}: needs a state folder (--state) for the limits {', '.join(state)}: all gates that use one"
+            " folder share them"
+        )
+    yield from (f"{checked.file}: {wait}" for wait in _waits(checked))
+    for offered in checked.offers:
+        yield from (f"{checked.file}: {offered}: {coverage}" for coverage in offered.requests)
+    yield from (f"{checked.file}: {line}" for line in _with_newer_servers(checked))
+
+
+def _lasting(checked: Checked) -> list[str]:
+    """The limits that are kept in the state folder."""
+    return (
+        []
+        if checked.loaded is None
+        else [name for name, one in claims.terms(checked.loaded.policy).items() if one.shared]
+    )
+
+
+def _waits(checked: Checked) -> list[Wait]:
+    """Who is asked by which rule, and how long they have."""
+    return [] if checked.loaded is None else list(waits(checked.loaded.policy))
+
+
+def _with_newer_servers(checked: Checked) -> Iterator[str]:
+    """What differs in 2026-07-28, where capabilities are declared call by call."""
+    policy = None if checked.loaded is None else checked.loaded.policy
+    if policy is not None and any(_names_a_call(rule.match) for rule in policy.rules):
+        yield (
+            "with 2026-07-28, a capability is advertised only during the calls (tool, method) that such a rule can"
+            " match"
+        )
+    if any(
+        "error" in answer
+        for offered in checked.offers
+        for one in offered.requests
+        for denial in one.denials
+        for answer in denial.wire
+    ):
+        yield "with 2026-07-28, the client's call ends where an older server gets an error"
+
+
+def _names_a_call(match: Match) -> bool:
+    return match.tool is not None or match.method is not None or (match.not_ is not None and _names_a_call(match.not_))
+
+
+def _warning(problem: Problem, sort: str = "warning") -> str:
+    where = f"{problem.file}:{problem.line}:{problem.column}"
+    return f"{where}: {sort}: {problem.place}{': ' if problem.place else ''}{problem.what}"
+
+
+def _size(checked: Checked) -> str:
+    if checked.loaded is None:
+        return ""
+    policy = checked.loaded.policy
+    return f", {count(len(policy.rules), 'rule')}, {count(len(policy.models), 'model')}, hash {checked.loaded.hash}"
+
+
+def _json(checked: Checked) -> dict[str, Any]:
+    return {
+        "file": str(checked.file),
+        "sort": checked.sort,
+        "hash": None if checked.loaded is None else checked.loaded.hash,
+        "unreadable": checked.unreadable,
+        "problems": [msgspec.to_builtins(problem) for problem in checked.problems],
+        "warnings": (
+            [] if checked.loaded is None else [msgspec.to_builtins(warning) for warning in checked.loaded.warnings]
+        ),
+        "notes": [msgspec.to_builtins(note) for note in checked.notes],
+        "state": _lasting(checked),
+        "reviews": [msgspec.to_builtins(wait) for wait in _waits(checked)],
+        "servers": [_offered_json(offered) for offered in checked.offers],
+    }
+
+
+def _offered_json(offered: Offered) -> dict[str, Any]:
+    return {"servers": list(offered.who), "requests": [msgspec.to_builtins(coverage) for coverage in offered.requests]}
+
+
+# -- what a policy means to each server that it names: servers, callers and eras, put together where they are the same
+# -------------------------------
+
+
+def offers(book: Rulebook) -> list[Offered]:
+    """For every server the policy names, and for any other; another caller or era only where it makes a difference."""
+    groups: dict[tuple[Coverage, ...], list[str]] = {}
+    for label, server in _servers(book.policy):
+        usual, _ = _eras(book, server, LOCAL)
+        groups.setdefault(usual, []).append(label)
+        for caller in _callers(book.policy):
+            legacy, modern = _eras(book, server, caller)
+            called = label if caller == LOCAL else f"{label} for caller {caller}"
+            if legacy != usual:
+                groups.setdefault(legacy, []).append(called)
+            if modern != legacy:
+                groups.setdefault(modern, []).append(f"{called} in the modern era")
+    return [Offered(tuple(who), requests) for requests, who in groups.items()]
+
+
+def forwards_forms_first(book: Rulebook) -> list[str]:
+    """The rules that forward forms before any other rule takes them, for any server and caller."""
+    askers = (
+        Asker(server, caller, era, None)
+        for _, server in _servers(book.policy)
+        for caller in _callers(book.policy)
+        for era, _ in _ERAS
+    )
+    return list(dict.fromkeys(rule for who in askers if (rule := first_to_forward_forms(book, who)) is not None))
+
+
+def _eras(book: Rulebook, server: str, caller: str) -> tuple[tuple[Coverage, ...], ...]:
+    return tuple(
+        describe_offer(book, server=server, caller=caller, era=era, revision=revision) for era, revision in _ERAS
+    )
+
+
+def _servers(policy: Policy) -> Iterator[tuple[str, str]]:
+    """Each server as it is called in the policy, with a name that stands for it."""
+    named = dict.fromkeys([*policy.servers, *(name for rule in policy.rules for name in _names(rule.match, "server"))])
+    for name in named:
+        if (example := _example(name)) is not None:
+            yield f"server {name}", example
+    yield (
+        OTHERS if named else ANY,
+        next(
+            name for name in ("default", *(f"default{number}" for number in range(len(named) + 1))) if name not in named
+        ),
+    )
+
+
+def _callers(policy: Policy) -> list[str]:
+    names = [LOCAL, *(name for rule in policy.rules for name in _names(rule.match, "caller"))]
+    return list(dict.fromkeys(example for name in names if (example := _example(name)) is not None))
+
+
+def _names(match: Match, condition: str) -> Iterator[str]:
+    names: Names | None = getattr(match, condition)
+    yield from [names] if isinstance(names, str) else names or []
+    if match.not_ is not None:
+        yield from _names(match.not_, condition)
+
+
+def _example(name: str) -> str | None:
+    """A name that a glob takes, None where none comes to mind; a plain name is its own."""
+    if not is_glob(name):
+        return name
+    example = re.sub(r"\[([^]!])[^]]*\]", r"\1", name).replace("*", "x").replace("?", "x")
+    return example if globs(name)[0](example) else None

@@ -1,0 +1,133 @@
+"""``samplegate init``: writes a starter policy and its test from the templates in ``starter/``, which forward whatever
+the client can answer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from samplegate.cli import FAILED, OK, UNREADABLE
+from samplegate.cli.files import complain, is_test, test_of
+
+NAME: Final = "samplegate.yaml"
+SUFFIXES: Final = (".yaml", ".yml")
+
+MODELS: Final = """\
+models:
+  - name: main
+    model: {model}{key}
+"""
+NO_MODELS: Final = """\
+# The model that answers for a client without one; `model` is what litellm calls it.
+# models:
+#   - name: main
+#     model: openai/gpt-5-mini
+#     api_key_file: model.key         # or api_key_env: OPENAI_API_KEY
+"""
+ALLOW: Final = """\
+  - name: a model answers sampling
+    match: {kind: sampling}
+    effect: allow
+    with: {models: [main], max_tokens: 2000, timeout: 50s}
+    # limits: [a day]
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "path",
+        type=Path,
+        nargs="?",
+        default=Path(),
+        metavar="DIR|FILE",
+        help="where (default: samplegate.yaml in this folder)",
+    )
+    parser.add_argument(
+        "--model", metavar="M", help="the model that answers sampling, as litellm names it, such as openai/gpt-5-mini"
+    )
+    parser.add_argument("--api-key-file", metavar="F", help="the file that holds its key")
+    parser.add_argument(
+        "--headless",
+        action="store_true",
+        help="for clients without a person: escalate forms to a reviewer, never forward them",
+    )
+
+
+def command(args: argparse.Namespace) -> int:
+    """Write both files; nothing that exists is overwritten."""
+    policy: Path = args.path if args.path.suffix in SUFFIXES else args.path / NAME
+    tests = test_of(policy)
+    if args.api_key_file is not None and args.model is None:
+        complain("init: --api-key-file is the key of a model; give --model too")
+        return UNREADABLE
+    if is_test(policy):
+        complain(f"init: {policy} is the name of a test file; leave out _test")
+        return UNREADABLE
+    for path in (policy, tests):
+        if path.exists():
+            complain(f"init: {path}: exists already; remove it or name another file")
+            return FAILED
+    try:
+        policy.parent.mkdir(parents=True, exist_ok=True)
+        key_file = None if args.api_key_file is None else _from_policy(args.api_key_file, policy.parent)
+        _write(policy, policy_text(policy.name, args.model, key_file, headless=args.headless))
+        _write(tests, tests_text(policy.name, args.model, headless=args.headless))
+    except OSError as problem:
+        complain(f"init: {problem.filename}: cannot be written: {(problem.strerror or str(problem)).lower()}")
+        return UNREADABLE
+    print(
+        f"wrote {policy}\nwrote {tests}\nnext: samplegate check {policy}\n      samplegate run --policy {policy} --"
+        " your-server --its-options"
+    )
+    return OK
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("x", encoding="utf-8", newline="\n") as file:  # not "w": somebody may have been quicker
+        file.write(text)
+
+
+def _from_policy(key_file: str, folder: Path) -> str:
+    """A key's file as the policy says it: relative to itself, where the command line means the current folder."""
+    try:
+        return key_file if Path(key_file).is_absolute() else Path(os.path.relpath(key_file, folder)).as_posix()
+    except ValueError:  # Windows: on another drive
+        return str(Path(key_file).absolute())
+
+
+def policy_text(name: str, model: str | None, api_key_file: str | None, *, headless: bool) -> str:
+    """The starter policy, for clients with a person or without; without a model its rule for sampling stands commented
+    out."""
+    if model is None:
+        models, sampling = NO_MODELS, "".join(f"  # {line[2:]}\n" for line in ALLOW.splitlines())
+    else:
+        key = "" if api_key_file is None else f"\n    api_key_file: {_quoted(api_key_file)}"
+        models, sampling = MODELS.format(model=_quoted(model), key=key), ALLOW
+    test = test_of(Path(name)).name
+    return _starter(headless, "").substitute(name=name, test=test, models=models, sampling=sampling)
+
+
+def tests_text(name: str, model: str | None, *, headless: bool) -> str:
+    """The cases of the starter."""
+    sampling, expect = "without a model in the policy, a client that cannot sample gets no answer", "{effect: none}"
+    if model is not None:
+        sampling = "for a client that cannot, the model does"
+        expect = "{effect: allow, rule: a model answers sampling, model: main, max_tokens: 2000}"
+    return _starter(headless, "_test").substitute(name=name, sampling=sampling, expect=expect)
+
+
+def _starter(headless: bool, suffix: str) -> Template:
+    """A file of ``starter/``."""
+    name = f"{'headless' if headless else 'interactive'}{suffix}.yaml"
+    return Template(files("samplegate.cli").joinpath("starter", name).read_text("utf-8"))
+
+
+def _quoted(text: str) -> str:
+    """Text from the command line as a YAML string: JSON's is one, and safe whatever is in it."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,152 @@
+"""The command line: the commands, their dispatch and their exit codes. Each module has its command's arguments.
+
+Nothing but argparse is imported here, and a command only once it is called: `samplegate run` starts with every session
+of a client.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final, NoReturn
+
+from samplegate import __version__
+
+INTERRUPTED = 130  # what a shell reports for a process that ended by SIGINT
+
+EXIT_CODES = """\
+exit codes:
+  0  it worked; for run: we ended the server after the client's end of input
+  1  what was looked at failed: a problem in a policy, a failing case, a malformed request, a demo that went wrong,
+     a decision that changed, for replay --fail-on-change; a verdict that is refused or comes too late, for reviews
+  2  wrong usage, or a file that cannot be read or written; for run: anything that keeps it from starting the server,
+     or no answer of the server to its first request
+  3  run --strict: a request ended denied or unanswered, a call got no answer, or a batch was refused
+  run gives the server's own code where the server ended by itself
+"""
+
+COMMANDS: Final = {
+    "run": ("samplegate.cli.run", "wrap one stdio server"),
+    "serve": ("samplegate.cli.serve", "serve many servers to many clients over HTTP"),
+    "demo": ("samplegate.demo.main", "show the gate at work on a bundled server, offline and without a key"),
+    "check": ("samplegate.cli.check", "say every problem of policies, and what each server is declared"),
+    "test": ("samplegate.cli.test", "run the cases in NAME_test.yaml beside each policy NAME.yaml"),
+    "explain": ("samplegate.cli.explain", "say which rule takes a request, and why the earlier ones do not"),
+    "replay": ("samplegate.cli.replay", "put recorded requests to another policy, and say what changes"),
+    "report": ("samplegate.cli.report", "say who asked what, how often, and what it came to and cost"),
+    "reviews": ("samplegate.cli.reviews", "look at what waits for a person, and decide it"),
+    "token": ("samplegate.cli.token", "make a token for a caller, or for a person, and the hash for the settings"),
+    "schema": ("samplegate.commands.schema", "print the JSON Schema of the policy file, for editors"),
+    "init": ("samplegate.cli.init", "write a starter policy and its test"),
+}
+"""Each command's module and its line in the help. A module has ``arguments``, which adds them to a parser, and
+``command``, which runs it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code (``EXIT_CODES``); wrong usage leaves by SystemExit(2), as argparse
+    does."""
+    try:
+        return _call(parse(sys.argv[1:] if argv is None else argv))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+class _WrongUsage(Exception):
+    """The message of a wrong command line, and the parser that has its usage."""
+
+    def __init__(self, parser: argparse.ArgumentParser, message: str) -> None:
+        super().__init__(message)
+        self.parser = parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Its parsers of commands are of this class too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises _WrongUsage."""
+        raise _WrongUsage(self, message)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line as values; for run, ``command`` is everything behind ``--``. Wrong usage is also the answer to
+    the client of a run."""
+    try:
+        return _parsed(argv)
+    except _WrongUsage as wrong:
+        try:
+            argparse.ArgumentParser.error(wrong.parser, str(wrong))
+        finally:
+            if list(argv[:1]) == ["run"]:
+                from samplegate.app import answer_wrong_usage
+
+                answer_wrong_usage(str(wrong))
+
+
+def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+    parser = _parser(next((word for word in argv if not word.startswith("-")), ""))
+    if list(argv[:1]) not in (["run"], ["serve"]):
+        return parser.parse_args(argv)
+    cut = argv.index("--") if "--" in argv else len(argv)  # the wrapped command's own options are none of ours
+    args, command = parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
+    if args.name == "run" and not command and args.url is None:
+        parser.error(
+            "run: no command to wrap; put the server's command behind --, as in: samplegate run --policy FILE -- python"
+            " server.py"
+        )
+    if command and args.url is not None:
+        parser.error(f"{args.name}: a command and --url; give one of them")
+    if args.header_from and args.url is None:
+        parser.error(f"{args.name}: --header-from without --url; it is for a server at a URL")
+    args.command = command
+    return args
+
+
+def _call(args: argparse.Namespace) -> int:
+    try:
+        code: int = import_module(COMMANDS[args.name][0]).command(args)
+        if sys.stdout is not None:  # None: the caller closed it
+            sys.stdout.flush()  # here, because a failure while the interpreter ends cannot be caught
+        return code
+    except OSError as problem:
+        if problem.filename is not None or problem.errno not in (errno.EPIPE, errno.ENOSPC, errno.EIO):
+            raise
+        if problem.errno != errno.EPIPE:
+            print(
+                f"samplegate: stdout: cannot be written: {(problem.strerror or str(problem)).lower()}", file=sys.stderr
+            )
+        # `samplegate schema | head`, a full disk; the interpreter would complain again when it flushes stdout at its
+        # end
+        if sys.stdout is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _parser(chosen: str) -> argparse.ArgumentParser:
+    """The parser of the command line; only the chosen command has its arguments."""
+    parser = _Parser(
+        prog="samplegate",
+        allow_abbrev=False,
+        description="Answers, by policy, what MCP servers ask of their clients: sampling and elicitation.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"samplegate {__version__}")
+    commands = parser.add_subparsers(dest="name", metavar="COMMAND", required=True)
+    for name, (module, summary) in COMMANDS.items():
+        description = f"{summary[0].upper()}{summary[1:]}."
+        command = commands.add_parser(
+            name,
+            allow_abbrev=False,
+            help=summary,
+            description=description,
+            epilog=EXIT_CODES,
+            formatter_class=parser.formatter_class,
+        )
+        if name == chosen:
+            import_module(module).arguments(command)
+    return parser

@@ -1,0 +1,208 @@
+"""``samplegate replay``: the requests of decision logs put to another policy, and which of them it decides otherwise.
+Nothing is sent or written.
+
+Deciding again is ``core/replaying.py``'s; here the changes are grouped and told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from samplegate.audit.reader import Logs
+from samplegate.audit.record import Line, comes_again, settled
+from samplegate.audit.replay import Changed, Same, Told, Untold, replay
+from samplegate.book import compile_book, load_policy
+from samplegate.cli import FAILED, OK
+from samplegate.cli.files import Unreadable, complain, count, declared, environment, plain, read, refused
+from samplegate.policy.conditions import shown
+from samplegate.policy.file.load import PolicyError
+from samplegate.policy.match import Rulebook
+from samplegate.policytest import suite
+from samplegate.protocol.requests import ClientCapabilities
+
+SHOWN: Final = 3  # ids of a group, for a person; each leads to its record
+LISTED: Final = 1_000  # for a program
+MAX_GROUPS: Final = 10_000  # a log may be anybody's
+MAX_HANDED_ON: Final = 100_000  # forwards whose second record is still to come
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """What is the same about changes that stand in one group."""
+
+    kind: str
+    server: str
+    outcome: str
+    was: Told
+    now: tuple[Told, ...]
+
+
+@dataclass(slots=True)
+class Group:
+    """Changes of one kind."""
+
+    count: int = 0
+    ids: list[str] = field(default_factory=list)
+
+    def add(self, decision_id: str) -> None:
+        self.count += 1
+        if len(self.ids) < LISTED:
+            self.ids.append(decision_id)
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What came of all records."""
+
+    same: int = 0
+    changed: dict[Flip, Group] = field(default_factory=dict)
+    rest: Group = field(default_factory=Group)
+    """Changes beyond MAX_GROUPS kinds of them."""
+    untold: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def flips(self) -> int:
+        return self.rest.count + sum(group.count for group in self.changed.values())
+
+    @property
+    def requests(self) -> int:
+        return self.same + self.flips + self.untold.total()
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "--log", nargs="+", required=True, metavar="LOG", help="decision logs: files, folders of them, globs"
+    )
+    parser.add_argument("--policy", type=Path, required=True, metavar="FILE")
+    parser.add_argument(
+        "--client",
+        metavar="LIST",
+        help="what the clients had declared, as for explain; without it that cannot always be told",
+    )
+    parser.add_argument(
+        "--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy"
+    )
+    parser.add_argument(
+        "--fail-on-change", action="store_true", help="leave with 1 where a request is decided otherwise"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def command(args: argparse.Namespace) -> int:
+    """Replay all records; 1 with ``--fail-on-change`` where one changed, or for a policy with problems, 2 if a file
+    cannot be read."""
+    try:
+        client = None if args.client is None else suite.capabilities(declared(args.client))
+        loaded = load_policy(read(args.policy), file=str(args.policy), environment=environment(args.env_file))
+        book = compile_book(loaded, args.policy.parent)
+        logs = Logs(args.log)
+        replayed = _replay(logs, book, client)
+    except (Unreadable, PolicyError) as problem:
+        return refused(problem)
+    for warning in loaded.warnings:  # a variable that is not set makes changes where there are none
+        complain(f"warning: {warning}")
+    if args.json:
+        print(json.dumps(_json(replayed, logs), indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(_report(replayed, args.policy)))
+    for complaint in logs.complaints():
+        complain(complaint)
+    return FAILED if args.fail_on_change and replayed.flips else OK
+
+
+def _replay(logs: Logs, book: Rulebook, client: ClientCapabilities | None) -> Replayed:
+    replayed = Replayed()
+    handed_on: dict[str, None] = {}
+    for line in settled(logs):
+        if line.decision_id in handed_on:  # its second record: the request was held against the policy before
+            del handed_on[line.decision_id]
+            continue
+        if comes_again(line.outcome, line.door):
+            handed_on[line.decision_id] = None
+            if len(handed_on) > MAX_HANDED_ON:
+                del handed_on[next(iter(handed_on))]
+        _take(replayed, line, replay(book, line, client))
+    return replayed
+
+
+def _take(replayed: Replayed, line: Line, found: Same | Changed | Untold) -> None:
+    match found:
+        case Same():
+            replayed.same += 1
+        case Untold(why=why):
+            replayed.untold[why] += 1
+        case Changed(was=was, now=now):
+            flip = Flip(line.kind, line.server, line.outcome, was, now)
+            group = replayed.changed.get(flip, replayed.rest if len(replayed.changed) >= MAX_GROUPS else Group())
+            if group is not replayed.rest:
+                replayed.changed[flip] = group
+            group.add(line.decision_id)
+
+
+def _sorted(replayed: Replayed) -> list[tuple[Flip, Group]]:
+    return sorted(replayed.changed.items(), key=lambda pair: (-pair[1].count, str(pair[0])))
+
+
+def _report(replayed: Replayed, policy: Path) -> Iterator[str]:
+    untold = replayed.untold.total()
+    yield (
+        f"{count(replayed.requests, 'request')} under {policy}: {replayed.same} the same, {replayed.flips} changed,"
+        f" {untold} cannot be told"
+    )
+    if replayed.flips:
+        yield "changed"
+    for flip, group in _sorted(replayed):
+        now = " or ".join(_told(told) for told in flip.now)
+        yield (
+            f"  {group.count:>6}  {flip.kind} by {shown(flip.server)}: {_told(flip.was)}, {plain(flip.outcome)} ->"
+            f" {now}"
+        )
+        more = f" and {group.count - SHOWN} more" if group.count > SHOWN else ""
+        yield f"          {', '.join(map(plain, group.ids[:SHOWN]))}{more}"
+    if replayed.rest.count:
+        yield f"  {replayed.rest.count:>6}  others"
+    if replayed.untold:
+        yield "cannot be told"
+    yield from (f"  {number:>6}  {why}" for why, number in replayed.untold.most_common())
+
+
+def _told(told: Told) -> str:
+    rule = "no rule" if told.rule is None else shown(told.rule)
+    action = f" ({plain(told.action)})" if told.action is not None else ""
+    return f"{plain(told.effect)}{action} by {rule}{', another answer' if told.answer is not None else ''}"
+
+
+def _json(replayed: Replayed, logs: Logs) -> dict[str, Any]:
+    return {
+        "requests": replayed.requests,
+        "same": replayed.same,
+        "changed": replayed.flips,
+        "untold": replayed.untold.total(),
+        "unreadable_lines": logs.bad,
+        "changes": [_change(flip, group) for flip, group in _sorted(replayed)],
+        "why_untold": [{"why": why, "count": number} for why, number in replayed.untold.most_common()],
+    }
+
+
+def _change(flip: Flip, group: Group) -> dict[str, Any]:
+    was, now = _side(flip.was) | {"outcome": flip.outcome}, [_side(told) for told in flip.now]
+    return {
+        "kind": flip.kind,
+        "server": flip.server,
+        "was": was,
+        "now": now,
+        "count": group.count,
+        "decision_ids": group.ids,
+    }
+
+
+def _side(told: Told) -> dict[str, Any]:
+    found = {"effect": told.effect, "rule": told.rule, "action": told.action}
+    return {name: value for name, value in found.items() if value is not None or name == "rule"}

@@ -1,0 +1,269 @@
+"""``samplegate report``: what decision logs come to, as tables for a person or JSON for a program. The sums are
+``core/reporting.py``'s."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from samplegate.audit.reader import Logs
+from samplegate.audit.record import settled, timestamp
+from samplegate.audit.report import OTHER, OUTCOMES, UNDECIDED, Durations, Kind, Names, Report, Server
+from samplegate.cli import OK, UNREADABLE
+from samplegate.cli.files import Unreadable, complain, count, plain
+from samplegate.config import state_folder
+from samplegate.policy.conditions import shown
+from samplegate.policy.ledger import SCALE
+
+ROWS: Final = 10  # of a table, for a person; --json has them all
+# of the calls of a model; all else are failures
+_SUMS: Final = frozenset({"calls", "input_tokens", "output_tokens", "units", "unpriced"})
+STATE: Final = "SAMPLEGATE_STATE"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "--log",
+        nargs="+",
+        metavar="LOG",
+        help="decision logs: files, folders of them, globs (default: those of the state folder)",
+    )
+    parser.add_argument(
+        "--since", metavar="DATE", help="leave out what is older: 2026-11-01, or 2026-11-01T08:00Z; without a zone UTC"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def command(args: argparse.Namespace) -> int:
+    """Sum up all records; 0 also where there are none, 2 if a log cannot be read."""
+    try:
+        logs = Logs(args.log or _default(os.environ))
+        report = Report("" if args.since is None else _since(args.since))
+        for line in settled(logs):
+            report.take(line)
+    except Unreadable as problem:
+        complain(str(problem))
+        return UNREADABLE
+    print(
+        json.dumps(_json(report, logs), indent=2, ensure_ascii=False) if args.json else "\n".join(_report(report, logs))
+    )
+    for complaint in logs.complaints():
+        complain(complaint)
+    return OK
+
+
+def _default(environ: Any) -> list[str]:
+    """The daily logs in the state folder."""
+    state = Path(environ[STATE]) if environ.get(STATE) else state_folder(environ)
+    if state is None:
+        raise Unreadable(f"--log: no home folder is known; name the logs, or set {STATE}")
+    if not (state / "decisions").is_dir():
+        raise Unreadable(f"--log: there are no logs in {state / 'decisions'}; name them")
+    return [str(state / "decisions")]
+
+
+def _since(said: str) -> str:
+    """A day or a moment as records write it."""
+    try:
+        moment = datetime.fromisoformat(said)
+        return timestamp((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    except (ValueError, OverflowError, OSError):
+        raise Unreadable(f"--since: {shown(said)} is no date; write 2026-11-01, or 2026-11-01T08:00Z") from None
+
+
+# -- for a person
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def _report(report: Report, logs: Logs) -> Iterator[str]:
+    total = sum(server.requests for server in report.servers.values())
+    span = f", {report.first} to {report.last}" if total else ""
+    yield (
+        f"{count(total, 'request')} of {count(len(report.servers), 'server')} in {count(len(logs.files), 'log')}{span}"
+    )
+    for name, server in sorted(report.servers.items(), key=lambda pair: (-pair[1].requests, pair[0])):
+        yield ""
+        yield f"server {plain(name)}: {count(server.requests, 'request')}{_cost(server)}"
+        yield from _kinds(server)
+        yield from _ranked("decided", server.rules, server.requests)
+        yield from _ranked("during", server.tools, server.requests)
+        if len(server.callers) > 1:
+            yield from _ranked("for caller", server.callers, server.requests)
+        yield from _ranked("not answered", server.refusals, server.requests)
+        yield from _ranked("no room in limit", server.limits, server.requests)
+        yield from _reviews(server)
+        yield from _models(server)
+        yield from _attempts(server)
+
+
+def _cost(server: Server) -> str:
+    if not server.models and not server.usd:
+        return ""
+    known = f", ${_usd(server.usd)}" if server.usd or not server.unpriced else ""
+    unknown = f", {server.unpriced} at a price nobody knows" if server.unpriced else ""
+    return known + unknown
+
+
+def _kinds(server: Server) -> Iterator[str]:
+    outcomes = [name for name in (*OUTCOMES, OTHER) if any(kind.outcomes[name] for kind in server.kinds.values())]
+    rows = [
+        [name, str(kind.requests), *(str(kind.outcomes[one]) for one in outcomes), *_times(kind)]
+        for name, kind in sorted(server.kinds.items())
+    ]
+    yield from _table(["kind", "requests", *outcomes, "p50", "p95"], rows)
+
+
+def _times(kind: Kind) -> tuple[str, str]:
+    return _time(kind.durations.quantile(0.5)), _time(kind.durations.quantile(0.95))
+
+
+def _time(milliseconds: float | None) -> str:
+    if milliseconds is None:
+        return "-"
+    return f"{milliseconds:.3g} ms" if milliseconds < 999.5 else f"{milliseconds / 1000:.3g} s"
+
+
+def _ranked(title: str, names: Names, total: int) -> Iterator[str]:
+    rows = [
+        [name, str(counts["requests"]), f"{counts['requests'] / max(total, 1):.0%}"]
+        for name, counts in _most(names, "requests")
+    ]
+    yield from _table([title, "requests", ""], rows)
+
+
+def _reviews(server: Server) -> Iterator[str]:
+    columns = ("reviews", "approved", "answered", "rejected", UNDECIDED)
+    rows = [[name, *(str(counts[column]) for column in columns)] for name, counts in _most(server.reviews, "reviews")]
+    yield from _table(["reviewer", *columns], rows)
+    yield from _ranked("decided at", server.doors, sum(counts["requests"] for counts in server.doors.values()))
+    if server.doors:
+        p50, p95 = server.reviewed.quantile(0.5), server.reviewed.quantile(0.95)
+        yield f"  requests waited {_time(p50)} for a verdict at the median, {_time(p95)} at the 95th percentile"
+
+
+def _models(server: Server) -> Iterator[str]:
+    columns = ("requests", "input_tokens", "output_tokens")
+    rows = [[name, *(str(counts[column]) for column in columns)] for name, counts in _most(server.models, "requests")]
+    yield from _table(["answered by", "requests", "input tokens", "output tokens"], rows)
+
+
+def _attempts(server: Server) -> Iterator[str]:
+    rows = [
+        [
+            name,
+            *(str(counts[column]) for column in ("calls", "input_tokens", "output_tokens")),
+            _dollars(counts),
+            _failures(counts),
+        ]
+        for name, counts in _most(server.attempts, "calls")
+    ]
+    yield from _table(["model called", "calls", "input tokens", "output tokens", "dollars", "failures"], rows)
+
+
+def _dollars(counts: Counter[str]) -> str:
+    """What calls of one model came to; what nobody knows is a ``?``, never nothing."""
+    known = _usd(counts["units"] / SCALE["usd"])
+    if not counts["unpriced"]:
+        return known
+    return f"{known} + ?" if counts["units"] else "?"
+
+
+def _usd(dollars: float) -> str:
+    """With as many decimals as it takes to see that it is not nothing."""
+    return (
+        f"{dollars:.4f}"
+        if dollars >= 0.01 or not dollars
+        else f"{dollars:.6f}"
+        if dollars >= 0.000001
+        else f"{dollars:.1g}"
+    )
+
+
+def _failures(counts: Counter[str]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.most_common() if name not in _SUMS)
+
+
+def _most(names: Names, by: str) -> list[tuple[str, Counter[str]]]:
+    return sorted(names.items(), key=lambda pair: (-pair[1][by], pair[0]))
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns of text: the first and any failures to the left, numbers to the right. Nothing for a table without
+    rows."""
+    if not rows:
+        return
+    shown_rows = [[plain(cell) for cell in row] for row in rows[:ROWS]]
+    widths = [max(map(len, column)) for column in zip(head, *shown_rows, strict=True)]
+    for row in (head, *shown_rows):
+        cells = [
+            cell.ljust(width) if not index or head[index] == "failures" else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield f"  {'  '.join(cells).rstrip()}"
+    if len(rows) > ROWS:
+        yield f"  and {len(rows) - ROWS} more"
+
+
+# -- for a program
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def _json(report: Report, logs: Logs) -> dict[str, Any]:
+    return {
+        "requests": sum(server.requests for server in report.servers.values()),
+        "first": report.first or None,
+        "last": report.last or None,
+        "logs": logs.files,
+        "unreadable_lines": logs.bad,
+        "servers": {name: _server_json(server) for name, server in sorted(report.servers.items())},
+    }
+
+
+def _server_json(server: Server) -> dict[str, Any]:
+    kinds = {
+        name: {
+            "requests": kind.requests,
+            "outcomes": {one: number for one, number in kind.outcomes.items() if number},
+            **_times_json(kind.durations),
+        }
+        for name, kind in sorted(server.kinds.items())
+    }
+    counted = ("callers", "rules", "tools", "refusals", "limits")
+    return {
+        "requests": server.requests,
+        "kinds": kinds,
+        **{
+            name: {one: counts["requests"] for one, counts in _most(getattr(server, name), "requests")}
+            for name in counted
+        },
+        "reviews": {name: dict(counts) for name, counts in _most(server.reviews, "reviews")},
+        "reviewed": {
+            "doors": {name: counts["requests"] for name, counts in _most(server.doors, "requests")},
+            **_times_json(server.reviewed),
+        },
+        "models": {name: dict(counts) for name, counts in _most(server.models, "requests")},
+        "attempts": {name: _attempts_json(counts) for name, counts in _most(server.attempts, "calls")},
+        "cost_usd": round(server.usd, 9),
+        "without_price": server.unpriced,
+    }
+
+
+def _attempts_json(counts: Counter[str]) -> dict[str, int | float]:
+    told = {
+        "without_price" if name == "unpriced" else name: number
+        for name, number in counts.items()
+        if number and name != "units"
+    }
+    return {**told, "cost_usd": round(counts["units"] / SCALE["usd"], 9)}
+
+
+def _times_json(durations: Durations) -> dict[str, float | None]:
+    p50, p95 = durations.quantile(0.5), durations.quantile(0.95)
+    return {"p50_ms": None if p50 is None else round(p50, 3), "p95_ms": None if p95 is None else round(p95, 3)}

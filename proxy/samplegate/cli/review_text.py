@@ -1,0 +1,315 @@
+"""Reviews on a terminal: the list, and one review with everything a reviewer needs. Text of servers and models is made
+harmless.
+
+Content is shown to every user who may read the store. It cannot control the terminal, hide, or pass for a line of ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from samplegate.core.review import states
+from samplegate.policy.ledger import SCALE
+from samplegate.protocol.elicitation_schema import Field, NotFlat, read_form
+from samplegate.reviews import views
+from samplegate.reviews.edits import changes
+from samplegate.reviews.review import Bounds, Event, Review, cleared
+from samplegate.reviews.views import all_without_media, notes, said, span
+from samplegate.secret_names import secret_fields
+from samplegate.urls import shown_url
+
+MARK: Final = "  | "
+"""Before every line that is not ours."""
+MOST: Final = 200_000  # characters of one text; what is cut off is said
+SHORT: Final = 11  # characters of an id: 8 random ones, of which no two people will see a pair
+WIDEST: Final = 24
+HEAD: Final = ("id", "age", "waits", "left", "reviewer", "server", "kind", "what")
+"""``waits``: how long the request itself still does; ``left``: how long a verdict is taken, for the next same request
+then."""
+_TOLD: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature"})
+
+
+def harmless(text: str) -> str:
+    """On one line; what is not seen (control, escape sequences, bidi, halves of characters) as its escape."""
+    return (
+        text
+        if text.isprintable()
+        else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    )
+
+
+def short(text: str, most: int) -> str:
+    """The same, cut to so many characters, with blanks drawn together."""
+    text = harmless(" ".join(text[: most * 20].split()))
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def quoted(text: str) -> Iterator[str]:
+    """Its lines, each marked as not ours."""
+    for line in text[:MOST].replace("\r\n", "\n").split("\n"):
+        yield MARK + harmless(line)
+    if len(text) > MOST:
+        yield f"  CUT HERE: {len(text) - MOST} more characters; --json shows them"
+
+
+def as_json(value: Any) -> Iterator[str]:
+    """A decoded value for people, pictures as their size."""
+    yield from quoted(json.dumps(all_without_media(value), indent=2, ensure_ascii=False))
+
+
+def content(found: Any) -> Iterator[str]:
+    """A message's content, one block or several: text as it is, other blocks as JSON."""
+    for one in found if isinstance(found, list) else [found]:
+        if (
+            isinstance(one, dict)
+            and one.get("type") == "text"
+            and isinstance(one.get("text"), str)
+            and one.keys() <= {"type", "text"}
+        ):
+            yield from quoted(one["text"])
+        else:
+            yield from as_json(one)
+
+
+def moment(seconds: float) -> str:
+    """Unix seconds as a time of UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def today(review: Review, now: float) -> Review:
+    """As it stands now: the gate notes an end some moments later."""
+    return states.expired(review, now) or review
+
+
+def table(reviews: Sequence[Review], now: float) -> Iterator[str]:
+    """A line for each under a head."""
+    rows = [HEAD, *(_row(review, now) for review in reviews)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD) - 1)]
+    for row in rows:
+        yield "  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]))
+
+
+def line(review: Review, now: float) -> str:
+    """One review, for `watch`."""
+    id, age, _waits, *rest = _row(review, now)  # under no head, two times would be one too many
+    return "  ".join((id, age, *rest))
+
+
+def _row(review: Review, now: float) -> tuple[str, ...]:
+    left = span(review.expires - now) if review.state == "pending" else review.state
+    kind = {"form": "form", "url": "address"}.get(
+        review.mode or "", "answer" if review.stage == "answer" else "sampling"
+    )
+    names = (short(name, WIDEST) for name in (review.reviewer, review.server))
+    return (
+        harmless(review.id)[:SHORT],
+        span(now - review.created),
+        _waits(review, now),
+        left,
+        *names,
+        kind,
+        what(review),
+    )
+
+
+def _waits(review: Review, now: float) -> str:
+    until = review.expires if review.answers_until is None else min(review.answers_until, review.expires)
+    return span(until - now) if review.state == "pending" and now < until else "-"
+
+
+def what(review: Review) -> str:
+    """What it is about, in a line."""
+    tools = ", ".join(call.tool or call.method for call in review.calls)
+    if review.mode == "url":
+        text = f"opens {shown_url(str(review.params.get('url', ''))).host or 'no host that can be told'}"
+    elif review.kind == "elicitation":
+        text = str(review.params.get("message", ""))
+    else:
+        messages = review.params.get("messages")
+        text = _text(
+            review.answer
+            if review.answer is not None
+            else messages[-1]
+            if isinstance(messages, list) and messages
+            else {}
+        )
+    return short(f"{tools}: {text}" if tools else text, 60)
+
+
+def _text(message: Any) -> str:
+    found = message.get("content") if isinstance(message, dict) else None
+    for block in found if isinstance(found, list) else [found]:
+        text = block.get("text") if isinstance(block, dict) else None
+        if isinstance(text, str):
+            return text
+    return "no text"
+
+
+# -- one, whole
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def lines(review: Review, now: float) -> Iterator[str]:
+    """All of it, but what secret-looking fields were filled in with. What stands behind a mark is the server's, the
+    caller's or a model's."""
+    review = cleared(review)
+    yield f"review {review.id}: {review.state}"
+    yield from _facts(review, now)
+    for note in notes(review, now):
+        yield f"  note       {note}"
+    if review.arguments is not None:
+        yield "arguments of the call:"
+        yield from as_json(review.arguments)
+    yield from (
+        _sampling(review) if review.kind == "sampling" else _url(review) if review.mode == "url" else _form(review)
+    )
+    if review.answer is not None:
+        yield "the model's answer, which would be released:"
+        yield from content(review.answer.get("content"))
+    yield from _verdict(review)
+
+
+def history(events: Iterable[Event]) -> Iterator[str]:
+    """What was said of it so far, by whom and by what way."""
+    yield "so far:"
+    for event in events:
+        by = (
+            f" by {harmless(event.who)} ({event.door})"
+            if event.who
+            else ""
+            if event.door == "gate"
+            else f" ({event.door})"
+        )
+        yield f"  {moment(event.at)}  {event.what}{by}{f': {harmless(event.detail)}' if event.detail else ''}"
+
+
+def _facts(review: Review, now: float) -> Iterator[str]:
+    what = (
+        "a model's answer before the server sees it"
+        if review.stage == "answer"
+        else "a request before anything is done about it"
+    )
+    yield f"  asked      {review.method}: {what}"
+    calls = (
+        harmless(" or ".join(f"{call.method} {call.tool}" if call.tool else call.method for call in review.calls))
+        or "no call"
+    )
+    yield f"  by server  {harmless(review.server)}, for caller {harmless(review.caller)}, during {calls}"
+    yield f"  reviewer   {harmless(review.reviewer)}, by rule {harmless(review.rule)}"
+    yield f"  opened     {moment(review.created)}, {span(now - review.created)} ago"
+    if review.state == "pending":
+        yield f"  time left  {span(review.expires - now)}, until {moment(review.expires)}"
+        yield f"  answers    {_answers(review, now)}"
+    if review.worst_usd is not None:
+        yield f"  costs      ${review.worst_usd / SCALE['usd']:.4f} at worst"
+    if review.why:
+        yield f"  beware     it cannot be approved, only answered or rejected: {harmless(review.why)}"
+    if review.changed:
+        yield f"  changed    by the rule: {harmless(', '.join(review.changed))}"
+    yield f"  digest     {harmless(review.digest)}"
+
+
+def _answers(review: Review, now: float) -> str:
+    late = f"the next same request, once, within {span(review.late)} of the verdict" if review.late else "nothing"
+    if review.answers_until is not None and now >= review.answers_until:
+        return f"{late}: its own has ended"
+    if review.waiter is None or now >= review.held_until:
+        return f"{late}: nobody waits at this moment"
+    until = "as long as the review does" if review.answers_until is None else f"{span(review.answers_until - now)} more"
+    return f"the request that waits, {until}; after that {late}"
+
+
+def _sampling(review: Review) -> Iterator[str]:
+    params = review.params
+    if isinstance(params.get("systemPrompt"), str):
+        yield "system prompt:"
+        yield from quoted(params["systemPrompt"])
+    messages = params.get("messages")
+    for number, message in enumerate(messages if isinstance(messages, list) else [], 1):
+        role = "assistant" if message.get("role") == "assistant" else "user"
+        yield f"message {number} of {len(messages or ())}, of the {role}:"
+        yield from content(message.get("content"))
+    rest = {name: value for name, value in params.items() if name not in _TOLD | {each.param for each in review.unsent}}
+    settings = [
+        f"{name} {params[name]}" for name in ("maxTokens", "temperature") if isinstance(params.get(name), int | float)
+    ]
+    yield f"settings: {', '.join(settings) or 'none'}"
+    if rest:
+        yield "other params:"
+        yield from as_json(rest)
+    for each in review.unsent:
+        yield f"the server also asked for {harmless(each.param)} ({harmless(each.effect)}):"
+        yield from as_json(each.value)
+    if review.bounds is not None:
+        yield f"edits may say: {'; '.join(_edits(review.bounds))}"
+
+
+def _edits(bounds: Bounds) -> Iterator[str]:
+    yield "model " + " or ".join(
+        f"{harmless(name)} with at most {bounds.max_tokens.get(name, 'any')} tokens" for name in bounds.models
+    )
+    low, high = bounds.temperature_min, bounds.temperature_max
+    if low is not None or high is not None:
+        yield f"temperature {low or 0:g} to {'any' if high is None else f'{high:g}'}"
+    if bounds.prepended:
+        yield "the system prompt must begin with what the rule puts before it"
+
+
+def _url(review: Review) -> Iterator[str]:
+    """R41: the whole address as text, its host apart, and nothing to click on."""
+    url = str(review.params.get("url", ""))
+    address = shown_url(url)
+    yield "it says:"
+    yield from quoted(str(review.params.get("message", "")))
+    yield f"the host that it leads to: {harmless(address.host) or 'none that all programs agree on'}"
+    if address.host_unicode != address.host:
+        yield f"  which looks like: {harmless(address.host_unicode)}"
+    for warning in address.warnings:
+        yield f"  BEWARE: {harmless(warning)}"
+    yield "the address, not to be opened by whoever decides:"
+    yield from quoted(url)
+
+
+def _form(review: Review) -> Iterator[str]:
+    yield "it says:"
+    yield from quoted(str(review.params.get("message", "")))
+    schema = review.params.get("requestedSchema")
+    form = read_form(schema, review.revision)
+    if isinstance(form, NotFlat):
+        yield f"it asks for what no form can show ({harmless(form.why)}); it can be declined or cancelled:"
+        yield from as_json(schema)
+        return
+    yield "it asks for:" if form.fields else "it asks for a yes, and no fields"
+    secret = secret_fields(schema)
+    for field in form.fields:
+        yield from _field(field, field.name in secret)
+
+
+def _field(field: Field, secret: bool) -> Iterator[str]:
+    marks = f"{', required' if field.required else ''}{', looks like a secret' if secret else ''}"
+    yield f"{MARK}{harmless(field.name)} ({views.kind(field.schema)}{marks})"
+    for name in ("title", "description"):
+        if isinstance(field.schema.get(name), str):
+            yield f"{MARK}    {name}: {harmless(field.schema[name])}"
+    for line in views.lines(field.schema, secret=secret):
+        yield f"{MARK}    {harmless(line)}"
+
+
+def _verdict(review: Review) -> Iterator[str]:
+    if review.decided is None:
+        return
+    by = f" by {harmless(review.who)}" if review.who else ""
+    yield f"{review.state}{by} at {moment(review.decided)} ({review.door})"
+    if review.verdict is None:
+        return
+    for change in changes(review, review.verdict.edits):
+        yield f"  edited {harmless(change.path)}, now:"
+        yield from as_json(change.after)
+    told = {name: value for name, value in said(review.verdict, review).items() if name not in ("verdict", "edits")}
+    if told:
+        yield from as_json(told)
+    if review.used is not None:
+        yield f"used at {moment(review.used)}"

@@ -1,0 +1,442 @@
+"""`samplegate reviews`: look at what waits for people, and decide it, in whatever process the request waits. Needs the
+store, and no listener.
+
+What is shown is shown to whoever may read the store's file; there are no roles here. Nothing of it is logged. Typed
+values are converted to the types of the form; ``core.review.verdicts`` checks them, field by field.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import io
+import json
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from msgspec.structs import replace
+
+from samplegate.cli import FAILED, OK, UNREADABLE
+from samplegate.cli.files import Unreadable, complain
+from samplegate.cli.files import read as read_file
+from samplegate.cli.review_text import harmless, history, line, lines, moment, table, today, what
+from samplegate.config.settings import SETTINGS, ProcessSettings
+from samplegate.config.sources import NO_STATE, gather
+from samplegate.core.review.states import Conflict
+from samplegate.gate.ports import Unavailable
+from samplegate.policy.conditions import shown
+from samplegate.protocol.elicitation_schema import Field, NotFlat, read_form
+from samplegate.protocol.strictjson import Fault, decode
+from samplegate.reviews.review import Event, Filter, Review, State, Verdict
+from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.verdict import MAX_DEPTH, MOST_BYTES, read
+from samplegate.reviews.views import choices, span, told, withdrawn_for
+from samplegate.settings.serve_definition import SERVE_SETTINGS
+
+MOST_MEANT: Final = 5
+MOST_NAME: Final = 100
+NOTHING: Final = "nothing is pending"
+EVERY: Final = 0.5  # seconds between two looks of `watch`
+AT_A_TIME: Final = 200
+_QUIET: Final = frozenset({"joined", "told", "untold"})
+"""What happens to a review without changing it for people; --json has it all the same."""
+_whole: Final = re.compile(r"[+-]?[0-9]{1,18}\Z", re.ASCII)
+_words: Final = {"true": True, "yes": True, "false": False, "no": False}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of each subcommand."""
+    whats = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    for name, (_, summary) in _COMMANDS.items():
+        description, formatter = f"{summary[0].upper()}{summary[1:]}.", argparse.RawDescriptionHelpFormatter
+        one = whats.add_parser(
+            name,
+            allow_abbrev=False,
+            help=summary,
+            description=description,
+            epilog=parser.epilog,
+            formatter_class=formatter,
+        )
+        if name not in ("list", "watch"):
+            one.add_argument("id", metavar="ID", help="of the review, or as much of its beginning as no other has")
+        one.add_argument(
+            "--store", metavar="sqlite:PATH", help="where the gate keeps its reviews (default: in the state folder)"
+        )
+        one.add_argument("--state", type=Path, metavar="DIR", help="the state folder of the gate")
+        one.add_argument(
+            "--settings", type=Path, metavar="FILE", help="the settings of the gate, which say where its store is"
+        )
+        if name in ("approve", "reject", "answer"):
+            one.add_argument(
+                "--digest", metavar="sha256:HEX", help="decide only if this is what was asked, as shown before"
+            )
+            one.add_argument(
+                "--as",
+                dest="as_",
+                metavar="NAME",
+                help="who decides, for the record (default: the user of this session)",
+            )
+        _own_arguments(name, one)
+
+
+def _own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
+    match name:
+        case "list":
+            some = parser.add_mutually_exclusive_group()
+            some.add_argument("--all", action="store_true", help="also those that ended")
+            states = get_args(State)
+            some.add_argument(
+                "--state-of",
+                action="append",
+                choices=states,
+                metavar="STATE",
+                help=f"{', '.join(states)}; may be given again",
+            )
+            parser.add_argument("--reviewer", metavar="NAME", help="only those for this reviewer of the policy")
+            parser.add_argument("--server", metavar="NAME", help="only what this server asked")
+            which = "how many: of what waits the oldest, else the newest (default: %(default)s)"
+            parser.add_argument("--limit", type=_some, default=50, metavar="N", help=which)
+            parser.add_argument("--json", action="store_true", help="print one JSON array, without content")
+        case "show":
+            parser.add_argument("--json", action="store_true", help="print one JSON object")
+        case "watch":
+            parser.add_argument("--reviewer", metavar="NAME", help="only those for this reviewer of the policy")
+            parser.add_argument("--json", action="store_true", help="print a line of JSON for each")
+        case "approve":
+            parser.add_argument("--model", metavar="M", help="ask this model of the rule's instead")
+            parser.add_argument("--max-tokens", type=int, metavar="N", help="let it write so many tokens at most")
+            parser.add_argument("--temperature", type=float, metavar="T", help="at this temperature")
+            parser.add_argument(
+                "--system-prompt", metavar="TEXT", help="with this system prompt; an empty one takes it away"
+            )
+            parser.add_argument("--messages", metavar="FILE", help="with these messages, a JSON array; - for stdin")
+        case "reject":
+            parser.add_argument("--reason", default="", metavar="TEXT", help="why, for the record")
+            parser.add_argument("--tell-server", action="store_true", help="the server is told the reason")
+        case "answer":
+            one = parser.add_mutually_exclusive_group(required=True)
+            filled = (
+                "a form, filled in (a list as m=p,q or m=p m=q, a boolean as b=yes or b=no); or an address, accepted"
+            )
+            one.add_argument("--accept", nargs="*", action="extend", metavar="name=value", help=filled)
+            one.add_argument(
+                "--json",
+                metavar="FILE",
+                help="the content of a form, or the content blocks of a message, as JSON; - for stdin",
+            )
+            one.add_argument("--text", metavar="TEXT", help="the text of a message, for sampling")
+            one.add_argument("--decline", action="store_true", help="say no to a form or an address")
+            one.add_argument("--cancel", action="store_true", help="leave a form or an address without an answer")
+
+
+def _some(text: str) -> int:
+    """1 to 999. Raises argparse.ArgumentTypeError."""
+    if not text.isdecimal() or not 1 <= int(text[:4]) <= 999:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 999")
+    return int(text)
+
+
+def command(args: argparse.Namespace) -> int:
+    """Do one of them: 1 if it was refused or came too late, 2 if there is no such review or store."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without Unicode is no reason to show nothing
+    try:
+        kept = _store(args)
+        try:
+            return _COMMANDS[args.what][0](args, kept)
+        finally:
+            kept.close()
+    except (Unreadable, Unavailable) as problem:
+        complain(str(problem))
+        return UNREADABLE
+
+
+def _store(args: argparse.Namespace) -> Reviews:
+    """The store of the line, the variables or the settings file, which may be that of `run` or of `serve`. It must be
+    there. Raises Unreadable."""
+    problems: list[str] = []
+    values, _ = gather(
+        {**SERVE_SETTINGS, **SETTINGS}, os.environ, args.settings, {"state": args.state, "store": args.store}, problems
+    )
+    if "store" not in values and "state" not in values:
+        problems.append(NO_STATE)
+    if problems:
+        raise Unreadable("\nsamplegate: ".join(problems))
+    return Reviews(ProcessSettings(state=values.get("state", Path()), store=values.get("store")).reviews, make=False)
+
+
+def _meant(kept: Reviews, typed: str) -> Review:
+    """The review of an id, or of a beginning that no other has, with or without its ``rv_``. Raises Unreadable,
+    Unavailable."""
+    for begin in (typed, f"rv_{typed}"):
+        ids = [begin] if kept.get(begin) is not None else kept.starting(begin, MOST_MEANT + 1)
+        if len(ids) > 1:
+            raise Unreadable(
+                f"reviews: {shown(typed)} begins"
+                f" {', '.join(ids[:MOST_MEANT])}{' and more' if len(ids) > MOST_MEANT else ''}; type more of it"
+            )
+        if ids and (found := kept.get(ids[0])) is not None:
+            return found
+    raise Unreadable(f"reviews: there is no review {shown(typed)}; see samplegate reviews list --all")
+
+
+def _list(args: argparse.Namespace, kept: Reviews) -> int:
+    if not kept.database.exists():
+        print("[]" if args.json else NOTHING)
+        return OK
+    now = time.time()
+    states = () if args.all else tuple(args.state_of or ("pending",))
+    reviewers = None if args.reviewer is None else (args.reviewer,)
+    oldest_first = states == ("pending",)
+    wanted = Filter(
+        states=states, reviewers=reviewers, server=args.server, limit=args.limit + 1, oldest_first=oldest_first
+    )
+    found = list(islice(_standing(kept, wanted, now), args.limit + 1))
+    shown = found[: args.limit]
+    if args.json:
+        print(json.dumps([told(review, show="none", now=now, url=None) for review in shown], indent=2))
+        return OK
+    print("\n".join(table(shown, now)) if shown else NOTHING if oldest_first else "no reviews found")
+    if len(found) > args.limit:
+        print(f"these are the {'oldest' if oldest_first else 'newest'} {args.limit}; --limit shows more")
+    return OK
+
+
+def _standing(kept: Reviews, wanted: Filter, now: float) -> Iterator[Review]:
+    """Those that still stand so now, a page of the store after the other: what has run out since nobody noted it hides
+    nothing behind it."""
+    while found := kept.list(wanted):
+        yield from (
+            review
+            for review in (today(each, now) for each in found)
+            if not wanted.states or review.state in wanted.states
+        )
+        if len(found) < wanted.limit:
+            return
+        wanted = replace(wanted, before=found[-1].id)
+
+
+def _show(args: argparse.Namespace, kept: Reviews) -> int:
+    now = time.time()
+    review = today(_meant(kept, args.id), now)
+    if args.json:
+        print(json.dumps(told(review, show="full", now=now, url=None), indent=2))
+    else:
+        print("\n".join([*lines(review, now), *history(kept.history(review.id))]))
+    return OK
+
+
+def _watch(args: argparse.Namespace, kept: Reviews) -> int:
+    watch(kept, args.reviewer, json_lines=args.json)
+    return OK
+
+
+def _decide(args: argparse.Namespace, kept: Reviews) -> int:
+    """Say it of what is in the store now, or of the digest that was seen before; what an id stands for never
+    changes."""
+    review = _meant(kept, args.id)
+    verdict = read({**_given(args, review), "digest": args.digest or review.digest}, review, digest="needed")
+    if not isinstance(verdict, Verdict):
+        for problem in verdict:
+            complain(f"{review.id}: {harmless(str(problem))}")
+        return FAILED
+    now = time.time()
+    outcome = kept.decide(review.id, verdict, who=_who(args), door="cli", now=now)
+    if outcome is None:
+        raise Unreadable(f"reviews: {review.id} is gone; it ended before")
+    if isinstance(outcome, Conflict):
+        why = withdrawn_for(kept.history(review.id))
+        complain(f"{review.id}: {_lost(outcome.review)}{f' ({harmless(why)})' if why else ''}")
+        return FAILED
+    print(f"{outcome.state} {outcome.id}: {harmless(outcome.server)}, {what(outcome)}")
+    print(_follows(outcome, now))
+    return OK
+
+
+def _who(args: argparse.Namespace) -> str:
+    """As whom it is recorded; nothing depends on it."""
+    name = args.as_ or os.environ.get("USER")
+    if not name:
+        try:
+            name = getpass.getuser()
+        except (OSError, KeyError, ImportError):
+            name = "somebody"
+    return harmless(name[:MOST_NAME])
+
+
+def _lost(review: Review) -> str:
+    when = "" if review.decided is None else f" at {moment(review.decided)}"
+    by = f" by {harmless(review.who)} ({review.door})" if review.who else ""
+    return f"was {review.state}{by}{when} already; nothing has changed"
+
+
+def _follows(review: Review, now: float) -> str:
+    if review.waiter is not None and now < review.held_until:
+        return "the request that waits gets it now"
+    if not review.late:
+        return "nobody waits for it any more, and late verdicts are good for nothing here"
+    return f"nobody waits for it now: the next same request gets it, once, within {span(review.late)}"
+
+
+def _given(args: argparse.Namespace, review: Review) -> dict[str, Any]:
+    """The typed decision as the JSON verdict that the page and the API also send. Raises Unreadable."""
+    if args.what == "approve":
+        edits = {
+            "model": args.model,
+            "maxTokens": args.max_tokens,
+            "temperature": args.temperature,
+            "systemPrompt": args.system_prompt,
+            "messages": None if args.messages is None else _json_of("--messages", args.messages),
+        }
+        given = {name: value for name, value in edits.items() if value is not None}
+        return {"verdict": "approve", **({"edits": given} if given else {})}
+    if args.what == "reject":
+        return {"verdict": "reject", "reason": args.reason, **({"tell_server": True} if args.tell_server else {})}
+    if args.decline or args.cancel:
+        return {"verdict": "answer", "action": "decline" if args.decline else "cancel"}
+    if args.text is not None:
+        content = args.text
+    elif args.json is not None:
+        content = _json_of("--json", args.json)
+    elif review.kind == "sampling":
+        raise Unreadable("--accept: is for elicitations; answer sampling with --text or --json")
+    else:
+        content = None if review.mode == "url" and not args.accept else _fields(args.accept, review)
+    if review.kind == "sampling":
+        return {"verdict": "answer", "content": content}
+    return {"verdict": "answer", "action": "accept", **({} if content is None else {"content": content})}
+
+
+def _fields(pairs: Sequence[str], review: Review) -> dict[str, Any]:
+    """``name=value`` in the types of the form; a list is ``name=a,b``, or the name again. Raises Unreadable."""
+    form = read_form(review.params.get("requestedSchema"), review.revision)
+    known: Mapping[str, Field] = {} if isinstance(form, NotFlat) else {field.name: field for field in form.fields}
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise Unreadable(f"--accept: {shown(pair)} is no name=value")
+        field = known.get(name)
+        if field is not None and field.type == "multi_enum":
+            found.setdefault(name, []).extend(_listed(text, field))
+        elif name in found:
+            raise Unreadable(f"--accept: {shown(name)} is given twice")
+        else:
+            found[name] = _typed(text, "string" if field is None else field.type)
+    return found
+
+
+def _listed(text: str, field: Field) -> list[str]:
+    """The values of a list: between commas, but for a choice that has commas in it."""
+    values = {value for value, _ in choices(field.schema)}
+    if not text or text in values:
+        return [text] if text else []
+    return [part if part in values else part.strip() for part in text.split(",")]
+
+
+def _typed(text: str, kind: str) -> Any:
+    """The value that a text says, as a field of that type takes it; the text where it says none."""
+    if kind == "boolean":
+        return _words.get(text.lower(), text)
+    if kind not in ("integer", "number"):
+        return text
+    if _whole.match(text):
+        return int(text)
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text
+
+
+def _json_of(option: str, name: str) -> Any:
+    """The JSON in a file or on stdin. Raises Unreadable."""
+    text = sys.stdin.buffer.read(MOST_BYTES + 1) if name == "-" else read_file(Path(name)).encode()
+    try:
+        return decode(text, max_bytes=MOST_BYTES, max_depth=MAX_DEPTH)
+    except (Fault, json.JSONDecodeError) as fault:
+        raise Unreadable(f"{option}: {'stdin' if name == '-' else name}: {fault}") from None
+
+
+def watch(
+    store: Reviews, reviewer: str | None, *, json_lines: bool, pause: Callable[[float], Any] = time.sleep
+) -> None:
+    """Say what waits, then what happens. Ends with KeyboardInterrupt; raises Unavailable where even the first look
+    fails."""
+    last = store.last_change()
+    for text in _waiting(store, reviewer, json_lines):
+        print(text, flush=True)
+    lost = False
+    while True:
+        pause(EVERY)
+        try:
+            for number, news in _news(store, last, reviewer, json_lines):
+                last = number
+                if news is not None:
+                    print(news, flush=True)
+            lost = False
+        except Unavailable as problem:
+            if not lost:
+                complain(f"{problem}; it is looked for again")
+            lost = True
+
+
+def _waiting(store: Reviews, reviewer: str | None, json_lines: bool) -> Iterator[str]:
+    now = time.time()
+    filter = Filter(states=("pending",), reviewers=None if reviewer is None else (reviewer,), limit=AT_A_TIME)
+    for review in reversed(store.list(filter)):
+        if today(review, now).state == "pending":
+            yield _json(None, review, now) if json_lines else f"pending    {line(review, now)}"
+
+
+def _news(store: Reviews, last: int, reviewer: str | None, json_lines: bool) -> Iterator[tuple[int, str | None]]:
+    """The number of each new event, with what is said of it. A store that was replaced counts from the beginning
+    again."""
+    newest = store.last_change()
+    if newest < last:
+        yield newest, None
+        return
+    while newest > last:
+        events = store.changes(last, AT_A_TIME)
+        for event in events:
+            yield event.number, _said(store.get(event.review), event, reviewer, json_lines)
+        if not events:
+            return
+        last = events[-1].number
+
+
+def _said(review: Review | None, event: Event, reviewer: str | None, json_lines: bool) -> str | None:
+    if review is None or reviewer not in (None, review.reviewer) or (event.what in _QUIET and not json_lines):
+        return None
+    now = time.time()
+    if json_lines:
+        return _json(event, review, now)
+    by = f"  by {harmless(event.who)} ({event.door})" if event.who else ""
+    return f"{event.what:10} {line(review, now)}{by}"
+
+
+def _json(event: Event | None, review: Review, now: float) -> str:
+    happened = (
+        None
+        if event is None
+        else {"number": event.number, "what": event.what, "at": event.at, "who": event.who, "door": event.door}
+    )
+    return json.dumps({"event": happened, "review": told(review, show="none", now=now, url=None)})
+
+
+_COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace, Reviews], int], str]]] = {
+    "list": (_list, "list what waits"),
+    "show": (_show, "show one review with all that was asked"),
+    "approve": (_decide, "let a model be asked, or its answer be released"),
+    "reject": (_decide, "refuse it"),
+    "answer": (_decide, "answer it yourself"),
+    "watch": (_watch, "print reviews as they come and change, until interrupted"),
+}

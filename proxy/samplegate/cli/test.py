@@ -1,0 +1,258 @@
+"""``samplegate test``: puts the cases of ``NAME_test.yaml`` to ``NAME.yaml``, says which fail and why, and what none of
+them reaches.
+
+``policytest/play.py`` runs the cases, and ``policytest/coverage.py`` counts what they reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from samplegate.book import compile_book, load_policy
+from samplegate.cli import FAILED, OK, UNREADABLE
+from samplegate.cli.files import Unreadable, complain, count, is_test, policy_of, read, sort_of, test_of
+from samplegate.commands import coverages
+from samplegate.commands.steps import as_json, lines
+from samplegate.policy.file.load import PolicyError
+from samplegate.policy.match import Rulebook
+from samplegate.policytest.compare import Mismatch, Trial
+from samplegate.policytest.coverage import Coverage, coverage
+from samplegate.policytest.load import load_cases
+from samplegate.policytest.play import run
+from samplegate.yamlfile.tree import Node, compose
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """A policy that cases are put to."""
+
+    book: Rulebook
+    root: Node
+    """The tree of its text, for the lines."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one test file, or of a policy that has none."""
+
+    tests: Path
+    policy: Path | None = None
+    tested: Tested | None = None
+    trials: list[Trial] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    unreadable: str | None = None
+    missing: bool = False
+
+    @property
+    def failed(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.mismatches]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("policies", type=Path, nargs="+", metavar="POLICY", help="a policy, or a *_test.yaml itself")
+    parser.add_argument("--require-tests", action="store_true", help="a policy without a test file fails")
+    parser.add_argument(
+        "--coverage",
+        action="store_true",
+        help="name the rules of each policy, and the arms of them, that no case reaches",
+    )
+    parser.add_argument(
+        "--fail-under",
+        type=_percent,
+        metavar="PERCENT",
+        help="fail if the cases of a policy reach less; with it comes --coverage",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _percent(text: str) -> float:
+    """0 to 100. Raises argparse.ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage; give a number from 0 to 100")
+    return value
+
+
+def command(args: argparse.Namespace) -> int:
+    """Try all cases of all files; 0 if every one passed and enough is reached, 1 if not, 2 if a file cannot be read."""
+    outcomes = [_outcome(tests) for tests in _tests(args.policies)]
+    least: float | None = args.fail_under
+    reached = _coverages(outcomes) if args.coverage or least is not None else {}
+    if args.json:
+        print(json.dumps(_json(outcomes, reached, least), indent=2, ensure_ascii=False))
+    else:
+        for outcome in outcomes:
+            print("\n".join(_report(outcome)))
+        for policy, found in reached.items():
+            print("\n".join(coverages.report(policy, found, least)))
+        print(_summary(outcomes))
+    for outcome in outcomes:
+        if outcome.unreadable is not None:
+            complain(outcome.unreadable)
+    if any(outcome.unreadable for outcome in outcomes):
+        return UNREADABLE
+    wanting = args.require_tests and any(outcome.missing for outcome in outcomes)
+    wanting = wanting or any(coverages.is_below(found, least) for found in reached.values())
+    return FAILED if wanting or any(outcome.failed or outcome.problems for outcome in outcomes) else OK
+
+
+def _coverages(outcomes: Sequence[Outcome]) -> dict[Path, Coverage]:
+    """By policy: several files of tests may share one."""
+    shared: dict[Path, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.policy is not None and outcome.tested is not None:
+            shared.setdefault(outcome.policy, []).append(outcome)
+    found: dict[Path, Coverage] = {}
+    for policy, those in shared.items():
+        tested = those[0].tested
+        assert tested is not None
+        found[policy] = coverage(
+            tested.book, (walk for one in those for trial in one.trials for walk in trial.walks), tested.root
+        )
+    return found
+
+
+def _tests(given: Sequence[Path]) -> list[Path]:
+    """The test files, each once: a hook is given the policy and its test side by side."""
+    return list(
+        dict.fromkeys(
+            path if is_test(path) or path.is_dir() else test_of(path) for path in given if not _is_script(path)
+        )
+    )
+
+
+def _is_script(path: Path) -> bool:
+    """A hook is given those too, and they have no tests of their own."""
+    try:
+        return sort_of(path, read(path)) == "script"
+    except Unreadable:
+        return False  # told where it is read again
+
+
+def _outcome(tests: Path) -> Outcome:
+    outcome = Outcome(tests)
+    try:
+        if not tests.exists() and (policy := policy_of(tests)).exists():
+            outcome.policy, outcome.missing = policy, True
+            outcome.tested = _tested(policy)
+            return outcome
+        cases = load_cases(read(tests), file=str(tests))
+        outcome.policy = policy_of(tests) if cases.policy is None else tests.parent / cases.policy
+        outcome.tested = _tested(outcome.policy)
+        outcome.trials = run(cases.cases, outcome.tested.book)
+    except Unreadable as problem:
+        outcome.unreadable = str(problem)
+    except PolicyError as error:
+        outcome.problems = [str(problem) for problem in error.problems]
+    return outcome
+
+
+def _tested(policy: Path) -> Tested:
+    """The real environment is not looked at: a case says what ``${VAR}`` stands for."""
+    text = read(policy)
+    return Tested(compile_book(load_policy(text, file=str(policy), environment={}), policy.parent), compose(text)[0])
+
+
+def _report(outcome: Outcome) -> Iterator[str]:
+    if outcome.missing:
+        yield f"{outcome.policy}: no tests; write {outcome.tests.name} beside it"
+    yield from outcome.problems
+    for trial in outcome.failed:
+        yield from _failure(outcome.tests, trial)
+    yield from (_passed(outcome.tests, trial) for trial in outcome.trials if not trial.mismatches)
+    if outcome.trials:
+        failed = len(outcome.failed)
+        yield f"{outcome.tests}: {count(len(outcome.trials), 'case')}, {f'{failed} failed' if failed else 'all passed'}"
+
+
+_BY: Final = {"allow": "the model's answer", "escalate": "the reviewer's answer", "forward": "the client's answer"}
+"""What the server gets where that is not known yet."""
+
+
+def _passed(tests: Path, trial: Trial) -> str:
+    decision, wire = trial.came.decision, trial.came.wire
+    rule = "" if decision.rule is None else f" by {decision.rule}"
+    return (
+        f"{tests}:{trial.line}: passed: {trial.case.name}: {decision.effect}{rule}; the server gets:"
+        f" {wire or _BY[decision.effect]}"
+    )
+
+
+def _failure(tests: Path, trial: Trial) -> Iterator[str]:
+    yield f"{tests}:{trial.line}: failed: {trial.case.name}"
+    for mismatch in trial.mismatches:
+        yield f"    {_where(mismatch)}: expected {_shown(mismatch.expected)}, got {_shown(mismatch.got)}"
+    if trial.came.decision.detail:
+        yield f"    {trial.came.decision.detail}"
+    yield from (f"    {line}" for line in lines(trial.came.steps))
+    if trial.came.wire is not None:
+        yield f"    the server gets: {trial.came.wire}"
+
+
+def _where(mismatch: Mismatch) -> str:
+    """``steps.1.effect (line 14, request 3 of 10)``, or ``effect`` of a case without steps."""
+    place, _, rest = mismatch.where.partition(", ")
+    return f"{place}.{mismatch.what} ({rest})" if place else mismatch.what
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _summary(outcomes: Sequence[Outcome]) -> str:
+    tried = [outcome for outcome in outcomes if outcome.trials]
+    failed = sum(len(outcome.failed) for outcome in outcomes)
+    cases = sum(len(outcome.trials) for outcome in outcomes)
+    return f"{count(len(tried), 'file')}, {count(cases, 'case')}, {failed} failed"
+
+
+def _json(outcomes: Sequence[Outcome], reached: Mapping[Path, Coverage], least: float | None) -> dict[str, Any]:
+    return {
+        **(
+            {"coverage": [coverages.as_json(policy, found, least) for policy, found in reached.items()]}
+            if reached
+            else {}
+        ),
+        "cases": sum(len(outcome.trials) for outcome in outcomes),
+        "failed": sum(len(outcome.failed) for outcome in outcomes),
+        "files": [
+            {
+                "tests": None if outcome.missing else str(outcome.tests),
+                "policy": None if outcome.policy is None else str(outcome.policy),
+                "problems": [*outcome.problems, *([outcome.unreadable] if outcome.unreadable else [])],
+                "cases": [_trial_json(trial) for trial in outcome.trials],
+            }
+            for outcome in outcomes
+        ],
+    }
+
+
+def _trial_json(trial: Trial) -> dict[str, Any]:
+    return {
+        "name": trial.case.name,
+        "line": trial.line,
+        "passed": not trial.mismatches,
+        "mismatches": [_mismatch_json(each) for each in trial.mismatches],
+        "detail": trial.came.decision.detail,
+        **_came_json(trial),
+        "rules": as_json(trial.came.steps),
+    }
+
+
+def _came_json(trial: Trial) -> dict[str, Any]:
+    decision = trial.came.decision
+    return {"effect": decision.effect, "rule": decision.rule, "declared": decision.declared, "wire": trial.came.wire}
+
+
+def _mismatch_json(mismatch: Mismatch) -> dict[str, Any]:
+    told = {"what": mismatch.what, "expected": mismatch.expected, "got": mismatch.got}
+    return {**told, "where": mismatch.where} if mismatch.where else told

@@ -1,0 +1,63 @@
+"""`samplegate token`: make a token for a caller of the daemon, or for a person who decides. The settings keep its hash
+only; it is shown once."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import secrets
+import sys
+from typing import Final, get_args
+
+from samplegate.config.identities import PersonToken, Role, Token
+
+BYTES: Final = 32  # of randomness: nobody guesses it, so a plain hash of it is enough
+_NO_HASH: Final = "0" * 64
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "caller", metavar="NAME", help="what the rules and the limits call the caller, or histories the person"
+    )
+    parser.add_argument("--role", choices=get_args(Role), help="for a person of the reviews: what they may do there")
+    parser.add_argument(
+        "--reviewers", metavar="NAME,NAME", help="the policy's reviewers in whose name the person acts; all by default"
+    )
+
+
+def command(args: argparse.Namespace) -> int:
+    """The token on stdout, and on stderr the line that the settings need."""
+    why = _wrong(args.caller, args.role, args.reviewers)
+    if why is not None:
+        print(f"samplegate: token: {why}", file=sys.stderr)
+        return 2
+    token = f"sg_{secrets.token_urlsafe(BYTES)}"
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    words = (
+        [args.caller, digest]
+        if args.role is None
+        else [args.caller, args.role, digest, *([args.reviewers] if args.reviewers else [])]
+    )
+    whose, section = ("caller", "callers") if args.role is None else ("person", "people")
+    print(token)
+    print(" ".join(words), file=sys.stderr)
+    print(
+        f"the first line is the {whose}'s, and is shown only now; put the second into {section}.tokens_file of the"
+        " settings",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _wrong(name: str, role: str | None, reviewers: str | None) -> str | None:
+    """Why there is no token for these, None if there is."""
+    if role is None and reviewers is not None:
+        return "--reviewers is for people; give --role too"
+    for _, why in (Token(name, _NO_HASH) if role is None else PersonToken(name, "viewer", _NO_HASH)).faults():
+        return f"{name!r} {why}"
+    if reviewers is not None and role == "admin":
+        return "--reviewers stands beside --role admin, which is for all reviewers; leave it out, or give another role"
+    if reviewers is not None and (not all(reviewers.split(",")) or reviewers.split() != [reviewers]):
+        return f"--reviewers {reviewers!r} is no list of names; write them with commas and without blanks"
+    return None

@@ -1,0 +1,309 @@
+"""Callers, people and their tokens: `callers:` and `people:` of the settings, and the token files. Only values, and
+what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar, get_args
+
+import msgspec
+from msgspec import Meta
+
+from samplegate.config.sources import Part, unreadable
+from samplegate.urls import url_error
+from samplegate.yamlfile.tree import quoted
+
+Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+"""Signatures that only the holder of a private key can make: no `none`, and nothing that a public key could make too.
+"""
+
+ALGORITHMS: Final[tuple[Algorithm, ...]] = ("RS256", "ES256", "EdDSA")
+MAX_TOKENS: Final = 10_000
+MAX_TOKENS_FILE: Final = 2 * 1024 * 1024  # bytes; 10,000 lines of the longest kind
+Role: TypeAlias = Literal["viewer", "reviewer", "admin"]
+CALLER_NAME: Final = re.compile(r"(?!local\Z)[A-Za-z0-9._@-]{1,64}\Z")
+"""A caller's name. No colon, so that none is a JWT's (`jwt:...`); `local` is the caller where no token is needed."""
+PERSON_NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}\Z")
+"""A person's name, as histories and decision logs have it."""
+
+_digest: Final = re.compile(r"[0-9a-f]{64}\Z")
+_digest_words: Final = "is no SHA-256 of a token; write the 64 digits 0-9 a-f that `samplegate token` prints"
+_scope: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}\Z")
+_DIGEST: Final = "The SHA-256 of the token in hex. The token itself is stored nowhere."
+
+
+class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One static token of a caller."""
+
+    name: Annotated[
+        str,
+        Meta(
+            description=(
+                "The caller's name in rules, limits and records. A name may have several tokens, while they are"
+                " rotated."
+            )
+        ),
+    ]
+    sha256: Annotated[str, Meta(description=_DIGEST)]
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "sha256", self.sha256.lower())
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """The problems by key; values may be tokens, so they are not shown."""
+        if CALLER_NAME.match(self.name) is None:
+            yield "name", "is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local"
+        if _digest.match(self.sha256) is None:
+            yield "sha256", _digest_words
+
+    def __repr__(self) -> str:
+        return f"Token({self.name!r})"
+
+
+class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The issuer of JWTs. Without ``jwks_url`` and ``jwks_file`` the issuer's metadata names the address of its
+    keys."""
+
+    issuer: Annotated[str, Meta(description="The issuer of the tokens: the URL in their `iss`.")]
+    audience: Annotated[
+        tuple[str, ...],
+        Meta(description="The accepted values of `aud`. Default: `resource`, or the URL of the called server."),
+    ] = ()
+    jwks_url: Annotated[
+        str | None, Meta(description="The URL of the issuer's keys. Default: the URL in the issuer's metadata.")
+    ] = None
+    jwks_file: Annotated[Path | None, Meta(description="A file with the issuer's keys, instead of a URL.")] = None
+    algorithms: Annotated[tuple[Algorithm, ...], Meta(description="The accepted signature algorithms.")] = ALGORITHMS
+    scopes: Annotated[tuple[str, ...], Meta(description="Scopes that a token must have, all of them.")] = ()
+    principal: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="The claim that names the caller. The caller's name is `jwt:` and the claim's value.",
+        ),
+    ] = "sub"
+    leeway: Annotated[int, Meta(ge=0, le=300, description="Seconds by which the clocks may differ.")] = 30
+
+
+class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How callers are known."""
+
+    tokens: Annotated[tuple[Token, ...], Meta(description="Static tokens.")] = ()
+    tokens_file: Annotated[
+        Path | None, Meta(description="A file with more tokens: lines of a name, a space and a SHA-256.")
+    ] = None
+    jwt: Annotated[JwtSettings | None, Meta(description="JWTs of an issuer.")] = None
+    resource: Annotated[str | None, Meta(description="The public URL of the daemon, without a server's path.")] = None
+
+    @property
+    def required(self) -> bool:
+        """Whether a caller needs a token at all."""
+        return bool(self.tokens) or self.tokens_file is not None or self.jwt is not None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that are read for it."""
+        return tuple(
+            file for file in (self.tokens_file, None if self.jwt is None else self.jwt.jwks_file) if file is not None
+        )
+
+
+class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One token of a person."""
+
+    name: Annotated[
+        str,
+        Meta(
+            description=(
+                "The person's name in histories and the decision log. A name may have several tokens, while they are"
+                " rotated."
+            )
+        ),
+    ]
+    role: Annotated[
+        Role,
+        Meta(
+            description=(
+                "A `viewer` sees reviews and a `reviewer` also decides them, both for their `reviewers`; an `admin`"
+                " sees and decides all."
+            )
+        ),
+    ]
+    sha256: Annotated[str, Meta(description=_DIGEST)]
+    reviewers: Annotated[
+        tuple[str, ...] | None,
+        Meta(description="The policy's reviewers that the person acts for. Default: all."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "sha256", self.sha256.lower())
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """As for callers."""
+        if PERSON_NAME.match(self.name) is None:
+            yield "name", "is no name of a person; use at most 64 letters, digits and . _ @ -"
+        if _digest.match(self.sha256) is None:
+            yield "sha256", _digest_words
+        if self.reviewers is not None and self.role == "admin":
+            yield (
+                "reviewers",
+                "stands beside the role admin, which is for all reviewers; leave it out, or write another role",
+            )
+        elif self.reviewers is not None and not (self.reviewers and all(self.reviewers)):
+            yield "reviewers", "names nobody; write names of the policy's reviewers, or leave it out for all"
+
+    def __repr__(self) -> str:
+        return f"PersonToken({self.name!r}, {self.role!r}, {self.reviewers!r})"
+
+
+class PeopleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who may look at reviews and decide them."""
+
+    tokens: Annotated[tuple[PersonToken, ...], Meta(description="People and their tokens.")] = ()
+    tokens_file: Annotated[
+        Path | None,
+        Meta(
+            description=(
+                "A file with more tokens: lines of a name, a role, a SHA-256 and, optionally, reviewers with commas"
+                " between them."
+            )
+        ),
+    ] = None
+
+
+AnyToken = TypeVar("AnyToken", bound=Token | PersonToken)
+
+
+def callers_of(part: Part | None) -> CallerSettings:
+    """The section of callers with the tokens of its file; every problem is reported."""
+    if part is None or (callers := part.value(CallerSettings)) is None:
+        return CallerSettings()
+    if not callers.required:
+        part.problem((), "says of no caller how it is known; give tokens, tokens_file or jwt")
+    why = None if callers.resource is None else url_error(callers.resource, secure=True)
+    if why is not None:
+        part.problem(("resource",), why)
+    tokens, file = _with_file(part, callers.tokens, callers.tokens_file, _caller_in, "use jwt for so many callers")
+    jwt = None if callers.jwt is None else _jwt(part, callers.jwt, callers.resource)
+    return CallerSettings(tokens, file, jwt, None if callers.resource is None else callers.resource.rstrip("/"))
+
+
+def people_of(part: Part | None) -> PeopleSettings:
+    """The section of people with the tokens of its file; every problem is reported."""
+    if part is None or (people := part.value(PeopleSettings)) is None:
+        return PeopleSettings()
+    if not people.tokens and people.tokens_file is None:
+        part.problem((), "names nobody; give tokens or tokens_file")
+    tokens, file = _with_file(part, people.tokens, people.tokens_file, _person_in, "leave those out that nobody uses")
+    rights: dict[str, tuple[Role, tuple[str, ...] | None]] = {}
+    for token in tokens:
+        if rights.setdefault(token.name, (token.role, token.reviewers)) != (token.role, token.reviewers):
+            part.problem(
+                (),
+                f"{quoted(token.name)} has tokens with different rights; give all of them one role and the same"
+                " reviewers",
+            )
+    return PeopleSettings(tokens, file)
+
+
+def shared_with(people: PeopleSettings, callers: tuple[Token, ...]) -> list[str]:
+    """The problem of a caller and a person with the same token: the caller could approve the requests of its own
+    calls."""
+    names = {token.sha256: token.name for token in callers}
+    return [
+        f"people: {token.name} has the token of the caller {names[token.sha256]}, who could approve what is asked of"
+        " themselves; make another"
+        for token in people.tokens
+        if token.sha256 in names
+    ]
+
+
+def _with_file(
+    part: Part,
+    tokens: Sequence[AnyToken],
+    tokens_file: Path | None,
+    token_in: Callable[[list[str]], AnyToken | str],
+    for_fewer: str,
+) -> tuple[tuple[AnyToken, ...], Path | None]:
+    """A section's tokens with those of its file, each owned by one name; ``token_in`` reads the words of a line, or
+    returns what is wrong."""
+    for index, entry in enumerate(tokens):
+        for key, why in entry.faults():
+            part.problem(("tokens", index, key), why)
+    file = part.file(("tokens_file",), tokens_file)
+    found = [token for token in tokens if _digest.match(token.sha256) is not None]
+    if file is not None:
+        found += _tokens_in(file, token_in, part.problems)
+    if len(found) > MAX_TOKENS:
+        part.problem((), f"has more than {MAX_TOKENS} tokens; {for_fewer}")
+    owners: dict[str, str] = {}
+    for token in found:
+        if owners.setdefault(token.sha256, token.name) != token.name:
+            part.problem((), f"{owners[token.sha256]} and {token.name} have the same token; give each one of their own")
+    return tuple(found), file
+
+
+def _tokens_in(file: Path, token_in: Callable[[list[str]], AnyToken | str], problems: list[str]) -> list[AnyToken]:
+    """The tokens in a file, one a line; empty lines and those that begin with # are comments. A line may hold a token,
+    so it is never shown."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_TOKENS_FILE + 1)
+        if len(data) > MAX_TOKENS_FILE:
+            problems.append(f"{file}: is larger than {MAX_TOKENS_FILE} bytes; keep only tokens in it")
+            return []
+        lines = data.decode("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        problems.append(f"{file}: {unreadable(problem)}")
+        return []
+    found = []
+    for number, line in enumerate(lines, start=1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        token = token_in(words)
+        why = token if isinstance(token, str) else next((fault for _, fault in token.faults()), None)
+        if why is not None:
+            problems.append(f"{file}:{number}: {why}")
+        elif not isinstance(token, str):
+            found.append(token)
+    return found
+
+
+def _caller_in(words: list[str]) -> Token | str:
+    """The token of a line ``name sha256``, or what is wrong with the line."""
+    return Token(*words) if len(words) == 2 else "is no name and SHA-256; write both, with a blank between them"
+
+
+def _person_in(words: list[str]) -> PersonToken | str:
+    """The token of a line ``name role sha256 [reviewer,reviewer]``, or what is wrong with the line."""
+    if len(words) not in (3, 4):
+        return (
+            "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated by"
+            " commas"
+        )
+    name, role, sha256, *reviewers = words
+    for known in get_args(Role):
+        if role == known:
+            return PersonToken(name, known, sha256, tuple(reviewers[0].split(",")) if reviewers else None)
+    return f"has no role behind the name; write one of {', '.join(get_args(Role))}"
+
+
+def _jwt(part: Part, jwt: JwtSettings, resource: str | None) -> JwtSettings:
+    for name, url, query in (("issuer", jwt.issuer, False), ("jwks_url", jwt.jwks_url, True)):
+        why = None if url is None else url_error(url, query=query, secure=True)
+        if why is not None:
+            part.problem(("jwt", name), why)
+    if jwt.jwks_url is not None and jwt.jwks_file is not None:
+        part.problem(("jwt", "jwks_file"), "stands beside jwks_url; give one of them")
+    if not jwt.audience and resource is None:
+        part.problem(("jwt",), "says of no token that it is for this gate; give audience, or resource beside jwt")
+    if "" in jwt.audience:
+        part.problem(("jwt", "audience"), "holds an empty text; write the aud of tokens for this gate")
+    if any(_scope.match(scope) is None for scope in jwt.scopes):
+        part.problem(("jwt", "scopes"), "holds what is no scope; write one a text, without blanks and quotes")
+    return msgspec.structs.replace(
+        jwt, jwks_file=part.file(("jwt", "jwks_file"), jwt.jwks_file), algorithms=jwt.algorithms or ALGORITHMS
+    )

@@ -1,0 +1,59 @@
+"""The JSON Schema of the daemon's settings file, for editors. Derived from the definitions; not what no schema can
+say."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from samplegate.config.identities import CallerSettings, PeopleSettings
+from samplegate.config.servers import NAME, ServerEntry
+from samplegate.config.settings import Setting
+from samplegate.settings.serve_definition import SERVE_SETTINGS
+
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema of the file that ``serve --settings`` reads, as draft 2020-12."""
+    (server, callers, people), definitions = msgspec.json.schema_components(
+        [ServerEntry, CallerSettings, PeopleSettings],
+        ref_template="#/$defs/{name}",
+        schema_hook=lambda _: {"type": "string"},
+    )
+    for definition in definitions.values():
+        definition["description"] = " ".join(definition["description"].split())  # a docstring, with its line breaks
+        definition["properties"] = {key: _bare(schema) for key, schema in definition["properties"].items()}
+    names = {"pattern": "^" + NAME.pattern.replace(r"\Z", "$")}
+    sections = {
+        "servers": {"type": "object", "propertyNames": names, "additionalProperties": server},
+        "callers": callers,
+        "people": people,
+    }
+    properties = {
+        name: {**sections.get(name, _plain(setting)), "description": setting.meta.description}
+        for name, setting in SERVE_SETTINGS.items()
+    }
+    return {
+        "$schema": _DIALECT,
+        "title": "The settings of samplegate serve",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+
+
+def _plain(setting: Setting) -> dict[str, Any]:
+    """A setting with one value; a path is text."""
+    if setting.path or setting.section:
+        return {"type": "string", "minLength": 1}
+    return _bare(msgspec.json.schema(setting.type))
+
+
+def _bare(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema without its default, and without the null that stands for a key that is left out."""
+    found = {key: value for key, value in schema.items() if key not in ("default", "anyOf")}
+    only, *_ = [choice for choice in schema.get("anyOf", [{}]) if choice != {"type": "null"}]
+    return {**found, **only}

@@ -1,0 +1,249 @@
+"""The settings of `samplegate serve` as a pydantic-settings model with one source for each origin. Never imported by
+`run`.
+
+The model is derived from ``serve_definition``, which `reviews` reads without pydantic. A value keeps its place (file,
+line and column, variable or flag) until its field is validated. Sections are validated by the walk that reads policies.
+Every problem is reported at once, at its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, get_args, get_origin
+
+import msgspec
+from pydantic import (
+    Field,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    create_model,
+    field_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from samplegate.config import SettingsError
+from samplegate.config.identities import CallerSettings, PeopleSettings, callers_of, people_of, shared_with
+from samplegate.config.servers import NAME, NO_NAME, ServerSettings, at_url, servers_of
+from samplegate.config.settings import Setting, wrong
+from samplegate.config.sources import NO_STATE, PREFIX, Layer, Part, Reading, Said, accepted, read_layers
+from samplegate.config.values import address
+from samplegate.core.eras import Protocol
+from samplegate.settings.serve_definition import SERVE_SETTINGS, ServeSettings
+from samplegate.urls import is_open
+
+
+class OriginSource(PydanticBaseSettingsSource):
+    """The values of one origin with their places: of the command line, the environment, the settings file or the
+    platform."""
+
+    def __init__(self, settings_cls: type[BaseSettings], layer: Layer) -> None:
+        super().__init__(settings_cls)
+        self.layer = layer
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        return self.layer.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return dict(self.layer)
+
+
+class OriginSettings(BaseSettings):
+    """The settings model, read from the layers of a reading; each value is converted as its origin requires."""
+
+    model_config = SettingsConfigDict(
+        strict=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False, hide_input_in_errors=True
+    )
+    reading: Reading = Field(repr=False)
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        assert isinstance(init_settings, InitSettingsSource)
+        return init_settings, *(
+            OriginSource(settings_cls, layer) for layer in init_settings.init_kwargs["reading"].layers
+        )
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _value(cls, value: Any, convert: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        if not isinstance(value, Said):
+            return convert(value)
+        setting = SERVE_SETTINGS[str(info.field_name)]
+        return convert(info.data["reading"].section(value)) if setting.section else accepted(setting, value, convert)
+
+
+def _servers(value: Part | Mapping[str, ServerSettings] | None, info: ValidationInfo) -> Mapping[str, ServerSettings]:
+    """The server of the command line, or those of the section and of the client's file."""
+    return value if isinstance(value, Mapping) else servers_of(value, info.data["servers_file"], info.data["reading"])
+
+
+def _value_field(setting: Setting) -> Any:
+    """The type, default and bounds of a setting for pydantic. Paths and tuples are not strict, because they are made of
+    text and lists."""
+    lax = setting.path or get_origin(setting.kind) is tuple
+    meta = setting.meta
+    bounds = Field(
+        getattr(_defaults, setting.name),
+        ge=meta.ge,
+        le=meta.le,
+        strict=False if lax else None,
+        description=meta.description,
+    )
+    return get_args(setting.type)[0], bounds
+
+
+_defaults: Final = ServeSettings()
+_values: Final[dict[str, Any]] = {
+    name: _value_field(setting) for name, setting in SERVE_SETTINGS.items() if not setting.section
+}
+_sections: Final[dict[str, Any]] = {
+    "servers": (Annotated[dict[str, ServerSettings], PlainValidator(_servers)], Field(None, validate_default=True)),
+    "callers": (Annotated[CallerSettings, PlainValidator(callers_of)], CallerSettings()),
+    "people": (Annotated[PeopleSettings, PlainValidator(people_of)], PeopleSettings()),
+}
+ServeValues: Final = create_model("ServeValues", __base__=OriginSettings, **_values)
+ServeTree: Final = create_model("ServeTree", __base__=ServeValues, **_sections)
+
+
+def _without_wrong(layer: Layer, reading: Reading) -> Layer:
+    """A layer without its wrong values. Each is reported, even if another origin overrides it. Sections are
+    unchanged."""
+    try:
+        values = {name: said for name, said in layer.items() if not SERVE_SETTINGS[name].section}
+        ServeValues(reading=msgspec.structs.replace(reading, layers=[values]))
+    except ValidationError as refused:
+        errors = {str(error["loc"][0]): error for error in refused.errors()}
+        for name in (name for name in layer if name in errors):
+            why = errors[name].get("ctx", {}).get("error") or wrong(SERVE_SETTINGS[name], layer[name].value)
+            reading.problems.append(f"{layer[name].where}: {why}")
+        return {name: said for name, said in layer.items() if name not in errors}
+    return layer
+
+
+class LoadedServe(msgspec.Struct, frozen=True):
+    """The settings and the environment they were read from. ``warnings`` keep nothing from running; ``files`` are those
+    whose change matters."""
+
+    settings: ServeSettings
+    environment: Mapping[str, str]
+    """Secret."""
+    warnings: tuple[str, ...]
+    files: tuple[Path, ...]
+    places: Mapping[str, str]
+    """Where each server's command stands, by the server's name; a server of the command line has no place."""
+    named: frozenset[str]
+    """The variables that servers' ``env``, ``url`` and ``headers`` name: each is for that server alone."""
+
+    def __repr__(self) -> str:
+        return f"LoadedServe({self.settings!r})"
+
+
+def load_serve(
+    environ: Mapping[str, str],
+    *,
+    file: Path | None = None,
+    given: Mapping[str, object] | None = None,
+    command: Sequence[str] = (),
+    url: str | None = None,
+    headers_from: Sequence[str] = (),
+    name: str = "default",
+    protocol: Protocol | None = None,
+) -> LoadedServe:
+    """Read the settings of `serve`. ``given`` is the command line: None for what it does not say. Raises SettingsError
+    with every problem.
+
+    ``command`` or ``url`` is the one server of the quick form, under ``name`` and with ``protocol``; ``headers_from``:
+    NAME=FILE, of that at a URL.
+    """
+    problems: list[str] = []
+    reading = read_layers(SERVE_SETTINGS, environ, file, given or {}, problems)
+    layers = [_without_wrong(layer, reading) for layer in reading.layers]
+    if not any(name in layer for layer in layers for name in ("state", "decision_log")):
+        problems.append(NO_STATE)
+    said = reading.said
+    if command or url is not None:
+        server = _of_line(command, url, headers_from, name=name, problems=problems, warnings=reading.warnings)
+        server = server if protocol is None else msgspec.structs.replace(server, protocol=protocol)
+        beside = [said[key].where for key in ("servers", "servers_file") if key in said]
+        problems += [f"{where}: names servers, and the command line has one; give one of both" for where in beside]
+        layers.insert(0, {"servers": Said("--", {name: server}, Path())})
+    elif protocol is not None:
+        what = (
+            "applies to a server of the command line, and there is none; write protocol under the server in the"
+            " settings"
+        )
+        problems.append(f"--protocol: {what}")
+    tree = ServeTree(reading=msgspec.structs.replace(reading, layers=layers))
+    settings = ServeSettings(**{name: getattr(tree, name) for name in SERVE_SETTINGS})
+    if settings.callers.jwt is not None and settings.callers.resource is None:
+        part = said["callers"].value
+        where = part.where if isinstance(part, Part) else said["callers"].where
+        reading.warnings.append(
+            f"{where}: callers: has jwt without resource, so a client without a token is not told where to get one"
+        )
+    problems += shared_with(settings.people, settings.callers.tokens)
+    _check(settings, reading)
+    if problems:
+        raise SettingsError(problems)
+    files = [
+        file,
+        settings.policy,
+        settings.servers_file,
+        settings.env_file,
+        *settings.callers.files,
+        settings.people.tokens_file,
+    ]
+    watched = tuple(dict.fromkeys(path for path in files if path is not None))
+    return LoadedServe(
+        settings, reading.environment, tuple(reading.warnings), watched, reading.places, frozenset(reading.named)
+    )
+
+
+def _of_line(
+    command: Sequence[str],
+    url: str | None,
+    headers_from: Sequence[str],
+    *,
+    name: str,
+    problems: list[str],
+    warnings: list[str],
+) -> ServerSettings:
+    """The server of the command line."""
+    if command and url is not None:
+        problems.append("--url: stands beside a command; give one of them")
+    if NAME.match(name) is None:
+        problems.append(f"--server: {NO_NAME}")
+    if url is None:
+        return ServerSettings(name=name, command=command[0], args=tuple(command[1:]))
+    return at_url(name, url, headers_from, problems, warnings)[0]
+
+
+def _check(settings: ServeSettings, reading: Reading) -> None:
+    """Checks across settings: who can reach the listeners, and whether anybody can sign in."""
+    said, problems, warnings = reading.said, reading.problems, reading.warnings
+    if "policy" not in said:
+        problems.append(f"policy: none is named; give --policy FILE, {PREFIX}POLICY, or policy: in the settings file")
+    if not settings.listens_at.is_loopback and "callers" not in said:
+        what = "can be reached from other machines, and nobody needs a token; write `callers:`, or listen on"
+        problems.append(f"{said['listen'].where}: {settings.listen} {what} 127.0.0.1:{settings.listens_at.port}")
+    if "people" in said and "reviews_listen" not in said:
+        warnings.append(f"{said['people'].where}: nobody can sign in, since there is no reviews_listen")
+    reviews, url = settings.reviews_listen, settings.reviews_url
+    if reviews is None:
+        return
+    where = said["reviews_listen"].where
+    if "people" not in said:
+        problems.append(f"{where}: nobody could sign in; write `people:`, or leave it out")
+    if url is None and not address(reviews).is_loopback:
+        what = (
+            "can be reached from other machines; give reviews_url, the https address of a proxy before it that does TLS"
+        )
+        warnings.append(f"{where}: {reviews} {what}")
+    if url is not None and is_open(url):
+        what = "is plain http, so tokens and answers travel unencrypted; put a proxy that does TLS before it"
+        warnings.append(f"{said['reviews_url'].where}: {what}")

@@ -1,0 +1,316 @@
+"""The servers of the daemon: `servers:` in the shape of clients' `mcpServers`, with what is ours beside it. Starts and
+asks nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from samplegate.config.settings import CALL_TIMEOUT, START_TIMEOUT
+from samplegate.config.sources import Part, Reading, tree_of, unreadable
+from samplegate.core.eras import Protocol
+from samplegate.core.policyfile import variables
+from samplegate.urls import is_open, url_error
+from samplegate.yamlfile.tree import Mapping as Tree
+from samplegate.yamlfile.tree import Path as Steps
+from samplegate.yamlfile.tree import Scalar, find, quoted
+
+NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}\Z")
+"""What a server can be called: it is a part of a URL's path, where `.` and `..` mean something else."""
+NO_NAME: Final = "is no name of a server; use at most 64 letters, digits and . _ -, since it stands in the server's URL"
+
+MAX_SECRET: Final = 64 * 1024  # bytes of a file that holds a header's value
+_header_name: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
+_header_value: Final = re.compile(r"[\x20-\x7e\t]{0,16384}\Z")
+_ours: Final = re.compile(
+    r"(host|content-length|content-type|transfer-encoding|connection|accept|mcp-(protocol-version|session-id|method|name|param-.*))\Z",
+    re.IGNORECASE,
+)
+_SECRET: Final = frozenset({"env", "url", "headers"})
+"""Keys whose variables may be credentials of the one server."""
+_variable_name: Final = re.compile(r"[^=\x00]+\Z")
+
+
+class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One server, in the shape of clients' `mcpServers`."""
+
+    type: Annotated[
+        Literal["stdio", "http", "streamable-http"] | None,
+        Meta(
+            description=(
+                "`stdio`, `http` or `streamable-http`, as in clients' files; optional. A server of type `sse` is"
+                " skipped with a warning."
+            )
+        ),
+    ] = None
+    command: Annotated[
+        str | None, Meta(description="The program of a server that communicates over its stdin and stdout.")
+    ] = None
+    args: Annotated[tuple[str, ...], Meta(description="The program's arguments.")] = ()
+    env: Annotated[dict[str, Any], Meta(description="The program's environment variables.")] = {}
+    cwd: Annotated[Path | None, Meta(description="The program's working directory.")] = None
+    url: Annotated[str | None, Meta(description="The endpoint of a server with Streamable HTTP.")] = None
+    headers: Annotated[dict[str, Any], Meta(description="Headers of every request to the server.")] = {}
+    headers_from: Annotated[
+        dict[str, Path],
+        Meta(
+            description=(
+                "Headers whose values are in files. Each conversation reads the files, so a rotated secret needs no"
+                " restart."
+            )
+        ),
+    ] = {}
+    share: Annotated[
+        Literal["caller", "all"],
+        Meta(
+            description="Which requests in 2026-07-28 share a process or session: those of one `caller`, or of `all`."
+        ),
+    ] = "caller"
+    callers: Annotated[
+        tuple[str, ...] | None,
+        Meta(description="Names or globs of the callers that may use the server. Default: all authenticated callers."),
+    ] = None
+    protocol: Annotated[
+        Protocol,
+        Meta(
+            description=(
+                "The protocol version for the server: `auto` detects it, `legacy` is 2025-11-25 and older, `modern` is"
+                " 2026-07-28."
+            )
+        ),
+    ] = "auto"
+    start_timeout: Annotated[int, Meta(ge=1, le=3_600, description=START_TIMEOUT)] = 30
+    call_timeout: Annotated[int, Meta(ge=0, le=86_400, description=CALL_TIMEOUT)] = 0
+    end_of_input_timeout: Annotated[
+        Annotated[int, Meta(ge=0, le=86_400)] | None,
+        Meta(
+            description=(
+                "Seconds at shutdown to wait for answers to calls in flight, at most and by default `drain_timeout`; 0:"
+                " none. After that the clients get an error."
+            ),
+        ),
+    ] = None
+    disabled: Annotated[bool, Meta(description="Skip this server.")] = False
+
+
+class ServerSettings(ServerEntry, frozen=True, kw_only=True):
+    """One server, ready to use: variables are filled in, paths are resolved, and header names are lower case.
+
+    Two are equal if and only if nothing was changed between two readings of the settings. It may contain secrets, so
+    ``repr`` has its name only.
+    """
+
+    name: str
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The program and its arguments; empty for a server at a URL."""
+        return () if self.command is None else (self.command, *self.args)
+
+    def __repr__(self) -> str:
+        return f"ServerSettings(name={self.name!r})"
+
+
+def headers_of(server: ServerSettings) -> dict[str, str]:
+    """All headers for the server, those from files read now, so that a rotated secret is used at once. Raises
+    ValueError, with no value in it."""
+    return {**server.headers, **{name: _secret(path, name) for name, path in server.headers_from.items()}}
+
+
+def _secret(path: Path, name: str) -> str:
+    try:
+        with path.open("rb") as file:
+            value = file.read(MAX_SECRET + 1).decode("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ValueError(f"{path}: {unreadable(problem)}") from None
+    if not value or _header_value.match(value) is None:
+        raise ValueError(f"{path}: holds no value for the header {name}; write one line of ASCII into it")
+    return value
+
+
+def servers_of(part: Part | None, clients_file: Path | None, reading: Reading) -> dict[str, ServerSettings]:
+    """The servers of the section and of the client's file that the settings may name."""
+    servers: dict[str, ServerSettings] = {}
+    for entries in (part, None if clients_file is None else _of_client(clients_file, reading.problems)):
+        for name, entry in entries.entries().items() if entries is not None else ():
+            server = _server(entry, reading)
+            if name in reading.places:
+                entry.problem((), "is a server of the settings too; rename one of both")
+            reading.places[name] = entry.place(("command",))
+            if server is not None:
+                servers[name] = server
+    if not servers and not reading.problems:
+        reading.problems.append(
+            "servers: there is none; put one behind --, give --url, or write servers: into the settings file"
+        )
+    return servers
+
+
+def _of_client(file: Path, problems: list[str]) -> Part | None:
+    """The servers in a client's file: what stands beside them there is the client's own."""
+    root = tree_of(file, problems)
+    entry = root.entries.get("mcpServers") or root.entries.get("servers") if isinstance(root, Tree) else None
+    if entry is not None:
+        return Part(str(file), entry.node, ("mcpServers",), file.parent, problems)
+    if root is not None:
+        problems.append(f"{file}:1:1: has no mcpServers; name a client's file that has them")
+    return None
+
+
+def _server(part: Part, reading: Reading) -> ServerSettings | None:
+    """One entry of the map; None where it is disabled, or wrong and every problem told."""
+    before = len(part.problems)
+    name = str(part.path[-1])
+    if NAME.match(name) is None:
+        part.problem((), NO_NAME)
+    if _is_sse(part):
+        reading.warnings.append(
+            f"{part.place(('type',))}: 'sse', the transport of 2024-11-05, is not supported, so this server is left"
+            " out; give the url of its Streamable HTTP endpoint with type: http"
+        )
+        return None
+    entry = part.value(ServerEntry)
+    if entry is None:
+        return None
+
+    def filled(below: Steps, text: object) -> str:
+        """The text with its variables filled in; an unset one is a problem, reported at its place without the value."""
+        if isinstance(text, str) and below[0] in _SECRET:
+            reading.named.update(variables.names(text))
+        why = variables.fault(text) if isinstance(text, str) else "is no text; put it in quotes"
+        missing = [] if why else [name for name in variables.names(str(text)) if name not in reading.environment]
+        if missing:
+            why = f"${{{missing[0]}}} is not set in the environment; set it, or write $${{ for the text itself"
+        if why is not None:
+            part.problem(below, why)
+        return "" if why is not None else variables.fill(str(text), reading.environment)
+
+    _check_kind(part, entry)
+    server = ServerSettings(
+        **{
+            **msgspec.structs.asdict(entry),
+            "name": name,
+            "type": None,
+            "command": filled(("command",), entry.command) if entry.command else None,
+            "args": tuple(filled(("args", index), text) for index, text in enumerate(entry.args)),
+            "env": {key: filled(("env", key), value) for key, value in entry.env.items()},
+            "cwd": part.file(("cwd",), entry.cwd and filled(("cwd",), str(entry.cwd))),
+            "url": None if entry.url is None else filled(("url",), entry.url),
+            "headers": {key.lower(): filled(("headers", key), value) for key, value in entry.headers.items()},
+            "headers_from": {
+                key.lower(): part.file(("headers_from", key), filled(("headers_from", key), str(path)))
+                for key, path in entry.headers_from.items()
+            },
+        }
+    )
+    if len(part.problems) == before:
+        _check(part, server, entry, reading.warnings)
+    return None if entry.disabled or len(part.problems) != before else server
+
+
+def _is_sse(part: Part) -> bool:
+    """Whether a client would reach this server by the transport that Streamable HTTP replaced. Clients' files have such
+    servers among others."""
+    kind = find(part.node, ("type",))
+    return isinstance(kind, Scalar) and kind.value == "sse" and find(part.node, ("url",)) is not None
+
+
+def _check_kind(part: Part, entry: ServerEntry) -> None:
+    """Whether it is one of a command and a URL, and has nothing of the other."""
+    if (entry.command is None) == (entry.url is None):
+        part.problem(
+            (),
+            f"has {'both command and' if entry.command is not None else 'neither command nor'} url; give one of them",
+        )
+        return
+    local = entry.command is not None
+    for name in ("url", "headers", "headers_from") if local else ("args", "env", "cwd"):
+        if getattr(entry, name):
+            part.problem(
+                (name,),
+                f"goes with {'url' if local else 'command'}, and this server has {'command' if local else 'url'};"
+                " remove one of both",
+            )
+    if entry.type is not None and (entry.type == "stdio") != local:
+        part.problem(("type",), f"{quoted(entry.type)} does not go with {'command' if local else 'url'}; leave it out")
+    if entry.command == "":
+        part.problem(("command",), "is empty; write the program that is to be started")
+
+
+def _check(part: Part, server: ServerSettings, entry: ServerEntry, warnings: list[str]) -> None:
+    """What can only be told of the values with the variables filled in."""
+    why = None if server.url is None else url_error(server.url, query=True)
+    if why is not None:
+        part.problem(("url",), why)
+    for key, value in entry.env.items():
+        if _variable_name.match(key) is None or "\0" in str(value):
+            part.problem(
+                ("env", key),
+                "is no variable that a process can have; write letters, digits and _, and no NUL in its value",
+            )
+    written = [("headers", key) for key in entry.headers] + [("headers_from", key) for key in entry.headers_from]
+    for section, key in written:
+        why = why_no_header(key, server.headers.get(key.lower(), ""), [other.lower() for _, other in written])
+        if why is not None:
+            part.problem((section, key), why)
+    for key, path in server.headers_from.items():
+        try:
+            _secret(path, key)
+        except ValueError as problem:
+            part.problem(("headers_from",), str(problem))
+    if server.cwd is not None and not server.cwd.is_dir():
+        part.problem(("cwd",), "is no folder; make it, or leave it out")
+    if server.url is not None and written and url_error(server.url, query=True) is None and is_open(server.url):
+        warnings.append(
+            f"{part.where}: servers.{server.name}: its headers travel over plain http to another machine; write https"
+        )
+
+
+def why_no_header(name: str, value: str, all: Sequence[str]) -> str | None:
+    """What is wrong with a header that somebody names, None where nothing is. ``all``: every name that is given, this
+    one too, in small letters."""
+    if _header_name.match(name) is None:
+        return "is no name of a header; use letters, digits and -"
+    if _ours.match(name) is not None:
+        return "is a header that the gate writes itself; remove it"
+    if all.count(name.lower()) > 1:
+        return "stands twice, in whatever case; remove one"
+    if _header_value.match(value) is None:
+        return "has a value that no header can have; write ASCII without line ends"
+    return None
+
+
+def at_url(
+    name: str, url: str, headers_from: Sequence[str], problems: list[str], warnings: list[str]
+) -> tuple[ServerSettings, dict[str, str]]:
+    """The command line's server at a URL, with its headers read now; every problem is reported. ``headers_from``:
+    NAME=FILE."""
+    why = url_error(url, query=True)
+    if why is not None:
+        problems.append(f"--url: {why}")
+    pairs = [text.partition("=") for text in headers_from]
+    names = [header.lower() for header, _, _ in pairs]
+    files: dict[str, Path] = {}
+    for header, _, file in pairs:
+        unfit = why_no_header(header, "", names)
+        if not file:  # what stands there may be the secret itself
+            problems.append(
+                "--header-from: holds no NAME=FILE; write the header's name, = and the file that holds its value"
+            )
+        elif unfit is not None:
+            problems.append(f"--header-from: {quoted(header)} {unfit}")
+        else:
+            files[header.lower()] = Path(file)
+    server = ServerSettings(name=name, url=url, headers_from=files)
+    if why is None and files and is_open(url):
+        warnings.append("--header-from: its headers travel over plain http to another machine; write https")
+    try:
+        return server, headers_of(server)
+    except ValueError as problem:
+        problems.append(f"--header-from: {problem}")
+        return server, {}

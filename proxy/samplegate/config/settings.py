@@ -1,0 +1,260 @@
+"""The settings of every process and of `run`: names, types, defaults, bounds and descriptions. The reader and the
+schema are derived from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from samplegate.audit.record import ContentMode
+from samplegate.config.values import check_networks, check_page, check_store
+from samplegate.core.eras import Protocol
+from samplegate.yamlfile.tree import is_secret, quoted
+
+MIB: Final = 1024 * 1024
+START_TIMEOUT: Final = (
+    "Seconds that the server has to answer its first request. After that the client gets an error; `run` exits with 2."
+)
+CALL_TIMEOUT: Final = (
+    "Seconds that the server has to answer a request; 0: no limit. After that the client gets an error that names the"
+    " setting, and the server a cancellation. Time in which the server itself waits for an answer does not count. With"
+    " `extends_on_progress` in the policy, progress of the server starts the time again."
+)
+
+
+class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every process of ours can be told. A name here is a key of the settings file, and in capitals behind
+    SAMPLEGATE_ a variable.
+
+    ``path`` marks text that is a path, or a template of one; ``but`` is the word that is none, ``store`` what the path
+    of a database begins with. ``check`` says why a value of the right type is none all the same; ``section`` marks a
+    mapping with keys of its own.
+    """
+
+    state: Annotated[
+        Path,
+        Meta(description="The folder for persistent state: shared limits, reviews and, by default, the decision log."),
+    ] = Path()
+    decision_log: Annotated[
+        str | None,
+        Meta(
+            description="A path, `sqlite:PATH` for a database, or `none`. Default: one file a day in the state folder.",
+            extra={"path": True, "but": "none", "store": "sqlite:"},
+        ),
+    ] = None
+    decision_log_durability: Annotated[
+        Literal["written", "synced"],
+        Meta(
+            description=(
+                "When a decision counts as recorded: `written` to the operating system, or `synced` to the disk."
+            )
+        ),
+    ] = "written"
+    decision_log_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1024 * 1024 * MIB,
+            description="The size at which a file of the decision log is rotated; 0: never.",
+        ),
+    ] = 0
+    decision_log_keep: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="How many rotated files of the decision log are kept besides the current one; 0: all.",
+        ),
+    ] = 0
+    record_content: Annotated[
+        ContentMode,
+        Meta(
+            description=(
+                "What the decision log keeps of requests and answers: `none`, a keyed `hash`, or the `full` content."
+            )
+        ),
+    ] = "hash"
+    metrics_file: Annotated[
+        str | None,
+        Meta(
+            description="Where metrics are written in the Prometheus text format; `{server}` and `{pid}` are replaced.",
+            extra={"path": True},
+        ),
+    ] = None
+    metrics_interval: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="Seconds between two writes of the metrics file; 0 writes it only at the end.",
+        ),
+    ] = 15
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="The lowest level of events that are logged on stderr."),
+    ] = "info"
+    log_format: Annotated[
+        Literal["json", "text"] | None,
+        Meta(description="The format of the log on stderr. Default: `text` on a terminal, otherwise `json`."),
+    ] = None
+    store: Annotated[
+        str | None,
+        Meta(
+            description=(
+                "The database of reviews: `sqlite:PATH`. Default: `reviews.db` in the state folder. Processes that name"
+                " the same file share its reviews."
+            ),
+            extra={"path": True, "store": "sqlite:", "check": check_store},
+        ),
+    ] = None
+    reviews_url: Annotated[
+        str | None,
+        Meta(
+            description=(
+                "The public URL of the review page at `reviews_listen`, for links: `https://reviews.example.com`."
+            ),
+            extra={"check": check_page},
+        ),
+    ] = None
+    webhook_networks: Annotated[
+        tuple[str, ...],
+        Meta(
+            description=(
+                "Private networks that webhooks of reviewers may be in, such as `10.1.0.0/16`. Without it, webhooks"
+                " reach public addresses only."
+            ),
+            extra={"check": check_networks},
+        ),
+    ] = ()
+    keep_reviews: Annotated[int, Meta(ge=1, le=36_500, description="Days that a completed review is kept.")] = 30
+    max_pending_reviews: Annotated[
+        int,
+        Meta(
+            ge=1, le=1_000_000, description="The maximum number of pending reviews. Further requests are not answered."
+        ),
+    ] = 10_000
+    max_frame_bytes: Annotated[
+        int,
+        Meta(
+            ge=64 * 1024,
+            le=1024 * MIB,
+            description="The longest line that is read from either side; images and audio can take tens of MiB.",
+        ),
+    ] = 64 * MIB
+    env_file: Annotated[
+        Path | None,
+        Meta(
+            description=(
+                "A file of `NAME=value` lines: variables for the policy and the models, for clients that start the gate"
+                " with a bare environment."
+            )
+        ),
+    ] = None
+
+    @property
+    def reviews(self) -> str:
+        """The store of reviews: ``store``, or the file in the state folder."""
+        return self.store or f"sqlite:{self.state / 'reviews.db'}"
+
+
+class RunSettings(ProcessSettings, frozen=True, kw_only=True):
+    """The settings of ``samplegate run``, which wraps one server."""
+
+    server: Annotated[str, Meta(min_length=1, description="The wrapped server's name in the policy's rules.")] = (
+        "default"
+    )
+    protocol: Annotated[
+        Protocol,
+        Meta(
+            description=(
+                "The protocol version for the wrapped server: `auto` detects it, `legacy` is 2025-11-25 and older,"
+                " `modern` is 2026-07-28."
+            )
+        ),
+    ] = "auto"
+    start_timeout: Annotated[int, Meta(ge=1, le=3_600, description=START_TIMEOUT)] = 30
+    call_timeout: Annotated[int, Meta(ge=0, le=86_400, description=CALL_TIMEOUT)] = 0
+    end_of_input_timeout: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=86_400,
+            description=(
+                "Seconds to wait, after the end of the client's input, for answers to requests in flight; 0 ends the"
+                " server at once. A signal ends the wait, and so does a client that no longer reads."
+            ),
+        ),
+    ] = 60
+    metrics_port: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            le=65_535,
+            description="The port on 127.0.0.1 where Prometheus can scrape the metrics; 0: any free port, -1: none.",
+        ),
+    ] = -1
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting, taken apart. ``kind`` is its type without bounds and without None; what follows ``meta`` is its
+    Meta's ``extra``."""
+
+    name: str
+    type: Any
+    kind: Any
+    meta: Meta
+    path: bool = False
+    """It is a path, or text that one is made of."""
+    but: str | None = None
+    """The word that stands in place of a path."""
+    store: str = ""
+    """What stands before a path that is a database's; empty where none can be."""
+    check: Callable[[Any], object] | None = None
+    """Raises ValueError for a wrong value of the right type."""
+    section: bool = False
+    """It is a mapping with places of its own, which no reader of plain values takes."""
+
+
+Table: TypeAlias = Mapping[str, Setting]
+"""The settings of one command, by name."""
+
+
+def settings_of(struct: type[ProcessSettings]) -> dict[str, Setting]:
+    """All settings of a command, sections too."""
+    found = {}
+    for field in msgspec.structs.fields(struct):
+        bare, meta = get_args(field.type)
+        kinds = [kind for kind in get_args(bare) if kind is not NoneType]
+        kind = kinds[0] if NoneType in get_args(bare) else bare
+        found[field.name] = Setting(field.name, field.type, kind, meta, **{"path": kind is Path, **(meta.extra or {})})
+    return found
+
+
+SETTINGS: Final = settings_of(RunSettings)
+
+
+def wrong(setting: Setting, value: Any) -> str:
+    """Why ``value`` is none for a setting that refused it, in the same words whoever refused."""
+    kind, meta, shown = setting.kind, setting.meta, _shown(setting.name, value)
+    if get_origin(kind) is Literal:
+        return f"{shown} is not one of {', '.join(get_args(kind))}"
+    if kind is int:
+        return f"{shown} is no whole number from {meta.ge} to {meta.le}"
+    if kind is bool:
+        return f"{shown} is not one of true, false"
+    if get_origin(kind) is tuple:
+        return f"{shown} is no list of texts; write them as [one, two]"
+    if isinstance(value, str):
+        return "is empty; give it a value, or leave it out"
+    return f"{shown} is no text; put it in quotes"
+
+
+def _shown(name: str, value: Any) -> str:
+    if isinstance(value, list | dict):  # what is in it has names of its own, and may be anything
+        return "a list" if isinstance(value, list) else "a mapping"
+    return "this value" if is_secret((name,)) else quoted(str(value))

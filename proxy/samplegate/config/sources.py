@@ -1,0 +1,324 @@
+"""The sources of settings: the command line, SAMPLEGATE_* variables, the env file and the settings file. One reader,
+every problem at its place."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar, get_origin
+
+import msgspec
+
+from samplegate.config.settings import Setting, Table, wrong
+from samplegate.yamlfile import envfile
+from samplegate.yamlfile.tree import Fault, Mark, Node, Unreadable, compose, dotted, find, plain
+from samplegate.yamlfile.tree import Mapping as Tree
+from samplegate.yamlfile.tree import Path as Steps
+from samplegate.yamlfile.validate import Type, Walk, type_of
+
+PREFIX: Final = "SAMPLEGATE_"
+NO_STATE: Final = "state: no home folder is known; set SAMPLEGATE_STATE to a folder, or HOME"
+_NO_HOME: Final = "begins with ~ though no such home folder is known; write the folder out"
+# What Kubernetes sets by itself in a pod beside a Service named samplegate: nobody mistyped these.
+_service_links: Final = re.compile(
+    PREFIX + r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)\Z"
+)
+_whole: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+_flags: Final = {"true": True, "false": False}
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+
+class Said(msgspec.Struct, frozen=True):
+    """One source's value of one setting. ``text``: the source knows only text, whatever the setting's type."""
+
+    where: str
+    value: Any
+    folder: Path
+    """What a relative path is relative to."""
+    text: bool = False
+
+
+Layer: TypeAlias = Mapping[str, Said]
+"""One source's values, by the setting's name."""
+
+
+class Reading(msgspec.Struct, eq=False):
+    """The values of every source, by precedence, and what else the reading of settings yields."""
+
+    layers: list[Layer]
+    environment: Mapping[str, str]
+    """The process's own over the env file's. Secret."""
+    problems: list[str]
+    warnings: list[str] = []
+    named: set[str] = set()
+    """The variables that servers' ``env``, ``url`` and ``headers`` name."""
+    places: dict[str, str] = {}
+    """Where each server's command stands."""
+
+    @property
+    def said(self) -> Layer:
+        """The source that wins, by setting."""
+        return {name: said for layer in reversed(self.layers) for name, said in layer.items()}
+
+    def section(self, said: Said) -> Any:
+        """A section of the settings file, or of the variable with its name, which holds it as YAML or JSON."""
+        if not said.text:
+            return said.value
+        root = tree_in(str(said.value), said.where, self.problems)
+        return None if root is None else Part(said.where, root, (), said.folder, self.problems)
+
+
+def gather(
+    table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, object], problems: list[str]
+) -> tuple[dict[str, Any], Mapping[str, str]]:
+    """The given values without sections, and the environment: for `run` and `reviews`, without pydantic, which takes
+    0.1 s to import."""
+    found = read_layers(table, environ, file, given, problems)
+    values: dict[str, Any] = {}
+    for name, said in (
+        (name, said) for layer in found.layers for name, said in layer.items() if not table[name].section
+    ):
+        try:  # also where another source overrides it: it is wrong all the same
+            values.setdefault(
+                name, accepted(table[name], said, partial(msgspec.convert, type=table[name].type, dec_hook=_made))
+            )
+        except msgspec.ValidationError:
+            problems.append(f"{said.where}: {wrong(table[name], said.value)}")
+        except ValueError as problem:
+            problems.append(f"{said.where}: {problem}")
+    return values, found.environment
+
+
+def read_layers(
+    table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, object], problems: list[str]
+) -> Reading:
+    """Read every source: the command line, the variables (the process's own before the env file's), the settings file,
+    the platform's own state folder."""
+    line = {
+        name: Said(f"--{name.replace('_', '-')}", value, Path(), text=True)
+        for name, value in given.items()
+        if name in table and value is not None
+    }
+    filed = {} if file is None else _in_file(file, table, problems)
+    named = {**filed, **_in_environment(environ, table, []), **line}.get("env_file")
+    environment = {**_env_file(named, problems), **environ}
+    folder = state_folder(environment)
+    platform = {} if folder is None else {"state": Said("state", folder, Path())}
+    return Reading([line, _in_environment(environment, table, problems), filed, platform], environment, problems)
+
+
+def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> Path | None:
+    """The user's own folder for state on this platform, None where the environment does not say whose it is."""
+    home = environ.get("USERPROFILE" if platform == "win32" else "HOME", "")
+    if platform == "win32":
+        base = environ.get("LOCALAPPDATA") or (home and f"{home}/AppData/Local")
+    # a relative one is to be ignored, says its specification
+    elif Path(environ.get("XDG_STATE_HOME", "")).is_absolute():
+        base = environ["XDG_STATE_HOME"]
+    else:
+        base = home and home + ("/Library/Application Support" if platform == "darwin" else "/.local/state")
+    return Path(base) / "samplegate" if base else None
+
+
+def _in_environment(environ: Mapping[str, str], table: Table, problems: list[str]) -> dict[str, Said]:
+    """The variables' settings. An empty variable counts as unset; an unknown one is reported, because the mistake would
+    be hard to find."""
+    found = {}
+    for variable, value in environ.items():
+        if not variable.upper().startswith(PREFIX) or _service_links.match(variable):
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if variable != PREFIX + name.upper() or name not in table:
+            problems.append(
+                f"{variable}: is no variable that is read;"
+                f" {_meant(name, table, 'unset it', lambda like: PREFIX + like.upper())}"
+            )
+        elif value:
+            found[name] = Said(variable, value, Path(), text=True)
+    return found
+
+
+def _in_file(file: Path, table: Table, problems: list[str]) -> dict[str, Said]:
+    """The settings file's settings, each with its line and column. A key without a value counts as unset, and a section
+    is a Part."""
+    root = tree_of(file, problems)
+    if root is not None and not isinstance(root, Tree):
+        problems.append(f"{file}:1:1: is no mapping; write one setting a line, such as log_level: debug")
+    found = {}
+    for name, entry in root.entries.items() if isinstance(root, Tree) else ():
+        where = f"{file}:{entry.mark.line}:{entry.mark.column}: {dotted((name,))}"
+        if name not in table:
+            problems.append(f"{where}: is no setting; {_meant(name, table, 'one of ' + ', '.join(table))}")
+        elif (value := plain(entry.node)) is not None:
+            part = Part(str(file), entry.node, (name,), file.parent, problems) if table[name].section else value
+            found[name] = Said(where, part, file.parent)
+    return found
+
+
+def _meant(name: str, table: Table, otherwise: str, spelled: Callable[[str], str] = str) -> str:
+    """Which setting may be meant by a name that none has, as it is ``spelled`` there; ``otherwise`` where nothing is
+    like it."""
+    from difflib import get_close_matches
+
+    like = get_close_matches(name.removeprefix("samplegate_"), table, 1, 0.6)
+    return f"is {spelled(like[0])} meant" if like else otherwise
+
+
+def _env_file(said: Said | None, problems: list[str]) -> dict[str, str]:
+    """The variables of the env file. A problem with the file's own name is reported when the setting is read."""
+    try:
+        path = None if said is None else Path(_path(said))
+    except ValueError:
+        return {}
+    try:
+        found = {} if path is None else envfile.parse(path.read_text(encoding="utf-8"), file=str(path))
+    except envfile.EnvFileError as problem:
+        problems += problem.problems
+        return {}
+    except (OSError, UnicodeDecodeError) as problem:
+        problems.append(f"{path}: the env file {unreadable(problem)}")
+        return {}
+    if PREFIX + "ENV_FILE" in found:
+        problems.append(f"{path}: {PREFIX}ENV_FILE: an env file names no other; put all variables in one")
+    return found
+
+
+def unreadable(problem: OSError | UnicodeDecodeError) -> str:
+    """Why a file cannot be read."""
+    return f"cannot be read: {getattr(problem, 'strerror', None) or 'it is not UTF-8 text'}"
+
+
+def accepted(setting: Setting, said: Said, convert: Callable[[Any], Any]) -> Any:
+    """The source's value, converted by ``convert``. Raises its error, or a ValueError with the problem."""
+    value = convert(_path(said, setting.but, setting.store) if setting.path else _read(setting, said))
+    if setting.check is not None:
+        setting.check(value)
+    return Path.cwd() if setting.name == "state" and value == Path() else value
+
+
+def _made(type: Any, text: Any) -> Any:
+    """A path from its text."""
+    return type(text)
+
+
+def _read(setting: Setting, said: Said) -> Any:
+    """The value, read from its text where the source knows only text."""
+    if not said.text:
+        return said.value
+    if get_origin(setting.kind) is tuple:
+        return [item.strip() for item in said.value.split(",")]
+    if setting.kind is int and _whole.fullmatch(said.value):
+        return int(said.value)
+    return _flags.get(said.value, said.value) if setting.kind is bool else said.value
+
+
+def _path(said: Said, but: str | None = None, store: str = "") -> str:
+    """The path, resolved from its folder; the word ``but`` and the prefix of a ``store`` are unchanged. Raises
+    ValueError."""
+    if not isinstance(said.value, str | Path) or not str(said.value):
+        raise ValueError("must be a path")
+    text = str(said.value)
+    if text == but:
+        return text
+    begin = store if store and text.startswith(store) else ""
+    if begin and text == begin:
+        raise ValueError(f"names no file; write {begin}PATH")
+    try:
+        return begin + str(said.folder / Path(text.removeprefix(begin)).expanduser())
+    except RuntimeError:
+        raise ValueError(_NO_HOME) from None
+
+
+def tree_of(file: Path, problems: list[str]) -> Node | None:
+    """The tree of a YAML or JSON file, None where it is empty or there is no tree to go on with."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        problems.append(f"{file}: {unreadable(problem)}")
+        return None
+    # or all of it commented out
+    if all(line.lstrip()[:1] in ("", "#") for line in text.removeprefix("\ufeff").splitlines()):
+        return None
+    return tree_in(text, str(file), problems)
+
+
+def tree_in(text: str, where: str, problems: list[str]) -> Node | None:
+    """The tree of a text that stands ``where``, None where there is none to go on with."""
+    try:
+        root, faults = compose(text)
+    except Unreadable as problem:
+        root, faults = None, [problem.fault]
+    problems += [_told(where, fault) for fault in faults]
+    return root
+
+
+def _told(where: str, fault: Fault) -> str:
+    return (
+        f"{where}:{fault.mark.line}:{fault.mark.column}: {dotted(fault.path)}{': ' if fault.path else ''}{fault.what}"
+    )
+
+
+class Part(msgspec.Struct, frozen=True, eq=False):
+    """A part of a tree: its node, the file or variable it stands in, where in it, and what its relative paths are
+    relative to."""
+
+    where: str
+    node: Node
+    path: Steps
+    folder: Path
+    problems: list[str]
+
+    def entries(self) -> dict[str, Part]:
+        """The parts of a mapping by name; none, and a problem, where it is something else."""
+        if not isinstance(self.node, Tree):
+            self.problem((), "is no mapping; write its names with what they have, one a line")
+            return {}
+        return {
+            name: Part(self.where, entry.node, (*self.path, name), self.folder, self.problems)
+            for name, entry in self.node.entries.items()
+        }
+
+    def value(self, struct: type[Struct]) -> Struct | None:
+        """The part as ``struct``; None, with every problem told, where it does not fit."""
+        walk = Walk()
+        found = walk.value(self.node, _type(struct), self.path)
+        self.problems.extend(_told(self.where, fault) for fault in walk.faults)
+        if walk.faults or walk.broken:
+            return None
+        try:
+            return msgspec.convert(found, struct, dec_hook=_made)
+        # the walk lets through what msgspec does not: a gap in the walk, told all the same
+        except msgspec.ValidationError as problem:
+            self.problem((), str(problem))
+            return None
+
+    def problem(self, below: Steps, what: str) -> None:
+        """Something is wrong at ``below`` of this part, or at the nearest place above it that the file has."""
+        self.problems.append(_told(self.where, Fault(self._mark(below), (*self.path, *below), what)))
+
+    def place(self, below: Steps) -> str:
+        """Where ``below`` of this part stands: ``FILE:LINE:COLUMN: a.b``."""
+        mark = self._mark(below)
+        return f"{self.where}:{mark.line}:{mark.column}: {dotted((*self.path, *below))}"
+
+    def file(self, below: Steps, path: Path | str | None) -> Path | None:
+        """A path of ``below``, resolved from its folder; None, and a problem, if its home folder is unknown."""
+        try:
+            return None if path is None else self.folder / Path(path).expanduser()
+        except RuntimeError:
+            self.problem(below, _NO_HOME)
+            return None
+
+    def _mark(self, below: Steps) -> Mark:
+        while (node := find(self.node, below)) is None:
+            below = below[:-1]
+        return node.mark
+
+
+@cache
+def _type(struct: type[msgspec.Struct]) -> Type:
+    return type_of(struct)

@@ -1,0 +1,112 @@
+"""Pure. Values of settings: addresses to listen on, and checks that raise ValueError with the problem and its remedy.
+No name is looked up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from ipaddress import IPv6Address, ip_network
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from samplegate.urls import is_loopback, url_error
+from samplegate.yamlfile.tree import quoted
+
+STORE: Final = "sqlite:"
+"""What the one kind of store begins with; another kind would be another word."""
+_address: Final = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:/\s]*):([0-9]{1,5})\Z")
+_name: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z")
+_host: Final = r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?)(?::(?:\*|[0-9]{1,5}))?"
+_accepted_host: Final = re.compile(rf"\*|{_host}")
+# any origin would be every web page: no word for it
+_accepted_origin: Final = re.compile(rf"null|[A-Za-z][A-Za-z0-9+.-]{{0,30}}://{_host}/?")
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a listener is bound. ``host`` without brackets, also of IPv6; port 0 is any free one."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return is_loopback(self.host)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def address(text: str) -> Address:
+    """The address of a text, ``HOST:PORT``."""
+    found = _address.match(text)
+    if found is None:
+        raise ValueError(f"{quoted(text)} is no address; write HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080")
+    host, port = found[1], int(found[2])
+    if not host:
+        raise ValueError(
+            f"{quoted(text)} names no host; write 127.0.0.1:{port} for this machine only, or 0.0.0.0:{port} for every"
+            " interface"
+        )
+    if port > 65_535:
+        raise ValueError(f"{quoted(text)} has no port from 0 to 65535")
+    if host.startswith("["):
+        try:
+            return Address(str(IPv6Address(host[1:-1])), port)
+        except ValueError:
+            raise ValueError(f"{quoted(text)} has no IPv6 address in its brackets; write it like [::1]:8080") from None
+    if _name.match(host) is None:
+        raise ValueError(f"{quoted(text)} names no host; write a name or an address before the colon, IPv6 in brackets")
+    return Address(host, port)
+
+
+def check_hosts(values: Sequence[str]) -> None:
+    """Each is a Host header, or several."""
+    for value in values:
+        if _accepted_host.fullmatch(value) is None:
+            raise ValueError(
+                f"{quoted(value)} is no Host header; write NAME, NAME:PORT, NAME:* for any port, or * for any"
+            )
+
+
+def check_origins(values: Sequence[str]) -> None:
+    """Each is an Origin header, or several."""
+    for value in values:
+        if _accepted_origin.fullmatch(value) is None:
+            what = "is no Origin header; write https://NAME, https://NAME:PORT, https://NAME:* for any port, or null"
+            raise ValueError(f"{quoted(value)} {what}")
+
+
+def check_store(text: str) -> None:
+    """It names a database. It is not shown: addresses of databases have passwords in them."""
+    if not text.startswith(STORE):
+        raise ValueError(f"names no store that is known; write {STORE}PATH")
+
+
+def check_page(text: str) -> None:
+    """It is the URL of the review page without its path /reviews."""
+    why = url_error(text)
+    if why is None and urlsplit(text).path:
+        why = (
+            "holds a path; write scheme and host only, such as https://reviews.example.com, for the page is at /reviews"
+            " there"
+        )
+    if why is not None:
+        raise ValueError(why)
+
+
+def check_networks(values: Sequence[str]) -> None:
+    """Each is a network."""
+    for value in values:
+        try:
+            ip_network(value)
+        except ValueError as problem:
+            bits = "host bits" in str(problem)
+            what = (
+                "has bits set behind its prefix; write the network itself"
+                if bits
+                else "is no network; write it like 10.1.0.0/16 or fd00::/8"
+            )
+            raise ValueError(f"{quoted(value)} {what}") from None

@@ -1,1 +1,0 @@
-"""JSON from hostile bytes, read strictly. ``requests.py`` makes requests of it."""

@@ -1,0 +1,159 @@
+"""Acting on one request: a model samples (``sampling.py``), fixed content answers, the client is asked, a rule refuses.
+Time-outs are kept here.
+
+Not the decision, and not the record: those stand before and behind, in ``gate.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+import anyio
+import msgspec
+
+from samplegate.audit.record import Done
+from samplegate.gate.admission import admit
+from samplegate.gate.ports import offload
+from samplegate.gate.request import PendingRequest
+from samplegate.gate.review import escalate, sample_seen
+from samplegate.gate.sampling import late, sample, shaped
+from samplegate.policy.answers import fits, second_reading
+from samplegate.policy.decide import later
+from samplegate.policy.decisions import (
+    Allowed,
+    Answered,
+    Decision,
+    Denied,
+    DenyAs,
+    Escalated,
+    FixedAnswer,
+    Forwarded,
+    LeftOpen,
+    Outcome,
+    Reason,
+    Unanswered,
+)
+from samplegate.protocol import rawjson, results, strictjson
+from samplegate.protocol.requests import Request
+from samplegate.protocol.rounds import Reply
+
+MAX_DEPTH: Final = 64  # of a client's answer, as of the requests that we decide
+MAX_VALUES: Final = 250_000
+
+
+async def act(pending: PendingRequest, decision: Decision) -> Done:
+    """Carry a decision out. On a time-out the rule's ``on_timeout`` says what follows; each further rule gets what time
+    is left."""
+    tried: list[str] = []
+    refused_by: str | None = None
+    while True:
+        done = await _act_once(pending, decision)
+        done = msgspec.structs.replace(done, tried=tuple(tried), refused_by=done.refused_by or refused_by)
+        outcome = done.outcome
+        if (
+            pending.put_off
+            or not isinstance(outcome, Unanswered)
+            or outcome.reason is not Reason.TIMEOUT
+            or decision.on_timeout == "unanswered"
+        ):
+            return done
+        if decision.on_timeout == "deny":
+            return msgspec.structs.replace(done, outcome=Denied(Reason.TIMEOUT, detail=outcome.detail))
+        tried.append(f"{decision.rule}: {outcome.detail}")
+        await pending.close()
+        pending.verdict = pending.missed = None
+        # a model that was asked in vain would be asked again at each return
+        pending.comes_back = pending.comes_back and not pending.attempts
+        decision = later(pending.book, pending.request, pending.situation, decision)
+        if pending.was_answered(decision):
+            pending.hold, pending.waited = None, 0.0
+            continue
+        admitted = await admit(pending.book, pending.ports, pending.round, pending.request, decision)
+        decision, pending.hold, refused_by = admitted.decision, admitted.hold, admitted.refused_by
+        pending.waited = admitted.waited
+        tried.extend(admitted.tried)
+
+
+async def _act_once(pending: PendingRequest, decision: Decision) -> Done:
+    match decision.act:
+        case DenyAs() | LeftOpen():
+            return Done(results.refusal(decision), decision)
+        case FixedAnswer(result):
+            pending.begin()
+            return Done(shaped(pending, result), decision, model=result.get("model"))
+        case Allowed(review_answer=None):
+            return await sample(pending, decision, decision.act)
+        case Allowed():
+            return await sample_seen(pending, decision, decision.act)
+        case Escalated():
+            return await escalate(pending, decision, decision.act)
+        case Forwarded():
+            return await _ask_client(pending, decision, decision.act)
+        case _:
+            assert_never(decision.act)
+
+
+async def _ask_client(pending: PendingRequest, decision: Decision, forwarded: Forwarded) -> Done:
+    """The client's result is released as it came; with ``verify`` only if it fits what was asked (R36).
+
+    One that has two readings is nobody's consent: the server's parser might see the other one.
+    """
+    result = await _client_result(pending, decision, forwarded)
+    if not isinstance(result, bytes):
+        return Done(result, decision)
+    request = pending.request
+    try:
+        problem = await offload(len(result) + request.size, _misfit, request, result)
+    except strictjson.Fault as fault:
+        return Done(
+            Unanswered(Reason.CLIENT, detail=f"the client's answer cannot be read: {fault}"), decision, fits=False
+        )
+    if problem is not None and forwarded.verify:
+        return Done(
+            Unanswered(Reason.CLIENT, detail=f"the client's answer does not fit: {problem}"), decision, fits=False
+        )
+    return Done(Answered(result, "client"), decision, fits=problem is None)
+
+
+async def _client_result(pending: PendingRequest, decision: Decision, forwarded: Forwarded) -> bytes | Outcome:
+    """The client's answer as received, or the outcome if it gave none.
+
+    A forwarded request has no limit of ours unless its rule gives one: the peers' own clocks and cancels apply.
+    """
+    returned = pending.round.returned
+    seen = None if returned is None else returned.seen.get(pending.key)
+    if returned is not None and seen is not None and seen.late and decision.rule == seen.rule:
+        return late("the client came back after the rule's time")
+    if returned is not None and seen is not None and not seen.late:
+        missing = Unanswered(Reason.CLIENT, detail="the client came back without an answer to it")
+        return returned.replies.get(pending.key, missing)
+    if seen is not None or pending.round.door != "push":
+        # `on_timeout: next` came here too late: a modern forward ends the exchange, so it is done before anything else
+        return Unanswered(Reason.CANNOT, detail="the client cannot be asked any more in this round")
+    pending.begin()
+    reply: Reply | None = None
+    with anyio.move_on_after(None if forwarded.timeout is None else max(forwarded.timeout - pending.waited, 0.0)):
+        reply = await pending.ports.ask_client(pending.round)
+    if reply is None:
+        return late(f"the client did not answer within {forwarded.timeout:.3g} s")
+    if not reply.delivered:
+        return Unanswered(Reason.CLIENT, error=reply.payload, detail="the client had no open stream for the request")
+    return reply.payload if reply.ok else _client_error(reply.payload)
+
+
+def _client_error(error: bytes) -> Outcome:
+    """Error -1 is a refusal; any other means that nobody answered. Both are released as they came (R118)."""
+    code = rawjson.lookup(error, "code")
+    if code is not None and float(code) == -1:
+        return Denied(Reason.CLIENT, error=error)
+    return Unanswered(Reason.CLIENT, error=error, detail="the client answered with an error")
+
+
+def _misfit(request: Request, result: bytes) -> str | None:
+    """Why a client's result is no answer to the request, None if it is one. Raises Fault where it cannot be read."""
+    decoded = strictjson.decode(result, max_bytes=len(result), max_depth=MAX_DEPTH, max_values=MAX_VALUES)
+    is_form = request.kind == "elicitation" and request.mode == "form"
+    fields = frozenset(request.params["requestedSchema"].get("properties", {})) if is_form else frozenset[str]()
+    if isinstance(decoded, dict) and (why := second_reading(decoded, fields)) is not None:
+        raise strictjson.Fault(why)
+    return fits(request, decoded)

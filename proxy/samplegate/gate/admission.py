@@ -1,0 +1,258 @@
+"""Admitting a decision: its limits are charged at their worst case before anything is done, and corrected after. Not
+the accounts: those are a port.
+
+A ``Hold`` is what one request has reserved. What was never acted on is given back whole; what was begun and not settled
+stays at its worst case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import anyio
+import msgspec
+
+from samplegate.gate.ports import Ports, offload
+from samplegate.policy import claims
+from samplegate.policy.capabilities import can_forward
+from samplegate.policy.catalogue import Worst
+from samplegate.policy.claims import Claimant
+from samplegate.policy.deadlines import LONGEST, left
+from samplegate.policy.decide import Rulebook, after_refusal, draws_of
+from samplegate.policy.decisions import Allowed, Decision, Escalated, Forwarded, Situation
+from samplegate.policy.ledger import Draw, Refused, Reserved, Terms
+from samplegate.protocol.requests import Request
+from samplegate.protocol.rounds import Note, Round
+
+# seconds that a correction may take while its request is already being withdrawn; after that the worst case stays
+SETTLING = 10.0
+
+
+class Hold:
+    """What one request has reserved: a part that stands for the request (its number, its slot) and a part for each
+    model that is tried."""
+
+    def __init__(
+        self,
+        book: Rulebook,
+        ports: Ports,
+        server: str,
+        reserved: Reserved,
+        slots: Slots | None = None,
+        *,
+        counted: bool = False,
+    ) -> None:
+        """``counted``: its call was put off, and it counts as a request already."""
+        self._book, self._ports, self._server, self._counted = book, ports, server, counted
+        self._begun = self._asked = False
+        self.take(reserved, slots)
+
+    def take(self, reserved: Reserved, slots: Slots | None = None) -> None:
+        """Hold this from now on, in place of what was given back."""
+        lasting = [
+            draw for draw in reserved.draws if self._book.terms[draw.limit].quantity in ("requests", "concurrent")
+        ]
+        self.draws = reserved.draws
+        self._request = msgspec.structs.replace(reserved, draws=tuple(lasting))
+        self._try: Reserved | None = msgspec.structs.replace(
+            reserved, draws=tuple(draw for draw in reserved.draws if draw not in lasting)
+        )
+        self._slots = slots
+        self.closed = False
+
+    def tell(self, reserved: Reserved) -> None:
+        """Note the limits that came over their ``warn_at`` by it."""
+        for name in reserved.warned:
+            self._ports.note(Note("limit.warned", {"limit": name, "server": self._server}))
+
+    def begin(self) -> None:
+        """From here on the request counts, whatever comes of it."""
+        self._begun = True
+
+    def asked(self) -> None:
+        """A person is asked: that counts as a request, whatever they say; what a model may come to does not yet."""
+        self._asked = True
+
+    async def next_try(self, decision: Decision, round: Round) -> tuple[str, str | None] | None:
+        """Reserve the max cost of the decision's model; what the request already holds is not drawn twice.
+
+        If it cannot be reserved: the reason, and the limit without room.
+        """
+        draws = draws_of(self._book, decision, claimant(round))
+        if isinstance(draws, str):
+            return draws, None
+        draws = claims.carried(uncounted(self._book, draws) if self._counted else draws, self._request.draws)
+        answer = await self._ports.reserve(draws, None)
+        if isinstance(answer, Refused):
+            return sentence(answer), answer.limit
+        self._try = answer
+        self.tell(answer)
+        return None
+
+    async def tried(self, spent: Worst | None) -> None:
+        """The model that was tried has come to ``spent``; None: nothing can have been charged."""
+        reserved, self._try = self._try, None
+        if reserved is not None and reserved.draws:
+            await self._settle(reserved, claims.truth(reserved.draws, self._book.terms, spent))
+
+    async def close(self) -> None:
+        """The request is over. Safe to call again, and while it is being cancelled."""
+        if self.closed:
+            return
+        self.closed = True
+        request = self._request if self._slots is None else self._slots.closed(self._request, self._book.terms)
+        counts = self._begun or self._asked
+        for reserved, stays in ((request, counts), *([] if self._try is None else [(self._try, self._begun)])):
+            if reserved.draws:
+                await self._settle(reserved, reserved.draws if stays else ())
+
+    async def _settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
+        with anyio.move_on_after(SETTLING, shield=True):
+            await self._ports.settle(reserved, actual)
+
+
+class Slots:
+    """The slots of requests that were reserved in one. A store frees those of one reservation at once, so they go with
+    the last of the requests."""
+
+    def __init__(self, requests: int) -> None:
+        self._open = requests
+        self._kept: list[Draw] = []
+
+    def closed(self, request: Reserved, terms: Mapping[str, Terms]) -> Reserved:
+        """What is to be settled now that one of the requests is over."""
+        self._open -= 1
+        mine = [draw for draw in request.draws if terms[draw.limit].per == "slots"]
+        rest = [draw for draw in request.draws if draw not in mine]
+        self._kept += mine
+        return msgspec.structs.replace(request, draws=tuple(rest if self._open else [*rest, *self._kept]))
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """What is to be done now that the limits were asked."""
+
+    decision: Decision
+    hold: Hold | None = None
+    refused_by: str | None = None
+    """The limit that had no room last, if any had none."""
+    tried: tuple[str, ...] = ()
+    """Rules whose limits had no room, each with why (`on_limit: next`)."""
+    waited: float = 0.0
+    """Seconds that it waited for room."""
+
+
+async def admit(
+    book: Rulebook,
+    ports: Ports,
+    round: Round,
+    request: Request,
+    decision: Decision,
+    *,
+    beside: Sequence[Hold] = (),
+    counted: bool = False,
+) -> Admitted:
+    """Charge a decision's limits; where one has no room, go on as ``on_limit`` says.
+
+    ``beside`` is what the other requests of the round hold, none of them begun. Whoever waits holds nothing meanwhile,
+    or two rounds could each wait for what the other holds: they are given back, waited for together and taken again,
+    or, where there was no room, are ``closed``.
+    ``counted``: it was put off, and its decision drew on limits of requests when it came first.
+    """
+    who = claimant(round)
+    situation = Situation(can_forward=can_forward(request, round.client))
+    refused_by: str | None = None
+    tried: list[str] = []
+    started, waits = ports.clock(), False
+    while decision.limits:
+        draws = await offload(request.size, draws_of, book, decision, who)
+        what = draws if isinstance(draws, str) else ""
+        if not isinstance(draws, str):
+            if counted:
+                draws = uncounted(book, draws)
+            if not draws:
+                break
+            wait = _patience(book, ports, round, decision) if decision.on_limit == "wait" else None
+            waits = waits or wait is not None
+            made = partial(Hold, book, ports, round.origin.server, counted=counted)
+            answer = await _reserve(ports, made, draws, wait, [hold for hold in beside if not hold.closed])
+            if isinstance(answer, Hold):
+                return Admitted(decision, answer, refused_by, tuple(tried), ports.clock() - started if waits else 0.0)
+            refused_by, what = answer.limit, sentence(answer)
+        if decision.on_limit == "next":
+            tried.append(f"{decision.rule}: {what}")
+        counted = False  # another rule has limits of its own
+        decision = await offload(request.size, after_refusal, book, request, situation, decision, what)
+    return Admitted(decision, None, refused_by, tuple(tried))
+
+
+def claimant(round: Round) -> Claimant:
+    """The accounts that the requests of a round draw on."""
+    return Claimant(round.origin, round.call_ids, round.session, "")
+
+
+def uncounted(book: Rulebook, draws: Sequence[Draw]) -> tuple[Draw, ...]:
+    """Without what the request itself counts."""
+    return tuple(draw for draw in draws if book.terms[draw.limit].quantity != "requests")
+
+
+async def _reserve(
+    ports: Ports, made: Callable[..., Hold], draws: Sequence[Draw], wait: float | None, beside: Sequence[Hold]
+) -> Hold | Refused:
+    answer = await ports.reserve(draws, None if beside else wait)
+    if isinstance(answer, Reserved):
+        return await _held(made(answer), answer)
+    if not beside or wait is None or answer.why in ("never", "unavailable"):
+        return answer
+    for hold in beside:
+        await hold.close()
+    answer = await ports.reserve([draw for hold in beside for draw in hold.draws] + list(draws), wait)
+    if isinstance(answer, Refused):
+        return (
+            msgspec.structs.replace(answer, detail=f"{answer.detail} (with the other requests of its round)")
+            if answer.why == "never"
+            else answer
+        )
+    slots = Slots(len(beside) + 1)
+    for hold in beside:
+        hold.take(msgspec.structs.replace(answer, draws=hold.draws), slots)
+    return await _held(made(msgspec.structs.replace(answer, draws=tuple(draws)), slots), answer)
+
+
+async def _held(hold: Hold, reserved: Reserved) -> Hold:
+    """A hold whose warnings are told: a fault in telling leaves nothing reserved behind."""
+    try:
+        hold.tell(reserved)
+    except BaseException:
+        await hold.close()
+        raise
+    return hold
+
+
+def _patience(book: Rulebook, ports: Ports, round: Round, decision: Decision) -> float:
+    """Seconds that there are for waiting: at most what the rule gives the act, and what is left of the peers'
+    patience."""
+    rule = decision.act.timeout if isinstance(decision.act, Allowed | Forwarded | Escalated) else None
+    seconds = left(book.policy, round, rule, ports.clock())
+    return LONGEST if seconds is None else max(seconds, 0.0)
+
+
+def sentence(refused: Refused) -> str:
+    """Why a limit had no room, for the operator."""
+    again = "" if refused.retry_after is None else f"; there may be room in {_span(refused.retry_after)}"
+    if refused.detail.startswith("limit "):
+        return refused.detail + again
+    said = {
+        "full": f"limit {refused.limit} is used up",
+        "never": f"limit {refused.limit} is smaller than what this one request may come to",
+        "unavailable": f"limit {refused.limit} cannot be asked",
+        "waiting": f"others wait for limit {refused.limit} already",
+    }[refused.why]
+    return said + (f": {refused.detail}" if refused.detail else "") + again
+
+
+def _span(seconds: float) -> str:
+    """Seconds in a unit of their size."""
+    if seconds < 120:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

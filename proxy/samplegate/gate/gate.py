@@ -1,0 +1,331 @@
+"""The gate: a round is decided, admitted, acted on, recorded and released. One page; its ports are in ``ports.py``.
+
+Not the wire: rounds come from ``core.session`` and conclusions go back to it. Whatever fails in here is Unanswered,
+never an allow (fail closed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import anyio
+import msgspec
+import msgspec.structs
+
+from samplegate.audit.record import Done
+from samplegate.gate.actions import act
+from samplegate.gate.admission import admit
+from samplegate.gate.ports import Ports, offload
+from samplegate.gate.release import in_force, record
+from samplegate.gate.request import PendingRequest, blocks, ends_the_call, left_open, one_for_all, stopped, taken_back
+from samplegate.gate.review import ask_first, is_late, is_looked_at, refuses
+from samplegate.limits.brakes import Brakes, asker, digest
+from samplegate.policy.capabilities import can_forward
+from samplegate.policy.decide import Rulebook, decide
+from samplegate.policy.decisions import (
+    Answered,
+    Decision,
+    DenyAs,
+    Escalated,
+    Forwarded,
+    Reason,
+    Situation,
+    Unanswered,
+    Withdrawn,
+)
+from samplegate.protocol.requests import BadRequest, Request
+from samplegate.protocol.results import refusal
+from samplegate.protocol.rounds import Conclusion, ForwardRound, Note, Release, Round, Seen, Settled
+
+
+class Gate:
+    """Runs rounds under one policy. A reload makes a new gate; rounds that are open end under the one they began
+    with."""
+
+    def __init__(self, book: Rulebook, policy_hash: str, ports: Ports, brakes: Brakes | None = None) -> None:
+        self.book = book
+        self.policy_hash = policy_hash
+        self.ports = ports
+        self._brakes = brakes if brakes is not None else Brakes(book.policy.brakes)
+
+    async def run(self, round: Round) -> Conclusion:
+        """The whole way of a round. Cancelled when the round is withdrawn: its requests are then recorded as
+        Withdrawn."""
+        requests = {key: self._pending(round, key) for key in round.items}
+        try:
+            if round.door == "unasked":
+                return Settled(await self._record_answers(requests))
+            await self._decide_all(round, requests)
+            return await self._run(round, requests)
+        finally:
+            # whatever was reserved and not acted on is given back; the rest stays at its worst case
+            for pending in requests.values():
+                await pending.close()
+
+    async def _run(self, round: Round, requests: Mapping[str, PendingRequest]) -> Conclusion:
+        if round.door == "push":
+            await self._admit(requests)
+            return await self._act_and_record(round, requests)
+        blocked = stopped(requests)
+        if blocked is None:
+            await self._admit(requests)
+            blocked = stopped(requests)
+        if blocked is not None:  # one key ends the call: nothing is spent on the others (T7)
+            decision = requests[blocked].decision
+            return Settled(await record(requests, {blocked: Done(refusal(decision), decision)}))
+        if round.door == "url_error":
+            return Settled(await self._leave_to_client(requests))
+        away = frozenset(key for key, pending in requests.items() if isinstance(pending.decision.act, Forwarded))
+        if round.returned is None and (away or round.roots):
+            return await self._hand_on(requests, away)
+        try:
+            put_off = await ask_first(requests, round.parks)
+        except anyio.get_cancelled_exc_class():
+            await record(requests, {})
+            raise
+        if put_off:
+            return await self._put_off(round, requests, {})
+        refused = next((key for key, pending in requests.items() if refuses(pending)), None)
+        if refused is not None:  # nothing is spent on the others (T7)
+            return Settled(await record(requests, {refused: await self._act(requests[refused])}))
+        return await self._act_and_record(round, requests)
+
+    # -- decide
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _pending(self, round: Round, key: str) -> PendingRequest:
+        """A request that is not decided yet. A retry keeps its decision_id."""
+        known = None if round.returned is None else round.returned.ids.get(key)
+        decision_id = self.ports.random(12).hex() if known is None else known
+        undecided = left_open(Reason.ERROR, "withdrawn before it was decided")
+        return PendingRequest(
+            round,
+            key,
+            round.items[key],
+            self.book,
+            self.ports,
+            self.policy_hash,
+            decision_id,
+            self.ports.clock(),
+            undecided,
+        )
+
+    async def _decide_all(self, round: Round, requests: Mapping[str, PendingRequest]) -> None:
+        """A decision for every key. A round that is withdrawn meanwhile is recorded like any other."""
+        size = sum(item.request.size for item in round.items.values() if not isinstance(item.request, BadRequest))
+        for pending in requests.values():
+            try:
+                pending.decision = await self._decide(pending, size)
+            except anyio.get_cancelled_exc_class():
+                await record(requests, {})
+                raise
+            except Exception:
+                pending.log_fault()
+                pending.decision = left_open(Reason.ERROR, "a fault while deciding; the log has it")
+
+    async def _decide(self, pending: PendingRequest, size: int) -> Decision:
+        round, item = pending.round, pending.item
+        if item.refused is not None:
+            return left_open(item.refused, "the server asked too often in one call")
+        if isinstance(item.request, BadRequest):
+            return left_open(Reason.MALFORMED, item.request.message)
+        situation = Situation(can_forward=can_forward(item.request, round.client), declared=item.offered)
+        if item.offered and round.returned is None and (braked := await self._braked(round, item.request)) is not None:
+            return left_open(Reason.BRAKE, braked)
+        decision = await offload(size, decide, self.book, item.request, situation)
+        if not item.offered or round.returned is None or isinstance(decision.act, DenyAs):
+            return decision  # a rule that now denies wins over what was sealed
+        seen = round.returned.seen.get(pending.key)
+        if seen is not None:
+            return msgspec.structs.replace(
+                decision, act=Forwarded(seen.verify or _verifies(decision), None), effect="forward", rule=seen.rule
+            )
+        return (
+            left_open(Reason.CANNOT, "the policy now forwards what it answered before")
+            if isinstance(decision.act, Forwarded)
+            else decision
+        )
+
+    async def _braked(self, round: Round, request: Request) -> str | None:
+        """Why the server is left unanswered for a while, None if it is not."""
+        asked = await offload(request.size, digest, request.params) if self._brakes.compares else ""
+        braked = self._brakes.asked(asker(round.origin), round.call_ids, asked, self.ports.clock())
+        if braked is None:
+            return None
+        if braked.tripped:
+            self.ports.note(
+                Note("brake.tripped", {"server": round.origin.server, "brake": braked.which, "detail": braked.detail})
+            )
+        return braked.detail
+
+    # -- admit
+    # ------------------------------------------------------------------------------------------------------------------
+
+    async def _admit(self, requests: Mapping[str, PendingRequest]) -> None:
+        """Reserve what every key may come to, before any is acted on (T7). What a client or a model has answered
+        already draws nothing more."""
+        left = [
+            pending
+            for pending in requests.values()
+            if (pending.round.returned is None or pending.key not in pending.round.returned.seen)
+            and not pending.was_answered(pending.decision)
+        ]
+        while left:
+            pending = left.pop(0)
+            if not pending.decision.limits:
+                continue
+            holds = [(other, other.hold) for other in requests.values() if other.hold is not None]
+            # a person was asked before it was put off, which counted as a request
+            counted = isinstance(pending.decision.act, Escalated) and pending.was_put_off(
+                "request", pending.decision.rule
+            )
+            try:
+                admitted = await admit(
+                    self.book,
+                    self.ports,
+                    pending.round,
+                    pending.request,
+                    pending.decision,
+                    beside=[hold for _, hold in holds],
+                    counted=counted,
+                )
+                pending.decision, pending.hold, pending.waited = (
+                    admitted.decision,
+                    admitted.hold,
+                    pending.waited + admitted.waited,
+                )
+                pending.refused_by, pending.tried = (
+                    admitted.refused_by or pending.refused_by,
+                    (*pending.tried, *admitted.tried),
+                )
+            except anyio.get_cancelled_exc_class():  # withdrawn while it waited for room
+                await record(requests, {})
+                raise
+            except Exception:
+                pending.log_fault()
+                pending.decision = left_open(Reason.ERROR, "a fault while asking its limits; the log has it")
+            if ends_the_call(pending):
+                return  # nothing more is reserved for a round that is refused
+            again = [other for other, hold in holds if hold.closed]  # what they held was given back for nothing
+            for other in again:
+                other.hold = None
+            left = [*again, *left]
+
+    # -- act
+    # ------------------------------------------------------------------------------------------------------------------
+
+    async def _act_and_record(self, round: Round, requests: Mapping[str, PendingRequest]) -> Conclusion:
+        """Every key at once, except that while the call can be put off, people look at models' answers before anything
+        else is spent."""
+        looked_at = {key: pending for key, pending in requests.items() if round.parks > 0 and is_looked_at(pending)}
+        rest = {key: pending for key, pending in requests.items() if key not in looked_at}
+        for pending in looked_at.values():
+            pending.comes_back = True
+        done: dict[str, Done] = {}
+        later = False
+        try:
+            ended = await self._act_on(looked_at, done)
+            waiting = any(pending.put_off for pending in looked_at.values())
+            later = not ended and bool(looked_at) and (waiting or any(is_late(pending) for pending in rest.values()))
+            if not (ended or later):
+                await self._act_on(rest, done)
+        except anyio.get_cancelled_exc_class():
+            await record(requests, taken_back(done))
+            raise
+        if later:
+            return await self._put_off(round, requests, done)
+        done |= taken_back({key: one for key, one in done.items() if requests[key].put_off})
+        done = {key: in_force(requests[key], one) for key, one in done.items()}
+        if round.door == "input_required":
+            done = one_for_all(requests, done)
+        return Settled(await record(requests, done))
+
+    async def _act_on(self, requests: Mapping[str, PendingRequest], done: dict[str, Done]) -> bool:
+        """Some keys at once; True where one can only end the call, which takes its siblings' work back (R120)."""
+        ended = False
+
+        async def one(pending: PendingRequest) -> None:
+            nonlocal ended
+            came = done[pending.key] = await self._act(pending)
+            if pending.round.door == "input_required" and blocks(pending.item, came.outcome) and not pending.put_off:
+                ended = True
+                group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for pending in requests.values():
+                group.start_soon(one, pending)
+        return ended
+
+    async def _act(self, pending: PendingRequest) -> Done:
+        try:
+            return await act(pending, pending.decision)
+        except Exception:
+            pending.log_fault()
+            return Done(Unanswered(Reason.ERROR, detail="a fault while acting; the log has it"), pending.decision)
+
+    async def _put_off(
+        self, round: Round, requests: Mapping[str, PendingRequest], done: Mapping[str, Done]
+    ) -> Conclusion:
+        """The client comes back by itself: nothing is held meanwhile, and verdicts wait for the return. What models
+        were paid is recorded now."""
+        paid = {key: one.put_off_now() for key, one in done.items() if requests[key].attempts}
+        releases = await record({key: requests[key] for key in paid}, paid)
+        failed = {key: release for key, release in releases.items() if release.outcome is not paid[key].outcome}
+        if failed:  # not recorded: the answers stay with their reviews
+            return Settled({**_withdrawn(requests), **failed})
+        self.ports.note(Note("round.parked", {"server": round.origin.server, "round": round.id}, warn=False))
+        return self._handed(requests, frozenset())
+
+    async def _leave_to_client(self, requests: Mapping[str, PendingRequest]) -> dict[str, Release]:
+        """The URLs of a -32042 error are all forwarded: the client has the error itself."""
+        releases = await record(requests, {key: Done.handed_on(pending.decision) for key, pending in requests.items()})
+        if not any(isinstance(release.outcome, Unanswered) for release in releases.values()):
+            for pending in requests.values():
+                pending.begin()  # the client has the URLs: that counts
+        return releases
+
+    async def _record_answers(self, requests: Mapping[str, PendingRequest]) -> dict[str, Release]:
+        """Answers that nobody asked for, where only `forward` rules could have asked: there is nothing to decide, only
+        to record."""
+        decision = Decision(
+            Forwarded(False, None), "forward", None, Reason.RULE, "the client answered before it was asked"
+        )
+        return await record(
+            requests,
+            {key: Done(Answered(one.item.answer or b"null", "client"), decision) for key, one in requests.items()},
+        )
+
+    async def _hand_on(self, requests: Mapping[str, PendingRequest], away: frozenset[str]) -> Conclusion:
+        """Modern forward: recorded now and again at the return, under one decision_id."""
+        forwarded = {key: pending for key, pending in requests.items() if key in away}
+        releases = await record(
+            forwarded, {key: Done.handed_on(pending.decision) for key, pending in forwarded.items()}
+        )
+        if any(isinstance(release.outcome, Unanswered) for release in releases.values()):
+            return Settled({**_withdrawn(requests), **releases})
+        for pending in forwarded.values():
+            pending.begin()  # the client is asked: that counts; what the others reserved is given back until it returns
+        return self._handed(requests, away)
+
+    def _handed(self, requests: Mapping[str, PendingRequest], away: frozenset[str]) -> ForwardRound:
+        seen = {
+            key: Seen(
+                pending.decision_id,
+                pending.decision.effect,
+                pending.decision.rule,
+                _verifies(pending.decision),
+                pending.decision.act.timeout if isinstance(pending.decision.act, Forwarded) else None,
+                reviews=dict(pending.reviews),
+            )
+            for key, pending in requests.items()
+        }
+        return ForwardRound(away, seen, self.policy_hash, self.ports.random(12))
+
+
+def _verifies(decision: Decision) -> bool:
+    """Whether the client's answer must fit."""
+    return isinstance(decision.act, Forwarded) and decision.act.verify
+
+
+def _withdrawn(requests: Mapping[str, PendingRequest]) -> dict[str, Release]:
+    return {key: Release(Withdrawn(), pending.decision_id) for key, pending in requests.items()}

@@ -1,0 +1,153 @@
+"""What came of a round is recorded, verdicts that people gave are spent, and only then it is released: the end of the
+gate's page.
+
+A record stands before its release; a verdict is spent between the two, once ever. What cannot be recorded or spent is
+Unanswered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import anyio
+import msgspec
+
+from samplegate.audit.record import Done, Record, describe, detail_of
+from samplegate.gate.ports import Unavailable, offload
+from samplegate.gate.request import PendingRequest, blocks
+from samplegate.gate.review import spend, withdrawn_by_policy
+from samplegate.policy.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
+from samplegate.policy.redaction import clean_params
+from samplegate.protocol.requests import BadRequest, SamplingRequest
+from samplegate.protocol.rounds import Release
+from samplegate.reviews.review import DECIDED
+
+# seconds that the records of a round may take; the log gives up earlier where the end of the process has begun
+RECORDING: Final = 10.0
+
+
+async def record(requests: Mapping[str, PendingRequest], done: Mapping[str, Done]) -> dict[str, Release]:
+    """All of them or, with a log that does not answer, none: a withdrawal in the middle waits until the records
+    stand."""
+    out: dict[str, Release] = {}
+    with anyio.move_on_after(RECORDING, shield=True):
+        for key, pending in requests.items():
+            out[key] = await _record_one(pending, done.get(key))
+    for key, pending in requests.items():
+        out.setdefault(key, Release(_UNRECORDED, pending.decision_id))
+    lost = await _unspent(requests, done, out)
+    with anyio.move_on_after(RECORDING, shield=True):
+        for key in lost:
+            out[key] = Release(_LOST, requests[key].decision_id)
+            await _record_one(requests[key], msgspec.structs.replace(done[key], outcome=_LOST, told="", revokes=True))
+    return out
+
+
+async def _unspent(
+    requests: Mapping[str, PendingRequest], done: Mapping[str, Done], out: Mapping[str, Release]
+) -> list[str]:
+    """Spend the verdicts that were carried out; the keys that are not released after all, where one is not ours any
+    more."""
+    spends = [key for key, one in done.items() if _spends(one, requests[key]) and out[key].outcome is one.outcome]
+    released = [key for key in spends if isinstance(done[key].outcome, Answered | Denied)]
+    if any(one.round.door == "input_required" and blocks(one.item, out[key].outcome) for key, one in requests.items()):
+        # the call ends: of all that people said only what ends it reaches the server
+        spends = [key for key in spends if not isinstance(done[key].outcome, Answered)]
+    with anyio.CancelScope(shield=True):  # the store gives up where it does not answer; a crowd waits for its turn
+        if await spend([requests[key] for key in spends]):
+            return [key for key in released if key not in spends]
+    return released
+
+
+async def _record_one(pending: PendingRequest, done: Done | None) -> Release:
+    """The record stands before the release; one that cannot be written makes the outcome Unanswered."""
+    done = (
+        done
+        if done is not None
+        else Done(Withdrawn(), pending.decision, review=pending.verdict, reviewed=pending.reviewed)
+    )
+    ports, request = pending.ports, pending.item.request
+    time, duration = ports.wall(), ports.clock() - pending.started
+    release = Release(done.outcome, pending.decision_id, _explain(pending, done))
+    size = 0 if isinstance(request, BadRequest) else request.size
+    size += len(done.outcome.result) if isinstance(done.outcome, Answered) else 0
+    try:
+        await ports.record(await offload(size, _described, pending, done, time, duration))
+    except Unavailable as problem:
+        ports.log.error("record.failed", decision_id=pending.decision_id, problem=str(problem))
+    except Exception:
+        ports.log.error("record.failed", decision_id=pending.decision_id, exc_info=True)  # noqa: G201
+    else:
+        return release
+    return release if isinstance(done.outcome, Withdrawn) else Release(_UNRECORDED, pending.decision_id)
+
+
+def _described(pending: PendingRequest, done: Done, time: float, duration: float) -> Record:
+    """With what was drawn, tried and spent, however it ended; and without the secrets that a rule of the policy would
+    find in its prompt."""
+    attempts, request, redactor = tuple(pending.attempts), pending.item.request, pending.book.redactor
+    known = [attempt.usd for attempt in attempts if attempt.usd is not None]
+    done = msgspec.structs.replace(
+        done,
+        attempts=attempts,
+        usd=sum(known) if attempts and len(known) == len(attempts) else None,
+        limits=done.decision.limits if pending.begun or done.handed_on_to_client else (),
+        reserved_usd=pending.reserved_usd if attempts else None,
+        refused_by=done.refused_by or pending.refused_by,
+        tried=(*pending.tried, *done.tried),
+        cleaned=(
+            clean_params(redactor, request.params)[0]
+            if redactor is not None and isinstance(request, SamplingRequest)
+            else None
+        ),
+    )
+    hash = pending.policy_hash
+    return describe(
+        pending.round,
+        pending.key,
+        pending.item,
+        pending.decision_id,
+        done,
+        policy_hash=hash,
+        time=time,
+        duration=duration,
+    )
+
+
+def _explain(pending: PendingRequest, done: Done) -> str:
+    if done.told:
+        return done.told
+    server = pending.book.policy.servers.get(pending.round.origin.server)
+    if server is None or not server.explain_to_server:
+        return ""
+    said, rule = detail_of(done), done.decision.rule
+    return said if rule is None or rule in said else f"rule {rule!r}" + (f": {said}" if said else "")
+
+
+def in_force(pending: PendingRequest, done: Done) -> Done:
+    """What is released of a verdict if the policy in force by now still asks for it: a model may have taken a while,
+    and a person longer."""
+    if (
+        not _spends(done, pending)
+        or not isinstance(done.outcome, Answered | Denied)
+        or (changed := withdrawn_by_policy(pending)) is None
+    ):
+        return done
+    return msgspec.structs.replace(done, outcome=Unanswered(Reason.REVIEW, detail=changed), told="")
+
+
+def _spends(done: Done, pending: PendingRequest) -> bool:
+    """Whether verdicts that are held are spent with this: what a person said reaches the server, or is good for
+    nothing."""
+    if all(review.state not in DECIDED for review in pending.held):
+        return False
+    return (
+        pending.unfit
+        or isinstance(done.outcome, Answered)
+        or (isinstance(done.outcome, Denied) and done.outcome.reason is Reason.REVIEW)
+    )
+
+
+_LOST: Final = Unanswered(Reason.REVIEW, detail="the verdict was lost to another, or could not be marked as used")
+_UNRECORDED: Final = Unanswered(Reason.RECORDS, detail="the decision log could not be written")

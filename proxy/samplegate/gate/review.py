@@ -1,0 +1,433 @@
+"""Human review of a request: opens or joins a review, waits for its verdict as long as the peers wait, and carries it
+out. The store is a port.
+
+A verdict is bound to exactly what it was given for (``core.review.create``, T13), is used once, and holds also if it
+came after its request had ended: then it answers the next same request. A request that holds one uses it, or gives it
+back (``PendingRequest.held``). What a person changed is decided again by the rule's bounds and limits: no edit exceeds
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from samplegate.audit.record import Done
+from samplegate.gate.ports import Reviews, Unavailable
+from samplegate.gate.request import PendingRequest, review_key
+from samplegate.gate.sampling import late, sample, shaped
+from samplegate.policy import answers
+from samplegate.policy.deadlines import hold
+from samplegate.policy.decide import decide
+from samplegate.policy.decisions import (
+    Allowed,
+    Answered,
+    DecidedBy,
+    Decision,
+    Denied,
+    Escalated,
+    Outcome,
+    Reason,
+    Unanswered,
+)
+from samplegate.policy.schema import AllowRule, EscalateRule
+from samplegate.protocol import strictjson
+from samplegate.protocol.rounds import SAMPLING
+from samplegate.reviews import create, edits
+from samplegate.reviews.review import DECIDED, MOST_REVIEWED, PROGRAMS, Review, Stage
+
+# seconds that one wait for a person may take where no peer sets an end; the reviewer's own time is mostly shorter
+LONGEST: Final = 86_400.0
+
+
+# -- asking
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+async def ask_first(requests: Mapping[str, PendingRequest], parks: int) -> bool:
+    """Before anything is done in a round: the verdicts of people. True where one still waits and the client can be made
+    to come back (T10).
+
+    What ends the call ends its siblings' waiting: their reviews are withdrawn. A fault in asking is met again by the
+    act, which tells it.
+    """
+    asked = [pending for pending in requests.values() if isinstance(pending.decision.act, Escalated)]
+    put_off = False
+
+    async def one(pending: PendingRequest) -> None:
+        nonlocal put_off
+        assert isinstance(pending.decision.act, Escalated)
+        try:
+            outcome = await consult(pending, pending.decision, pending.decision.act, comes_back=parks > 0)
+        except Exception:
+            pending.log_fault()
+            return
+        later = parks > 0 and (waits(pending, outcome) or is_late(pending))
+        put_off = put_off or later
+        if not later and refuses(pending):
+            group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for pending in asked:
+            group.start_soon(one, pending)
+    return put_off and not any(refuses(pending) and not waits(pending, pending.missed) for pending in asked)
+
+
+def refuses(pending: PendingRequest) -> bool:
+    """Whether what a person said, or that nobody could be asked, ends the call (R70): sampling has no milder form than
+    an error."""
+    decision = pending.decision
+    if pending.item.method != SAMPLING or not isinstance(decision.act, Escalated):
+        return False
+    if pending.missed is not None:
+        return not (
+            isinstance(pending.missed, Unanswered)
+            and pending.missed.reason is Reason.TIMEOUT
+            and decision.on_timeout == "next"
+        )
+    return pending.word == "reject"
+
+
+def waits(pending: PendingRequest, outcome: Outcome | None) -> bool:
+    """Whether a person may still decide what was waited for here."""
+    return (
+        isinstance(outcome, Unanswered)
+        and outcome.reason is Reason.TIMEOUT
+        and pending.verdict is not None
+        and pending.verdict.state == "pending"
+    )
+
+
+def is_late(pending: PendingRequest) -> bool:
+    """Whether a model is to be asked and most of this try is over: the next one has its whole time for it."""
+    tried, rest = hold(pending.book.policy), pending.seconds_left(None)
+    asks = isinstance(pending.decision.act, Allowed) or (
+        isinstance(pending.decision.act, Escalated) and pending.word == "approve"
+    )
+    return (
+        asks
+        and not pending.was_answered(pending.decision)
+        and tried is not None
+        and rest is not None
+        and rest < tried / 2
+    )
+
+
+def is_looked_at(pending: PendingRequest) -> bool:
+    """Whether a person may look at the answer of a model that is asked now, by this rule or by one behind a reviewer
+    who said nothing in time."""
+    decision = pending.decision
+    if decision.allowed is not None and decision.allowed.review_answer is not None:
+        return True
+    if pending.missed is None or decision.on_timeout != "next":
+        return False
+    later = pending.book.policy.rules[decision.index + 1 :]
+    return any(isinstance(rule, AllowRule | EscalateRule) and rule.review_answer is not None for rule in later)
+
+
+async def consult(
+    pending: PendingRequest, decision: Decision, escalated: Escalated, *, comes_back: bool = False
+) -> Outcome | None:
+    """Ask a person about the request and wait; the verdict is in ``pending.verdict`` then. The outcome where there is
+    none."""
+    wanted = create.of_request(context_of(pending, decision), escalated)
+    pending.missed = await ask(pending, wanted, escalated.reviewer, escalated.timeout, comes_back=comes_back)
+    return pending.missed
+
+
+def _until(pending: PendingRequest, stage: Stage, seconds: float | None, expires: float) -> float | None:
+    """When whoever asked gives up: after this try, and those that it can be put off to. None: not before the review is
+    over."""
+    tried = hold(pending.book.policy)
+    if seconds is None or tried is None:
+        return None
+    parks = pending.round.parks if stage == "request" or pending.comes_back else 0
+    until = pending.ports.wall() + max(seconds, 0.0) + parks * tried
+    return until if until < expires else None
+
+
+async def spend(requests: Sequence[PendingRequest]) -> bool:
+    """What people said is spent with the release, all of it or nothing: once ever, whoever asks for the same meanwhile.
+    False: it is not ours."""
+    spent = [
+        (review, pending.decision_id) for pending in requests for review in pending.held if review.state in DECIDED
+    ]
+    if not spent:
+        return True
+    ports = requests[0].ports
+    assert ports.reviews is not None
+    for pending in requests:
+        # not to be given back: somebody may have it
+        pending.held[:] = [review for review in pending.held if review.state not in DECIDED]
+    try:
+        return await ports.reviews.use(spent)
+    except Unavailable as problem:
+        ports.log.error("review.unused", decision_id=requests[0].decision_id, problem=str(problem))
+        return False
+
+
+def withdrawn_by_policy(pending: PendingRequest, held: Sequence[Review] | None = None) -> str | None:
+    """Why a verdict that is held, or one of ``held``, does not count any more: the policy in force would not ask for
+    it. None: it counts."""
+    book = None if pending.ports.in_force is None else pending.ports.in_force()
+    held = pending.held if held is None else held
+    if book is None or book is pending.book or not held:
+        return None
+    decision = decide(book, pending.request, pending.situation)
+    at = msgspec.structs.replace(context_of(pending, decision), book=book)
+    said = {review.stage: review.lookup for review in held}
+    asks: dict[Stage, str] = (
+        {"request": create.of_request(at, decision.act).lookup} if isinstance(decision.act, Escalated) else {}
+    )
+    if decision.allowed is not None and decision.allowed.review_answer is not None:
+        asks["answer"] = create.lookup_of_answer(at, decision.allowed)
+    # an edited request has another answer: what it began with counts
+    stage: Stage = "request" if "request" in said else "answer"
+    return (
+        None
+        if asks.get(stage) == said[stage]
+        else "the policy has changed meanwhile, and does not ask for this verdict any more"
+    )
+
+
+async def find(
+    pending: PendingRequest, lookup: str, stage: Stage, rule: str | None, until: float | None
+) -> Review | None:
+    """An earlier verdict on the same, or a review of it that nobody waits for; held from here on. ``until``: when we
+    give up. Raises Unavailable."""
+    own = pending.reviews.get(review_key(stage, rule), "")
+    found = await _port(pending).find(lookup, stage=stage, until=until, own=own)
+    if found is not None:
+        pending.held.append(found)
+        pending.reviews[review_key(stage, rule)] = found.id
+    return found
+
+
+def _port(pending: PendingRequest) -> Reviews:
+    if pending.ports.reviews is None:
+        raise Unavailable("reviews: there is no store for them in this process")
+    return pending.ports.reviews
+
+
+async def ask(
+    pending: PendingRequest, wanted: Review, reviewer: str, timeout: float, *, comes_back: bool = False
+) -> Outcome | None:
+    """Take an earlier verdict on the same, or wait for one as long as the peers do; ``pending.verdict`` is then the
+    review's state."""
+    started, seconds = pending.ports.clock(), pending.seconds_left(timeout)
+    try:
+        reviews = _port(pending)
+        until = _until(pending, wanted.stage, seconds, wanted.expires)
+        review = wanted if wanted.waiter else await find(pending, wanted.lookup, wanted.stage, wanted.rule, until)
+        if review is None and pending.was_put_off(wanted.stage, wanted.rule):
+            # what was asked before is over, and nobody is asked again for one request
+            return late(f"reviewer {reviewer} gave no verdict in time")
+        if review is None:
+            people = pending.book.policy.reviewers[reviewer]
+            fresh = msgspec.structs.replace(wanted, answers_until=until)
+            review = await reviews.open(fresh, announce=people.webhook is not None or people.command is not None)
+            pending.held.append(review)
+            pending.reviews[review_key(wanted.stage, wanted.rule)] = review.id
+            pending.ask()
+        if review.state not in DECIDED:
+            pending.verdict = review  # who is asked, also where the wait is cancelled
+            longest, gone = (
+                LONGEST if seconds is None else max(seconds, 0.0),
+                partial(withdrawn_by_policy, pending, (review,)),
+            )
+            waited = await reviews.wait(review, longest, comes_back=comes_back, gone=gone)
+            pending.held[:] = [held for held in pending.held if held.id != review.id] + (
+                [] if waited.waiter is None else [waited]
+            )
+            review = waited
+    except Unavailable as problem:
+        return nobody(problem)
+    finally:
+        pending.reviewed += pending.ports.clock() - started
+    pending.verdict = review
+    if review.state in DECIDED:
+        return None
+    if review.state == "withdrawn":
+        changed = withdrawn_by_policy(pending, (wanted,))
+        return Unanswered(Reason.REVIEW, detail=changed or f"reviewer {reviewer}: review {review.id} was withdrawn")
+    if review.state == "expired":
+        return late(f"reviewer {reviewer} gave no verdict on {review.id} within {timeout:.3g} s")
+    return late(
+        f"reviewer {reviewer} has given no verdict on {review.id} so far; one that still comes answers the next same"
+        " request"
+    )
+
+
+def context_of(pending: PendingRequest, decision: Decision) -> create.Context:
+    """What a review of this request is opened in."""
+    ports = pending.ports
+    return create.Context(
+        pending.book,
+        pending.policy_hash,
+        pending.round,
+        pending.request,
+        decision,
+        pending.decision_id,
+        ports.wall(),
+        ports.realm,
+    )
+
+
+def nobody(problem: Unavailable) -> Unanswered:
+    """The outcome where the way to people is closed."""
+    return Unanswered(Reason.REVIEW, detail=f"nobody could be asked: {problem}")
+
+
+# -- what a verdict comes to
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+async def escalate(pending: PendingRequest, decision: Decision, escalated: Escalated) -> Done:
+    """The verdict of a person, carried out."""
+    if pending.verdict is None and pending.missed is None:
+        await consult(pending, decision, escalated)
+    if pending.missed is not None:
+        return _done(pending, pending.missed, decision)
+    review = pending.verdict
+    if review is None or review.verdict is None:
+        return _done(pending, Unanswered(Reason.REVIEW, detail="nobody has decided it"), decision)
+    if (changed := withdrawn_by_policy(pending)) is not None:
+        return _done(pending, Unanswered(Reason.REVIEW, detail=changed), decision)
+    match review.verdict.word:
+        case "reject":
+            return _done(pending, _rejected(review), decision)
+        case "answer":
+            if pending.hold is not None:
+                await pending.hold.tried(None)  # no model is asked, so no tokens and dollars are drawn
+            pending.begin()
+            return _done(pending, _answered(pending, review, review.verdict.result), decision)
+        case "approve":
+            return await _approved(pending, decision, escalated, review)
+
+
+async def sample_seen(pending: PendingRequest, decision: Decision, allowed: Allowed) -> Done:
+    """A model answers, and a person sees the answer before the server does. A verdict on an answer of before is taken
+    without asking a model."""
+    reviewer = allowed.review_answer
+    assert reviewer is not None
+    timeout = create.timeout_of(pending.book, reviewer)
+    try:
+        until = _until(pending, "answer", pending.seconds_left(timeout), pending.ports.wall() + timeout)
+        found = await find(
+            pending, create.lookup_of_answer(context_of(pending, decision), allowed), "answer", decision.rule, until
+        )
+    except Unavailable as problem:
+        return _done(pending, nobody(problem), decision)
+    # its model was asked and paid, and is not asked again
+    if found is None and pending.was_put_off("answer", decision.rule):
+        return _done(pending, late(f"reviewer {reviewer} gave no verdict on the model's answer in time"), decision)
+    done = None if found is not None else await sample(pending, decision, allowed)
+    if done is not None:
+        if not isinstance(done.outcome, Answered):
+            return msgspec.structs.replace(done, review=pending.verdict, reviewed=pending.reviewed)
+        if len(done.outcome.result) > MOST_REVIEWED:
+            large = f"the answer has {len(done.outcome.result)} bytes, and a person is shown {MOST_REVIEWED} at most"
+            return _done(pending, Unanswered(Reason.REVIEW, detail=large), decision, done)
+        found = create.of_answer(context_of(pending, decision), allowed, done.outcome.result)
+    assert found is not None
+    outcome = await ask(pending, found, reviewer, timeout, comes_back=pending.comes_back)
+    pending.put_off = pending.comes_back and waits(pending, outcome)
+    if outcome is None:
+        outcome = _looked_at(pending)
+    model = (found.answer or {}).get("model")  # of an answer of before, the model that wrote it (R1)
+    return _done(
+        pending, outcome, decision, done or Done(outcome, decision, model=model if isinstance(model, str) else None)
+    )
+
+
+def _looked_at(pending: PendingRequest) -> Outcome:
+    """What becomes of a model's answer that a person has seen."""
+    review = pending.verdict
+    assert review is not None
+    assert review.verdict is not None
+    match review.verdict.word:
+        case "reject":
+            return _rejected(review)
+        case "answer":
+            return _answered(pending, review, review.verdict.result)
+        case "approve":
+            return _answered(pending, review, review.answer)
+
+
+async def _approved(pending: PendingRequest, decision: Decision, escalated: Escalated, review: Review) -> Done:
+    allowed = escalated.allowed
+    wanted = None if review.verdict is None else review.verdict.edits
+    if allowed is None:
+        pending.unfit = True
+        return _done(
+            pending,
+            Unanswered(Reason.REVIEW, detail=f"it was approved, but {escalated.why or 'no model can be asked'}"),
+            decision,
+        )
+    if wanted is not None:
+        again = edits.decided_again(pending.book, pending.request, pending.situation, decision, wanted)
+        if isinstance(again, str):
+            pending.unfit = True
+            return _done(
+                pending,
+                Unanswered(Reason.REVIEW, detail=f"the edits of review {review.id} cannot be carried out: {again}"),
+                decision,
+            )
+        edited = msgspec.structs.replace(decision, act=msgspec.structs.replace(escalated, allowed=again))
+        if pending.hold is not None:
+            # what was reserved for the request as it was asked; its number and its slot stay
+            await pending.hold.tried(None)
+            if (unreserved := await pending.hold.next_try(edited, pending.round)) is not None:
+                why, limit = unreserved
+                refused = Unanswered(Reason.LIMIT, detail=why if limit is None else f"rule {decision.rule}: {why}")
+                return _done(pending, refused, decision, Done(refused, decision, refused_by=limit))
+        allowed, decision = again, edited
+    done = (
+        await sample_seen(pending, decision, allowed)
+        if allowed.review_answer
+        else await sample(pending, decision, allowed)
+    )
+    outcome = done.outcome
+    if isinstance(outcome, Answered) and outcome.decided_by == "policy":
+        outcome = Answered(outcome.result, _whose(pending.verdict or review))
+    return _done(pending, outcome, decision, done)
+
+
+def _rejected(review: Review) -> Denied:
+    detail = f"reviewer {review.reviewer}: rejected by {review.who or 'nobody known'} ({review.id})"
+    return Denied(Reason.REVIEW, "decline", detail=detail, decided_by=_whose(review))
+
+
+def _answered(pending: PendingRequest, review: Review, result: Mapping[str, Any] | None) -> Outcome:
+    """A person's own answer, or a model's that they approved, checked against the request once more: only a fitting one
+    is released (R36)."""
+    outcome = shaped(pending, dict(result or {}), _whose(review))
+    problem = (
+        answers.fits(pending.request, strictjson.decode(outcome.result)) if isinstance(outcome, Answered) else None
+    )
+    if isinstance(outcome, Answered) and problem is None:
+        return outcome
+    pending.unfit = True
+    return (
+        outcome
+        if problem is None
+        else Unanswered(Reason.REVIEW, detail=f"the answer of review {review.id} does not fit: {problem}")
+    )
+
+
+def _done(pending: PendingRequest, outcome: Outcome, decision: Decision, done: Done | None = None) -> Done:
+    made = (
+        Done(outcome, decision) if done is None else msgspec.structs.replace(done, outcome=outcome, decision=decision)
+    )
+    verdict = None if pending.verdict is None else pending.verdict.verdict
+    told = verdict.reason if verdict is not None and verdict.word == "reject" and verdict.tell_server else ""
+    return msgspec.structs.replace(made, review=pending.verdict, reviewed=pending.reviewed, told=told)
+
+
+def _whose(review: Review) -> DecidedBy:
+    """A program that answers for a reviewer is the operator's, as the policy is: a machine never poses as a person."""
+    return "policy" if review.door in PROGRAMS else "human"

@@ -1,0 +1,152 @@
+"""Pure. When a server that asks in circles is left unanswered for a while: too often in one call of the client, or the
+same again and again.
+
+Not a limit: nothing is reserved, and nothing outlives the process. Time is passed in (seconds of a clock that never
+goes back). One object for each process; what it remembers is bounded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from samplegate.policy import schema
+from samplegate.policy.schema import seconds
+from samplegate.protocol.requests import Origin
+
+Which: TypeAlias = Literal["requests_per_call", "repeats"]
+
+# remembered; some MiB. A client that has more than these in flight at once is not served by one process
+MOST_CALLS: Final = 10_000
+MOST_SERVERS: Final = 10_000  # they come from the configuration, so this many never are
+_PASSING: Final = frozenset({"metadata", "modelPreferences", "elicitationId", "progressToken", "task"})
+"""Members of params that may differ although the same is asked; and ``_meta``, wherever it stands."""
+_UNREADABLE: Final = "unreadable"
+
+
+class Braked(msgspec.Struct, frozen=True):
+    """The server is left unanswered."""
+
+    which: Which
+    tripped: bool
+    """Whether it is this request that put the brake on: to be logged and counted once."""
+    detail: str
+    """For the log: no content."""
+    until: float
+    """When it may ask again, in the time that was passed in."""
+
+
+class Brakes:
+    """What servers asked of late. ``terms`` None: no brakes."""
+
+    def __init__(self, terms: schema.Brakes | None) -> None:
+        self._terms = schema.Brakes() if terms is None else terms
+        self._cooling = seconds(self._terms.cooling)
+        self._servers: OrderedDict[str, _Server] = OrderedDict()
+        self._calls: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    @property
+    def compares(self) -> bool:
+        """Whether it needs digests of what is asked; without, any text will do."""
+        return self._terms.repeats is not None
+
+    def asked(self, server: str, call_ids: Sequence[str], digest: str, now: float) -> Braked | None:
+        """Count one request of a server (``asker``), during one of these calls of the client (each is charged). None:
+        go on.
+
+        The request that trips a brake is left unanswered too, and so is all that the server asks until ``cooling`` is
+        over. Asking meanwhile does not prolong it; after it, the server and these calls count from nothing.
+        """
+        if self._terms.requests_per_call is None and self._terms.repeats is None:
+            return None
+        state = self._servers.setdefault(server, _Server())
+        _shorten(self._servers, server, MOST_SERVERS)
+        if state.braked is not None:
+            if now < state.braked.until:
+                return state.braked
+            state.braked = None
+        which = self._count(state, server, call_ids, digest)
+        if which is None:
+            return None
+        state.digest, state.times = None, 0
+        for call in call_ids:
+            self._calls.pop((server, call), None)
+        braked = Braked(which, True, self._said(which), now + self._cooling)
+        state.braked = msgspec.structs.replace(braked, tripped=False)
+        return braked
+
+    def _count(self, state: _Server, server: str, call_ids: Sequence[str], digest: str) -> Which | None:
+        state.times = state.times + 1 if digest == state.digest else 1
+        state.digest = digest
+        most = 0
+        if self._terms.requests_per_call is not None:
+            most = max((self._counted(server, call) for call in dict.fromkeys(call_ids)), default=0)
+        if self._terms.requests_per_call is not None and most > self._terms.requests_per_call:
+            return "requests_per_call"
+        return "repeats" if self._terms.repeats is not None and state.times >= self._terms.repeats else None
+
+    def _counted(self, server: str, call: str) -> int:
+        count = self._calls[server, call] = self._calls.get((server, call), 0) + 1
+        _shorten(self._calls, (server, call), MOST_CALLS)
+        return count
+
+    def _said(self, which: Which) -> str:
+        what = {
+            "requests_per_call": f"it asked more than {self._terms.requests_per_call} times in one call of the client",
+            "repeats": f"it asked the same {self._terms.repeats} times in a row",
+        }[which]
+        return f"brakes.{which}: {what}, so it is left unanswered for {self._terms.cooling}"
+
+
+class _Server:
+    """One server's state."""
+
+    __slots__ = ("braked", "digest", "times")
+
+    def __init__(self) -> None:
+        self.braked: Braked | None = None
+        self.digest: str | None = None
+        self.times = 0
+
+
+def asker(origin: Origin) -> str:
+    """Whom a brake is for: a server as one caller meets it, so that one caller's questions brake no other's."""
+    return f"{origin.server}\n{origin.caller}"
+
+
+def digest(params: Mapping[str, Any]) -> str:
+    """What is asked, as one short text: SHA-256 of the params as canonical JSON, without what may differ from time to
+    time. Never raises.
+
+    What Python does not write as JSON (numbers of thousands of digits, nesting without end) all counts as the same; the
+    parser lets none through.
+    """
+    try:
+        bare = {name: _bare(value) for name, value in params.items() if name != "_meta" and name not in _PASSING}
+        text = json.dumps(bare, sort_keys=True, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        return _UNREADABLE
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _bare(value: Any) -> Any:
+    """Without ``_meta``."""
+    match value:
+        case dict():
+            return {name: _bare(item) for name, item in value.items() if name != "_meta"}
+        case list():
+            return [_bare(item) for item in value]
+        case _:
+            return value
+
+
+def _shorten(kept: OrderedDict[Any, Any], newest: object, most: int) -> None:
+    """Keep the ones that were used last."""
+    kept.move_to_end(newest)
+    if len(kept) > most:
+        kept.popitem(last=False)

@@ -1,0 +1,299 @@
+"""The limiter: the ports ``reserve`` and ``settle``, the reservations on each limit, and the order of requests that
+wait for room."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from samplegate.gate.ports import Log
+from samplegate.limits.accounts import (
+    LONGEST_KEY,
+    Account,
+    LimitVersions,
+    Reservation,
+    ReservationRequest,
+    lasts,
+    placed,
+    ready,
+    sums,
+    widened,
+)
+from samplegate.limits.async_ledger import State
+from samplegate.limits.backend import LedgerBackend, Settlement
+from samplegate.limits.queue import MOST_WAITING, Later, Line, Waiter, after
+from samplegate.policy.claims import bounded
+from samplegate.policy.ledger import Draw, Refused, Reserved, Terms
+
+UNKNOWN_PAUSE: Final = 0.5  # seconds until the next try where nobody can tell when there will be room
+LONGEST_PAUSE: Final = 5.0  # what another process gives back is not told to us, and clocks are set
+SHORTEST_PAUSE: Final = 0.01
+
+
+class Admission:
+    """The limits of the policy in force. ``clock`` is Unix seconds; the state's file is made by the first draw on a
+    shared limit, never before.
+
+    ``later`` stands in for the loop's ``call_later`` in all waiting; ``most_waiting`` is how many requests may wait at
+    a time.
+    """
+
+    def __init__(
+        self,
+        terms: Mapping[str, Terms],
+        *,
+        state: Path,
+        clock: Callable[[], float],
+        log: Log,
+        later: Later | None = None,
+        most_waiting: int = MOST_WAITING,
+    ) -> None:
+        self._terms = terms
+        self._folder = state
+        self._clock = clock
+        self._log = log
+        self._later = later
+        self._line = Line(most_waiting)
+        self._waiting: dict[Waiter, ReservationRequest | Refused] = {}
+        """In the order of joining; refused where a policy that was put in force meanwhile refuses it."""
+        self._limits = LimitVersions({}, {}).amended(terms, ())
+        self._ledger = State(self._backend, state / "limits.sqlite3", log, later=later)
+        self._ledger.amend(self._limits.terms)
+        self._held: dict[str, Reservation] = {}
+        self._made = 0
+        self._closed = False
+
+    def amend(self, terms: Mapping[str, Terms]) -> None:
+        """Another policy is in force, from now on and for all that wait. Never raises, and returns at once; to be
+        called from the event loop.
+
+        A limit keeps its balance as long as its identity is the same (its amount may change), otherwise it starts anew
+        (``accounts.py``).
+        """
+        try:
+            before = self._limits
+            now = before.amended(terms, {id for held in self._held.values() for id in held.ids.values()})
+            for held in self._held.values():
+                held.rates = widened(held.rates, held.ids.values(), before.terms, now.terms)
+            self._terms, self._limits = terms, now
+            self._ledger.amend(now.terms)
+            self._line.replace({waiter: self._place(waiter) for waiter in list(self._waiting)})
+        except Exception:
+            self._log.error("limits.failed", exc_info=True)
+
+    async def reserve(
+        self, draws: Sequence[Draw], wait: float | None, under: Mapping[str, Terms] | None = None
+    ) -> Reserved | Refused:
+        """Charge all of the draws, or none. With ``wait`` seconds it waits for room, in the order of coming; never
+        raises.
+
+        ``under`` are the terms that the draws were measured for, where those may not be in force any more: what was
+        measured in other units, or for other keys, is refused. A try at the state takes up to five seconds by itself,
+        so it may end that much later.
+        """
+        try:
+            self._made += 1
+            asked = ready(
+                draws, self._terms if under is None else under, self._limits, self._made, os.urandom(12).hex()
+            )
+            return asked if isinstance(asked, Refused) else await self._admit(asked, wait)
+        except Exception:
+            self._log.error("limits.failed", exc_info=True)
+            return Refused(
+                draws[0].limit if draws else "", "unavailable", detail="a fault while reserving; the log has it"
+            )
+
+    async def settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
+        """Correct to what was really drawn (a missing draw: nothing), free the slots. Never raises; a cancellation does
+        not stop it.
+
+        ``reserved`` may have some of its draws only: the others stay held. A draw is settled once; a second time
+        changes nothing.
+        """
+        try:
+            await self._settle(reserved, actual)
+        except Exception:
+            self._log.error("limits.failed", exc_info=True)
+
+    async def drawn(self) -> Callable[[str, str], int]:
+        """The units drawn now on a limit for a key, for limits that are not shared with other processes."""
+        ids, drawn = self._limits.ids, self._ledger.drawn()
+        return lambda limit, key: drawn.get((ids[limit], bounded(key, LONGEST_KEY)), 0)
+
+    def hurry(self, seconds: float) -> None:
+        """The end has begun: who waits for room is refused, and the state is asked for no longer than ``seconds``, all
+        together."""
+        self._closed = True
+        self._line.end()
+        self._ledger.hurry(seconds)
+
+    async def aclose(self) -> None:
+        """Refuse those who wait, free this process's slots, close the file. What is not settled stays at its worst
+        case."""
+        self._closed = True
+        self._line.end()
+        await self._ledger.aclose()
+
+    async def _admit(self, asked: ReservationRequest, wait: float | None) -> Reserved | Refused:
+        """Nobody goes before those who wait for what it draws on."""
+        before = self._line.before(asked.number, asked.accounts)
+        if before is not None:
+            refused = self._hopeless(asked)
+            if refused is None and wait is not None:
+                return await self._wait(asked, before, None, wait)
+            limit = self._name_of(before)
+            return refused or Refused(limit, "waiting", detail=f"limit {limit}: others wait for it already")
+        got = await self._take(asked)
+        if wait is None or isinstance(got, Reserved):
+            return got
+        if asked.limits is self._limits:
+            return await self._wait(asked, _refused_at(asked, got), got, wait) if self._worth_waiting(got) else got
+        renewed = self._renewed(asked)  # it was refused by a policy that is not in force any more
+        return renewed if isinstance(renewed, Refused) else await self._admit(renewed, wait)
+
+    async def _wait(
+        self, asked: ReservationRequest, at: Account, refused: Refused | None, seconds: float
+    ) -> Reserved | Refused:
+        if self._line.full:
+            limit = self._name_of(at)
+            return Refused(limit, "waiting", detail=f"limit {limit}: {self._line.most} requests wait already")
+        waiter = Waiter(asked.number, asked.accounts, at)
+        self._waiting[waiter] = asked
+        self._line.join(waiter)
+        end = after(seconds, waiter.end, self._later)
+        try:
+            if refused is not None:
+                self._again(waiter, refused)
+            got = await self._turns(waiter)
+        finally:
+            end.cancel()
+            self._line.leave(waiter)
+            del self._waiting[waiter]
+        return got or self._over(waiter, seconds)
+
+    async def _turns(self, waiter: Waiter) -> Reserved | Refused | None:
+        """Try whenever it is its turn, until it is answered; None where its time was up first."""
+        while True:
+            await waiter.woken()
+            asked = self._waiting[waiter]
+            if isinstance(asked, Refused):
+                return asked
+            if waiter.over:
+                return None
+            if not self._line.is_first(waiter):
+                continue
+            before = self._line.before(waiter.number, waiter.accounts)
+            if before is not None:
+                self._line.move(waiter, before)
+                continue
+            got = await self._take(asked)
+            if isinstance(got, Reserved):
+                return got
+            if asked.limits is not self._limits:  # the change of limits has already woken it
+                continue
+            if not self._worth_waiting(got):
+                return got
+            self._line.move(waiter, _refused_at(asked, got))
+            self._again(waiter, got)
+
+    def _place(self, waiter: Waiter) -> tuple[Sequence[Account], Account] | None:
+        """Where it stands under other terms; None where it is refused by them."""
+        asked = self._waiting[waiter]
+        if isinstance(asked, Refused):
+            return None
+        again = self._waiting[waiter] = self._renewed(asked)
+        return None if isinstance(again, Refused) else (again.accounts, self._stands_at(asked, waiter.at))
+
+    def _stands_at(self, old: ReservationRequest, account: Account) -> Account:
+        """The account that is now what this one was for a reservation before it was renewed."""
+        return self._limits.ids[old.limits.terms[account[0]].name], account[1]
+
+    def _renewed(self, asked: ReservationRequest) -> ReservationRequest | Refused:
+        """The same for what is in force now; refused where that can never have room for it."""
+        again = ready(asked.draws, asked.under, self._limits, asked.number, asked.id)
+        return again if isinstance(again, Refused) else self._hopeless(again) or again
+
+    def _hopeless(self, asked: ReservationRequest) -> Refused | None:
+        """Why no waiting will ever make room for it: it wants more than a whole limit, or its call or this process has
+        drawn what it may."""
+        terms = asked.limits.terms
+        for (limit, _), wanted in sums(asked.charged).items():
+            if wanted > terms[limit].most:
+                name = terms[limit].name
+                return Refused(name, "never", detail=f"limit {name}: one request is more than the whole limit")
+        return self._ledger.exhausted([draw for draw in asked.charged if lasts(terms[draw.limit])])
+
+    async def _take(self, asked: ReservationRequest) -> Reserved | Refused:
+        """Charge it; it is held until it is settled."""
+        if self._closed:
+            return Refused(asked.draws[0].limit if asked.draws else "", "unavailable", detail="the gate is ending")
+        held = Reservation(
+            {draw.limit: asked.limits.ids[draw.limit] for draw in asked.draws}, Reserved(asked.id, asked.charged, 0.0)
+        )
+        if not asked.charged:
+            return Reserved(asked.id, (), self._clock())
+        self._held[asked.id] = held
+        try:
+            got = await self._ledger.reserve(asked.id, asked.charged, lambda: held.rates)
+        except BaseException:
+            del self._held[asked.id]
+            raise
+        terms = asked.limits.terms
+        if isinstance(got, Refused):
+            del self._held[asked.id]
+            return msgspec.structs.replace(got, limit=terms[got.limit].name) if got.limit in terms else got
+        held.reserved = got
+        fill = {terms[limit].name: share for limit, share in got.fill.items()}
+        return Reserved(asked.id, asked.draws, got.at, tuple(terms[limit].name for limit in got.warned), fill)
+
+    async def _settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
+        held = self._held.get(reserved.id)
+        if held is None:
+            return
+        part = held.part(reserved.draws)
+        if not held.reserved.draws:
+            del self._held[reserved.id]
+        true = tuple(placed(draw, held.ids[draw.limit]) for draw in actual if draw.limit in held.ids)
+        try:
+            if part.draws:
+                await self._ledger.settle(Settlement(part, true, rates=held.rates))
+        finally:
+            self._line.wake([(draw.limit, draw.key) for draw in part.draws])
+
+    def _backend(self, terms: Mapping[str, Terms]) -> LedgerBackend:
+        """Created by the first draw, because it imports SQLite."""
+        from samplegate.limits.sqlite_ledger import SqliteLedger
+
+        return SqliteLedger(terms, self._folder, self._clock)
+
+    def _name_of(self, account: Account) -> str:
+        """The name of its limit."""
+        return self._limits.terms[account[0]].name
+
+    def _worth_waiting(self, got: Refused) -> bool:
+        terms = self._terms.get(got.limit)
+        return got.why == "full" and terms is not None and not lasts(terms)
+
+    def _again(self, waiter: Waiter, refused: Refused) -> None:
+        pause = (
+            UNKNOWN_PAUSE
+            if refused.retry_after is None
+            else max(SHORTEST_PAUSE, min(refused.retry_after, LONGEST_PAUSE))
+        )
+        waiter.retry_after = refused.retry_after
+        waiter.wake_by(after(pause, waiter.wake, self._later))
+
+    def _over(self, waiter: Waiter, seconds: float) -> Refused:
+        limit = self._name_of(waiter.at)
+        if self._closed:
+            return Refused(limit, "unavailable", detail="the gate is ending")
+        return Refused(limit, "full", waiter.retry_after, f"limit {limit}: no room within {seconds:g} s")
+
+
+def _refused_at(asked: ReservationRequest, refused: Refused) -> Account:
+    limit = asked.limits.ids[refused.limit]
+    return next(account for account in asked.accounts if account[0] == limit)

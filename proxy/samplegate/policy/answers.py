@@ -1,0 +1,283 @@
+"""Pure. Answers: a rule's fixed content as a result, whether a result fits its request, and whether all parsers read it
+alike.
+
+Functions that build give the result, or a sentence why there is none. The sentences name fields, never values.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from samplegate.core import names
+from samplegate.core.eras import has_modes
+from samplegate.core.policyfile import variables
+from samplegate.policy.facts import Facts
+from samplegate.policy.prompt import SampleFailed
+from samplegate.policy.schema import AnswerRule, Kind
+from samplegate.policy.script import Script, pick, reply
+from samplegate.protocol import results
+from samplegate.protocol.elicitation_schema import MISSING, Field, Form, NotFlat, check, read_form
+from samplegate.protocol.requests import ElicitationRequest, Request, SamplingRequest
+from samplegate.protocol.strictjson import named, told
+
+Environment = Mapping[str, str]
+_whole: Final = re.compile(r"[+-]?[0-9]{1,100}\Z")
+_ROLES: Final = ("assistant", "user")
+_MEMBERS: Final = frozenset({"action", "content", "role", "model", "stopReason", "_meta"})
+_ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
+_OF_BLOCKS: Final = frozenset({"type", "text", "data", "mimeType", "id", "name", "input", "annotations", "_meta"})
+
+
+def can_answer(rule: AnswerRule, class_: str) -> bool:
+    """Whether a rule's answer is of the form that a class of requests (``capabilities.Class``) takes. A file of cases
+    may decline a url."""
+    if rule.cases is not None:
+        return True
+    return class_ != "elicitation by url" and suits(
+        rule.content, "sampling" if class_.startswith("sampling") else "elicitation"
+    )
+
+
+def suits(content: Any, kind: Kind) -> bool:
+    """Whether an answer's content is of the kind's form: text or blocks for sampling, values by field name for
+    elicitation."""
+    return content is None or isinstance(content, dict) if kind == "elicitation" else isinstance(content, (str, list))
+
+
+def answer(
+    rule: AnswerRule, facts: Facts, environment: Environment, script: Script | None = None
+) -> Mapping[str, Any] | str:
+    """The result that an ``answer`` rule gives to the request of ``facts``, or why it cannot. ``script`` is the file of
+    a rule with ``cases``."""
+    request = facts.request
+    if rule.cases is not None:
+        if script is None:
+            return "its file of cases was not read"
+        return _played(rule, request, script) if request.kind == "sampling" else _replied(facts, script)
+    if not suits(rule.content, request.kind):
+        wanted = "text or content blocks" if request.kind == "sampling" else "values by field name"
+        return f"its content is not {wanted}, which {request.kind} needs"
+    try:
+        return (
+            _sampled(rule, request, environment) if request.kind == "sampling" else _filled_in(rule, facts, environment)
+        )
+    except KeyError as unset:
+        return f"the variable {unset.args[0]} is not set"
+
+
+def _sampled(rule: AnswerRule, request: SamplingRequest, environment: Environment) -> Mapping[str, Any] | str:
+    content = _filled(rule.content, environment)
+    blocks = {"type": "text", "text": content} if isinstance(content, str) else content
+    return _fitting(
+        request, {"role": "assistant", "content": blocks, "model": f"samplegate/{rule.name}", "stopReason": "endTurn"}
+    )
+
+
+def _played(rule: AnswerRule, request: SamplingRequest, script: Script) -> Mapping[str, Any] | str:
+    said = pick(script, rule.name, request.params, called=f"samplegate/{rule.name}").result
+    if isinstance(said, SampleFailed):
+        return (
+            "no case of its file fits" if said.failure == "no_case" else f"the case that fits says fail: {said.failure}"
+        )
+    return _fitting(
+        request,
+        {"role": "assistant", "content": list(said.content), "model": said.model, "stopReason": said.stop_reason},
+    )
+
+
+def _fitting(request: SamplingRequest, result: Mapping[str, Any]) -> Mapping[str, Any] | str:
+    """The result, or why it is none for the request."""
+    blocks = result["content"]
+    if not blocks or any(not _is_block(block) for block in _list(blocks)):
+        return "its content is no list of content blocks"
+    shaped = results.sampling_result(result, request.origin.revision)
+    if shaped is None:
+        return f"its content has no form in revision {told(request.origin.revision)}"
+    return fits(request, shaped) or result
+
+
+def _filled(value: Any, environment: Environment) -> Any:
+    """``value`` with the variables in all its texts replaced. Raises KeyError with the name of one that is not set."""
+    match value:
+        case str():
+            return variables.fill(value, environment)
+        case list():
+            return [_filled(item, environment) for item in value]
+        case dict():
+            return {name: _filled(item, environment) for name, item in value.items()}
+        case _:
+            return value
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _replied(facts: Facts, script: Script) -> Mapping[str, Any] | str:
+    """What a file of cases says to an elicitation, which what it accepts must fit like any other content."""
+    said = reply(script, facts.request.params)
+    if said is None:
+        return "no case of its file fits"
+    if said.action != "accept":
+        return {"action": said.action}
+    return _filled_in(AnswerRule(name="", content=dict(said.values)), facts, None)
+
+
+def _filled_in(rule: AnswerRule, facts: Facts, environment: Environment | None) -> Mapping[str, Any] | str:
+    if facts.is_url:
+        return "a url is never accepted by a machine"  # R41, T12
+    form = facts.form
+    if isinstance(form, NotFlat):
+        return f"the form is not flat: {form.why}"  # T16
+    content = _values(rule, form, facts.secret_fields, environment)
+    if isinstance(content, str):
+        return content
+    misfit = check(form, content)
+    return f"its content does not fit the form: {misfit}" if misfit else {"action": "accept", "content": content}
+
+
+def _values(
+    rule: AnswerRule, form: Form, secret: frozenset[str], environment: Environment | None
+) -> dict[str, Any] | str:
+    """By field name, in the form's order. Fields that look secret get none, whatever the rule says (R39). No
+    environment: nothing is filled in."""
+    given: Mapping[str, Any] = rule.content or {}
+    values: dict[str, Any] = {}
+    for field in form.fields:
+        is_secret = field.name in secret and field.type != "boolean"  # no secret fits in a yes or no
+        if is_secret and (field.name in given or field.required):
+            return f"field {named(field.name)} looks like a secret, which no machine fills in"
+        if field.name in given:
+            values[field.name] = (
+                given[field.name] if environment is None else _typed(given[field.name], field, environment)
+            )
+        elif rule.defaults and not is_secret and field.default is not MISSING and field.default is not None:
+            values[field.name] = field.default
+        elif field.required:
+            return f"the required field {named(field.name)} is left open"
+    return values
+
+
+def _typed(value: Any, field: Field, environment: Environment) -> Any:
+    """A value of the rule; one from the environment takes the field's type, and stays text where it has none of that
+    type."""
+    filled = _filled(value, environment)
+    if not isinstance(value, str) or not any(True for _ in variables.names(value)):
+        return filled
+    match field.type:
+        case "boolean":
+            return {"true": True, "false": False}.get(filled.strip().lower(), filled)
+        case "integer" | "number":
+            return _number(filled.strip(), filled)
+        case "multi_enum":
+            return [part.strip() for part in filled.split(",") if part.strip()]
+        case "string" | "enum":
+            return filled
+
+
+def _number(text: str, otherwise: str) -> int | float | str:
+    if _whole.match(text):
+        return int(text)
+    try:
+        number = float(text)
+    except ValueError:
+        return otherwise
+    return number if math.isfinite(number) else otherwise
+
+
+def fits(request: Request, result: Any) -> str | None:
+    """Why a result, a client's or a canned one, is no answer to ``request`` (R34, R36, R6), None if it is one. Names no
+    value."""
+    if not isinstance(result, dict):
+        return "the result is not an object"
+    return _fits_sampling(request, result) if request.kind == "sampling" else _fits_elicitation(request, result)
+
+
+def _fits_elicitation(request: ElicitationRequest, result: Mapping[str, Any]) -> str | None:
+    action, content = result.get("action"), result.get("content")
+    if action in ("decline", "cancel"):
+        return None
+    if action != "accept":
+        return "its action is none of accept, decline, cancel"
+    if request.mode == "url":
+        return None if content is None else "it has content, which the acceptance of a url does not have"
+    form = read_form(request.params["requestedSchema"], request.origin.revision)
+    if isinstance(form, NotFlat):
+        return f"it cannot be checked, as the form is not flat: {form.why}"
+    if content is not None and not isinstance(content, dict):
+        return "its content is not an object"
+    return check(form, content or {})
+
+
+def _fits_sampling(request: SamplingRequest, result: Mapping[str, Any]) -> str | None:
+    revision, content = request.origin.revision, result.get("content")
+    if result.get("role") not in _ROLES or not isinstance(result.get("model"), str):
+        return "it lacks a role or a model"
+    if not isinstance(result.get("stopReason", ""), str):
+        return "its stopReason is not a text"
+    if isinstance(content, list) and not has_modes(revision):
+        return f"its content is a list, which revision {told(revision)} does not have"
+    blocks = _list(content)
+    if not all(_is_block(block) and block["type"] in _known(revision) for block in blocks):
+        return f"its content is none that revision {told(revision)} has"
+    return _fits_tools(request.params, [block["type"] for block in blocks])
+
+
+def _known(revision: str) -> tuple[str, ...]:
+    if has_modes(revision):
+        return ("text", "image", "audio", "tool_use")
+    return ("text", "image") if revision < "2025-03-26" else ("text", "image", "audio")
+
+
+def _is_block(block: Any) -> bool:
+    if not isinstance(block, dict):
+        return False
+    match block:
+        case {"type": "text", "text": str()} | {"type": "image" | "audio", "data": str(), "mimeType": str()}:
+            return True
+        case {"type": "tool_use", "id": str(), "name": str(), "input": dict()}:
+            return True
+        case _:
+            return False
+
+
+def _fits_tools(params: Mapping[str, Any], types: list[str]) -> str | None:
+    """Whether tools are used as they were offered (R9)."""
+    mode = (params.get("toolChoice") or {}).get("mode", "auto")
+    if "tool_use" in types and (not params.get("tools") or mode == "none"):
+        return "it uses a tool, and none may be used"
+    return "it uses no tool, and one must be used" if mode == "required" and "tool_use" not in types else None
+
+
+def second_reading(result: Mapping[str, Any], fields: frozenset[str] = frozenset()) -> str | None:
+    """Why a result of sampling or elicitation is not read alike by all parsers, None if it is. ``fields``: those of the
+    form that it answers."""
+    twin = names.second_reading(result, _MEMBERS)
+    if twin is None:
+        content = result.get("content")
+        if "role" in result:
+            blocks = [
+                block for block in (content if isinstance(content, list) else [content]) if isinstance(block, dict)
+            ]
+            if sum(len(name) for block in blocks for name in block if not name.isascii()) > names.MAX_FOLDED:
+                return f"its content has more than {names.MAX_FOLDED} characters in names that are not ASCII"
+            found = (names.second_reading(block, _OF_BLOCKS) for block in blocks)
+            twin = next((name for name in found if name is not None), None)
+        elif isinstance(content, dict):
+            twin = names.resembling_field(content, fields)
+    if twin is not None:
+        return f"{named(twin)} could be read as another member"
+    return (
+        "its action is not read alike by all parsers"
+        if "action" in result and not _is_plain(result["action"])
+        else None
+    )
+
+
+def _is_plain(action: object) -> bool:
+    """Whether no parser takes an action for one of the three that it is not: enums are read in any case, and other
+    types become texts."""
+    return isinstance(action, str) and (action in _ACTIONS or names.fold(action).strip() not in _ACTIONS)

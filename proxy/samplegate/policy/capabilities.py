@@ -1,0 +1,386 @@
+"""Pure. What the gate can promise a server on its policy's behalf, before any request came (R112, R113). Not the wire
+form: ``session/capabilities.py``.
+
+A rule reaches a class of requests unless its match fails on what is known of the class; what is not known may be
+anything. So nothing is declared that no rule could answer, and no rule that may answer goes undeclared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, Final, Literal, TypeAlias, assert_never
+
+import msgspec
+
+from samplegate.core.eras import LEGACY, Era, has_elicitation, has_modes
+from samplegate.policy import answers, model_choice
+from samplegate.policy.conditions import absent, shown
+from samplegate.policy.facts import UNKNOWN, Calls, Facts, Known
+from samplegate.policy.match import Rulebook
+from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Kind, ModelRule, Rule
+from samplegate.protocol.requests import Call, ClientCapabilities, Origin, Request
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What is declared to a server."""
+
+    sampling: bool = False
+    sampling_tools: bool = False
+    sampling_context: bool = False
+    form: bool = False
+    url: bool = False
+
+
+Class: TypeAlias = Literal["sampling", "sampling with tools", "elicitation by form", "elicitation by url"]
+"""The requests that are declared for one by one."""
+_By: TypeAlias = Literal["gate", "client", "nobody", "otherwise"]
+"""Who answers a class under a rule; ``otherwise``: the rule's effect cannot be carried out for it."""
+
+_CLASSES: Final[tuple[Class, ...]] = ("sampling", "sampling with tools", "elicitation by form", "elicitation by url")
+_ALL: Final = ClientCapabilities(True, True, True, True, True)
+
+
+class Asker(msgspec.Struct, frozen=True):
+    """Who asks, during what, before it has asked. ``call`` None is any call or none."""
+
+    server: str
+    caller: str
+    era: Era
+    call: Call | None
+
+
+def offer(
+    book: Rulebook, *, server: str, caller: str, era: Era, revision: str, client: ClientCapabilities, call: Call | None
+) -> Offer:
+    """What reachable rules can allow, answer, escalate, forward or decline.
+
+    ``call`` None is the union over all calls and none: legacy, and modern outside CALLS.
+    """
+    who = Asker(server, caller, era, call)
+    modes = has_modes(revision)
+    finer = modes and not _plain(book, server)
+    tools = finer and _reached(book, who, "sampling with tools", client, {"client", "gate"})
+    return Offer(
+        sampling=tools or _reached(book, who, "sampling", client, {"client", "gate"}),
+        sampling_tools=tools,
+        sampling_context=finer and client.sampling_context and _reached_by_client(book, who, client),
+        form=has_elicitation(revision) and _reached(book, who, "elicitation by form", client, {"client", "gate"}),
+        url=modes and _reached(book, who, "elicitation by url", client, {"client", "gate"}),
+    )
+
+
+def offer_to(book: Rulebook, origin: Origin, client: ClientCapabilities) -> Offer:
+    """What was declared to the server before a request of this origin: in the legacy eras once for all calls, in the
+    modern one for the call."""
+    call = origin.calls[0] if origin.era == "modern" and origin.calls else None
+    return offer(
+        book,
+        server=origin.server,
+        caller=origin.caller,
+        era=origin.era,
+        revision=origin.revision,
+        client=client,
+        call=call,
+    )
+
+
+def first_to_forward_forms(book: Rulebook, who: Asker) -> str | None:
+    """The rule that forwards forms before any other rule answers or escalates some, None if there is none."""
+    takers = (rule for rule, _ in _reachable(book, who, "elicitation by form") if not isinstance(rule, DenyRule))
+    first = next(takers, None)
+    return first.name if isinstance(first, ForwardRule) else None
+
+
+REMEDY: Final = "to forward them to the client, add these rules below the rules that deny"
+_FORWARDS: Final[Mapping[str, tuple[Class, str]]] = {
+    "sampling": ("sampling", "{name: forward sampling, match: {kind: sampling}, effect: forward}"),
+    "sampling.tools": (
+        "sampling with tools",
+        "{name: forward sampling with tools, match: {kind: sampling, tools: true}, effect: forward}",
+    ),
+    "sampling.context": ("sampling", "{name: forward sampling, match: {kind: sampling}, effect: forward}"),
+    "elicitation.form": (
+        "elicitation by form",
+        "{name: forward forms, match: {kind: elicitation, mode: form}, effect: forward}",
+    ),
+    "elicitation.url": (
+        "elicitation by url",
+        "{name: forward URLs, match: {kind: elicitation, mode: url}, effect: forward}",
+    ),
+}
+"""By capability: what it is needed for, and the rule with which the client keeps it."""
+
+
+def remedies(book: Rulebook, who: Asker, withheld: Sequence[str]) -> dict[str, Any]:
+    """For the operator's log, of capabilities that are withheld: the rules that deny all such requests, and rules to
+    add for the others."""
+    denied_by: dict[str, None] = {}
+    add: dict[str, None] = {}
+    for name in withheld:
+        class_, rule = _FORWARDS[name]
+        reached = list(_reachable(book, who, class_))
+        if reached and reached[-1][1] and isinstance(last := reached[-1][0], DenyRule):
+            denied_by[last.name] = None
+        elif not (name in {"sampling.tools", "sampling.context"} and _plain(book, who.server)):
+            add[rule] = None
+    return {
+        **({"denied_by": list(denied_by)} if denied_by else {}),
+        **({"remedy": REMEDY, "add": list(add)} if add else {}),
+    }
+
+
+def _plain(book: Rulebook, server: str) -> bool:
+    """Whether ``sampling`` is declared to it without sub-capabilities (R114). A request with tools is then one that was
+    not declared."""
+    settings = book.policy.servers.get(server)
+    return settings is not None and settings.plain_sampling
+
+
+def _reached_by_client(book: Rulebook, who: Asker, client: ClientCapabilities) -> bool:
+    """Context is the client's to include: no model of ours has any (R18)."""
+    return any(_reached(book, who, class_, client, {"client"}) for class_ in _CLASSES if _kind_of(class_) == "sampling")
+
+
+def _reached(book: Rulebook, who: Asker, class_: Class, client: ClientCapabilities, wanted: Set[_By]) -> bool:
+    """Whether a rule under which one of ``wanted`` answers is reached before one that surely ends the class."""
+    return any(_by(book, rule, class_, client) in wanted for rule, _ in _reachable(book, who, class_))
+
+
+def _reachable(book: Rulebook, who: Asker, class_: Class) -> Iterator[tuple[Rule, bool]]:
+    """The enforced rules that a request of the class may come to, in order, and whether each surely ends its way."""
+    known = _known(who, class_)
+    for entry in book.entries:
+        if entry.rule.shadow or (held := entry.holds(known)) is False:
+            continue
+        sure = held is True and (isinstance(entry.rule, DenyRule) or entry.rule.otherwise != "next")
+        yield entry.rule, sure
+        if sure:
+            return
+
+
+def _known(who: Asker, class_: Class) -> Known:
+    """What is known of every request of a class."""
+    calls: Calls = UNKNOWN if who.call is None else (who.call,)
+    facts: dict[str, object] = {
+        "server": who.server,
+        "caller": who.caller,
+        "era": who.era,
+        "is_url": class_ == "elicitation by url",
+    }
+    match class_:
+        case "sampling" | "sampling with tools":
+            facts |= {**absent("sampling"), "kind": "sampling", "tools": class_ != "sampling"}
+        case "elicitation by form":
+            facts |= {**absent("form"), "kind": "elicitation", "mode": "form", "is_web": True}
+        case "elicitation by url":
+            facts |= {**absent("url"), "kind": "elicitation", "mode": "url"}
+    return Known(calls, facts)
+
+
+def _by(book: Rulebook, rule: Rule, class_: Class, client: ClientCapabilities) -> _By:
+    match rule:
+        case AllowRule():
+            return "gate" if _has_model(book, rule, class_) else "otherwise"
+        case AnswerRule():
+            # words of the operator's answer whatever is asked, and no server needs to bring tools for them; a file of
+            # cases may use tools
+            worth = class_ != "sampling with tools" or rule.cases is not None
+            return "gate" if worth and answers.can_answer(rule, class_) else "otherwise"
+        case ForwardRule():
+            return "client" if _declared(class_, client) else "otherwise"
+        case EscalateRule():  # a person may answer what no model takes, but no server needs to bring tools for a person
+            return "gate" if class_ != "sampling with tools" or _has_model(book, rule, class_) else "otherwise"
+        case DenyRule():  # the server can receive a decline only of what was declared to it
+            return "gate" if rule.as_ == "decline" and _kind_of(class_) == "elicitation" else "nobody"
+        case _ as never:
+            assert_never(never)
+
+
+def _has_model(book: Rulebook, rule: ModelRule, class_: Class) -> bool:
+    """Whether the rule has a model for the class. Which of its models fits a request is known only then."""
+    if _kind_of(class_) != "sampling":
+        return False
+    allowed = model_choice.candidates(book.policy, rule)
+    return (
+        any("tools" in book.catalogue[model.name].accepts for model in allowed)
+        if class_ == "sampling with tools"
+        else bool(allowed)
+    )
+
+
+def _kind_of(class_: Class) -> Kind:
+    return "sampling" if class_.startswith("sampling") else "elicitation"
+
+
+def _declared(class_: Class, client: ClientCapabilities) -> bool:
+    match class_:
+        case "sampling":
+            return client.sampling
+        case "sampling with tools":
+            return client.sampling and client.sampling_tools
+        case "elicitation by form":
+            return client.form
+        case "elicitation by url":
+            return client.url
+        case _ as never:
+            assert_never(never)
+
+
+def can_forward(request: Request, client: ClientCapabilities) -> bool:
+    """Whether the client declared that it can be asked this, at sub-capability grain (R8, R31, T24)."""
+    if request.kind == "elicitation":
+        return _declared("elicitation by url" if request.mode == "url" else "elicitation by form", client)
+    return _declared("sampling with tools" if _has_tools(request) else "sampling", client)
+
+
+def _has_tools(request: Request) -> bool:
+    """Tools, a choice among them, or the use of one in the messages: a client without ``sampling.tools`` can read none
+    of these."""
+    params = request.params
+    if params.get("tools") is not None or params.get("toolChoice") is not None:
+        return True
+    return not {"tool_use", "tool_result"}.isdisjoint(Facts(request).content_types)
+
+
+def unsolicited(
+    book: Rulebook,
+    *,
+    server: str,
+    caller: str,
+    call: Call,
+    client: ClientCapabilities = _ALL,
+    kinds: Set[Kind] = frozenset({"sampling", "elicitation"}),
+) -> Literal["pass", "refuse", "strip"]:
+    """What becomes of ``inputResponses`` of these ``kinds`` that a client sends unasked, by the rules that may be come
+    to during ``call``.
+
+    They pass only where the client could have been asked: every rule is a forward without ``verify`` (there is no
+    request to hold them against), and for each kind there is one that asks for what this client declared. Else they are
+    refused where a rule may deny, and stripped where none may.
+    """
+    who = Asker(server, caller, "modern", call)  # only there can answers come unasked
+    rules: dict[Class, list[Rule]] = {
+        class_: [rule for rule, _ in _reachable(book, who, class_)] for class_ in _CLASSES
+    }
+    every = [rule for some in rules.values() for rule in some]
+    if any(
+        isinstance(rule, DenyRule) or (rule.otherwise == "deny" and not isinstance(rule, ForwardRule)) for rule in every
+    ):
+        return "refuse"
+    if not all(isinstance(rule, ForwardRule) and not rule.verify for rule in every):
+        return "strip"
+    asked = {_kind_of(class_) for class_, some in rules.items() if some and _declared(class_, client)}
+    return "pass" if asked and asked >= kinds else "strip"
+
+
+_When: TypeAlias = Literal["match", "otherwise", "on_limit", "on_timeout"]
+_DENIES: Final[Mapping[_When, str]] = {
+    "match": "denies",
+    "otherwise": "denies what it cannot carry out",
+    "on_limit": "denies when a limit has no room",
+    "on_timeout": "denies on a timeout",
+}
+
+
+class Denial(msgspec.Struct, frozen=True):
+    """A rule that may deny requests of a class, and what the server then gets in the legacy eras; where that depends on
+    the client, both."""
+
+    rule: str
+    wire: tuple[str, ...]
+    when: _When = "match"
+    """Whatever it matches, or by which of its settings."""
+
+    def __str__(self) -> str:
+        first, *more = self.wire
+        return (
+            f"rule {shown(self.rule)} {_DENIES[self.when]}:"
+            f" {first}{''.join(f', or {other} where the client declares it' for other in more)}"
+        )
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """What a policy means to one server for one class of requests. ``str()`` is a line for a person."""
+
+    requests: Class
+    declared: Literal["always", "if the client can", "never"]
+    untaken: Literal["none", "some", "all"]
+    """Which of them may match no rule."""
+    denials: tuple[Denial, ...] = ()
+    """By the rules that may deny some, in their order."""
+
+    def __str__(self) -> str:
+        said = {
+            "always": "advertised",
+            "if the client can": "advertised if the client declares it",
+            "never": "not advertised",
+        }[self.declared]
+        left = {
+            "none": "every request matches a rule",
+            "some": "some requests may match no rule",
+            "all": "no rule matches",
+        }[self.untaken]
+        return "; ".join((f"{self.requests}: {said}", left, *map(str, self.denials)))
+
+
+def describe_offer(
+    book: Rulebook,
+    *,
+    server: str,
+    caller: str = "local",
+    era: Era = "legacy",
+    revision: str = LEGACY[-1],
+    call: Call | None = None,
+) -> tuple[Coverage, ...]:
+    """For ``check``: per class of requests, what is declared to the server and whether rules take all of them."""
+    bare, able = (
+        offer(book, server=server, caller=caller, era=era, revision=revision, client=c, call=call)
+        for c in (ClientCapabilities(), _ALL)
+    )
+    pairs = (
+        (bare.sampling, able.sampling),
+        (bare.sampling_tools, able.sampling_tools),
+        (bare.form, able.form),
+        (bare.url, able.url),
+    )
+    who = Asker(server, caller, era, call)
+    return tuple(
+        _coverage(class_, declared, list(_reachable(book, who, class_)))
+        for class_, declared in zip(_CLASSES, pairs, strict=True)
+    )
+
+
+def _coverage(class_: Class, declared: tuple[bool, bool], reached: Sequence[tuple[Rule, bool]]) -> Coverage:
+    """``declared``: to a client without capabilities, and to one with all."""
+    bare, able = declared
+    untaken: Literal["none", "some", "all"] = "all" if not reached else "none" if reached[-1][1] else "some"
+    denials = [denial for rule, _ in reached for denial in _denials(rule, class_, declared)]
+    return Coverage(class_, "always" if bare else "if the client can" if able else "never", untaken, tuple(denials))
+
+
+def _denials(rule: Rule, class_: Class, declared: tuple[bool, bool]) -> Iterator[Denial]:
+    """What is not declared is denied with an error. A rule whose effect was begun denies only what was declared."""
+    milder = "error -1" if _kind_of(class_) == "sampling" else "cancel"
+    if isinstance(rule, DenyRule):
+        milder = "error -1" if _kind_of(class_) == "sampling" else rule.as_
+        yield Denial(rule.name, _wire(milder, declared))
+        return
+    if rule.otherwise == "deny":  # what a client declares is always forwarded
+        yield Denial(rule.name, _wire(milder, declared[:1] if isinstance(rule, ForwardRule) else declared), "otherwise")
+    if not declared[1] or not _may_begin(rule, class_):
+        return
+    if rule.limits and rule.on_limit == "deny":
+        yield Denial(rule.name, (milder,), "on_limit")
+    if not isinstance(rule, AnswerRule) and rule.on_timeout == "deny":
+        yield Denial(rule.name, (milder,), "on_timeout")
+
+
+def _wire(milder: str, declared: Sequence[bool]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(milder if each else "error -32602" for each in declared))
+
+
+def _may_begin(rule: Rule, class_: Class) -> bool:
+    """Whether the effect of a rule can be carried out for some request of a class."""
+    if isinstance(rule, AllowRule):
+        return _kind_of(class_) == "sampling"
+    return answers.can_answer(rule, class_) if isinstance(rule, AnswerRule) else True

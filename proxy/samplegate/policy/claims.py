@@ -1,0 +1,219 @@
+"""Pure. What one request draws on which limits: the accounts, and the amounts at worst and in truth. Not the accounts'
+state: ``ledger.py``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import ROUND_FLOOR, Decimal
+from itertools import product
+from typing import Final
+
+import msgspec
+
+from samplegate.policy.catalogue import Worst
+from samplegate.policy.ledger import SCALE, Draw, Quantity, Terms
+from samplegate.policy.schema import By, Limit, Policy, seconds
+from samplegate.protocol.requests import Origin
+
+NONE: Final = "none"
+"""What stands in a key where there is no call, or no model."""
+AN_HOUR: Final = 3600.0  # seconds; a shorter bucket is full again soon after a restart, so it needs no state of its own
+# of one limit that one request draws on: a client has some calls in flight, and each is charged
+MAX_ACCOUNTS: Final = 1000
+MAX_VALUE: Final = 200  # bytes of a value in a key: tools are named by clients, and keys are kept
+_HASHED: Final = "sha256:"
+_QUANTITIES: Final[tuple[Quantity, ...]] = ("requests", "input_tokens", "output_tokens", "usd", "concurrent")
+
+
+class Claimant(msgspec.Struct, frozen=True):
+    """Who draws: what a limit's ``by`` and ``per: call`` are taken from."""
+
+    origin: Origin
+    call_ids: tuple[str, ...]
+    """The client's calls it may belong to, each of which is charged; with none in flight the session's own name."""
+    session: str
+    rule: str
+    model: str | None = None
+    """Our name; None where no model is asked."""
+
+
+def terms(policy: Policy) -> Mapping[str, Terms]:
+    """The policy's limits, ready to be drawn on, by name. They must have passed the loader."""
+    shared = needs_state(policy)
+    return {name: _terms(name, limit, shared) for name, limit in policy.limits.items()}
+
+
+def needs_state(policy: Policy) -> bool:
+    """Whether limits must outlive the process: one in dollars, or over an hour or more.
+
+    Once one must, all that are not per call or process are shared, so that a request draws on one ledger.
+    """
+    return any(_must_last(limit) for limit in policy.limits.values() if _can_be_shared(limit))
+
+
+def units(quantity: Quantity, amount: float) -> int:
+    """An amount of the policy in units, rounded down; exact, as a decimal number is what the file says."""
+    return int((Decimal(repr(amount)) * SCALE[quantity]).to_integral_value(ROUND_FLOOR))
+
+
+def amounts(limit: Limit) -> dict[Quantity, float]:
+    """What a limit limits; exactly one in a policy that was loaded."""
+    return {quantity: amount for quantity in _QUANTITIES if (amount := getattr(limit, quantity)) is not None}
+
+
+def claim(
+    limits: Iterable[str], terms: Mapping[str, Terms], who: Claimant, most: Worst | None
+) -> tuple[Draw, ...] | str:
+    """What a request draws at worst on these limits; why it cannot be told (an unknown price under a dollar limit), as
+    a sentence for the log.
+
+    ``most`` None: no model is asked, so tokens and dollars come to nothing. Where several calls or tools are
+    candidates, each is charged.
+    """
+    draws: list[Draw] = []
+    for name in dict.fromkeys(limits):
+        limit = terms.get(name)
+        if limit is None:
+            return f"limit {name}: the policy has none of this name"
+        amount = _amount(limit, most)
+        if amount is None:
+            return (
+                f"limit {name}: the price of model {who.model} is not known; give the model `price: {{input: ,"
+                " output: }`"
+            )
+        keys = _keys(limit, who)
+        if len(keys) > MAX_ACCOUNTS:
+            return f"limit {name}: the request may belong to {len(keys)} calls and tools, more than {MAX_ACCOUNTS}"
+        draws += [Draw(name, key, amount) for key in keys]
+    return tuple(draws)
+
+
+def truth(draws: Iterable[Draw], terms: Mapping[str, Terms], spent: Worst | None) -> tuple[Draw, ...]:
+    """The same draws as they really came out. ``spent`` None: nothing was spent (tokens and dollars are given back);
+    requests always stand."""
+    return tuple(_true(draw, terms.get(draw.limit), spent) for draw in draws)
+
+
+def carried(draws: Iterable[Draw], held: Iterable[Draw]) -> tuple[Draw, ...]:
+    """Which draws of another try of one request are still to be reserved, beside ``held``: those that stand for the
+    request itself.
+
+    It stays one request, so on an account where it has drawn a request or a slot already it draws no second one. Tokens
+    and dollars are drawn anew by each try, since each may spend them; they are not to be among ``held``.
+    """
+    has = {(draw.limit, draw.key) for draw in held}
+    return tuple(draw for draw in draws if (draw.limit, draw.key) not in has)
+
+
+def bounded(text: str, most: int) -> str:
+    """The text if it has at most so many bytes in UTF-8, else its hash: so is also kept what no file takes, and what
+    could pass for a hash."""
+    raw = text.encode("utf-8", "surrogatepass")
+    if (
+        len(raw) <= most
+        and not text.startswith(_HASHED)
+        and not any("\ud800" <= character <= "\udfff" for character in text)
+    ):
+        return text
+    return _HASHED + hashlib.sha256(raw).hexdigest()
+
+
+def _terms(name: str, limit: Limit, shared: bool) -> Terms:
+    ((quantity, amount),) = amounts(limit).items()
+    most = units(quantity, amount)
+    by: tuple[str, ...] = tuple(limit.by)
+    match limit.per:
+        case None:
+            return Terms(name, quantity, most, "slots", by=by, shared=shared)
+        case "day" | "month" as window:
+            return Terms(
+                name, quantity, most, window, tz=limit.tz or "UTC", by=by, warn_at=limit.warn_at, shared=shared
+            )
+        case "call" | "process" as kind:
+            return Terms(name, quantity, most, kind, by=by, warn_at=limit.warn_at)
+        case span:
+            return Terms(name, quantity, most, "bucket", seconds(span), by=by, warn_at=limit.warn_at, shared=shared)
+
+
+def _can_be_shared(limit: Limit) -> bool:
+    return limit.per not in ("call", "process")
+
+
+def _must_last(limit: Limit) -> bool:
+    if limit.usd is not None or limit.per in ("day", "month"):
+        return True
+    return limit.per is not None and seconds(limit.per) >= AN_HOUR
+
+
+def _is_a_count(limit: Terms | None) -> bool:
+    return limit is not None and limit.quantity in ("requests", "concurrent")
+
+
+def _amount(limit: Terms, most: Worst | None) -> int | None:
+    """None: the price is not known."""
+    if _is_a_count(limit):
+        return SCALE[limit.quantity]
+    return 0 if most is None else _figure(limit.quantity, most)
+
+
+def _figure(quantity: Quantity, worst: Worst) -> int | None:
+    match quantity:
+        case "input_tokens":
+            return worst.input_tokens * SCALE[quantity]
+        case "output_tokens":
+            return worst.output_tokens * SCALE[quantity]
+        case _:
+            return worst.usd
+
+
+def _true(draw: Draw, limit: Terms | None, spent: Worst | None) -> Draw:
+    if limit is None or _is_a_count(limit):
+        return draw
+    amount = 0 if spent is None else _figure(limit.quantity, spent)
+    # None: not known after all, so the worst case stands
+    return draw if amount is None else msgspec.structs.replace(draw, amount=amount)
+
+
+def _keys(limit: Terms, who: Claimant) -> list[str]:
+    """The accounts: one, or one for each candidate that it depends on."""
+    calls = list(dict.fromkeys(who.call_ids)) if limit.per == "call" else [""]
+    tools = _tools(who.origin) if "tool" in limit.by else [""]
+    if len(calls) * len(tools) > MAX_ACCOUNTS:
+        return [""] * (len(calls) * len(tools))
+    pairs = product(tools, calls)
+    return [
+        _key([_value(name, who, tool) for name in limit.by] + ([call] if limit.per == "call" else []))
+        for tool, call in pairs
+    ]
+
+
+def _tools(origin: Origin) -> list[str]:
+    """What `by: [tool]` may come to: the tool, or the method of a call that is of no tool."""
+    return list(dict.fromkeys(_calls(origin))) or [NONE]
+
+
+def _calls(origin: Origin) -> Iterator[str]:
+    for call in origin.calls:
+        yield call.method if call.tool is None else call.tool
+
+
+def _value(name: By | str, who: Claimant, tool: str) -> str:
+    match name:
+        case "server":
+            return who.origin.server
+        case "caller":
+            return who.origin.caller
+        case "tool":
+            return tool
+        case "model":
+            return who.model or NONE
+        case "rule":
+            return who.rule
+        case _:
+            return who.session
+
+
+def _key(values: list[str]) -> str:
+    return json.dumps([bounded(value, MAX_VALUE) for value in values], separators=(",", ":"))

@@ -1,0 +1,272 @@
+"""Pure. The conditions of a rule one by one: the fact each reads, its test, and how to say that it did not hold. Not
+their combination (``match.py``)."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from samplegate.policy.facts import ABSENT, NO_CALL, UNKNOWN, Facts, Known
+from samplegate.policy.schema import Match, Names, Range
+from samplegate.protocol.strictjson import named
+from samplegate.regex import Search, searcher
+from samplegate.urls import ascii_host
+
+Holds: TypeAlias = bool | None
+Test: TypeAlias = Callable[[Any], bool]
+
+NO_CALL_NAME: Final = "none"
+"""``tool: none``: no call is in flight. A tool that is really called so is met by ``tool: "[n]one"``."""
+
+_SHOWN: Final = 400  # bytes of a text of which the first characters are shown
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """One condition: which fact it reads, the test of it, and how to say that it did not hold."""
+
+    name: str
+    read: Callable[[Any], Any]
+    test: Test
+    wanted: str
+    shown_by: Callable[[Any], Any] | None = None
+    """Reads the value that a complaint shows, where that is not the fact."""
+
+    def complaint(self, facts: Facts | Known) -> str:
+        """Why it does not hold, with the value met, shortened."""
+        value = self.read(facts)
+        if value is UNKNOWN:
+            return f"{self.name}: it is not known, or has more than one reading, and must be {self.wanted}"
+        if value is ABSENT:
+            return f"{self.name}: the request has none"
+        return f"{self.name}: {shown(value if self.shown_by is None else self.shown_by(facts))} is not {self.wanted}"
+
+
+def conditions(match: Match) -> Iterator[Condition]:
+    """The conditions that a match gives, its ``not`` aside. Raises ValueError for an RE2 expression that does not
+    compile."""
+    for row in TABLE.values():
+        wanted = getattr(match, row.name)
+        if wanted is not None:
+            test, said = row.build(wanted)
+            yield Condition(row.name, attrgetter(row.fact), test, said)
+
+
+def names(where: Callable[[Row], bool]) -> tuple[str, ...]:
+    """The conditions of which something is true, in the order of ``Match``."""
+    return tuple(name for name in Match.__struct_fields__ if name in TABLE and where(TABLE[name]))
+
+
+def absent(kind: Literal["sampling", "form", "url"]) -> dict[str, object]:
+    """The facts that a kind of request never has."""
+    others = {"sampling", "form", "url"} - {kind} | ({"elicitation"} if kind == "sampling" else set())
+    return {row.fact: ABSENT for row in TABLE.values() if row.kind in others}
+
+
+class Row(NamedTuple):
+    """One condition, except for its fact (``facts.py``) and its description (``Match``)."""
+
+    name: str
+    fact: str
+    """Reads its value from ``Facts``."""
+    build: Callable[[Any], Built]
+    """Makes its test, and the text of what it expects."""
+    kind: Literal["any", "sampling", "elicitation", "form", "url"] = "any"
+    """The requests that have the value."""
+    compared: Literal["equal", "names", "parts", "at_least"] = "equal"
+    """What additional members do: with ``names`` and ``parts`` more requests match (with ``parts``, a request has
+    several values), with ``at_least`` fewer."""
+    doubtful: bool = False
+    """Whether a request's value may be unknown."""
+    logged: bool = False
+    """Every record of the decision log has it, under the name of the fact."""
+
+    @property
+    def is_expression(self) -> bool:
+        """Whether the policy gives an RE2 expression, or may give one."""
+        return self.build in (_found, _prompt)
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether expressions are searched for in many texts of a request."""
+        return self.build is _found
+
+
+def names_call(match: Match) -> bool:
+    """Whether a tool or method stands anywhere in it, also under ``not``."""
+    return match.tool is not None or match.method is not None or (match.not_ is not None and names_call(match.not_))
+
+
+def no_urls() -> Condition:
+    """A rule takes ``mode: url`` only if it says so (policies/README.md, "Conditions")."""
+    return Condition(
+        "mode",
+        attrgetter("is_url"),
+        lambda is_url: not is_url,
+        "covered: a rule takes urls only if it says mode: url",
+        lambda _: "url",
+    )
+
+
+def web_only() -> Condition:
+    """A rule that grants takes a URL that is not by http or https only if it names the scheme: ``javascript:`` and
+    ``data:`` open no page."""
+    return Condition(
+        "scheme",
+        attrgetter("is_web"),
+        bool,
+        "covered: a rule that names no scheme takes http and https only",
+        attrgetter("scheme"),
+    )
+
+
+def shown(value: object) -> str:
+    """A value for a person, on one line, shortened."""
+    if isinstance(value, bytes):
+        value = value[:_SHOWN].decode("utf-8", "replace")
+    if isinstance(value, (tuple, frozenset)):
+        items = sorted(value) if isinstance(value, frozenset) else value
+        text = ", ".join(shown(item) for item in items[:5]) + (f" and {len(items) - 5} more" if len(items) > 5 else "")
+        return f"[{text}]"
+    if value is NO_CALL:
+        return NO_CALL.value
+    if isinstance(value, str):
+        return named(value)
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def listed(value: Any) -> list[Any]:
+    """What one name, several or none stand for: a list."""
+    return [] if value is None else value if isinstance(value, list) else [value]
+
+
+Built: TypeAlias = tuple[Test, str]
+
+
+def _one_of(wanted: Any) -> Built:
+    names = listed(wanted)
+    return frozenset(names).__contains__, _said(names)
+
+
+def _same(wanted: Any) -> Built:
+    return wanted.__eq__, shown(wanted)
+
+
+def _said(names: list[Any]) -> str:
+    return str(names[0]) if len(names) == 1 else "one of " + ", ".join(map(str, names[:8]))
+
+
+def globs(names: Names) -> Built:
+    """A test for one of several globs, case-sensitive."""
+    plain = frozenset(name for name in listed(names) if not is_glob(name))
+    patterns = [fnmatch.translate(name) for name in listed(names) if is_glob(name)]
+    said = _said(listed(names))
+    if not patterns:
+        return plain.__contains__, said
+    found = re.compile("|".join(patterns)).match
+    return (lambda value: value in plain or found(value) is not None), said
+
+
+def is_glob(name: str) -> bool:
+    """Whether a name has a character that stands for others."""
+    return any(character in name for character in "*?[")
+
+
+def _folded(names: Names) -> Built:
+    test, said = globs([name.lower() for name in listed(names)])
+    return (lambda value: test(value.lower())), said
+
+
+def _hosts(names: Names) -> Built:
+    return globs([_host_glob(name) for name in listed(names)])
+
+
+def _host_glob(name: str) -> str:
+    """A host as the URL's comes: ASCII, lower case, an IPv6 address without its brackets."""
+    if name.startswith("[") and name.endswith("]") and ":" in name:
+        name = name[1:-1]
+    return ".".join(label if label.isascii() else ascii_host(label) or label for label in name.lower().split("."))
+
+
+def _hints(names: Names) -> Built:
+    test, said = globs([name.lower() for name in listed(names)])
+    return (lambda hints: any(map(test, hints))), f"a list with {said}"
+
+
+def _tools(names: Names) -> Built:
+    """``none`` is no tool's name here, and the absence of a call has no other name."""
+    real = [name for name in listed(names) if name != NO_CALL_NAME]
+    none = len(real) < len(listed(names))
+    test, _ = globs(real)
+    return (lambda value: none if value is NO_CALL else test(value)), _said(listed(names))
+
+
+def _within(wanted: Range) -> Built:
+    low, high = wanted.min, wanted.max
+    said = " and ".join([f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None))
+    return (lambda value: (low is None or value >= low) and (high is None or value <= high)), said or "a number"
+
+
+def _every_in(wanted: list[str]) -> Built:
+    return frozenset(wanted).issuperset, f"made of {', '.join(wanted)} alone"
+
+
+def _exactly(wanted: list[str]) -> Built:
+    return frozenset(wanted).__eq__, f"exactly {', '.join(wanted)}"
+
+
+def _at_least(wanted: list[str]) -> Built:
+    return frozenset(wanted).issubset, f"a form with {', '.join(wanted)}"
+
+
+def _search(pattern: str) -> Search:
+    search = searcher(pattern)
+    if isinstance(search, str):
+        raise ValueError(f"{shown(pattern)} is not an RE2 expression: {search}")
+    return search
+
+
+def _found(pattern: str) -> Built:
+    search = _search(pattern)
+    return (lambda texts: any(map(search, texts))), f"a place where {shown(pattern)} is found"
+
+
+def _prompt(wanted: bool | str) -> Built:
+    if isinstance(wanted, bool):
+        return (lambda prompt: bool(prompt) is wanted), "there" if wanted else "empty"
+    search = _search(wanted)
+    return (lambda prompt: prompt != b"" and search(prompt) is not None), f"a place where {shown(wanted)} is found"
+
+
+def _table(*rows: Row) -> dict[str, Row]:
+    return {row.name: row for row in rows}
+
+
+TABLE: Final = _table(
+    Row("kind", "kind", _one_of, logged=True),
+    Row("mode", "mode", _one_of, "elicitation", "names"),
+    Row("era", "era", _one_of, logged=True),
+    Row("server", "server", globs, "any", "names", logged=True),
+    Row("caller", "caller", globs, "any", "names", logged=True),
+    Row("method", "method", globs, "any", "names"),
+    Row("tool", "tool", _tools, "any", "names"),
+    Row("max_tokens", "max_tokens", _within, "sampling"),
+    Row("size", "size", _within),
+    Row("messages", "messages", _within, "sampling"),
+    Row("tools", "tools", _same, "sampling"),
+    Row("fields", "fields", _exactly, "form", doubtful=True),
+    Row("has", "fields", _at_least, "form", "at_least", doubtful=True),
+    Row("content_types", "content_types", _every_in, "sampling", "parts"),
+    Row("host", "host", _hosts, "url", "names", doubtful=True),
+    Row("scheme", "scheme", _folded, "url", "names", doubtful=True),
+    Row("hint", "hints", _hints, "sampling", "names"),
+    Row("field_types", "field_types", _every_in, "form", "parts", doubtful=True),
+    Row("field_names", "field_names", _found, "form", doubtful=True),
+    Row("system_prompt", "system_prompt", _prompt, "sampling"),
+    Row("text", "texts", _found),
+)
+"""Every condition by its name in the policy. The cheap ones come first, because they are tested in this order."""

@@ -1,0 +1,345 @@
+"""Pure. The decision: a pure function from request, policy and situation to a Decision, with its model request and its
+draws on limits.
+
+The first rule that matches and can be carried out wins; no rule, no answer. What was not declared to the server is only
+ever denied, by the rule that denies it, or left unanswered. A ``detail`` names rules, fields and types, never content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias, assert_never
+
+import msgspec
+
+from samplegate.policy import answers, claims, cost, model_choice, redaction
+from samplegate.policy.catalogue import Worst
+from samplegate.policy.claims import Claimant
+from samplegate.policy.conditions import shown
+from samplegate.policy.decisions import (
+    Act,
+    Allowed,
+    Decision,
+    DenyAs,
+    Escalated,
+    FixedAnswer,
+    Forwarded,
+    LeftOpen,
+    Reason,
+    Shadow,
+    Situation,
+    Step,
+)
+from samplegate.policy.facts import Facts
+from samplegate.policy.ledger import Draw
+from samplegate.policy.match import Rulebook, compile_policy
+from samplegate.policy.schema import (
+    AllowRule,
+    AnswerRule,
+    DenyRule,
+    EscalateRule,
+    ForwardRule,
+    ModelRule,
+    Otherwise,
+    Rule,
+    seconds,
+)
+from samplegate.protocol.elicitation_schema import NotFlat
+from samplegate.protocol.requests import Request
+from samplegate.reviews.review import MOST_REVIEWED
+
+__all__ = ["Rulebook", "compile_policy", "decide", "explain"]
+
+Effect: TypeAlias = Literal["allow", "answer", "forward", "escalate", "deny"]
+
+
+NOT_DECLARED: Final = "the server asked for what was not declared to it"
+
+
+class Can(msgspec.Struct, frozen=True):
+    """A rule's effect can be carried out."""
+
+    act: Act
+    why: str = ""
+
+
+class Cannot(msgspec.Struct, frozen=True):
+    """It cannot, as far as known before acting."""
+
+    why: str
+
+
+def decide(book: Rulebook, request: Request, situation: Situation, start: int = 0) -> Decision:
+    """What is to be done with a request. ``start`` is the first rule to look at: ``Decision.index`` + 1 for
+    ``on_timeout: next``."""
+    decision = _walk(book, request, situation, start, None)
+    return decision if situation.declared else _undeclared(decision)
+
+
+def explain(book: Rulebook, request: Request, situation: Situation, start: int = 0) -> tuple[Decision, list[Step]]:
+    """The same, with every rule that was looked at and why it did not take the request. The steps show values met; the
+    decision does not."""
+    steps: list[Step] = []
+    decision = _walk(book, request, situation, start, steps)
+    return (decision if situation.declared else _undeclared(decision)), steps
+
+
+def _undeclared(found: Decision) -> Decision:
+    """The decision on a request that the server was not offered: a denial stays its rule's, and everything else stays
+    unanswered (R8, R31)."""
+    if isinstance(found.act, DenyAs):
+        return msgspec.structs.replace(
+            found, declared=False, detail=f"{NOT_DECLARED}{found.detail and f'; {found.detail}'}"
+        )
+    why = found.detail if isinstance(found.act, LeftOpen) else f"rule {shown(found.rule or '')} would have taken it"
+    return Decision(
+        LeftOpen(),
+        "none",
+        found.rule,
+        Reason.NOT_OFFERED,
+        f"{NOT_DECLARED}; {why}",
+        shadows=found.shadows,
+        declared=False,
+        ruled=found.reason,
+    )
+
+
+def _walk(book: Rulebook, request: Request, situation: Situation, start: int, steps: list[Step] | None) -> Decision:
+    facts = Facts(request, book.finders) if steps is None else Facts(request)
+    shadows: list[Shadow] = []
+    passed = ""
+    for index, entry in book.shortlist(facts) if steps is None else book.every():
+        if index < start:
+            continue
+        rule = entry.rule
+        if not entry.takes(facts):
+            if steps is not None:
+                steps.append(_step(rule, False, entry.matcher.complaint(facts)))
+            continue
+        made = _carry_out(book, rule, facts, situation)
+        if steps is not None:
+            steps.append(_told(rule, made))
+        if rule.shadow:
+            shadows.extend(_shadow(rule, made))
+        elif isinstance(made, Can):
+            return _taken(rule, made, index, tuple(shadows))
+        else:
+            passed = f"rule {shown(rule.name)} could not be carried out: {made.why}"
+            if rule.otherwise != "next":
+                return _left(rule.otherwise, rule, passed, index, tuple(shadows))
+    detail = f"{passed}; no later rule took it" if passed else "no rule matched"
+    return Decision(LeftOpen(), "none", None, Reason.NO_RULE, detail, shadows=tuple(shadows))
+
+
+def _taken(rule: Rule, made: Can, index: int, shadows: tuple[Shadow, ...]) -> Decision:
+    on_timeout: Otherwise = (
+        rule.on_timeout if isinstance(rule, AllowRule | ForwardRule | EscalateRule) else "unanswered"
+    )
+    if isinstance(rule, DenyRule):
+        return Decision(made.act, "deny", rule.name, Reason.RULE, made.why, on_timeout, index, shadows)
+    return Decision(
+        made.act,
+        effect_of(rule),
+        rule.name,
+        Reason.RULE,
+        made.why,
+        on_timeout,
+        index,
+        shadows,
+        tuple(rule.limits),
+        rule.on_limit,
+    )
+
+
+def _left(
+    otherwise: Literal["unanswered", "deny"], rule: Rule, detail: str, index: int, shadows: tuple[Shadow, ...]
+) -> Decision:
+    """The ``otherwise`` of a rule that could not be carried out."""
+    if otherwise == "deny":
+        return Decision(DenyAs("cancel"), "deny", rule.name, Reason.CANNOT, detail, index=index, shadows=shadows)
+    return Decision(LeftOpen(), "none", rule.name, Reason.CANNOT, detail, index=index, shadows=shadows)
+
+
+def _carry_out(book: Rulebook, rule: Rule, facts: Facts, situation: Situation) -> Can | Cannot:
+    match rule:
+        case AllowRule():
+            return _allow(book, rule, facts)
+        case AnswerRule():
+            result: Mapping[str, Any] | str = answers.answer(rule, facts, book.environment, book.scripts.get(rule.name))
+            return Cannot(result) if isinstance(result, str) else Can(FixedAnswer(result))
+        case ForwardRule():
+            if not situation.can_forward:
+                return Cannot("the client did not declare that it can be asked this")
+            return Can(Forwarded(rule.verify, _seconds(rule.timeout)))
+        case EscalateRule():
+            return _escalate(book, rule, facts)
+        case DenyRule():
+            return Can(DenyAs(rule.as_))
+        case _ as never:
+            assert_never(never)
+
+
+def _escalate(book: Rulebook, rule: EscalateRule, facts: Facts) -> Can | Cannot:
+    reviewer = book.policy.reviewers[rule.reviewer]
+    timeout, late = seconds(rule.timeout or reviewer.timeout), seconds(reviewer.late_verdict)
+    if facts.request.size > MOST_REVIEWED:
+        return Cannot(f"it has {facts.request.size} bytes, and a person is shown {MOST_REVIEWED} at most")
+    if facts.is_sampling:
+        made = _allow(book, rule, facts)
+        if isinstance(made, Can):
+            assert isinstance(made.act, Allowed)
+            return Can(Escalated(rule.reviewer, made.act, timeout, late), made.why)
+        return Can(
+            Escalated(rule.reviewer, None, timeout, late, made.why),
+            f"reviewer {shown(rule.reviewer)}; no model: {made.why}",
+        )
+    if not facts.is_url and isinstance(form := facts.form, NotFlat):
+        return Cannot(f"the form is not flat: {form.why}")  # T16: nobody could fill it in
+    return Can(Escalated(rule.reviewer, None, timeout, late), f"reviewer {shown(rule.reviewer)}")
+
+
+def _allow(book: Rulebook, rule: ModelRule, facts: Facts) -> Can | Cannot:
+    if not facts.is_sampling:
+        return Cannot("a model answers sampling only")
+    if not facts.request.params["messages"]:
+        return Cannot("the request holds no message, and no model takes that")
+    choice = model_choice.choose(book, rule, facts)
+    if not choice.models:
+        return Cannot(choice.why)
+    names = tuple(model.name for model in choice.models)
+    asked = question(book, rule, names[0], facts.request.params)
+    if isinstance(asked, str):
+        return Cannot(asked)
+    allowed = Allowed(
+        names, asked.params, _seconds(rule.with_.timeout), asked.changed, asked.redacted, rule.review_answer
+    )
+    return Can(allowed, f"model {shown(names[0])}: {choice.why}")
+
+
+def _seconds(span: str | None) -> float | None:
+    return None if span is None else seconds(span)
+
+
+def effect_of(rule: Rule) -> Effect:
+    """The word of a rule's effect."""
+    match rule:
+        case AllowRule():
+            return "allow"
+        case AnswerRule():
+            return "answer"
+        case ForwardRule():
+            return "forward"
+        case EscalateRule():
+            return "escalate"
+        case DenyRule():
+            return "deny"
+        case _ as never:
+            assert_never(never)
+
+
+def _shadow(rule: Rule, made: Can | Cannot) -> list[Shadow]:
+    """What a shadow rule would have done; one that would have let the request go on has done nothing."""
+    if isinstance(made, Can):
+        return [Shadow(rule.name, effect_of(rule))]
+    return [] if rule.otherwise == "next" else [Shadow(rule.name, "deny" if rule.otherwise == "deny" else "none")]
+
+
+def _told(rule: Rule, made: Can | Cannot) -> Step:
+    why = (
+        made.why
+        if isinstance(made, Can)
+        else f"it matches but cannot be carried out: {made.why}; otherwise: {rule.otherwise}"
+    )
+    if rule.shadow:
+        return _step(rule, False, f"shadow: {why or 'it matches, and is recorded only'}")
+    return _step(rule, isinstance(made, Can) or rule.otherwise != "next", why)
+
+
+def _step(rule: Rule, taken: bool, why: str) -> Step:
+    return Step(rule.name, effect_of(rule), taken, why)
+
+
+class Question(msgspec.Struct, frozen=True):
+    """createMessage params for one model, the names of those that are not as they came, and how many secrets of which
+    pattern were taken out."""
+
+    params: Mapping[str, Any]
+    changed: tuple[str, ...] = ()
+    redacted: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+
+def question(book: Rulebook, rule: ModelRule, model: str, params: Mapping[str, Any]) -> Question | str:
+    """What ``model`` (our name) is asked; why it cannot be, where the rule stops at secrets."""
+    asked = model_choice.bounded(rule.with_, book.model(model), book.catalogue[model], params)
+    secrets = rule.with_.secrets
+    if secrets is None or secrets.prompt == "keep" or book.redactor is None:
+        return Question(asked.params, asked.changed)
+    clean, found = redaction.clean_params(book.redactor, asked.params)
+    if not found:
+        return Question(asked.params, asked.changed)
+    if secrets.prompt == "stop":
+        return f"the prompt holds a secret ({', '.join(sorted(found))})"
+    return Question(clean, (*asked.changed, "secrets"), found)
+
+
+def unasked(params: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why an answer's blocks are none to what was asked (R9): a tool that was not offered, or none where one was
+    required. None if they are."""
+    offered = {tool["name"] for tool in params.get("tools") or ()}
+    used = [block["name"] for block in blocks if block["type"] == "tool_use"]
+    if not offered.issuperset(used):
+        return "it uses a tool that was not offered to it"
+    if offered and not used and (params.get("toolChoice") or {}).get("mode") == "required":
+        return "it uses no tool although one was required"
+    return None
+
+
+def draws_of(book: Rulebook, decision: Decision, who: Claimant) -> tuple[Draw, ...] | str:
+    """What carrying a decision out draws at worst; or why that cannot be told, as a sentence for the log."""
+    if not decision.limits:
+        return ()
+    who = msgspec.structs.replace(who, rule=decision.rule or "")
+    allowed = decision.allowed
+    if allowed is None:
+        return claims.claim(decision.limits, book.terms, who, None)
+    model = allowed.models[0]
+    return claims.claim(
+        decision.limits, book.terms, msgspec.structs.replace(who, model=model), worst_of(book, model, allowed.params)
+    )
+
+
+def worst_of(book: Rulebook, model: str, params: Mapping[str, Any]) -> Worst:
+    """The most that one call of a model of the policy may come to."""
+    return cost.worst(book.model(model), book.catalogue[model], params)
+
+
+def later(book: Rulebook, request: Request, situation: Situation, decision: Decision) -> Decision:
+    """What the rules behind a decision's come to, with the shadows that were met before."""
+    found = decide(book, request, situation, start=decision.index + 1)
+    return msgspec.structs.replace(found, shadows=(*decision.shadows, *found.shadows))
+
+
+def unless_taken(found: Decision, refused: Decision, what: str) -> Decision:
+    """``found``, or where no later rule took it, that it was a limit of ``refused`` which left it unanswered."""
+    if found.reason is not Reason.NO_RULE:
+        return found
+    return msgspec.structs.replace(
+        found, rule=refused.rule, reason=Reason.LIMIT, detail=f"rule {refused.rule}: {what}; no later rule took it"
+    )
+
+
+def after_refusal(book: Rulebook, request: Request, situation: Situation, decision: Decision, what: str) -> Decision:
+    """The decision that follows where a limit has no room, by ``on_limit``; ``what`` says which and why, for the
+    log."""
+    detail = f"rule {decision.rule}: {what}"
+    match decision.on_limit:
+        case "next":
+            return unless_taken(later(book, request, situation, decision), decision, what)
+        case "deny":
+            return msgspec.structs.replace(
+                decision, act=DenyAs("cancel"), effect="deny", reason=Reason.LIMIT, detail=detail, limits=()
+            )
+        case _:
+            return msgspec.structs.replace(
+                decision, act=LeftOpen(), effect="none", reason=Reason.LIMIT, detail=detail, limits=()
+            )

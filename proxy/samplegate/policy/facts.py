@@ -1,0 +1,257 @@
+"""Pure. What a policy may ask about a request, each fact worked out once and only when a rule asks. Not the asking:
+that is ``match.py``.
+
+Two values stand beside the real ones. ABSENT: this request has no such thing (a form has no host), so no condition on
+it holds. UNKNOWN: it may be anything, so a condition on it neither holds nor fails (``Known``; a URL with two readings;
+a form that may ask for more than its properties).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from functools import cached_property
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
+
+from samplegate import secret_names
+from samplegate.protocol.elicitation_schema import Field, Form, NotFlat, all_names, asks_more, read_fields, read_form
+from samplegate.protocol.requests import Call, Request
+from samplegate.regex import Search, utf8
+from samplegate.urls import Target, is_web, target
+
+
+class Special(Enum):
+    """The values that are none."""
+
+    ABSENT = "absent"
+    UNKNOWN = "unknown"
+    NO_CALL = "no call in flight"
+
+
+ABSENT: Final = Special.ABSENT
+UNKNOWN: Final = Special.UNKNOWN
+NO_CALL: Final = Special.NO_CALL
+
+Calls: TypeAlias = tuple[Call, ...] | Literal[Special.UNKNOWN]
+
+_MAX_NAMES: Final = 10_000  # in one form; every expression of the policy is searched for in each
+_INNER: Final = frozenset({"text", "image", "audio", "resource", "resource_link"})
+"""What a tool's result may hold."""
+
+
+class During:
+    """The part of the facts that changes from one candidate call to the next."""
+
+    tool: Any = UNKNOWN
+    method: Any = UNKNOWN
+
+    def during(self, call: Call | None) -> None:
+        """Look at the request as one of ``call``; None is no call in flight."""
+        if call is None:
+            self.tool, self.method = NO_CALL, ABSENT
+        else:
+            self.tool, self.method = ABSENT if call.tool is None else call.tool, call.method
+
+
+class Known(During):
+    """What is known before a request comes: the named facts, all others are UNKNOWN."""
+
+    calls: Calls
+
+    def __init__(self, calls: Calls, facts: Mapping[str, object]) -> None:
+        self.calls = calls
+        self.__dict__.update(facts)
+        if calls is not UNKNOWN:
+            self.during(calls[0] if calls else None)
+
+    def __getattr__(self, name: str) -> Any:
+        return UNKNOWN
+
+
+class Facts(During):
+    """The facts of one request. Made for one decision and then dropped: it remembers what it worked out."""
+
+    def __init__(self, request: Request, finders: Mapping[str, Search] = MappingProxyType({})) -> None:
+        """``finders`` find, for ``text`` and ``field_names``, what any expression of the policy finds: texts without
+        are not looked at again."""
+        self._finders = finders
+        origin = request.origin
+        self.request = request
+        self.calls: tuple[Call, ...] = origin.calls
+        self.during(origin.calls[0] if origin.calls else None)
+        self.kind = request.kind
+        self.server = origin.server
+        self.caller = origin.caller
+        self.era = origin.era
+        self.size = request.size
+        self.mode: Any = ABSENT if request.kind == "sampling" else request.mode
+        self.is_url = self.mode == "url"
+        self.is_form = self.mode == "form"
+        self.is_sampling = request.kind == "sampling"
+
+    def _param(self, name: str) -> Any:
+        """A param of sampling; a null counts as absent."""
+        value = self.request.params.get(name) if self.is_sampling else None
+        return ABSENT if value is None else value
+
+    @cached_property
+    def max_tokens(self) -> Any:
+        """The output tokens asked for."""
+        return self._param("maxTokens")
+
+    @cached_property
+    def messages(self) -> Any:
+        """How many there are."""
+        return len(self.request.params["messages"]) if self.is_sampling else ABSENT
+
+    @cached_property
+    def blocks(self) -> tuple[Mapping[str, Any], ...]:
+        """Every content block of every message."""
+        return tuple(_blocks(self.request.params["messages"])) if self.is_sampling else ()
+
+    @cached_property
+    def content_types(self) -> Any:
+        """The types of all blocks, those within a tool's result among them; "other" stands for one that has no name
+        here."""
+        return frozenset(type_ for block in self.blocks for type_ in _types(block)) if self.is_sampling else ABSENT
+
+    @cached_property
+    def tools(self) -> Any:
+        """Whether the request brings some along."""
+        return bool(self.request.params.get("tools")) if self.is_sampling else ABSENT
+
+    @cached_property
+    def system_prompt(self) -> Any:
+        """UTF-8, "" for none."""
+        return utf8(self.request.params.get("systemPrompt") or "") if self.is_sampling else ABSENT
+
+    @cached_property
+    def texts(self) -> Any:
+        """UTF-8, each text by itself: an anchored expression looks at every one of them."""
+        return self._worth_searching("text", tuple(map(utf8, self._all_texts())))
+
+    def _worth_searching(self, condition: str, texts: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        find = self._finders.get(condition)
+        return texts if find is None else tuple(text for text in texts if find(text) is not None)
+
+    def _all_texts(self) -> Iterator[str]:
+        if not self.is_sampling:
+            yield self.request.params["message"]
+            return
+        for block in self.blocks:
+            yield from _texts(block)
+
+    @cached_property
+    def hints(self) -> Any:
+        """The names of the hints in lower case, without the empty ones (R21)."""
+        return tuple(name.lower() for name in hint_names(self.request.params)) if self.is_sampling else ABSENT
+
+    @cached_property
+    def properties(self) -> Any:
+        """The form's properties by name, whatever they are."""
+        if not self.is_form:
+            return ABSENT
+        found = self.request.params["requestedSchema"].get("properties")
+        return found if isinstance(found, dict) else {}
+
+    @cached_property
+    def _asks_more(self) -> bool:
+        """Whether a form may ask for more than its properties: by allOf, $ref, patternProperties, a required name it
+        does not describe."""
+        return asks_more(self.request.params["requestedSchema"]) is not None
+
+    @cached_property
+    def fields(self) -> Any:
+        """The names of a form's fields; UNKNOWN where there may be more of them."""
+        if not self.is_form:
+            return ABSENT
+        return UNKNOWN if self._asks_more else frozenset(self.properties)
+
+    @cached_property
+    def field_names(self) -> Any:
+        """UTF-8, also the names inside nested schemas: a rule against secrets is not got round by nesting them. UNKNOWN
+        for very many."""
+        if not self.is_form:
+            return ABSENT
+        names = tuple(islice(all_names(self.request.params["requestedSchema"]), _MAX_NAMES + 1))
+        return UNKNOWN if len(names) > _MAX_NAMES else self._worth_searching("field_names", tuple(map(utf8, names)))
+
+    @cached_property
+    def form(self) -> Form | NotFlat:
+        """The form as a flat one, read once however many rules would fill it in. Only where ``is_form``."""
+        return read_form(self.request.params["requestedSchema"], self.request.origin.revision)
+
+    @cached_property
+    def secret_fields(self) -> frozenset[str]:
+        """The form's fields that look secret (R39). Only where ``is_form``."""
+        return secret_names.secret_fields(self.request.params["requestedSchema"])
+
+    @cached_property
+    def field_types(self) -> Any:
+        """The types of the flat fields; "" stands for one that is not flat. UNKNOWN where there may be more fields."""
+        if not self.is_form:
+            return ABSENT
+        if self._asks_more:
+            return UNKNOWN
+        found = (
+            self.form.fields
+            if isinstance(self.form, Form)
+            else read_fields(self.request.params["requestedSchema"], self.request.origin.revision)
+        )
+        return frozenset(field.type if isinstance(field, Field) else "" for field in found)
+
+    @cached_property
+    def _address(self) -> Target | None:
+        return target(self.request.params["url"]) if self.is_url else None
+
+    @cached_property
+    def host(self) -> Any:
+        """In ASCII; UNKNOWN also where the URL has none (``javascript:``), for nobody knows where that leads."""
+        if not self.is_url:
+            return ABSENT
+        return UNKNOWN if self._address is None else self._address.host or UNKNOWN
+
+    @cached_property
+    def scheme(self) -> Any:
+        """The URL's, in lower case."""
+        if not self.is_url:
+            return ABSENT
+        return UNKNOWN if self._address is None else self._address.scheme
+
+    @cached_property
+    def is_web(self) -> bool:
+        """It is by http or https, or no URL at all: what a rule covers that names no scheme."""
+        return not self.is_url or is_web(self.request.params["url"])
+
+
+def hint_names(params: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of a sampling request's model hints, in order, without the empty ones (R21)."""
+    hints = (params.get("modelPreferences") or {}).get("hints") or ()
+    return tuple(name for hint in hints if (name := (hint.get("name") or "").strip()))
+
+
+def _blocks(messages: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for message in messages:
+        content = message["content"]
+        yield from content if isinstance(content, list) else (content,)
+
+
+def _texts(block: Mapping[str, Any]) -> Iterator[str]:
+    """The texts of one block: its own, or those of a tool's result, embedded resources included."""
+    if block["type"] == "text":
+        yield block["text"]
+    elif block["type"] == "tool_result":
+        for inner in block["content"]:
+            resource = inner.get("resource")
+            for holder in (inner, resource if isinstance(resource, dict) else {}):
+                if isinstance(text := holder.get("text"), str):
+                    yield text
+
+
+def _types(block: Mapping[str, Any]) -> Iterator[str]:
+    """The type of a block and, for a tool's result, of what is in it."""
+    yield block["type"]
+    if block["type"] == "tool_result":
+        yield from (inner["type"] if inner["type"] in _INNER else "other" for inner in block["content"])

@@ -1,0 +1,169 @@
+"""Pure. Checks of a policy beyond the types of its values: names, models, peers, numbers, and its own patterns of
+secrets.
+
+Expressions are known to be RE2 by then. Rules are checked in ``rule_checks.py``, limits and reviewers in modules of
+their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from samplegate.core.policyfile import variables
+from samplegate.policy.conditions import is_glob, names
+from samplegate.policy.file import limit_checks, model_checks, reviewer_checks, rule_checks, timeouts
+from samplegate.policy.file.draft import Draft
+from samplegate.policy.file.rule_checks import texts
+from samplegate.policy.redaction import looks, seeks
+from samplegate.policy.schema import AllowRule, EscalateRule, Peer
+from samplegate.regex import searcher
+from samplegate.yamlfile.tree import UNSEEN, Path, plain, quoted
+
+MAX_RULES: Final = 1000  # a decision looks at each of them; 100 take 100 us
+MAX_NAME: Final = 100  # names stand in logs, metrics and the `model` of an answer
+
+_EXPRESSIONS: Final = names(lambda row: row.is_expression)
+"""Where `${` may be part of an RE2 expression."""
+
+
+def check(draft: Draft) -> None:
+    """Every check; problems and warnings end up in the draft."""
+    _names(draft, "models", [model.name for model in draft.policy.models])
+    _names(draft, "rules", [rule.name for rule in draft.policy.rules])
+    _keys(draft, "limits", draft.policy.limits)
+    _keys(draft, "reviewers", draft.policy.reviewers)
+    model_checks.check(draft)
+    _variables(draft)
+    _peer(draft, ("client",), draft.policy.client)
+    for name, server in draft.policy.servers.items():
+        _server(draft, name, server)
+    if len(draft.policy.rules) > MAX_RULES:
+        draft.problem(("rules", MAX_RULES), f"there are more than {MAX_RULES} rules; merge some")
+        return
+    if not draft.policy.rules and draft.sound("rules"):
+        draft.warn(("rules",), "there are no rules, so every request stays unanswered; add one", key=True)
+    rule_checks.check(draft)
+    limit_checks.check(draft)
+    reviewer_checks.check(draft)
+    check_secrets(draft)
+    rule_checks.check_reach(draft)
+
+
+def _names(draft: Draft, table: str, names: Sequence[str]) -> None:
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        path: Path = (table, index, "name")
+        if not draft.sound(*path):
+            continue
+        if (why := _bad_name(name)) is not None:
+            draft.problem(path, why)
+        elif name in first:
+            line = draft.line((table, first[name], "name"))
+            draft.problem(
+                path, f"{quoted(name)} is the name of {table}.{first[name]} in line {line} too; give each its own"
+            )
+        else:
+            first[name] = index
+
+
+def _keys(draft: Draft, table: str, names: Iterable[str]) -> None:
+    """Names that are keys, so that none can stand twice."""
+    for name in names:
+        if (why := _bad_name(name)) is not None:
+            draft.problem((table, name), why, key=True)
+
+
+def _bad_name(name: str) -> str | None:
+    if not name.strip():
+        return "the name is empty; give one"
+    if len(name) > MAX_NAME:
+        return f"{quoted(name)} is longer than {MAX_NAME} characters; shorten it"
+    if UNSEEN.search(name):
+        return f"{quoted(name)} holds a character that cannot be seen; remove it"
+    return None
+
+
+def _server(draft: Draft, name: str, server: Peer) -> None:
+    path: Path = ("servers", name)
+    if (why := _bad_name(name)) is not None:
+        draft.problem(path, why, key=True)
+    elif is_glob(name):
+        draft.problem(
+            path,
+            f"{quoted(name)} is a glob, and a server's settings go by its whole name; list the servers one by one",
+            key=True,
+        )
+    _peer(draft, path, server)
+
+
+def _peer(draft: Draft, path: Path, peer: Peer) -> None:
+    if peer.peer_timeout != "none" and draft.sound(*path, "peer_timeout"):
+        timeouts.check_span(draft, (*path, "peer_timeout"), peer.peer_timeout)
+
+
+def _variables(draft: Draft) -> None:
+    """`${VAR}` outside an answer's content: nothing fills it in there, so whoever wrote it meant something else."""
+    for path, text in texts(plain(draft.root), ()):
+        if path[0] == "rules" and path[2:3] == ("content",):
+            continue
+        name = next(variables.names(text), None)
+        if name is None or path[-1] in _EXPRESSIONS or path[0] == "secrets":
+            continue
+        if path[-1] == "prepend":
+            draft.warn(
+                path, f"${{{name}}} is sent as it stands; variables are filled in only within the content of an answer"
+            )
+        elif draft.sound(*path):
+            draft.problem(
+                path, f"${{{name}}} is filled in only within the content of an answer; write the value itself"
+            )
+
+
+MAX_SECRETS: Final = 100  # a text that may hold one of them is searched for each
+# it stands in texts as [secret:SECRET_NAME], and is a label in metrics
+SECRET_NAME: Final = re.compile(r"[a-z0-9-]{1,40}\Z")
+
+
+def check_secrets(draft: Draft) -> None:
+    """Every pattern, and every rule's `secrets`."""
+    for number, (name, pattern) in enumerate(draft.policy.secrets.items()):
+        if number == MAX_SECRETS:
+            draft.problem(
+                ("secrets", name), f"there are more than {MAX_SECRETS} secrets; join some patterns with |", key=True
+            )
+            break
+        _secret(draft, ("secrets", name), name, pattern)
+    for index, rule in enumerate(draft.policy.rules):
+        path: Path = ("rules", index, "with", "secrets")
+        if (
+            isinstance(rule, AllowRule | EscalateRule)
+            and rule.with_.secrets is not None
+            and not seeks(rule.with_.secrets)
+            and draft.sound(*path)
+        ):
+            draft.warn(
+                path,
+                "secrets are kept in prompt and answer, as without the key; say redact or stop for one of them, or"
+                " remove it",
+                key=True,
+            )
+    if draft.policy.secrets and not looks(draft.policy) and draft.sound("rules"):
+        draft.warn(
+            ("secrets",),
+            "no rule looks for secrets, so the patterns have no effect; add `secrets: {}` to the `with` of an allow"
+            " rule",
+            key=True,
+        )
+
+
+def _secret(draft: Draft, path: Path, name: str, pattern: str) -> None:
+    if not SECRET_NAME.match(name):
+        draft.problem(
+            path, f"{quoted(name)} is not a name of up to 40 small letters, digits and dashes; rename it", key=True
+        )
+    if draft.sound(*path) and (search := searcher(pattern)) and not isinstance(search, str) and search(b"") is not None:
+        draft.problem(
+            path, f"{quoted(pattern)} is found in the empty text, so everywhere; ask for at least one character"
+        )

@@ -1,0 +1,273 @@
+"""Pure. What must hold among the limits and brakes of a policy, and of the rules that draw on them. Not the ledger, not
+what a request costs.
+
+``check`` is for what the file itself says, ``check_prices`` for what depends on what is known of the models. The
+database of time zones is looked into, but for ``UTC``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias, TypeGuard
+
+from samplegate.policy import cost
+from samplegate.policy.catalogue import Catalogue, ModelFacts
+from samplegate.policy.claims import amounts, units
+from samplegate.policy.file import timeouts
+from samplegate.policy.file.draft import Draft
+from samplegate.policy.file.reviewer_checks import asks_no_model
+from samplegate.policy.ledger import MOST, SCALE, Window, zone
+from samplegate.policy.prompt import most_tokens
+from samplegate.policy.schema import AllowRule, AnswerRule, EscalateRule, ForwardRule, Limit, Model, ModelRule, Rule
+from samplegate.yamlfile.tree import Path, quoted
+from samplegate.yamlfile.validate import did_you_mean
+
+Drawing: TypeAlias = AllowRule | AnswerRule | ForwardRule | EscalateRule
+
+AMOUNTS: Final = tuple(SCALE)
+CALENDAR: Final[tuple[Window, ...]] = ("day", "month")
+UNWAITED: Final = ("call", "process")
+"""Windows that do not end while somebody waits."""
+BY_A_MODEL: Final = ("input_tokens", "output_tokens", "usd")
+"""What only a model comes to."""
+
+
+def check(draft: Draft) -> None:
+    """Every limit by itself, the brakes, and every rule against the limits."""
+    for name, limit in draft.policy.limits.items():
+        if draft.sound("limits", name):
+            _limit(draft, ("limits", name), limit)
+    _brakes(draft)
+    for index, rule in enumerate(draft.policy.rules):
+        if isinstance(rule, Drawing) and draft.sound("rules", index, "effect"):
+            _rule(draft, ("rules", index), rule)
+    _unused(draft)
+
+
+def check_prices(draft: Draft, catalogue: Catalogue) -> None:
+    """That every request that a rule allows can be held against its limits, and that the smallest one fits."""
+    for index, rule in enumerate(draft.policy.rules):
+        if not _asks_a_model(rule) or not draft.sound("rules", index, "limits") or not draft.sound("models"):
+            continue
+        models = _models(draft, rule)
+        for path, name in _listed(("rules", index), rule):
+            limit = draft.policy.limits.get(name)
+            if limit is None or not models or not draft.sound("limits", name):
+                continue
+            _priced(
+                draft,
+                path,
+                name,
+                limit,
+                [model for model in models if catalogue.get(model.name, _NOTHING).rates is None],
+            )
+            if rule.match.kind == "sampling":
+                _fits(
+                    draft,
+                    path,
+                    name,
+                    limit,
+                    [_least(rule, model, catalogue.get(model.name, _NOTHING)) for model in models],
+                )
+
+
+def _asks_a_model(rule: Rule) -> TypeGuard[ModelRule]:
+    """Whether tokens and dollars may come of it."""
+    return isinstance(rule, AllowRule) or (isinstance(rule, EscalateRule) and not asks_no_model(rule.match))
+
+
+def _limit(draft: Draft, path: Path, limit: Limit) -> None:
+    given = amounts(limit)
+    if not given:
+        draft.problem(path, f"nothing is limited; give one of {', '.join(AMOUNTS)}")
+    for quantity in list(given)[1:]:
+        draft.problem(
+            (*path, quantity),
+            f"{next(iter(given))} is given too; make two limits of it, and name both in the rules",
+            key=True,
+        )
+    for quantity, amount in given.items():
+        if not 1 <= units(quantity, amount) <= MOST:
+            draft.problem(
+                (*path, quantity),
+                f"{amount:g} is not an amount that can be counted; give at most {MOST // SCALE[quantity]:g}",
+            )
+    _window(draft, path, limit)
+    for index, by in enumerate(limit.by):
+        if by in limit.by[:index]:
+            draft.problem((*path, "by", index), f"{by} stands twice; remove one")
+
+
+def _window(draft: Draft, path: Path, limit: Limit) -> None:
+    if limit.concurrent is not None:
+        for name, what in (
+            ("per", "counts what is under way, not over a time"),
+            ("warn_at", "is reached all the time"),
+        ):
+            if draft.says(*path, name):
+                draft.problem((*path, name), f"`concurrent` {what}; remove the key", key=True)
+    elif limit.per is None:
+        draft.problem(
+            path,
+            "the time is missing that it counts over; add `per: 1m` or another duration, day, month, call or process",
+        )
+    elif limit.per not in CALENDAR and limit.per not in UNWAITED:
+        timeouts.check_span(draft, (*path, "per"), limit.per)
+    if limit.per in CALENDAR:
+        _zone(draft, path, limit.per, limit.tz)
+    elif limit.tz is not None:
+        draft.problem(
+            (*path, "tz"), "only day and month begin at a time of the clock; remove the key or say `per: day`", key=True
+        )
+
+
+def _zone(draft: Draft, path: Path, per: str, tz: str | None) -> None:
+    if tz is None:
+        draft.problem(
+            path,
+            f"a {per} begins at another time in each time zone; add `tz: UTC` or your own, as in `tz: Europe/Berlin`",
+        )
+        return
+    try:
+        zone(tz)
+    except ValueError:
+        draft.problem((*path, "tz"), f"{quoted(tz)} is no time zone that is known here{_other_zone(tz)}")
+
+
+def _other_zone(tz: str) -> str:
+    from zoneinfo import available_timezones
+
+    known = available_timezones()
+    if not known:
+        return ": this machine has no database of time zones; install one (the package tzdata) or write UTC"
+    return did_you_mean(tz, known) or "; write it like Europe/Berlin, or UTC"
+
+
+def _brakes(draft: Draft) -> None:
+    brakes = draft.policy.brakes
+    if brakes is None or not draft.sound("brakes"):
+        return
+    if brakes.requests_per_call is None and brakes.repeats is None:
+        draft.problem(("brakes",), "nothing puts a brake on; give requests_per_call or repeats")
+    timeouts.check_span(draft, ("brakes", "cooling"), brakes.cooling)
+
+
+def _rule(draft: Draft, path: Path, rule: Drawing) -> None:
+    limits = draft.policy.limits
+    seen: set[str] = set()
+    if draft.says(*path, "limits") and not rule.limits and draft.sound(*path, "limits"):
+        draft.problem((*path, "limits"), "the list is empty; name limits or remove the key")
+    for at, name in _listed(path, rule):
+        if not draft.sound(*at):
+            continue
+        if name in seen:
+            draft.problem(at, f"{quoted(name)} stands twice; remove one")
+        elif name not in limits and draft.sound("limits"):
+            there = did_you_mean(name, limits) or (
+                f"; the limits are {', '.join(map(quoted, list(limits)[:20]))}" if limits else "; add it under limits"
+            )
+            draft.problem(at, f"{quoted(name)} is no limit of this policy{there}")
+        elif name in limits and not _asks_a_model(rule):
+            _of_no_model(draft, at, name, limits[name])
+        seen.add(name)
+    _on_limit(draft, path, rule)
+
+
+def _listed(path: Path, rule: Drawing) -> Iterator[tuple[Path, str]]:
+    """The limits that a rule names, each with its place."""
+    for index, name in enumerate(rule.limits):
+        yield (*path, "limits", index), name
+
+
+def _of_no_model(draft: Draft, at: Path, name: str, limit: Limit) -> None:
+    quantity = next((quantity for quantity in amounts(limit) if quantity in BY_A_MODEL), None)
+    if quantity is not None:
+        draft.problem(
+            at,
+            f"{quoted(name)} limits {quantity}, and this rule asks no model, so nothing is drawn; name a limit of"
+            " requests or concurrent",
+        )
+
+
+def _on_limit(draft: Draft, path: Path, rule: Drawing) -> None:
+    at: Path = (*path, "on_limit")
+    if not draft.says(*at) or not draft.sound(*at) or not draft.sound(*path, "limits"):
+        return
+    if not rule.limits:
+        if not draft.says(*path, "limits"):
+            draft.warn(at, "the rule has no limits, so this never happens; add some or remove the key", key=True)
+        return
+    if rule.shadow:
+        draft.warn(at, "the rule is on trial and draws on no limit, so this never happens; remove the key", key=True)
+    named = [draft.policy.limits.get(name) for name in rule.limits]
+    sound = all(draft.sound("limits", name) for name in rule.limits)
+    if rule.on_limit == "wait" and sound and all(limit is not None and limit.per in UNWAITED for limit in named):
+        draft.problem(
+            at,
+            "its limits are per call or process and free nothing in time, so it would wait in vain; use next,"
+            " unanswered or deny",
+        )
+
+
+def _unused(draft: Draft) -> None:
+    if not draft.sound("rules"):
+        return
+    used = {name for rule in draft.policy.rules if isinstance(rule, Drawing) for name in rule.limits}
+    for name in draft.policy.limits:
+        if name not in used and draft.sound("limits", name):
+            draft.warn(
+                ("limits", name),
+                "no rule names this limit, so it holds for nothing; add it to the `limits` of a rule or remove it",
+                key=True,
+            )
+
+
+_NOTHING: Final = ModelFacts()
+
+
+def _models(draft: Draft, rule: ModelRule) -> list[Model]:
+    """The models that a rule may ask."""
+    return [model for model in draft.policy.models if not rule.with_.models or model.name in rule.with_.models]
+
+
+def _least(rule: ModelRule, model: Model, facts: ModelFacts) -> dict[str, int | None]:
+    """The least that a request which the rule matches can be reserved as for a model, in units; None where it is not
+    known."""
+    asked = rule.match.max_tokens.min if rule.match.max_tokens is not None else None
+    output = most_tokens(rule.with_, model, facts, max(asked or 1, 1))
+    least = cost.least(model, facts)
+    return {
+        "input_tokens": least.input_tokens * SCALE["input_tokens"],
+        "output_tokens": output * SCALE["output_tokens"],
+        "usd": least.usd,
+    }
+
+
+def _priced(draft: Draft, path: Path, name: str, limit: Limit, unpriced: list[Model]) -> None:
+    if limit.usd is None or not unpriced:
+        return
+    named = ", ".join(quoted(model.name) for model in unpriced)
+    which = f"model {named} is" if len(unpriced) == 1 else f"models {named} are"
+    draft.problem(
+        path,
+        f"{quoted(name)} is in dollars, and the price of {which} not known, so the rule could not ask; give"
+        f" {'it' if len(unpriced) == 1 else 'each'} a `price: {{input: , output: }}` under models, or take it out of"
+        " the rule's `with.models`",
+    )
+
+
+def _fits(draft: Draft, path: Path, name: str, limit: Limit, least: list[dict[str, int | None]]) -> None:
+    """That the limit lets at least the smallest request through, with at least one of the models; silent where a price
+    is not known."""
+    for quantity, amount in amounts(limit).items():
+        if quantity not in BY_A_MODEL:
+            continue
+        smallest = [known for each in least if (known := each[quantity]) is not None]
+        if len(smallest) == len(least) and min(smallest) > units(quantity, amount):
+            unit = "USD" if quantity == "usd" else quantity.replace("_", " ")
+            needed = f"{min(smallest) / SCALE[quantity]:.12f}".rstrip("0").rstrip(".")
+            draft.problem(
+                path,
+                f"{quoted(name)} lets nothing through: the smallest request that this rule takes comes to {needed}"
+                f" {unit} at worst; raise the limit",
+            )

@@ -1,0 +1,200 @@
+"""Pure. What must hold among the models and hints of a policy, and between them and its rules. Does not call a model or
+look for a key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from samplegate.policy.catalogue import SCRIPTED, Catalogue
+from samplegate.policy.file.draft import Draft
+from samplegate.policy.model_choice import candidates
+from samplegate.policy.schema import AllowRule, EscalateRule, Model, ModelRule, Weights
+from samplegate.urls import has_user, split
+from samplegate.yamlfile.tree import UNSEEN, Path, quoted
+from samplegate.yamlfile.validate import did_you_mean
+
+DEAREST: Final = 1_000_000.0
+"""Dollars for a million tokens: a dollar a token. The dearest models are a thousand times cheaper."""
+LARGEST_MARGIN: Final = 100.0
+MOST_COUNTED: Final = 2**31 - 1
+"""Tokens: no model reads, and no image is, as many."""
+
+VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def check(draft: Draft) -> None:
+    """Every model and every hint."""
+    for index, model in enumerate(draft.policy.models):
+        _model(draft, ("models", index), model)
+    _hints(draft)
+    for index, rule in enumerate(draft.policy.rules):
+        if isinstance(rule, AllowRule | EscalateRule) and draft.sound("rules", index, "with"):
+            _prefer(draft, ("rules", index, "with", "prefer"), rule)
+
+
+def check_catalogue(draft: Draft, catalogue: Catalogue) -> None:
+    """What a rule's match demands against what its models take; ``catalogue`` has litellm's table in it."""
+    for index, rule in enumerate(draft.policy.rules):
+        path: Path = ("rules", index)
+        if not isinstance(rule, AllowRule | EscalateRule) or not (draft.sound(*path) and draft.sound("models")):
+            continue
+        takes = {
+            model.name: catalogue[model.name].accepts
+            for model in candidates(draft.policy, rule)
+            if model.name in catalogue
+        }
+        for extra, place in _demanded(rule):
+            if takes and not any(extra in accepted for accepted in takes.values()):
+                given = f"add `accepts: [{extra}]` to one that does, or name another"
+                so = (
+                    "this is never answered"
+                    if isinstance(rule, AllowRule)
+                    else "a person can answer it, but approve nothing"
+                )
+                draft.warn(
+                    (*path, *place), f"none of the rule's models ({', '.join(takes)}) takes {extra}, so {so}; {given}"
+                )
+
+
+def _demanded(rule: ModelRule) -> Iterator[tuple[str, Path]]:
+    """What every request that the rule matches holds, and where the match says so. A list of types with text in it
+    demands none of them."""
+    types = rule.match.content_types or []
+    for extra in ("image", "audio"):
+        if types and set(types) <= {extra, "tool_use", "tool_result"} and extra in types:
+            yield extra, ("match", "content_types")
+    if rule.match.tools is True:
+        yield "tools", ("match", "tools")
+
+
+def _prefer(draft: Draft, path: Path, rule: ModelRule) -> None:
+    prefer = rule.with_.prefer
+    if prefer is None or not draft.sound(*path):
+        return
+    if isinstance(prefer, Weights) and not (prefer.cost or prefer.speed or prefer.intelligence):
+        draft.problem(path, "every weight is 0, so nothing is preferred; give one above 0 or remove the key")
+        return
+    models = candidates(draft.policy, rule)
+    for name in ("speed", "intelligence"):
+        counts = prefer == name if isinstance(prefer, str) else getattr(prefer, name) > 0
+        if counts and models and all(getattr(model, name) is None for model in models) and draft.sound("models"):
+            draft.warn(
+                path,
+                f"no model of the rule has a number for {name}, so it makes no difference; add `{name}: 0.5` or the"
+                " like to the models",
+            )
+
+
+def known_models(draft: Draft, path: Path, names: Iterable[str]) -> None:
+    """That every name in the list at ``path`` is a model's."""
+    models = [model.name for model in draft.policy.models]
+    for index, name in enumerate(names):
+        at = (*path, index) if draft.says(*path, index) else path
+        if draft.sound(*at) and name not in models:
+            there = did_you_mean(name, models) or (
+                f"; the models are {', '.join(map(quoted, models[:20]))}" if models else "; add it under models"
+            )
+            draft.problem(at, f"{quoted(name)} is no model of this policy{there}")
+
+
+def _hints(draft: Draft) -> None:
+    for hint, names in draft.policy.hints.items():
+        path: Path = ("hints", hint)
+        if not hint:
+            draft.problem(
+                path, "the hint is empty and would be found in every name; write `*` if that is meant", key=True
+            )
+        listed = [names] if isinstance(names, str) else names
+        if not listed and draft.sound(*path):
+            draft.problem(path, "the list is empty; name a model or remove the hint")
+        known_models(draft, path, listed)
+
+
+def _model(draft: Draft, path: Path, model: Model) -> None:
+    if not draft.sound(*path, "model"):
+        return
+    if not model.model.strip():
+        draft.problem((*path, "model"), f"the model is empty; name one as litellm does, or {SCRIPTED}")
+    elif model.model == SCRIPTED:
+        _scripted(draft, path, model)
+    elif model.cases is not None:
+        draft.problem(
+            (*path, "cases"),
+            f"the key belongs to model: {SCRIPTED}, and this model is {quoted(model.model)}; remove the key",
+            key=True,
+        )
+    _key(draft, path, model)
+    _numbers(draft, path, model)
+    if model.api_base is not None and (why := _bad_address(model.api_base)) is not None:
+        draft.problem((*path, "api_base"), why)
+
+
+def _scripted(draft: Draft, path: Path, model: Model) -> None:
+    if model.cases is None and draft.sound(*path, "cases"):
+        draft.problem(path, f"model: {SCRIPTED} has no cases; add `cases: FILE`, relative to this file")
+    if model.cases == "":
+        draft.problem((*path, "cases"), "the file's name is empty; give one, relative to this file")
+    for name in ("api_base", "api_key_env", "api_key_file", "warm"):
+        if getattr(model, name) not in (None, False):
+            draft.problem((*path, name), f"model: {SCRIPTED} is built in and calls nobody; remove the key", key=True)
+
+
+def _numbers(draft: Draft, path: Path, model: Model) -> None:
+    """What it costs, takes and counts for."""
+    for name in ("input", "output"):
+        if model.price is not None and draft.sound(*path, "price", name) and getattr(model.price, name) > DEAREST:
+            draft.problem(
+                (*path, "price", name),
+                f"{getattr(model.price, name):g} is more than a dollar a token; give dollars for a million tokens",
+            )
+    if draft.sound(*path, "margin") and model.margin > LARGEST_MARGIN:
+        draft.problem(
+            (*path, "margin"),
+            f"{model.margin:g} times what is counted is too much; {LARGEST_MARGIN:g} is the most, 1.25 the default",
+        )
+    for name in ("context", "image_tokens"):
+        if draft.sound(*path, name) and (getattr(model, name) or 0) > MOST_COUNTED:
+            draft.problem(
+                (*path, name),
+                f"{getattr(model, name)} tokens are more than any model reads; the most is {MOST_COUNTED}",
+            )
+    both = draft.sound(*path, "context") and draft.sound(*path, "max_tokens")
+    if both and model.context is not None and (model.max_tokens or 0) >= model.context:
+        draft.problem(
+            (*path, "max_tokens"),
+            f"{model.max_tokens} leaves no room to read anything within a context of {model.context}; lower it",
+        )
+    for index, extra in enumerate(model.accepts or ()):
+        if draft.sound(*path, "accepts") and extra in (model.accepts or ())[:index]:
+            draft.problem((*path, "accepts", index), f"{extra} stands twice; remove one")
+
+
+def _key(draft: Draft, path: Path, model: Model) -> None:
+    """Where the provider's key comes from. What stands there is never shown: it may be the key itself."""
+    if model.api_key_env is not None and model.api_key_file is not None:
+        draft.problem((*path, "api_key_file"), "api_key_env is given too; keep one of the two", key=True)
+    if model.api_key_env is not None and not VARIABLE_NAME.match(model.api_key_env):
+        draft.problem(
+            (*path, "api_key_env"),
+            "this is not the name of an environment variable; give the variable's name, never the key itself",
+        )
+    if model.api_key_file is not None and (not model.api_key_file.strip() or UNSEEN.search(model.api_key_file)):
+        draft.problem(
+            (*path, "api_key_file"), "this is not the name of a file; give the file's name, never the key itself"
+        )
+
+
+def _bad_address(address: str) -> str | None:
+    """Why an api_base is none. It is not shown: it may carry a password."""
+    parts = split(address)
+    if parts is None:
+        return "this is not a URL; write it like http://127.0.0.1:8000/v1"
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
+        return "this is not an http or https URL; write it like http://127.0.0.1:8000/v1"
+    if has_user(parts):
+        return "the URL carries a user or password; put the key into a file and name it as api_key_file"
+    if parts.query or parts.fragment:
+        return "the URL carries a query or fragment; end it with the path"
+    return None

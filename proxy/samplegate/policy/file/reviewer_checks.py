@@ -1,0 +1,310 @@
+"""Pure. Checks of reviewers, of their webhooks, and of the rules that name them.
+
+A webhook has one address that can be called, and a key if its format signs. No name is resolved here: addresses are
+checked at each call. Addresses are never shown: they may be secrets themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from samplegate.policy.file import timeouts
+from samplegate.policy.file.draft import Draft
+from samplegate.policy.file.model_checks import VARIABLE_NAME
+from samplegate.policy.file.timeouts import legacy_patience, modern_patience, said
+from samplegate.policy.schema import AllowRule, EscalateRule, Match, ModelRule, Reviewer, Webhook, seconds
+from samplegate.urls import has_user, split
+from samplegate.yamlfile.tree import UNSEEN, Path, quoted
+from samplegate.yamlfile.validate import did_you_mean
+
+
+def check(draft: Draft) -> None:
+    """Every reviewer by itself, and every rule that names one."""
+    for name, reviewer in draft.policy.reviewers.items():
+        if draft.sound("reviewers", name):
+            _reviewer(draft, ("reviewers", name), reviewer)
+    for index, rule in enumerate(draft.policy.rules):
+        path: Path = ("rules", index)
+        if isinstance(rule, AllowRule | EscalateRule) and draft.sound(*path, "effect"):
+            _rule(draft, path, rule)
+    _unused(draft)
+
+
+def asks_no_model(match: Match) -> bool:
+    """Whether a match takes elicitations only, so that no model is ever asked."""
+    return match.kind == "elicitation" or (match.kind is None and match.mode is not None)
+
+
+def _always_can(match: Match) -> bool:
+    """Whether what it takes can always be shown: what cannot is a form that is not flat (T16)."""
+    return match.kind == "sampling" or match.mode in ("url", ["url"])
+
+
+def _reviewer(draft: Draft, path: Path, reviewer: Reviewer) -> None:
+    timeouts.check_span(draft, (*path, "timeout"), reviewer.timeout)
+    if seconds(reviewer.late_verdict) > timeouts.LONGEST:
+        draft.problem(
+            (*path, "late_verdict"),
+            f"{quoted(reviewer.late_verdict)} is longer than a year; give at most 8784h, or 0s for never",
+        )
+    if reviewer.webhook is not None:
+        check_webhook(draft, (*path, "webhook"), reviewer.webhook)
+    if reviewer.command is not None:
+        _command(draft, (*path, "command"), reviewer.command)
+
+
+def _command(draft: Draft, path: Path, command: list[str]) -> None:
+    if not command:
+        draft.problem(path, "the list is empty; give a program and its arguments, or remove the key")
+    elif not command[0].strip():
+        draft.problem((*path, 0), "the program's name is empty; give one")
+
+
+def _named(rule: ModelRule) -> Iterator[tuple[str, str]]:
+    """The keys of a rule that name reviewers, and whom they name."""
+    if isinstance(rule, EscalateRule):
+        yield "reviewer", rule.reviewer
+    if rule.review_answer is not None:
+        yield "review_answer", rule.review_answer
+
+
+def _rule(draft: Draft, path: Path, rule: ModelRule) -> None:
+    for key, name in _named(rule):
+        _known(draft, (*path, key), name)
+    _show(draft, path, rule)
+    if isinstance(rule, EscalateRule):
+        _escalate(draft, path, rule)
+    _too_late(draft, path, rule)
+
+
+def _known(draft: Draft, path: Path, name: str) -> None:
+    reviewers = draft.policy.reviewers
+    if name in reviewers or not draft.sound(*path) or not draft.sound("reviewers"):
+        return
+    there = (
+        f"; the reviewers are {', '.join(map(quoted, list(reviewers)[:20]))}"
+        if reviewers
+        else "; add it under reviewers"
+    )
+    draft.problem(path, f"{quoted(name)} is no reviewer of this policy{did_you_mean(name, reviewers) or there}")
+
+
+def _show(draft: Draft, path: Path, rule: ModelRule) -> None:
+    """``show`` is for a webhook or a command: without one nobody is told."""
+    at: Path = (*path, "show")
+    if not draft.says(*at) or not draft.sound("reviewers"):
+        return
+    if isinstance(rule, AllowRule) and rule.review_answer is None:
+        if draft.sound(*path, "review_answer"):
+            draft.problem(
+                at, "the rule has no review_answer, so nobody is shown anything; add one or remove the key", key=True
+            )
+        return
+    named = [draft.policy.reviewers.get(name) for _, name in _named(rule)]
+    if all(reviewer is not None and reviewer.webhook is None and reviewer.command is None for reviewer in named):
+        draft.warn(
+            at,
+            "no webhook or command is told of these reviews, so it makes no difference; give the reviewer one or"
+            " remove it",
+            key=True,
+        )
+
+
+def _escalate(draft: Draft, path: Path, rule: EscalateRule) -> None:
+    timeout: Path = (*path, "timeout")
+    if rule.timeout is not None and draft.sound(*timeout):
+        timeouts.check_span(draft, timeout, rule.timeout)
+    if asks_no_model(rule.match) and draft.sound(*path, "match"):
+        for key in ("with", "review_answer"):
+            if draft.says(*path, key):
+                draft.problem(
+                    (*path, key),
+                    "the key is for sampling, and the match takes elicitations only; remove one of the two",
+                    key=True,
+                )
+    if draft.says(*path, "otherwise") and _always_can(rule.match) and draft.sound(*path, "match"):
+        draft.warn(
+            (*path, "otherwise"),
+            "only a form may be one that nobody can be shown, and it takes none, so this never happens; remove the key",
+            key=True,
+        )
+    modes = [rule.match.mode] if isinstance(rule.match.mode, str) else rule.match.mode or []
+    if "url" in modes:
+        draft.warn(  # R45
+            (*path, "match", "mode"),
+            "whoever reviews a url is not the user whom the server means, and would act in its place; forward urls if"
+            " the client can show them",
+        )
+
+
+def _too_late(draft: Draft, path: Path, rule: ModelRule) -> None:
+    """A reviewer whose late verdicts answer nothing, and whose time the peers do not wait for (T10): a person would
+    decide in vain.
+
+    With late verdicts it is no fault: the next same request has the answer. ``check`` says how long everybody has.
+    """
+    if not draft.sound("client") or not draft.sound("servers") or not draft.sound(*path, "match"):
+        return
+    for key, name in _named(rule):
+        reviewer = draft.policy.reviewers.get(name)
+        if reviewer is None or seconds(reviewer.late_verdict) or not draft.sound("reviewers", name):
+            continue
+        whole = (rule.timeout if isinstance(rule, EscalateRule) and key == "reviewer" else None) or reviewer.timeout
+        who, most = _most(draft, rule.match)
+        if seconds(whole) > most:
+            what = (
+                f"{quoted(name)} has {whole}, {who} wait {said(most)}, and later verdicts are lost with"
+                " late_verdict: 0s"
+            )
+            draft.warn((*path, key), f"{what}; raise late_verdict or the peers' peer_timeout, or lower the timeout")
+
+
+def _most(draft: Draft, match: Match) -> tuple[str, float]:
+    """Who gives up first of all that the match can hold for, and after how many seconds at the most."""
+    if match.era == "modern":
+        return "clients of the modern era", modern_patience(draft.policy)
+    return "peers of the legacy eras", legacy_patience(draft.policy, match)[1]
+
+
+def _unused(draft: Draft) -> None:
+    if not draft.sound("rules"):
+        return
+    used = {
+        name for rule in draft.policy.rules if isinstance(rule, AllowRule | EscalateRule) for _, name in _named(rule)
+    }
+    for name in draft.policy.reviewers:
+        if name not in used and draft.sound("reviewers", name):
+            draft.warn(
+                ("reviewers", name),
+                "no rule names this reviewer; add it as the `reviewer` of an escalate rule or remove it",
+                key=True,
+            )
+
+
+ADDRESSES: Final = ("url", "url_file", "url_env")
+KEYS: Final = ("secret_file", "secret_env")
+OLD_KEYS: Final = ("old_secret_file", "old_secret_env")
+_PRIVATE: Final = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test")
+"""Ends of names that no public name has."""
+_SLACK: Final = ("slack.com", "slack-gov.com")
+
+
+def check_webhook(draft: Draft, path: Path, webhook: Webhook) -> None:
+    """One address, and what its format needs."""
+    _one_address(draft, path, webhook)
+    for key in ("url_env", "secret_env", "old_secret_env"):
+        name = getattr(webhook, key)
+        if name is not None and draft.sound(*path, key) and not VARIABLE_NAME.match(name):
+            draft.problem(
+                (*path, key),
+                "this is not the name of an environment variable; give the variable's name, never the value itself",
+            )
+    for key in ("url_file", "secret_file", "old_secret_file"):
+        name = getattr(webhook, key)
+        if name is not None and draft.sound(*path, key) and (not name.strip() or UNSEEN.search(name)):
+            draft.problem((*path, key), "this is not the name of a file; give the file's name, relative to this file")
+    _signing(draft, path, webhook)
+    if webhook.url is not None and draft.sound(*path, "url"):
+        _url(draft, path, webhook, webhook.url)
+
+
+def _given(webhook: Webhook, keys: tuple[str, ...]) -> list[str]:
+    return [key for key in keys if getattr(webhook, key) is not None]
+
+
+def _one_address(draft: Draft, path: Path, webhook: Webhook) -> None:
+    given = _given(webhook, ADDRESSES)
+    if not given and all(draft.sound(*path, key) for key in ADDRESSES):
+        draft.problem(path, f"it has no address; give one of {', '.join(ADDRESSES)}")
+    for key in given[1:]:
+        draft.problem((*path, key), f"{given[0]} is given too; keep one of the two", key=True)
+
+
+def _signing(draft: Draft, path: Path, webhook: Webhook) -> None:
+    """``standard`` is signed, so that whoever gets it knows that it is ours; Slack's knows its sender by the
+    address."""
+    if not draft.sound(*path, "format"):
+        return
+    if webhook.format == "slack":
+        for key in _given(webhook, (*KEYS, *OLD_KEYS)):
+            draft.problem(
+                (*path, key), "format: slack is not signed; remove the key, or say format: standard", key=True
+            )
+        return
+    for first, second in (KEYS, OLD_KEYS):
+        if getattr(webhook, first) is not None and getattr(webhook, second) is not None:
+            draft.problem((*path, second), f"{first} is given too; keep one of the two", key=True)
+    given, old = _given(webhook, KEYS), _given(webhook, OLD_KEYS)
+    if not given and all(draft.sound(*path, key) for key in KEYS):
+        what = (
+            f"it has only the old key; name the new one as {KEYS[0]}"
+            if old
+            else f"nothing signs it; add {KEYS[0]}: FILE or {KEYS[1]}: NAME"
+        )
+        draft.problem(path, f"{what}, so that the receiver can tell our messages from others'")
+    for key in old:
+        new = key.removeprefix("old_")
+        if getattr(webhook, key) == getattr(webhook, new):
+            draft.problem(
+                (*path, key),
+                f"it is the same as {new}; name the key before it, or remove it once all know the new one",
+                key=True,
+            )
+
+
+def _url(draft: Draft, path: Path, webhook: Webhook, url: str) -> None:
+    at: Path = (*path, "url")
+    if (why := _bad_address(url)) is not None:
+        draft.problem(at, why)
+        return
+    parts = urlsplit(url)
+    is_slack = (parts.hostname or "").endswith(_SLACK)
+    if webhook.format == "slack" or is_slack:
+        draft.warn(
+            at,
+            "whoever knows an address of Slack's can post to it; put it into a file and name that as url_file",
+            key=True,
+        )
+    elif parts.query:
+        draft.warn(
+            at,
+            "the URL carries a query, which may be a secret; put the URL into a file and name that as url_file",
+            key=True,
+        )
+    if is_slack and webhook.format != "slack" and draft.sound(*path, "format"):
+        draft.warn(at, "Slack does not read format: standard; add `format: slack`", key=True)
+
+
+def _bad_address(url: str) -> str | None:
+    """Why a URL is none that can be called."""
+    parts = split(url)
+    if parts is None:
+        return "this is not a URL; write it like https://reviews.example.com/hook"
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or parts.port == 0
+        or UNSEEN.search(url)
+        or " " in url
+    ):
+        return "this is not an http or https URL; write it like https://reviews.example.com/hook"
+    if has_user(parts):
+        return "the URL carries a user or password, which is not sent; remove it: messages are signed instead"
+    if parts.fragment:
+        return "the URL carries a fragment, which is not sent; remove it"
+    if parts.scheme == "http" and not is_inside(parts.hostname):
+        return "http sends what is reviewed in the clear over public networks; use https"
+    return None
+
+
+def is_inside(host: str) -> bool:
+    """Whether a host is surely not in a public network: a private or local address, a bare name, or one that is
+    reserved for such networks."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return "." not in host.rstrip(".") or host.rstrip(".").lower().endswith(_PRIVATE)
+    return not address.is_global

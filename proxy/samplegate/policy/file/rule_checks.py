@@ -1,0 +1,508 @@
+"""Pure. Checks within a rule and among the rules: conditions that can hold together, an effect that suits its match,
+rules that no request reaches.
+
+The content of an ``answer`` rule is checked against its kind of request; its values are never shown, because they are
+content. A rule gets the warning "never reached" only if that is certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from samplegate.core.eras import CALLS
+from samplegate.core.policyfile import variables
+from samplegate.policy.conditions import NO_CALL_NAME, TABLE, globs, is_glob, listed, names, names_call
+from samplegate.policy.file import model_checks, timeouts
+from samplegate.policy.file.draft import Draft
+from samplegate.policy.schema import (
+    AllowRule,
+    AnswerRule,
+    DenyRule,
+    EscalateRule,
+    ForwardRule,
+    Match,
+    ModelRule,
+    Policy,
+    Range,
+    Rule,
+    RuleBase,
+    StopSequences,
+    Temperature,
+    With,
+)
+from samplegate.policy.script import bad_block, bad_value
+from samplegate.secret_names import looks_secret
+from samplegate.yamlfile.tree import Path, quoted
+
+SAMPLING_ONLY: Final = names(lambda row: row.kind == "sampling")
+FORM_ONLY: Final = names(lambda row: row.kind == "form")
+URL_ONLY: Final = names(lambda row: row.kind == "url")
+ELICITATION_ONLY: Final = names(lambda row: row.kind in ("elicitation", "form", "url"))
+MAY_BE_EMPTY: Final = frozenset({"fields"})  # a form without fields asks for a mere yes
+
+
+def check(draft: Draft) -> None:
+    """Every rule by itself."""
+    for index, rule in enumerate(draft.policy.rules):
+        path: Path = ("rules", index)
+        _match(draft, (*path, "match"), rule.match)
+        _url(draft, (*path, "match"), rule.match)
+        if draft.sound(*path, "effect"):
+            _effect(draft, path, rule)
+
+
+def _effect(draft: Draft, path: Path, rule: RuleBase) -> None:
+    match rule:
+        case AllowRule():
+            _allow(draft, path, rule)
+        case AnswerRule():
+            check_answer(draft, path, rule)
+        case ForwardRule():
+            timeouts.check_timeout(draft, path, rule.match, rule.timeout, (*path, "timeout"))
+            if rule.timeout is None and draft.says(*path, "on_timeout") and draft.sound(*path, "timeout"):
+                draft.warn(
+                    (*path, "on_timeout"),
+                    "the rule gives no timeout, so this never happens; add one or remove the key",
+                    key=True,
+                )
+        case EscalateRule():
+            if rule.with_.models or draft.policy.models:
+                _with(draft, path, rule)
+            elif draft.says(*path, "with") and draft.sound("models"):
+                draft.warn(
+                    (*path, "with"),
+                    "the policy has no models, so nothing can be approved; add one under models or remove the key",
+                    key=True,
+                )
+        case DenyRule():
+            if draft.says(*path, "as") and rule.match.kind == "sampling":
+                draft.problem(
+                    (*path, "as"),
+                    "the key is for elicitations, and the match says kind: sampling; remove one of the two",
+                    key=True,
+                )
+            if draft.says(*path, "otherwise"):
+                draft.warn(
+                    (*path, "otherwise"),
+                    "a deny can always be carried out, so this never happens; remove the key",
+                    key=True,
+                )
+
+
+def _allow(draft: Draft, path: Path, rule: AllowRule) -> None:
+    if rule.match.kind != "sampling" and draft.sound(*path, "match", "kind"):
+        draft.problem((*path, "match"), "an allow is for sampling only; add `kind: sampling` to the match")
+    if not draft.policy.models and draft.sound("models"):
+        draft.problem((*path, "effect"), "the policy has no models, so nothing can be allowed; add one under models")
+    _with(draft, path, rule)
+
+
+def _with(draft: Draft, path: Path, rule: ModelRule) -> None:
+    with_: Path = (*path, "with")
+    if draft.policy.models or isinstance(rule, EscalateRule):
+        model_checks.known_models(draft, (*with_, "models"), rule.with_.models)
+    if not rule.with_.models and draft.says(*with_, "models") and draft.sound(*with_, "models"):
+        draft.problem((*with_, "models"), "the list is empty; name models, or remove the key for all of them")
+    _bounds(draft, with_, rule.with_)
+    timeouts.check_timeout(draft, path, rule.match, rule.with_.timeout, (*with_, "timeout"))
+
+
+def _bounds(draft: Draft, path: Path, with_: With) -> None:
+    for name in ("temperature", "stop_sequences"):
+        value: Temperature | StopSequences | None = getattr(with_, name)
+        if isinstance(value, Temperature) and draft.sound(*path, name):
+            _range(draft, (*path, name), value.min, value.max)
+
+
+def _range(draft: Draft, path: Path, least: float | None, most: float | None) -> None:
+    if least is None and most is None:
+        draft.problem(path, "neither min nor max is given; give one of them or remove the key")
+    elif least is not None and most is not None and least > most:
+        draft.problem(path, f"min {least:g} is above max {most:g}; swap them")
+
+
+def _match(draft: Draft, path: Path, match: Match) -> None:
+    for name in match.__struct_fields__:
+        value = getattr(match, name)
+        _names(draft, (*path, name), name, value)
+        if isinstance(value, Range) and draft.sound(*path, name):
+            _range(draft, (*path, name), value.min, value.max)
+            for end in ("min", "max"):
+                if (getattr(value, end) or 0) < 0:
+                    draft.problem(
+                        (*path, name, end), f"{getattr(value, end)} is below 0, and nothing counts that low; correct it"
+                    )
+    _kinds(draft, path, match)
+    _call(draft, path, match)
+    _fields(draft, path, match)
+    if match.not_ is not None:
+        inner: Path = (*path, "not")
+        if match.not_ == Match() and draft.sound(*inner):
+            draft.problem(inner, "`not` without conditions excludes everything; add a condition or remove it")
+        _match(draft, inner, match.not_)
+
+
+def _names(draft: Draft, path: Path, name: str, value: Any) -> None:
+    """No list without members, no name without characters: neither can ever match."""
+    if value == [] and name not in MAY_BE_EMPTY and draft.sound(*path):
+        draft.problem(path, "the list is empty, so nothing can match; add a member or remove the key")
+    for index, member in enumerate(value if isinstance(value, list) else [value]):
+        at = (*path, index) if isinstance(value, list) else path
+        if member == "" and draft.sound(*at):
+            draft.problem(at, "the text is empty; give some or remove it")
+        elif name == "host" and isinstance(member, str) and ("/" in member or "@" in member):
+            draft.problem(at, f"{quoted(member)} is more than a host; write the host alone, as in *.example.com")
+        elif name == "scheme" and isinstance(member, str) and (":" in member or "/" in member):
+            draft.problem(at, f"{quoted(member)} is more than a scheme; write the scheme alone, as in https")
+
+
+def _given(match: Match, names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if getattr(match, name) is not None]
+
+
+def _modes(match: Match) -> list[str]:
+    return [] if match.mode is None else [match.mode] if isinstance(match.mode, str) else list(match.mode)
+
+
+def _kinds(draft: Draft, path: Path, match: Match) -> None:
+    """Conditions that no request meets together: of sampling and of elicitation, of forms and of URLs."""
+    sampling, elicitation = _given(match, SAMPLING_ONLY), _given(match, ELICITATION_ONLY)
+    if match.kind is not None:
+        foreign, other = (elicitation, "elicitation") if match.kind == "sampling" else (sampling, "sampling")
+        for name in foreign:
+            draft.problem(
+                (*path, name),
+                f"only {other} has this, and the match says kind: {match.kind}; remove one of the two",
+                key=True,
+            )
+    elif sampling and elicitation and draft.sound(*path, "kind"):
+        draft.problem(
+            path,
+            f"only sampling has `{sampling[0]}` and only elicitation has `{elicitation[0]}`, so nothing can match; make"
+            " two rules of it",
+        )
+    modes, forms, urls = _modes(match), _given(match, FORM_ONLY), _given(match, URL_ONLY)
+    foreign, mode = (forms, "form") if modes == ["url"] else (urls, "url") if modes == ["form"] else ([], "")
+    for name in foreign:
+        draft.problem(
+            (*path, name),
+            f"only mode {mode} has this, and the match says mode: {modes[0]}; remove one of the two",
+            key=True,
+        )
+    if forms and urls and not foreign and draft.sound(*path, "mode"):
+        draft.problem(
+            path,
+            f"only forms have `{forms[0]}` and only urls have `{urls[0]}`, so nothing can match; make two rules of it",
+        )
+
+
+def _url(draft: Draft, path: Path, match: Match) -> None:
+    """A rule covers `mode: url` only if it says so (policies/README.md, "Conditions"); one that looks at a host and
+    does not say so never matches."""
+    for name in _given(match, URL_ONLY):
+        if (
+            match.mode is None
+            and match.kind != "sampling"
+            and match.not_ is None
+            and draft.sound(*path, "mode")
+            and not _given(match, FORM_ONLY)
+        ):
+            draft.problem(
+                (*path, name), "a rule covers urls only if it says so; add `mode: url` to the match", key=True
+            )
+
+
+def _call(draft: Draft, path: Path, match: Match) -> None:
+    """`tool` and `method` against what can be in flight at all."""
+    tools = [match.tool] if isinstance(match.tool, str) else match.tool or []
+    if match.method is None or not draft.sound(*path, "method"):
+        return
+    test, _ = globs(match.method)
+    methods = [method for method in sorted(CALLS) if test(method)]
+    if not methods:
+        draft.problem(
+            (*path, "method"),
+            f"no call that a server may ask during is named so; the calls are {', '.join(sorted(CALLS))}",
+        )
+    elif tools and "tools/call" not in methods:
+        draft.problem(
+            (*path, "tool"),
+            f"only tools/call has a tool, and the match says method: {methods[0]}; remove one of the two",
+            key=True,
+        )
+    elif tools == [NO_CALL_NAME]:
+        draft.problem(
+            (*path, "tool"),
+            "`none` is no call in flight, and such a request has no method; remove one of the two",
+            key=True,
+        )
+
+
+def _fields(draft: Draft, path: Path, match: Match) -> None:
+    if match.fields is None or match.has is None:
+        return
+    for index, name in enumerate(match.has):
+        if name not in match.fields and draft.sound(*path, "fields") and draft.sound(*path, "has", index):
+            draft.problem(
+                (*path, "has", index),
+                f"{quoted(name)} is not among `fields`, which are all that the form has; add it there or remove it",
+            )
+
+
+_ALWAYS_THERE: Final = frozenset({"server", "caller"})
+"""What every request has, so that `*` is no condition."""
+
+
+class _Shape(msgspec.Struct, frozen=True):
+    """What is compared of a rule: its match with every list as a set, so that a thousand rules take no time."""
+
+    match: Match
+    given: tuple[tuple[str, Any], ...]
+    conditions: Mapping[str, Any]
+    is_deny: bool
+    names_call: bool
+    may_be_url: bool
+    web_only: bool
+    """Of urls it takes those by http and https only, as it grants and names no other scheme."""
+    doubts: bool
+    """It looks at what may be unknown of a request: such a request a deny takes and a grant does not."""
+    takes_all: bool
+
+
+def _shape(rule: Rule) -> _Shape:
+    match = rule.match
+    conditions = {
+        name: _comparable(name, getattr(match, name))
+        for name in match.__struct_fields__
+        if getattr(match, name) is not None
+    }
+    given = tuple(
+        (name, value) for name, value in conditions.items() if not (name in _ALWAYS_THERE and "*" in value.names)
+    )
+    is_deny = isinstance(rule, DenyRule)
+    web_only = not is_deny and (
+        match.scheme is None or {name.lower() for name in listed(match.scheme)} <= {"http", "https"}
+    )
+    return _Shape(
+        match,
+        given,
+        conditions,
+        is_deny,
+        names_call(match),
+        _may_be_url(match),
+        web_only,
+        _doubts(match),
+        _takes_all(rule),
+    )
+
+
+class _Names(NamedTuple):
+    """The members of a list, or the one that stands for it; whether one of them is a glob."""
+
+    names: frozenset[str]
+    has_glob: bool
+
+
+def _comparable(name: str, value: Any) -> Any:
+    if name in TABLE and TABLE[name].compared in ("names", "parts"):
+        names = frozenset([value] if isinstance(value, str) else value)
+        return _Names(names, any(map(is_glob, names)))
+    return frozenset(value) if isinstance(value, list) else value
+
+
+def check_reach(draft: Draft) -> None:
+    """Warn of every such rule, with the first that stands before it."""
+    rules = draft.policy.rules
+    takers: list[tuple[int, _Shape]] = []
+    for index, rule in enumerate(rules):
+        if not draft.sound("rules", index):
+            continue
+        shape = _shape(rule)
+        taker = next((place for place, earlier in takers if _covers(earlier, shape)), None)
+        if taker is not None:
+            line, name = draft.line(("rules", taker)), quoted(rules[taker].name)
+            draft.warn(
+                ("rules", index),
+                f"no request reaches this rule: {name} in line {line} takes them all; move it up or remove it",
+            )
+        elif shape.takes_all:
+            takers.append((index, shape))
+
+
+def _takes_all(rule: Rule) -> bool:
+    """Whether nothing that the rule matches goes on to later rules."""
+    if rule.shadow:
+        return False
+    if isinstance(rule, DenyRule):
+        return True
+    timed = isinstance(rule, AllowRule | ForwardRule | EscalateRule) and rule.on_timeout == "next"
+    limited = bool(rule.limits) and rule.on_limit == "next"
+    return rule.otherwise != "next" and not timed and not limited
+
+
+def _covers(first: _Shape, later: _Shape) -> bool:
+    """Whether all that ``later`` matches, ``first`` matches."""
+    for name, value in first.given:
+        if name not in later.conditions or not _implied(name, value, later.conditions[name]):
+            return False
+    if (first.names_call or first.doubts) and not first.is_deny and later.is_deny:
+        # of several candidate calls a deny needs one, the others need all (policies/README.md, "The call")
+        return False
+    if first.web_only and later.may_be_url and not later.web_only and first.match.scheme is None:
+        return False
+    return first.match.mode is not None or first.match.kind == "sampling" or not later.may_be_url
+
+
+def _doubts(match: Match) -> bool:
+    return any(row.doubtful and getattr(match, row.name) is not None for row in TABLE.values()) or (
+        match.not_ is not None and _doubts(match.not_)
+    )
+
+
+def _may_be_url(match: Match) -> bool:
+    """A rule covers urls only if it says so; one that speaks of modes under a `not` may."""
+    return (match.mode is not None and match.mode != "form") or (
+        match.not_ is not None and match.not_ != Match(mode="url") and _speaks(match.not_)
+    )
+
+
+def _speaks(match: Match) -> bool:
+    return match.mode is not None or (match.not_ is not None and _speaks(match.not_))
+
+
+def _implied(name: str, wide: Any, narrow: Any) -> bool:
+    """Whether a request that meets ``narrow`` meets ``wide``."""
+    if wide == narrow:
+        return True
+    if isinstance(wide, _Names):
+        return narrow.names <= wide.names or (name in _ALWAYS_THERE and _all_meet(narrow, wide))
+    if name in TABLE and TABLE[name].compared == "at_least":
+        return bool(wide <= narrow)
+    return isinstance(wide, Range) and isinstance(narrow, Range) and _within(narrow, wide)
+
+
+def _within(narrow: Range, wide: Range) -> bool:
+    low = wide.min is None or (narrow.min is not None and narrow.min >= wide.min)
+    return low and (wide.max is None or (narrow.max is not None and narrow.max <= wide.max))
+
+
+def _all_meet(narrow: _Names, wide: _Names) -> bool:
+    """Whether plain names all fit one of the globs."""
+    if narrow.has_glob or not wide.has_glob:
+        return False
+    test, _ = globs(sorted(wide.names))
+    return all(map(test, narrow.names))
+
+
+def check_answer(draft: Draft, path: Path, rule: AnswerRule) -> None:
+    """That the rule can answer what it matches."""
+    kind = rule.match.kind
+    content: Path = (*path, "content")
+    if draft.says(*path, "cases"):
+        _cases(draft, path, rule)
+        return
+    if kind is None and draft.sound(*path, "match", "kind"):
+        draft.problem(
+            (*path, "match"), "an answer is for one kind; add `kind: sampling` or `kind: elicitation` to the match"
+        )
+    if rule.content is None and draft.says(*content):
+        draft.problem(content, "nothing stands here; give a value or remove the key")
+    elif rule.content is None and not rule.defaults and draft.sound(*content) and draft.sound(*path, "defaults"):
+        more = ", `defaults: true`" if kind != "sampling" else ""
+        draft.problem(path, f"the rule has nothing to answer; add `content`{more} or `cases`")
+    for at, text in texts(rule.content, content):
+        if draft.sound(*at) and (why := variables.fault(text)) is not None:
+            draft.problem(at, why)
+    if kind == "sampling":
+        _sampling(draft, path, rule)
+    elif kind == "elicitation":
+        _elicitation(draft, path, rule)
+
+
+def _cases(draft: Draft, path: Path, rule: AnswerRule) -> None:
+    """A file answers both kinds, and nothing stands beside it."""
+    for name in ("content", "defaults"):
+        if draft.says(*path, name):
+            draft.problem((*path, name), "the rule answers from its `cases`; remove one of the two", key=True)
+    if rule.cases is not None and not rule.cases.strip() and draft.sound(*path, "cases"):
+        draft.problem((*path, "cases"), "the file's name is empty; give one, relative to this file")
+
+
+def unset(policy: Policy, environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    """Every variable of an answer that the environment does not set, with its place."""
+    for index, rule in enumerate(policy.rules):
+        if isinstance(rule, AnswerRule):
+            for path, text in texts(rule.content, ("rules", index, "content")):
+                yield from ((path, name) for name in dict.fromkeys(variables.names(text)) if name not in environment)
+
+
+def texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    """Every text in plain data, with its place."""
+    match value:
+        case str():
+            yield path, value
+        case list():
+            for index, item in enumerate(value):
+                yield from texts(item, (*path, index))
+        case dict():
+            for key, item in value.items():
+                yield from texts(item, (*path, key))
+        case _:
+            pass
+
+
+def _sampling(draft: Draft, path: Path, rule: AnswerRule) -> None:
+    content: Path = (*path, "content")
+    if draft.says(*path, "defaults"):
+        draft.problem(
+            (*path, "defaults"),
+            "the key is for elicitations, and the match says kind: sampling; remove one of the two",
+            key=True,
+        )
+    if rule.content is None or isinstance(rule.content, str) or not draft.sound(*content):
+        return
+    if not isinstance(rule.content, list) or not rule.content:
+        draft.problem(
+            content,
+            "an answer to sampling is text or a list of content blocks; quote a number, and put one block into a list",
+        )
+        return
+    for index, block in enumerate(rule.content):
+        if (why := bad_block(block)) is not None:
+            draft.problem((*content, index), why)
+
+
+def _elicitation(draft: Draft, path: Path, rule: AnswerRule) -> None:
+    modes = [rule.match.mode] if isinstance(rule.match.mode, str) else rule.match.mode or []
+    if "url" in modes:
+        draft.problem((*path, "match", "mode"), "a url is never accepted by the gate; use forward or deny for mode url")
+    content: Path = (*path, "content")
+    if rule.content is None or not draft.sound(*content):
+        return
+    if not isinstance(rule.content, dict):
+        draft.problem(
+            content, "an answer to an elicitation is a mapping from field names to values; write {field: value}"
+        )
+        return
+    fields = rule.match.fields if draft.sound(*path, "match", "fields") else None
+    for name, value in rule.content.items():
+        _field(draft, (*content, name), value, fields)
+
+
+def _field(draft: Draft, path: Path, value: Any, fields: list[str] | None) -> None:
+    name = str(path[-1])
+    if (why := bad_value(value)) is not None:
+        draft.problem(path, why)
+    if looks_secret(name) and not isinstance(value, bool):
+        draft.warn(
+            path, "the field looks like a secret, and the gate answers no such form; use forward or deny", key=True
+        )
+    if fields is not None and name not in fields:
+        draft.warn(
+            path,
+            "the field is not among `fields` of the match, so it is never sent; add it there or remove it",
+            key=True,
+        )

@@ -1,0 +1,196 @@
+"""Pure. Timeouts of rules and reviews against the patience of the peers (policies/README.md, "Client and servers").
+
+They include the time that reviewers really have: their own timeout, limited by the peers' patience.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from samplegate.policy.conditions import globs, is_glob
+from samplegate.policy.deadlines import DEFAULT, TRIES, within
+from samplegate.policy.file.draft import Draft
+from samplegate.policy.schema import AllowRule, EscalateRule, Match, Peer, Policy, Rule, seconds
+from samplegate.protocol.requests import Origin
+from samplegate.reviews.review import Stage
+from samplegate.yamlfile.tree import Path, quoted
+
+LONGEST: Final = 366 * 24 * 3600.0  # a longer time-out is a typing error
+
+
+def check_timeout(draft: Draft, rule: Path, match: Match, timeout: str | None, path: Path) -> None:
+    """That a rule's time-out can pass and can be reached before the peers give up."""
+    if timeout is None or not draft.sound(*path):
+        return
+    before = len(draft.problems)
+    check_span(draft, path, timeout)
+    if (
+        len(draft.problems) > before
+        or not draft.sound("client")
+        or not draft.sound("servers")
+        or not draft.sound(*rule, "match")
+    ):
+        return
+    wanted = seconds(timeout)
+    client, server = left(draft.policy.client), _most_patient(draft, match)
+    if wanted > client:
+        draft.warn(
+            path,
+            f"{timeout} cannot be reached: the client's peer_timeout leaves {_said(client)}; shorten it or raise"
+            " client.peer_timeout",
+        )
+    elif wanted > server and match.era != "modern":
+        draft.warn(
+            path,
+            f"{timeout} cannot be reached in the legacy eras: the server's peer_timeout leaves {_said(server)}; shorten"
+            " it or raise that",
+        )
+
+
+def _most_patient(draft: Draft, match: Match) -> float:
+    """What the most patient of the servers that the match can hold for leaves."""
+    return max(left(peer) for peer in peers(draft.policy, match))
+
+
+def _said(span: float) -> str:
+    return f"{span:g}s"
+
+
+def check_span(draft: Draft, path: Path, duration: str) -> None:
+    """That a duration is one that can pass: more than nothing, and no typing error."""
+    if not 0 < seconds(duration) <= LONGEST:
+        draft.problem(
+            path, f"{quoted(duration)} is not a time that can be waited for; give more than 0s and at most 8784h"
+        )
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """One rule that asks a reviewer. Seconds."""
+
+    rule: str
+    reviewer: str
+    stage: Stage
+    """``answer``: the model's answer is shown, and its time is taken from the same round."""
+    timeout: float
+    """How long the review waits for a verdict, whatever its round does."""
+    late: float | None
+    """How long a verdict answers the next same request. 0: never; None: no verdict can be late, for its peers wait as
+    long as the review does."""
+    legacy: tuple[float, float] | None
+    """The least and the most that a request waits for it, by server, where that speaks 2025-11-25 or older; None where
+    the rule takes none."""
+    modern: float | None
+    """The same where client and server both speak 2026-07-28: the wait is put off and the client comes back."""
+    bridged: float | None
+    """The same where only the server speaks 2026-07-28: its client waits on one call all along."""
+
+    def __str__(self) -> str:
+        once = [*(self.legacy or ()), *([] if self.bridged is None else [self.bridged])]
+        more = self.modern is not None and self.modern != max(once)
+        modern = (
+            f", or {said(self.modern)} where client and server both speak 2026-07-28"
+            if self.modern is not None and more
+            else ""
+        )
+        task = "check the answer, less the time the model took" if self.stage == "answer" else "decide"
+        time = f"{_span((min(once), max(once)))} to {task}{modern}"
+        return (
+            f"rule {self.rule!r}: reviewer {self.reviewer} has {time} (the review itself expires after"
+            f" {said(self.timeout)}){_later(self.late)}"
+        )
+
+
+def waits(policy: Policy) -> Iterator[Wait]:
+    """Every review that the policy may ask for, in the order of its rules. Reviewers must be known."""
+    for rule in policy.rules:
+        if isinstance(rule, EscalateRule):
+            yield _wait(policy, rule, rule.reviewer, "request", rule.timeout)
+        if isinstance(rule, AllowRule | EscalateRule) and rule.review_answer is not None:
+            yield _wait(policy, rule, rule.review_answer, "answer", None)
+
+
+def _wait(policy: Policy, rule: Rule, name: str, stage: Stage, timeout: str | None) -> Wait:
+    reviewer, era = policy.reviewers[name], rule.match.era
+    whole, quick, slow, back = (
+        seconds(timeout or reviewer.timeout),
+        *legacy_patience(policy, rule.match),
+        modern_patience(policy),
+    )
+    legacy = None if era == "modern" else (min(whole, quick), min(whole, slow))
+    one = left(policy.client)
+    modern, bridged = (None, None) if era == "legacy" else (min(whole, back), min(whole, one))
+    least = one if era == "modern" else quick
+    late = seconds(reviewer.late_verdict) if can_be_late(stage, whole, least) else None
+    return Wait(rule.name, name, stage, whole, late, legacy, modern, bridged)
+
+
+def here(policy: Policy, origin: Origin, timeout: float) -> float:
+    """How long one request really waits for a verdict."""
+    if origin.era == "modern":
+        return min(timeout, modern_patience(policy))
+    return min(timeout, left(policy.client), left(policy.servers.get(origin.server, DEFAULT)))
+
+
+def can_be_late(stage: Stage, timeout: float, patience: float) -> bool:
+    """Whether a review of ``timeout`` seconds may outlive its request. A model takes its time from the peers' patience
+    too, however little."""
+    return patience < timeout or (stage == "answer" and patience < math.inf)
+
+
+def legacy_patience(policy: Policy, match: Match) -> tuple[float, float]:
+    """The least and the most patience of the peers in the legacy eras, by server. Seconds."""
+    client, servers = left(policy.client), [left(peer) for peer in peers(policy, match)]
+    return min(client, *servers), min(client, max(servers))
+
+
+def modern_patience(policy: Policy) -> float:
+    """The patience of a modern client, who comes back to a review. Seconds."""
+    return left(policy.client) * TRIES
+
+
+def left(peer: Peer) -> float:
+    """Seconds that a peer's time-out leaves for a round; infinity where it has none or progress resets it."""
+    if peer.peer_timeout == "none" or peer.extends_on_progress:
+        return math.inf
+    return within(seconds(peer.peer_timeout))
+
+
+def peers(policy: Policy, match: Match) -> list[Peer]:
+    """The servers that a match can hold for; one without settings of its own counts as the default."""
+    servers = policy.servers
+    if match.server is None:
+        return [DEFAULT, *servers.values()]
+    named = [match.server] if isinstance(match.server, str) else match.server
+    test, _ = globs(named)
+    found: list[Peer] = [peer for name, peer in servers.items() if test(name)]
+    if any(is_glob(name) or name not in servers for name in named):
+        found.append(DEFAULT)
+    return found or [DEFAULT]
+
+
+def _later(late: float | None) -> str:
+    if late is None:
+        return ""
+    return (
+        f"; a later verdict answers the next same request for {said(late)}"
+        if late
+        else "; a later verdict answers nothing"
+    )
+
+
+def _span(span: tuple[float, float]) -> str:
+    least, most = span
+    return said(most) if least == most else f"{said(least)} to {said(most)}"
+
+
+def said(span: float) -> str:
+    """Seconds in the units of a policy: ``55s``, ``9m10s``, ``24h``; to a tenth below a minute."""
+    if span < 60:
+        return f"{round(span, 1):g}s"
+    whole = round(span)
+    parts = (whole // 3600, "h"), (whole % 3600 // 60, "m"), (whole % 60, "s")
+    return "".join(f"{number}{unit}" for number, unit in parts if number)

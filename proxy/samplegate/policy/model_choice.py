@@ -1,0 +1,363 @@
+"""Pure. Model choice: the models that may answer a request, best first, by the rule's list, their abilities, the
+server's hints and the weights. Calls no model.
+
+Hints only order what a rule allows (R19, R21), and rank above the weights. The request to the chosen model is in
+``prompt.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from samplegate.policy.catalogue import SCRIPTED, ModelFacts
+from samplegate.policy.conditions import globs, is_glob, shown
+from samplegate.policy.cost import CHARACTERS_PER_TOKEN, Reading, reading, worst_of
+from samplegate.policy.facts import Facts, hint_names
+from samplegate.policy.prompt import Asked, bounded, most_tokens
+from samplegate.policy.schema import Model, ModelRule, Policy, Quality, Weights, With
+
+if TYPE_CHECKING:
+    from samplegate.policy.match import Rulebook
+
+
+QUALITIES: Final[tuple[Quality, ...]] = ("cost", "speed", "intelligence")
+_ONE: Final[Mapping[str, Weights]] = {
+    "cost": Weights(cost=1),
+    "speed": Weights(speed=1),
+    "intelligence": Weights(intelligence=1),
+}
+
+
+class Score(msgspec.Struct, frozen=True):
+    """Of one model beside the others that fit: 1 is the best of them, 0 the last or unknown."""
+
+    total: float
+    cost: float
+    speed: float
+    intelligence: float
+    usd: int | None = None
+    """What the request costs at worst, in units; None: unknown, or not asked."""
+
+
+def wanted(prefer: Quality | Weights | None, preferences: Mapping[str, Any] | None) -> tuple[Weights | None, str]:
+    """What counts and who says so; None where nothing does: the rule's ``prefer``, else the server's priorities (R20,
+    absent is unsaid: R21)."""
+    if prefer is not None:
+        return (_ONE[prefer] if isinstance(prefer, str) else prefer), "the rule's prefer"
+    if not preferences:
+        return None, ""
+    asked = {name: _priority(preferences.get(f"{name}Priority")) for name in QUALITIES}
+    return (Weights(**asked) if any(asked.values()) else None), "the server's priorities"
+
+
+def _priority(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1 else 0.0
+
+
+def rank(models: Sequence[Model], weights: Weights, usd: Mapping[str, int | None]) -> Mapping[str, Score]:
+    """The score of each, by our names. ``usd`` is what the request costs at worst by each; needed only where cost
+    counts."""
+    parts = {
+        "cost": _spread([None if (cost := usd.get(model.name)) is None else -cost for model in models]),
+        "speed": _spread([model.speed for model in models]),
+        "intelligence": _spread([model.intelligence for model in models]),
+    }
+    whole = math.fsum(getattr(weights, name) for name in QUALITIES) or 1.0
+    scores: dict[str, Score] = {}
+    for index, model in enumerate(models):
+        part = {name: parts[name][index] for name in QUALITIES}
+        total = math.fsum(getattr(weights, name) * part[name] for name in QUALITIES) / whole
+        # rounded: a tie is the list's to decide
+        scores[model.name] = Score(round(total, 9), **part, usd=usd.get(model.name))
+    return scores
+
+
+def _spread(values: Sequence[float | None]) -> list[float]:
+    """The values from 0 for the least to 1 for the most; 1 for all that are the same. What is unknown is 0: nobody is
+    preferred for it."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return [0.0] * len(values)
+    low, high = min(known), max(known)
+    return [0.0 if value is None else 1.0 if high == low else (value - low) / (high - low) for value in values]
+
+
+MAX_HINTS: Final = 100
+"""Of one request; real ones give one to three. All are compared with all keys of the policy's ``hints``, for each rule
+that allows."""
+MAX_HINT: Final = 256
+"""Characters; no model has so long a name."""
+ALIKE: Final = "is part of its name"
+
+
+def heard(params: Mapping[str, Any]) -> Iterator[str]:
+    """The hints of a request that are looked at, in their order."""
+    return (hint for hint in hint_names(params)[:MAX_HINTS] if len(hint) <= MAX_HINT)
+
+
+def meaning(policy: Policy, models: Sequence[Model], hint: str) -> tuple[str, list[Model]]:
+    """How a hint (lower case) means which of these models: a name, then the policy's ``hints`` in their order, then
+    what is alike (T28)."""
+    exact = [model for model in models if hint in _names(model)]
+    if exact:
+        return "is its name", exact
+    for key, value in policy.hints.items():
+        if _test(key)(hint):
+            names = [value] if isinstance(value, str) else value
+            meant = [model for name in dict.fromkeys(names) for model in models if model.name == name]
+            if meant:
+                return f"means {shown(key)} in the policy's hints", meant
+    return ALIKE, [model for model in models if hint in model.name.lower() or hint in model.model.lower()]
+
+
+def _names(model: Model) -> Iterator[str]:
+    """A model's whole names: ours, litellm's, and litellm's without the provider."""
+    yield model.name.lower()
+    yield model.model.lower()
+    yield model.model.lower().partition("/")[2]
+
+
+@lru_cache(maxsize=1024)
+def _test(key: str) -> Callable[[str], object]:
+    """A key of ``hints`` with ``*``, ``?`` or ``[`` is a glob of the whole hint, any other a part of it; case does not
+    count."""
+    key = key.lower()
+    if not key:
+        return lambda hint: False
+    return globs(key)[0] if is_glob(key) else lambda hint: key in hint
+
+
+_PLAIN: Final = frozenset({"text"})
+_NEEDED: Final = {"image": "image", "audio": "audio", "tool_use": "tools", "tool_result": "tools", "other": "other"}
+"""What a model must take for a type of content; text and links to resources, which are told as text, need nothing."""
+_CALLED: Final = {
+    "image": "images",
+    "audio": "audio",
+    "tools": "tools",
+    "sound": "audio within a tool's result",
+    "blob": "binary resources",
+    "other": "content of a kind that is not known here",
+}
+_SCRIPTED: Final = frozenset({"sound", "blob"})
+"""What no provider is sent, and a script need not look at."""
+
+
+class Asking:
+    """What of a request matters for the choice, counted once and only if asked."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.params: Mapping[str, Any] = facts.request.params
+        self.size = facts.request.size
+        self.needs = needs(facts)
+        self._reading: Reading | None = None
+
+    @property
+    def reading(self) -> Reading:
+        if self._reading is None:
+            self._reading = reading(self.params)
+        return self._reading
+
+    def misfit(self, with_: With, model: Model, facts: ModelFacts) -> str | None:
+        """Why a model cannot be asked this; None if it can as far as known."""
+        if lacks := self.needs - taken(model, facts):
+            return f"takes no {_listed(lacks, 'or')}"
+        if facts.context is None:
+            return None
+        # `context` of the policy is for input and output together, the table's bound is for input alone
+        answer = most_tokens(with_, model, facts, self.params["maxTokens"]) if model.context is not None else 0
+        if self.size // CHARACTERS_PER_TOKEN + answer <= facts.context:
+            return None  # a character takes a byte at least: no need to count
+        tokens = self.reading.least
+        if tokens + answer <= facts.context:
+            return None
+        with_answer = f" with the {answer} of the answer" if answer else ""
+        return f"reads {facts.context} tokens, and this comes to more than {tokens + answer - 1}{with_answer}"
+
+
+def needs(facts: Facts) -> frozenset[str]:
+    """What a model must take besides text: ``image``, ``audio``, ``tools``; ``sound``, ``blob`` and ``other`` are what
+    no provider is sent."""
+    found: frozenset[str] = facts.content_types
+    extras = frozenset() if found == _PLAIN else frozenset(_NEEDED[type_] for type_ in found if type_ in _NEEDED)
+    if "tool_result" in found:
+        extras |= frozenset(
+            extra for block in facts.blocks if block["type"] == "tool_result" for extra in _within(block["content"])
+        )
+    params = facts.request.params
+    if params.get("tools") and (params.get("toolChoice") or {}).get("mode") != "none":
+        return extras | {"tools"}
+    return extras
+
+
+def _within(result: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The same of what is in a tool's result: a resource that is an image goes as one."""
+    for block in result:
+        resource = block.get("resource")
+        if block["type"] == "audio":
+            yield "sound"
+        elif block["type"] == "resource" and isinstance(resource, dict) and not isinstance(resource.get("text"), str):
+            yield "image" if str(resource.get("mimeType")).startswith("image/") else "blob"
+
+
+def taken(model: Model, facts: ModelFacts) -> frozenset[str]:
+    """What a model takes besides text."""
+    return facts.accepts | _SCRIPTED if model.model == SCRIPTED else facts.accepts
+
+
+def nobody(needs: frozenset[str], unfit: Mapping[str, str], takes: Mapping[str, frozenset[str]]) -> str:
+    """What no model takes, with what each does take; ``unfit`` says why each does not fit."""
+    if missing := needs.difference(*takes.values()):
+        return (
+            f"no model takes {_listed(missing, 'or')}"
+            f" ({grouped({name: _told(extras) for name, extras in takes.items()})})"
+        )
+    return f"no model fits ({grouped(unfit)})"
+
+
+def _told(extras: frozenset[str]) -> str:
+    shown = extras - _SCRIPTED
+    return _listed(shown, "and", "text") if shown else "text only"
+
+
+def _listed(extras: frozenset[str], last: str, *first: str) -> str:
+    names = [*first, *(_CALLED[extra] for extra in sorted(extras, key=list(_CALLED).index))]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
+
+
+def grouped(said: Mapping[str, str]) -> str:
+    """``cheap, smart: text only; local: text and tools``."""
+    groups: dict[str, list[str]] = {}
+    for name, what in said.items():
+        groups.setdefault(what, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {what}" for what, names in groups.items())
+
+
+__all__ = ["Asked", "Choice", "Score", "bounded", "candidates", "choose"]
+
+_UNKNOWN: Final = ModelFacts()
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The models that may answer, best first; none, and ``why`` says what no model can take."""
+
+    models: tuple[Model, ...]
+    why: str
+    scores: Mapping[str, Score] = {}
+    """By our names; empty where no weights were asked."""
+    unfit: Mapping[str, str] = {}
+    """The models of the rule that do not fit, and why not."""
+
+
+def choose(book: Rulebook, rule: ModelRule, facts: Facts) -> Choice:
+    """The rule's models (R21) that take the request, by the hints in their order (R19), then by weights (R20), else as
+    they stand."""
+    allowed = candidates(book.policy, rule)
+    if not allowed:
+        return Choice((), "the policy has no model for it")
+    request = Asking(facts)
+    unfit = {
+        model.name: why
+        for model in allowed
+        if (why := request.misfit(rule.with_, model, _facts(book, model))) is not None
+    }
+    fitting = [model for model in allowed if model.name not in unfit] if unfit else allowed
+    if not fitting:
+        takes = {model.name: taken(model, _facts(book, model)) for model in allowed}
+        return Choice((), nobody(request.needs, unfit, takes), unfit=unfit)
+    if len(fitting) == 1:
+        return Choice(tuple(fitting), _only(rule, unfit), unfit=unfit)
+    weights, whose = wanted(rule.with_.prefer, facts.request.params.get("modelPreferences"))
+    scores = {} if weights is None else _scores(book, rule, request, fitting, weights)
+    ordered, why = _ordered(book.policy, fitting, scores, facts.request.params)
+    if not why and weights is not None:
+        why = _by_weights(ordered, scores, weights, whose)
+    why = why or _first(rule, unfit)
+    return Choice(tuple(ordered if rule.with_.fallback else ordered[:1]), why, scores, unfit)
+
+
+def candidates(policy: Policy, rule: ModelRule) -> list[Model]:
+    """The models that a rule allows, in its order."""
+    by_name = {model.name: model for model in policy.models}
+    names = dict.fromkeys(rule.with_.models or by_name)
+    return [by_name[name] for name in names if name in by_name]
+
+
+def _facts(book: Rulebook, model: Model) -> ModelFacts:
+    return book.catalogue.get(model.name, _UNKNOWN)
+
+
+def _scores(
+    book: Rulebook, rule: ModelRule, request: Asking, fitting: Sequence[Model], weights: Weights
+) -> Mapping[str, Score]:
+    usd: dict[str, int | None] = {}
+    if weights.cost:
+        for model in fitting:
+            facts = _facts(book, model)
+            usd[model.name] = worst_of(
+                model, facts, request.reading, most_tokens(rule.with_, model, facts, request.params["maxTokens"])
+            ).usd
+    return rank(fitting, weights, usd)
+
+
+def _ordered(
+    policy: Policy, fitting: Sequence[Model], scores: Mapping[str, Score], params: Mapping[str, Any]
+) -> tuple[list[Model], str]:
+    """All of them, those first that the first hint means, then those of the next; and what the first hint that meant
+    one said, "" if none did."""
+    # where cost counts, a model of unknown price comes behind the dearest
+    rest = (
+        sorted(fitting, key=lambda model: (-scores[model.name].total, scores[model.name].usd is None))
+        if scores
+        else list(fitting)
+    )
+    ordered: list[Model] = []
+    why = ""
+    for hint in heard(params):
+        said, meant = meaning(policy, rest, hint.lower())
+        if meant:
+            why = why or f"hint {shown(hint)} {said}{_among(meant, scores, said)}"
+            ordered += meant
+            rest = [model for model in rest if model not in meant]
+            if not rest:
+                break
+    return ordered + rest, why
+
+
+def _among(meant: Sequence[Model], scores: Mapping[str, Score], said: str) -> str:
+    """That the scores decided among several that one hint means; a list of the policy's hints is an order of its
+    own."""
+    return (
+        f"; the best of {len(meant)} by score, {scores[meant[0].name].total:.2f}"
+        if scores and len(meant) > 1 and said == ALIKE
+        else ""
+    )
+
+
+def _by_weights(ordered: Sequence[Model], scores: Mapping[str, Score], weights: Weights, whose: str) -> str:
+    """Why the first is first, in numbers."""
+    counted = ", ".join(f"{name} {weight:g}" for name in QUALITIES if (weight := getattr(weights, name)))
+    first, second = (scores[model.name] for model in ordered[:2])
+    unpriced = [model.name for model in ordered if weights.cost and scores[model.name].usd is None]
+    said = f"; no price is known of {', '.join(unpriced)}" if unpriced else ""
+    return f"score {first.total:.2f} by {whose} ({counted}), before {ordered[1].name} with {second.total:.2f}{said}"
+
+
+def _first(rule: ModelRule, unfit: Mapping[str, str]) -> str:
+    return f"first of {_whose(rule)}{_left_out(unfit)}"
+
+
+def _only(rule: ModelRule, unfit: Mapping[str, str]) -> str:
+    return f"the only one of {_whose(rule)}{_left_out(unfit)}"
+
+
+def _whose(rule: ModelRule) -> str:
+    return "the rule's list" if rule.with_.models else "the policy's models"
+
+
+def _left_out(unfit: Mapping[str, str]) -> str:
+    return f" that fits ({grouped(unfit)})" if unfit else ""

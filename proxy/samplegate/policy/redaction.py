@@ -1,0 +1,212 @@
+"""Pure. Secrets in texts: found by patterns in linear time, and blotted out. Pure; the detector's patterns are handed
+in.
+
+Does not look into images, sounds and other binary data, decodes nothing (base64, escapes), and puts no texts together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from samplegate.policy.schema import AllowRule, EscalateRule, Policy, Secrets
+from samplegate.regex import Allowance, Finder, finder, merged, places, utf8
+
+MAX_DEPTH: Final = 100  # requests end at 64; what is deeper is not passed on unread
+UNREAD: Final = "unread"
+"""The name under which stands what is too deep to be read."""
+
+_NO_TEXT: Final = frozenset({"modelPreferences", "includeContext", "toolChoice"})
+"""Params that choose and are not read by the model."""
+
+_KIND: Final = frozenset({"type", "role"})
+_MEDIA: Final = _KIND | {"data"}
+_BINARY: Final = frozenset({"blob"})
+
+
+Reader: TypeAlias = Callable[[Any, int], Any]
+"""Takes a value and its depth, and gives the value without its secrets."""
+
+
+class Redactor(msgspec.Struct, frozen=True, eq=False):
+    """Finds secrets. It keeps nothing of what it reads."""
+
+    finder: Finder
+
+
+def redactor(policy: Policy, detectors: Mapping[str, str]) -> Redactor | None:
+    """One for the policy's own patterns and the detector's, of which the policy's replace those of the same name.
+
+    None where no rule of the policy looks for secrets. Raises ``re2.error`` for what is no RE2 expression; in a policy,
+    the loader refuses that.
+    """
+    if not looks(policy):
+        return None
+    return of_patterns({**detectors, **policy.secrets})
+
+
+def of_patterns(patterns: Mapping[str, str]) -> Redactor:
+    """One for these RE2 expressions by name."""
+    return Redactor(finder(patterns))
+
+
+def looks(policy: Policy) -> bool:
+    """Whether a rule of the policy looks for secrets: only then the detector's patterns need to be read at all."""
+    return any(isinstance(rule, AllowRule | EscalateRule) and seeks(rule.with_.secrets) for rule in policy.rules)
+
+
+def seeks(secrets: Secrets | None) -> bool:
+    """Whether these settings of a rule look anywhere."""
+    return secrets is not None and (secrets.prompt, secrets.answer) != ("keep", "keep")
+
+
+def clean_text(redactor: Redactor, text: str) -> str:
+    """A text without the secrets that are found in it."""
+    return _Work(redactor.finder).text(text)
+
+
+def clean_params(redactor: Redactor, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, int]]:
+    """createMessage params without the secrets in any text a model would read, and how many of which pattern were
+    found.
+
+    Nothing is changed in place: what holds no secret is the same object as before.
+    """
+    work = _Work(redactor.finder)
+    cleaned = work.record(
+        params, 0, {"messages": work.records({"content": work.content}), "tools": work.records({})}, _NO_TEXT
+    )
+    return cleaned, dict(work.counts)
+
+
+def clean_blocks(
+    redactor: Redactor, blocks: tuple[Mapping[str, Any], ...]
+) -> tuple[tuple[Mapping[str, Any], ...], Mapping[str, int]]:
+    """The same for the content blocks of an answer."""
+    work = _Work(redactor.finder)
+    cleaned = tuple(work.block(block, 0) for block in blocks)
+    return (cleaned if work.counts else blocks), dict(work.counts)
+
+
+def size_of(blocks: Sequence[Mapping[str, Any]]) -> int:
+    """Bytes of an answer's content blocks as compact JSON in UTF-8, without the brackets and commas between the
+    blocks."""
+    return sum(
+        len(json.dumps(block, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))
+        for block in blocks
+    )
+
+
+class _Work:
+    """One walk over the texts of one request or answer: copies what it changes, and counts."""
+
+    def __init__(self, finder: Finder) -> None:
+        self.counts: Counter[str] = Counter()
+        self._finder = finder
+        self._allowance = Allowance()
+
+    def text(self, text: str) -> str:
+        raw = utf8(text)
+        found = [
+            (place, name)
+            for name, expression in self._finder.hits(raw)
+            for place in places(expression, raw, self._allowance)
+        ]
+        if not found:
+            return text
+        pieces, at = [], 0
+        for (start, end), name in merged(found):
+            self.counts[name] += 1
+            pieces += [raw[at:start], b"[secret:%s]" % name.encode()]
+            at = end
+        return b"".join([*pieces, raw[at:]]).decode("utf-8", "replace")
+
+    def value(self, value: Any, depth: int) -> Any:
+        """Any JSON value: every text in it, names of members too."""
+        if isinstance(value, str):
+            return self.text(value)
+        if not isinstance(value, (Mapping, list, tuple)):
+            return value
+        if depth >= MAX_DEPTH:
+            self.counts[UNREAD] += 1
+            return f"[secret:{UNREAD}]"
+        if isinstance(value, Mapping):
+            return self.mapping(value, depth)
+        return self._list(value, [self.value(each, depth + 1) for each in value])
+
+    def mapping(self, value: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
+        """A mapping whose names are somebody's own words."""
+        found = self.counts.total()
+        cleaned: dict[str, Any] = {}
+        for key, each in value.items():
+            cleaned[self._name(key, cleaned, value)] = self.value(each, depth + 1)
+        return value if self.counts.total() == found else cleaned
+
+    def _name(self, key: str, cleaned: Mapping[str, Any], value: Mapping[str, Any]) -> str:
+        """Two names that differed in their secrets stay two."""
+        name = free = self.text(key)
+        while free != key and (free in cleaned or free in value):
+            free = f"{name}#{len(cleaned)}" if free == name else f"{free}#"
+        return free
+
+    def record(
+        self, value: Mapping[str, Any], depth: int, inner: Mapping[str, Reader], kept: Set[str] = _KIND
+    ) -> Mapping[str, Any]:
+        """A mapping whose names are the protocol's: ``inner`` reads the values of some, and those of ``kept`` are no
+        text."""
+        found = self.counts.total()
+        cleaned = {
+            key: (
+                each
+                if key in kept and (isinstance(each, str) or kept is _NO_TEXT)
+                else inner.get(key, self.value)(each, depth + 1)
+            )
+            for key, each in value.items()
+        }
+        return value if self.counts.total() == found else cleaned
+
+    def records(self, inner: Mapping[str, Reader]) -> Reader:
+        """What reads a list of them."""
+
+        def one(value: Any, depth: int) -> Any:
+            return self.record(value, depth, inner) if isinstance(value, Mapping) else self.value(value, depth)
+
+        def several(value: Any, depth: int) -> Any:
+            return (
+                self._list(value, [one(each, depth + 1) for each in value])
+                if isinstance(value, (list, tuple))
+                else one(value, depth)
+            )
+
+        return several
+
+    def content(self, value: Any, depth: int) -> Any:
+        """The content of a message or of a tool's result: a block, or a list of them."""
+        if not isinstance(value, (Mapping, list, tuple)) or depth >= MAX_DEPTH:
+            return self.value(value, depth)
+        if isinstance(value, Mapping):
+            return self.block(value, depth)
+        return self._list(value, [self.content(each, depth + 1) for each in value])
+
+    def block(self, block: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
+        """A content block. Only here binary data is told from text: a tool's input may look like an image and is
+        none."""
+        match block.get("type"):
+            case "image" | "audio":
+                return self.record(block, depth, {}, _MEDIA)
+            case "tool_result":
+                return self.record(block, depth, {"content": self.content})
+            case "resource":
+                return self.record(block, depth, {"resource": self._resource})
+            case _:
+                return self.record(block, depth, {})
+
+    def _resource(self, value: Any, depth: int) -> Any:
+        return self.record(value, depth, {}, _BINARY) if isinstance(value, Mapping) else self.value(value, depth)
+
+    @staticmethod
+    def _list(before: Any, after: list[Any]) -> Any:
+        return before if all(new is old for new, old in zip(after, before, strict=True)) else after

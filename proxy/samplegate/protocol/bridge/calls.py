@@ -1,0 +1,219 @@
+"""Pure. The client's requests in flight and the frames that wait at a bridge, with the ways between a bridge, its inner
+session and the shell.
+
+A request's progress only rises, even if a retry starts again (T33). The queue is bounded, because a peer chooses how
+much it writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from samplegate.protocol import frames, results
+from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.rounds import Conclusion, Effects, Side, ToClient
+from samplegate.protocol.session_state import ENTRY, LISTEN, STEP, Inflight, OpenCall, State, notification, number_of
+
+MAX_CALLS: Final = 10_000  # in flight for one client; real ones have a few
+
+
+class Call(msgspec.Struct, eq=False):
+    """A request of the client's."""
+
+    lane: int
+    id: FrameId
+    method: str
+    token: bytes | None = None
+    """Its progressToken, raw JSON."""
+    params: bytes | None = None
+    """As the server sees them; kept where a retry may need them."""
+    rounds: int = 0
+    """How often the client was asked something in it."""
+    progress: float | None = None
+    """The last value that the client has seen."""
+    size: int = 0
+    """Bytes that it counts for beside the inner session's own."""
+
+
+class Calls(msgspec.Struct, eq=False):
+    """The requests in flight. An id is the client's for the whole session, whichever lane it comes on (R57)."""
+
+    inflight: Inflight
+    """Counts their bytes with those of the inner session."""
+    by_id: dict[FrameId, Call] = msgspec.field(default_factory=dict)
+    by_token: dict[FrameId, Call] = msgspec.field(default_factory=dict)
+
+    def add(self, call: Call) -> None:
+        """Take one in."""
+        self.by_id[call.id] = call
+        call.size = ENTRY + len(call.params or b"")
+        self.inflight.size += call.size
+        token = frames.plain_id(call.token)
+        if token is not None:
+            self.by_token[token] = call
+
+    def remove(self, call: Call) -> bool:
+        """It is over; False if it was before."""
+        if self.by_id.get(call.id) is not call:
+            return False
+        del self.by_id[call.id]
+        self.inflight.size -= call.size
+        token = frames.plain_id(call.token)
+        if token is not None and self.by_token.get(token) is call:
+            del self.by_token[token]
+        return True
+
+    def clear(self) -> None:
+        """All are over."""
+        self.inflight.size -= sum(call.size for call in self.by_id.values())
+        self.by_id.clear()
+        self.by_token.clear()
+
+    def grow(self, call: Call, size: int) -> None:
+        """So many bytes more are remembered of one until it is over, or fewer."""
+        if self.by_id.get(call.id) is call:
+            self.inflight.size += size
+        call.size += size
+
+    def shown(self, lane: int, f: Frame, *, ours: bool) -> ToClient | None:
+        """A progress notification as the client may see it, None if it must not: values only rise, whatever a retry
+        begins anew.
+
+        ``ours``: a beat of the gate's, which takes the next value there is. ``lane`` is for a token that no call gave.
+        """
+        call = self._of(f.lookup("progressToken"))
+        value = number_of(f.lookup("progress"))
+        if call is None or value is None:
+            return ToClient(lane, f.raw)
+        if call.progress is None or value > call.progress:
+            call.progress = value
+            return ToClient(call.lane, f.raw)
+        if ours:
+            return beat(call)
+        return None if call.rounds else ToClient(call.lane, f.raw)
+
+    def _of(self, token: bytes | None) -> Call | None:
+        key = frames.plain_id(token)
+        return None if key is None else self.by_token.get(key)
+
+
+def beat(call: Call) -> ToClient | None:
+    """Progress of ours on a call, one step up; None if the client gave no token, or nothing is above."""
+    before = 0.0 if call.progress is None else call.progress
+    value = max(before + STEP, math.nextafter(before, math.inf))
+    if call.token is None or not math.isfinite(value):
+        return None
+    call.progress = value
+    return ToClient(call.lane, notification(call.token, value))
+
+
+MAX_FRAMES: Final = 1000
+MAX_BYTES: Final = 32 * 1024 * 1024
+FULL: Final = f"refused: {MAX_FRAMES} frames or {MAX_BYTES >> 20} MiB wait for the server to open already"
+
+
+def full(lane: int, f: Frame) -> ToClient:
+    """The refusal of a request for which there is no room."""
+    return ToClient(lane, frames.error(f.id, results.INTERNAL, FULL), True)
+
+
+class Held(msgspec.Struct, frozen=True):
+    """One frame, the lane it came on and when."""
+
+    lane: int
+    frame: Frame
+    now: float
+
+
+class Waiting(msgspec.Struct, eq=False):
+    """The frames that wait."""
+
+    held: list[Held] = msgspec.field(default_factory=list)
+    size: int = 0
+
+    def add(self, lane: int, f: Frame, now: float) -> bool:
+        """Take one in; False if there is no room for it."""
+        if len(self.held) >= MAX_FRAMES or self.size + len(f.raw) > MAX_BYTES:
+            return False
+        self.held.append(Held(lane, f, now))
+        self.size += len(f.raw)
+        return True
+
+    def has(self, lane: int, id: FrameId) -> bool:
+        """Whether a request waits."""
+        return any(held.lane == lane and held.frame.kind == "request" and held.frame.id == id for held in self.held)
+
+    def open_calls(self) -> list[OpenCall]:
+        """The requests among them, without those that stay open by design."""
+        some = (held for held in self.held if held.frame.kind == "request" and held.frame.method != LISTEN)
+        return [OpenCall(held.lane, held.frame.id, held.frame.method) for held in some if held.frame.id is not None]
+
+    def remove(self, lane: int, id: FrameId) -> bool:
+        """A request is taken back; False if none waits by that id."""
+        return self._keep([h for h in self.held if h.lane != lane or h.frame.kind != "request" or h.frame.id != id])
+
+    def lane_closed(self, lane: int) -> bool:
+        """Nobody waits on a lane any more; False if nobody did."""
+        return bool(self.held) and self._keep([held for held in self.held if held.lane != lane])
+
+    def take(self) -> list[Held]:
+        """All that waits; nothing does then."""
+        taken, self.held, self.size = self.held, [], 0
+        return taken
+
+    def _keep(self, kept: list[Held]) -> bool:
+        changed = len(kept) != len(self.held)
+        self.held, self.size = kept, sum(len(held.frame.raw) for held in kept)
+        return changed
+
+
+class TakesFrames(Protocol):
+    """Takes one line from a side, or the frame that it was read as; never raises for what a peer wrote."""
+
+    def __call__(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects: ...
+
+
+class Converses(Protocol):
+    """The methods of ``core.session.session.Session``; their meaning is told there."""
+
+    @property
+    def state(self) -> State: ...
+    @property
+    def frame(self) -> TakesFrames: ...
+    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects: ...
+    def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects: ...
+    def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects: ...
+    def forward(self, round: str) -> Effects: ...
+    def unforward(self, round: str, reason: str) -> Effects: ...
+    def round_progress(self, round: str, tokens: int = 0) -> Effects: ...
+    def due(self, token: str) -> Effects: ...
+    def open_calls(self) -> list[OpenCall]: ...
+    def questions(self) -> list[FrameId]: ...
+    def overdue(self, now: float, seconds: float) -> Effects: ...
+    def lane_closed(self, side: Side, lane: int) -> Effects: ...
+    def undelivered(self, id: FrameId) -> Effects: ...
+    def eof(self, side: Side) -> Effects: ...
+
+
+Action = Callable[[], Effects]
+
+
+class Ways(msgspec.Struct, frozen=True):
+    """Ways of one bridge."""
+
+    say: Callable[[int, bytes], Effects]
+    """Write a line to the inner session, on a lane of the client's."""
+    ask: Callable[[FrameId, str, bytes], Effects]
+    """Send the server a request of ours: its id, method and params, which are stamped."""
+    cancel: Callable[[FrameId], Effects]
+    """Take one back."""
+    answer: Callable[[Call, bytes], Effects]
+    """Answer a request of the client's with a line, unless it is over."""
+    after: Callable[[float, Action], Effects]
+    """Do something in so many seconds."""
+    now: Callable[[], float]
+    """The time of the session, as far as it is known."""

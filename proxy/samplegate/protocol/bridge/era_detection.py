@@ -1,0 +1,168 @@
+"""Pure. Era detection: which eras a server speaks, by the answers to the probe ``server/discover`` and to
+``initialize`` (R84 to R86, T22).
+
+A modern client that asks a legacy server gets the answer "legacy eras only" if that offers the server more: the client
+has roots, or the policy would forward what it declares. Bridged, it could be asked nothing (``modern_client.py``). Most
+clients then begin again in those eras.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from samplegate.core.eras import LEGACY, META, META_CAPABILITIES, META_VERSION, MODERN, era_of
+from samplegate.protocol import capabilities, frames, rawjson, results
+from samplegate.protocol.bridge.calls import Converses, Held, Waiting
+from samplegate.protocol.bridge.translation import META_CLIENT, UNSUPPORTED_VERSION, versions
+from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.rawjson import Malformed
+from samplegate.protocol.requests import ClientCapabilities
+from samplegate.protocol.rounds import Effects, Later, ToClient
+from samplegate.protocol.session_state import DISCOVER, INTERNAL, PROBE, State
+
+_MODERN_ERRORS: Final = frozenset({-32020, -32021, UNSUPPORTED_VERSION})
+_PLAIN_ERRORS: Final = frozenset({-32700, -32600, -32601, -32602})
+"""What servers say to a method or a time that they do not know. Any other error may be a link's or a passing one: it
+tells nothing for later."""
+
+
+class Eras(msgspec.Struct, frozen=True):
+    """What is known of the eras that a server speaks; None where nobody has asked yet, or the answer was
+    inconclusive."""
+
+    legacy: bool | None = None
+    modern: bool | None = None
+
+    def and_(self, found: Eras) -> Eras:
+        """The same with what was found since."""
+        return Eras(
+            self.legacy if found.legacy is None else found.legacy, self.modern if found.modern is None else found.modern
+        )
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What one answer tells."""
+
+    modern: bool
+    """Whether to speak modern to the server."""
+    eras: Eras
+    """What of it may be kept (R86)."""
+
+
+def probe(id: FrameId) -> bytes:
+    """A ``server/discover`` of our own."""
+    meta = {META_VERSION: MODERN[0], META_CAPABILITIES: {}, META_CLIENT: {"name": "samplegate", "version": "0"}}
+    return frames.request(id, DISCOVER, rawjson.dump({META: meta}))
+
+
+def finding(f: Frame) -> Finding:
+    """What the answer to ``server/discover`` tells."""
+    try:
+        return _of_result(f.payload) if f.kind == "result" else _of_error(f)
+    except Malformed:
+        return Finding(False, Eras())
+
+
+def _of_result(result: bytes | None) -> Finding:
+    listed = versions(rawjson.lookup(result, "supportedVersions"))
+    modern = any(version in MODERN for version in listed)
+    legacy = True if any(era_of(version) == "legacy" for version in listed) else None
+    return Finding(modern, Eras(legacy, modern))
+
+
+def _of_error(f: Frame) -> Finding:
+    if f.code not in _MODERN_ERRORS:
+        return Finding(False, Eras(modern=False) if f.code in _PLAIN_ERRORS else Eras())
+    listed = versions(rawjson.lookup(f.payload, "data", "supported"))
+    # it names what it speaks, and we speak none of its modern ones
+    if listed and not any(version in MODERN for version in listed):
+        return Finding(False, Eras(modern=False))
+    return Finding(True, Eras(modern=True))
+
+
+def says_modern(f: Frame) -> bool:
+    """Whether an answer to ``initialize`` is an error that only a server of the modern era makes."""
+    try:
+        return f.kind == "error" and _of_error(f).modern
+    except Malformed:
+        return False
+
+
+class Probe:
+    """A ``server/discover`` to one server."""
+
+    def __init__(self, state: State, patience: float) -> None:
+        self._state = state
+        self._patience = patience
+        self._timer: str | None = None
+        self._of: Held | None = None
+        self._late: FrameId | None = None
+
+    def ask(self, session: Converses, now: float, of: Held | None = None) -> Effects:
+        """Ask; ``of``: the client's own discover, which serves as well and whose answer is then the client's."""
+        self._timer, self._of = self._state.new_round(), of
+        line = probe(PROBE) if of is None else rawjson.splice(of.frame.raw, ("id",), rawjson.dump(PROBE))
+        return [*session.frame("client", INTERNAL, line, now), Later(self._patience, self._timer)]
+
+    def beside(self, session: Converses, now: float) -> Effects:
+        """Ask, though nothing waits for the answer: it shows that the server lives."""
+        return session.frame("client", INTERNAL, probe(PROBE), now)
+
+    def is_due(self, token: str) -> bool:
+        """Whether it was waited for long enough."""
+        return token == self._timer
+
+    def answered(self) -> None:
+        """Nobody waits for it any more: it is answered."""
+        self._timer = None
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more, though it may be answered yet."""
+        self._timer = self._of = None
+        pending = self._state.inflight.asked.get((INTERNAL, PROBE))
+        if pending is not None:
+            self._late = pending.wire_id
+            self._state.inflight.remove(pending)
+
+    def comes_late(self, f: Frame) -> bool:
+        """Whether a frame is the answer to one that was given up; asked once."""
+        late = f.id is not None and f.id == self._late
+        self._late = None if late else self._late
+        return late
+
+    def clients(self, f: Frame, waiting: Waiting) -> Effects:
+        """The answer under the id of the client's own discover, which then waits no more."""
+        of, self._of = self._of, None
+        if of is None or of.frame.id is None or not waiting.remove(of.lane, of.frame.id):
+            return []
+        return [ToClient(of.lane, rawjson.splice(f.raw, ("id",), rawjson.dump(of.frame.id)), True)]
+
+
+FAULT: Final = (
+    "method not found: server/discover; the server speaks the revisions of the handshake only, begin with initialize"
+)
+
+
+def is_better(state: State, lane: int, f: Frame) -> bool:
+    """Whether the client declares what only it can answer: roots, or what is offered to the server on its account
+    alone.
+
+    Raises jsontext.Malformed for two readings.
+    """
+    client = capabilities.declared_by(f.meta.raw(META_CAPABILITIES))
+    caller = state.caller_on(lane)
+    bridged = state.offer("legacy", LEGACY[-1], ClientCapabilities(), None, caller)
+    return client.roots or state.offer("legacy", LEGACY[-1], client, None, caller) != bridged
+
+
+def is_sent_back(state: State, lane: int, f: Frame) -> bool:
+    """Whether a client's frame asks what the server speaks, and is better answered that it is the legacy eras only.
+    Raises as ``is_better``."""
+    return f.kind == "request" and f.method == DISCOVER and is_better(state, lane, f)
+
+
+def refusal(lane: int, f: Frame) -> ToClient:
+    """What a legacy server would say (R84, R85)."""
+    return ToClient(lane, frames.error(f.id, results.METHOD_NOT_FOUND, FAULT), True)

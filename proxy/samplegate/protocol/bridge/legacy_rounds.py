@@ -1,0 +1,381 @@
+"""Pure. Input rounds of a modern server for a legacy client: its questions become requests in the client's revision
+(R48, R120, R121).
+
+All of a round's questions are fit for the client's revision before any is sent; the first that fails takes its siblings
+back. The call is made again with the answers, or fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from samplegate.core.eras import META, META_RELATED_TASK, has_elicitation, has_modes
+from samplegate.policy.decisions import Reason, Unanswered
+from samplegate.protocol import frames, rawjson, request_state, results
+from samplegate.protocol.bridge.calls import Call, Calls, Ways, beat
+from samplegate.protocol.frames import FrameId
+from samplegate.protocol.rawjson import Malformed, cut, dump, elements, fields, lookup, object_of, splice, string
+from samplegate.protocol.rounds import (
+    ELICITATION,
+    ROOTS,
+    SAMPLING,
+    Effects,
+    ForwardRound,
+    Note,
+    Over,
+    Release,
+    ToClient,
+)
+from samplegate.protocol.session_state import CANCELLED, State
+
+METHODS: Final = frozenset({SAMPLING, ELICITATION, ROOTS})
+MAX_ELEMENTS: Final = 10_000  # messages of a request, blocks of a message, choices of a field: each is read
+_OF_TASKS: Final = frozenset({"task"})
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A request to a legacy client. ``params`` is raw JSON, None for none."""
+
+    method: str
+    params: bytes | None
+
+
+def question(entry: bytes, revision: str, elicitation_id: str) -> Question | str:
+    """The request that asks a legacy client an entry, or what is wrong with it.
+
+    ``elicitation_id`` names it where the mode is URL: the modern era has no such name. Raises jsontext.Malformed for an
+    entry of two readings.
+    """
+    method, params = string(lookup(entry, "method")), lookup(entry, "params")
+    if method not in METHODS or method is None:
+        return "it is neither sampling, elicitation nor roots"
+    if params is None or params[:1] != b"{":
+        return Question(method, None) if method == ROOTS else "its params are not an object"
+    params = _bare(params)
+    if method == SAMPLING:
+        return _sampling(params, revision)
+    return Question(method, params) if method == ROOTS else _elicitation(params, revision, elicitation_id)
+
+
+def _bare(params: bytes) -> bytes:
+    """Without what would tie it to a task or to progress: a client that makes a task of it answers past the policy
+    (R106)."""
+    params = cut(params, _OF_TASKS)
+    for name in ("progressToken", META_RELATED_TASK):
+        if lookup(params, META, name) is not None:
+            params = splice(params, (META, name), None)
+    return params
+
+
+# -- sampling
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def _sampling(params: bytes, revision: str) -> Question | str:
+    """Before 2025-11-25 a message is one block of text, image or audio, and there are no tools (R6)."""
+    if has_modes(revision):
+        return Question(SAMPLING, params)
+    if not fields(params).keys().isdisjoint({"tools", "toolChoice"}):
+        return f"it brings tools, which {revision} does not have"
+    messages = _elements(lookup(params, "messages"))
+    if messages is None:
+        return "its messages are not an array"
+    fitted = [_message(message, revision) for message in messages]
+    if any(message is None for message in fitted):
+        return f"it has a message that {revision} cannot say"
+    changed = [message for message in fitted if message is not None]
+    return Question(SAMPLING, params if changed == messages else splice(params, ("messages",), _array(changed)))
+
+
+def _message(message: bytes, revision: str) -> bytes | None:
+    content = lookup(message, "content")
+    blocks = _elements(content) if content is not None and content[:1] == b"[" else None
+    if blocks is not None:
+        if len(blocks) != 1:
+            return None
+        content = blocks[0]
+        message = splice(message, ("content",), content)
+    known = {"text", "image"} if revision < "2025-03-26" else {"text", "image", "audio"}
+    return message if string(lookup(content, "type")) in known else None
+
+
+# -- elicitation
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def _elicitation(params: bytes, revision: str, elicitation_id: str) -> Question | str:
+    if not has_elicitation(revision):
+        return f"{revision} has no elicitation"
+    is_url = string(lookup(params, "mode")) == "url"
+    if has_modes(revision):
+        # R40: required there
+        return Question(ELICITATION, splice(params, ("elicitationId",), dump(elicitation_id)) if is_url else params)
+    if is_url:
+        return f"it is of mode url, which {revision} does not have"
+    return _form(cut(params, {"mode"}), revision)
+
+
+def _form(params: bytes, revision: str) -> Question | str:
+    """For 2025-06-18: titled choices in its own words, no arrays (R48)."""
+    properties = lookup(params, "requestedSchema", "properties")
+    found = (
+        {}
+        if properties is None or properties[:1] != b"{"
+        else {name: bytes(raw) for name, raw in fields(properties).items()}
+    )
+    fitted = {name: _field(raw) for name, raw in found.items()}
+    if any(field is None for field in fitted.values()):
+        return f"it has a field that {revision} cannot ask for"
+    if fitted == found:
+        return Question(ELICITATION, params)
+    text = object_of({name: field for name, field in fitted.items() if field is not None})
+    # once: there may be thousands of fields
+    return Question(ELICITATION, splice(params, ("requestedSchema", "properties"), text))
+
+
+def _field(field: bytes) -> bytes | None:
+    if string(lookup(field, "type")) == "array":
+        return None
+    choices = _elements(lookup(field, "oneOf"))
+    if choices is None:
+        return field
+    values = [lookup(choice, "const") for choice in choices]
+    names = [lookup(choice, "title") for choice in choices]
+    if not values or any(string(value) is None for value in values):
+        return None
+    shown = [value if string(name) is None else name for value, name in zip(values, names, strict=True)]
+    field = splice(cut(field, {"oneOf", "enum", "enumNames"}), ("enum",), _array(values))
+    return splice(field, ("enumNames",), _array(shown))
+
+
+def _elements(raw: bytes | None) -> list[bytes] | None:
+    """The elements of a raw JSON array, None if it is none. Raises jsontext.Malformed for too many, or for one that
+    cannot be read."""
+    return None if raw is None or raw[:1] != b"[" else elements(raw, MAX_ELEMENTS)
+
+
+def _array(elements: list[bytes | None] | list[bytes]) -> bytes:
+    return b"[" + b",".join(one for one in elements if one is not None) + b"]"
+
+
+MAX_ASKED: Final = 1000  # questions that wait for one client; real ones have one or two
+
+
+class Asked(msgspec.Struct, eq=False):
+    """A round whose questions are with the client."""
+
+    call: Call
+    state: bytes
+    """The requestState of the retry, raw JSON."""
+    at: float
+    """Session time as far as it is known here."""
+    deadline: float
+    forwarded: bool
+    """Whether a policy handed any of it on; else it is roots alone."""
+    waiting: dict[FrameId, str] = msgspec.field(default_factory=dict)
+    """Keys without an answer, by the id of our request."""
+    replies: dict[str, bytes] = msgspec.field(default_factory=dict)
+    failed: bool = False
+    size: int = 0
+    """Bytes of the state and the replies, which its call counts for."""
+
+
+class Asking(msgspec.Struct, eq=False):
+    """The questions that wait for a client."""
+
+    state: State
+    _by_id: dict[FrameId, Asked] = msgspec.field(default_factory=dict)
+    _by_call: dict[FrameId, Asked] = msgspec.field(default_factory=dict)
+
+    def asks(self, asked: Asked) -> bool:
+        """Whether the client still has questions of it."""
+        return self._by_call.get(asked.call.id) is asked
+
+    def ask(self, asked: Asked, entries: Mapping[str, bytes], revision: str) -> Effects:
+        """Ask the client everything, or nothing: then ``failed`` is set."""
+        questions = self._questions(entries, revision)
+        if isinstance(questions, Note):
+            asked.failed = True
+            return [questions]
+        out: Effects = []
+        for key, (id, asks) in questions.items():
+            asked.waiting[id] = key
+            self._by_id[id] = asked
+            out.append(ToClient(asked.call.lane, frames.request(id, asks.method, asks.params), asks=id))
+        self._by_call[asked.call.id] = asked
+        return out
+
+    def _questions(self, entries: Mapping[str, bytes], revision: str) -> dict[str, tuple[FrameId, Question]] | Note:
+        if len(self._by_id) + len(entries) > MAX_ASKED:
+            return self._refused(f"{MAX_ASKED} questions wait for the client already")
+        out: dict[str, tuple[FrameId, Question]] = {}
+        for key, entry in entries.items():
+            id = self.state.new_id()
+            try:
+                asks = question(entry, revision, str(id))
+            except Malformed as problem:
+                return self._refused(problem.fault)
+            if isinstance(asks, str):
+                return self._refused(asks)
+            out[key] = (id, asks)
+        return out
+
+    def _refused(self, fault: str) -> Note:
+        return Note("question.refused", {"server": self.state.server, "fault": fault})
+
+    def asked_by(self, id: FrameId) -> Asked | None:
+        """The round that one of the questions belongs to."""
+        return self._by_id.get(id)
+
+    def answered(self, id: FrameId, result: bytes | None) -> tuple[Asked, Effects] | None:
+        """The client answered one, with None for an error or what cannot be read; None if nobody asked it. It is over
+        when ``asks`` says so."""
+        asked = self._by_id.pop(id, None)
+        if asked is None:
+            return None
+        key = asked.waiting.pop(id)
+        if not _is_object(result):
+            asked.failed = True
+            return asked, self.withdraw(asked, "another question of this call was not answered")
+        assert result is not None
+        asked.replies[key] = result
+        return asked, [] if asked.waiting else self.withdraw(asked, "")
+
+    def questions(self) -> list[FrameId]:
+        """The ids of all that wait."""
+        return list(self._by_id)
+
+    def of(self, call: Call) -> Asked | None:
+        """The round that the client is asked in a call."""
+        return self._by_call.get(call.id)
+
+    def withdraw(self, asked: Asked, reason: str) -> Effects:
+        """Nobody waits for what is left of it any more: tell the client."""
+        out: Effects = []
+        for id in asked.waiting:
+            self._by_id.pop(id, None)
+            params = rawjson.dump({"requestId": id, "reason": reason})
+            out.append(ToClient(asked.call.lane, frames.notification(CANCELLED, params), takes_back=id))
+        asked.waiting.clear()
+        self._by_call.pop(asked.call.id, None)
+        return out
+
+    def withdraw_all(self, reason: str) -> Effects:
+        """The same of everything."""
+        return [effect for asked in list(self._by_call.values()) for effect in self.withdraw(asked, reason)]
+
+
+def _is_object(result: bytes | None) -> bool:
+    """Whether an answer is an object of one reading: anything else is nobody's answer."""
+    try:
+        return result is not None and rawjson.fields(result) is not None
+    except Malformed:
+        return False
+
+
+MAX_ROUNDS: Final = 8  # times that the client is asked in one call, as the SDKs' own bridges count (R120)
+BEAT: Final = 5.0  # seconds between two signs of life on a call whose client is being asked
+MARGIN: Final = 5.0  # seconds before a seal is too old in which the call can still be made again
+
+
+class Handing:
+    """The rounds that are with one client."""
+
+    def __init__(self, state: State, calls: Calls, ways: Ways) -> None:
+        self.state = state
+        self._ways = ways
+        self._calls = calls
+        self._asking = Asking(state)
+
+    def hand(self, call: Call, handed: bytes, forwarded: ForwardRound, revision: str) -> Effects:
+        """The inner session's ``input_required`` result for a call, as requests of the client's revision on the lane of
+        the call."""
+        call.rounds += 1
+        if call.rounds > MAX_ROUNDS:
+            return self._too_many(call, forwarded)
+        requests, state = rawjson.lookup(handed, "inputRequests"), rawjson.lookup(handed, "requestState")
+        now, limit = self._ways.now(), min([*_limits(forwarded), request_state.LIFETIME - MARGIN])
+        asked = Asked(call, state or b'""', now, now + limit, bool(forwarded.keys))
+        entries = {key: bytes(raw) for key, raw in rawjson.fields(requests or b"{}").items()}
+        self._grow(asked, len(asked.state))
+        out = self._asking.ask(asked, entries, revision)
+        return [*out, *(self._go_on(asked) if asked.failed else self._wait(asked))]
+
+    def _grow(self, asked: Asked, size: int) -> None:
+        """A round takes so many bytes more until its call goes on."""
+        asked.size += size
+        self._calls.grow(asked.call, size)
+
+    def _too_many(self, call: Call, forwarded: ForwardRound) -> Effects:
+        fault = f"the server asked the client more than {MAX_ROUNDS} times in one call"
+        decided = next((seen.decision_id for seen in forwarded.seen.values()), "")
+        line = results.ended_call(call.id, call.method, "legacy", "input", Release(Unanswered(Reason.ROUNDS), decided))
+        return [
+            Note("call.failed", {"server": self.state.server, "method": call.method, "fault": fault}),
+            *self._ways.answer(call, line),
+        ]
+
+    def replied(self, id: FrameId, result: bytes | None) -> Effects | None:
+        """The client answers something, with None for an error or what cannot be read; None if it was not asked
+        that."""
+        asked = self._asking.asked_by(id)
+        if asked is None:
+            return None
+        out: Effects = []
+        if result is not None and (full := self.state.call_fault(len(result))) is not None:
+            out, result = [Note("question.refused", {"server": self.state.server, "fault": full})], None
+        self._grow(asked, len(result or b""))
+        found = self._asking.answered(id, result)
+        out += [] if found is None else found[1]
+        return out if self._asking.asks(asked) else [*out, *self._go_on(asked)]
+
+    def cancelled(self, call: Call) -> Effects | None:
+        """The client takes a call back; None if the call is not with the client."""
+        asked = self._asking.of(call)
+        return (
+            None
+            if asked is None
+            else [*self._asking.withdraw(asked, "the call it belongs to was taken back"), Over(call.lane)]
+        )
+
+    def questions(self) -> list[FrameId]:
+        """The ids of what the client is asked."""
+        return self._asking.questions()
+
+    def withdraw_all(self, reason: str) -> Effects:
+        """Nobody waits for anything any more."""
+        return self._asking.withdraw_all(reason)
+
+    def _wait(self, asked: Asked) -> Effects:
+        """Look again in a while: is the time over, and does the client hear that its call is alive (R101)."""
+        pause = max(min(BEAT, asked.deadline - asked.at), 0.0)
+        return self._ways.after(pause, lambda: self._waited(asked, pause))
+
+    def _waited(self, asked: Asked, pause: float) -> Effects:
+        if not self._asking.asks(asked):
+            return []
+        asked.at = max(asked.at + pause, self._ways.now())
+        if asked.at >= asked.deadline:
+            return [*self._asking.withdraw(asked, "its time is over"), *self._go_on(asked)]
+        sign = beat(asked.call)
+        return [*([] if sign is None else [sign]), *self._wait(asked)]
+
+    def _go_on(self, asked: Asked) -> Effects:
+        """The client comes back with what it has."""
+        call = asked.call
+        assert call.params is not None
+        self._grow(asked, -asked.size)
+        if asked.failed and not asked.forwarded:  # roots alone: without them nothing else is worth an answer (T7)
+            line = results.ended_call(call.id, call.method, "legacy", "roots", Release(Unanswered(Reason.CLIENT), ""))
+            return self._ways.answer(call, line)
+        params = rawjson.splice(call.params, ("inputResponses",), rawjson.object_of(asked.replies))
+        params = rawjson.splice(params, ("requestState",), asked.state)
+        return self._ways.say(call.lane, frames.request(call.id, call.method, params))
+
+
+def _limits(forwarded: ForwardRound) -> list[float]:
+    """Seconds that the rules of the forwarded keys give the client."""
+    return [seen.timeout for key, seen in forwarded.seen.items() if key in forwarded.keys and seen.timeout is not None]

@@ -1,0 +1,515 @@
+"""Pure. Modern clients in front of a server that speaks only the legacy eras: inside is a legacy session with the
+server, and this plays its client.
+
+Not a policy and not a door: what the server pushes is decided by the inner session as always. The inner client has
+declared nothing, so no `forward` is reachable here: between two modern requests there is nobody to be asked. The server
+gets the specification's error instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from samplegate.core.eras import LEGACY
+from samplegate.protocol import frames, rawjson, results, server_requests
+from samplegate.protocol.bridge import translation
+from samplegate.protocol.bridge.calls import FULL, Held, Waiting
+from samplegate.protocol.bridge.subscriptions import Key, News
+from samplegate.protocol.bridge.translation import Envelope, Hello, Refusal
+from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.rawjson import Malformed
+from samplegate.protocol.rounds import Conclusion, Effects, Later, Note, Over, Reply, Side, ToClient, ToServer
+from samplegate.protocol.server_requests import KEY
+from samplegate.protocol.session import Session, batch_elements, refused_line
+from samplegate.protocol.session_state import (
+    CANCELLED,
+    DISCOVER,
+    INITIALIZE,
+    INTERNAL,
+    LISTEN,
+    PROGRESS,
+    SERVER_LANE,
+    OpenCall,
+    State,
+    request_id,
+)
+
+MAX_OWN: Final = 10_000  # requests of ours that the server has not answered
+_OWN_INFO: Final = b'{"name":"samplegate","version":"0"}'  # where no client says who it is
+
+
+class Greeting:
+    """The gate as the client of one legacy server."""
+
+    def __init__(self, state: State, inner: Session, patience: float) -> None:
+        self.hello: Hello | None = None
+        """What the server said of itself, once it is open."""
+        self.under_way = False
+        self.waiting = Waiting()
+        self._state = state
+        self._inner = inner
+        self._patience = patience
+        self._timer: str | None = None
+        self._own: dict[FrameId, str] = {}
+        self._numbers = 0
+
+    def open(self, client: bytes | None, now: float) -> Effects:
+        """Somebody waits for the server: open it, unless that is under way. ``client``: who asks, raw JSON (R116)."""
+        out: Effects = []
+        if not self.under_way:
+            self.under_way = True
+            params = (
+                b'{"protocolVersion":'
+                + rawjson.dump(LEGACY[-1])
+                + b',"capabilities":{},"clientInfo":'
+                + (client or _OWN_INFO)
+                + b"}"
+            )
+            out = self.ask(INITIALIZE, params, now)
+        if self._timer is None:
+            self._timer = self._state.new_round()
+            out.append(Later(self._patience, self._timer))
+        return out
+
+    def ask(self, method: str, params: bytes, now: float) -> Effects:
+        """A request of our own."""
+        if len(self._own) >= MAX_OWN:
+            return [Note("bridge.refused", {"server": self._state.server, "method": method})]
+        self._numbers += 1
+        self._own[self._numbers] = method
+        return self._inner.frame("client", INTERNAL, frames.request(self._numbers, method, params), now)
+
+    def answered(self, f: Frame) -> str:
+        """The server answers one of those: ``opened``, ``refused``, or the method that it was."""
+        method = self._own.pop(f.id, "") if f.id is not None else ""
+        if method != INITIALIZE:
+            return method
+        self.under_way, self._timer = False, None
+        try:
+            self.hello = translation.hello(f.payload or b"") if f.kind == "result" else None
+        except Malformed:
+            self.hello = None
+        return "refused" if self.hello is None else "opened"
+
+    def is_due(self, token: str) -> bool:
+        """Whether those who wait have waited for long enough. An answer that comes later still opens the server."""
+        if token != self._timer:
+            return False
+        self._timer = None
+        return True
+
+    def end(self) -> list[Held]:
+        """Nothing is opened any more; what still waits."""
+        self.under_way, self._timer = False, None
+        self._own.clear()
+        return self.waiting.take()
+
+
+_INNER: Final = server_requests.KINDS | {CANCELLED, PROGRESS}
+"""The notifications that the inner session attributes or refuses."""
+
+
+class Hearing:
+    """One server's side of a bridge. ``own`` takes what the server answers to the bridge itself."""
+
+    def __init__(self, state: State, inner: Session, greeting: Greeting, own: Callable[[Frame], Effects]) -> None:
+        self.news = News(state)
+        self.asked: dict[Key, str] = {}
+        """The clients' requests that are with the server, and their methods."""
+        self._state = state
+        self._inner = inner
+        self._greeting = greeting
+        self._own = own
+
+    def over(self, key: Key) -> str | None:
+        """A client's request is over; its method."""
+        self.news.leave(key)
+        return self.asked.pop(key, None)
+
+    def end(self) -> None:
+        """Nobody waits for anything any more."""
+        self.asked.clear()
+        self.news = News(self._state)
+
+    def frame(self, lane: int, line: bytes | Frame, now: float) -> Effects:
+        """One line of the server's: what the inner session would pass on to a legacy client is answered or given out
+        here."""
+        f = _with_method(line)
+        if f is not None and f.kind == "request" and f.method not in server_requests.KINDS:
+            return [ToServer(SERVER_LANE, _answer(f))]
+        if f is not None and f.kind == "notification" and f.method not in _INNER:
+            return self._told(lane, f)
+        return self.carry(self._inner.frame("server", lane, line, now))
+
+    def carry(self, effects: Effects) -> Effects:
+        """What the inner session says to its legacy client, as the modern ones are to hear it."""
+        out: Effects = []
+        for effect in effects:
+            if isinstance(effect, ToClient):
+                out += self._to_client(effect)
+            elif not isinstance(effect, Over) or effect.lane != INTERNAL:
+                out.append(effect)
+        return out
+
+    def _to_client(self, effect: ToClient) -> Effects:
+        f = effect.frame or frames.read(effect.line)
+        if f.kind == "request":  # out of a batch
+            return self._inner.frame("client", INTERNAL, _answer(f), 0.0)
+        if f.kind == "notification":
+            return self._passed(effect, f)
+        return self._own(f) if effect.lane == INTERNAL else self._answered(effect, f)
+
+    def _passed(self, effect: ToClient, f: Frame) -> Effects:
+        if f.method == PROGRESS and effect.lane != INTERNAL:
+            return [effect]
+        if f.method == CANCELLED:  # a server takes back nothing of a client's but a listen, and has none here
+            return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
+        return self._told(SERVER_LANE, f)
+
+    def _told(self, lane: int, f: Frame) -> Effects:
+        """A notification that is no progress and no cancel; none passes that has two readings."""
+        try:
+            return self.news.told(lane, f)
+        except Malformed as problem:
+            return [Note("frame.refused", {"side": "server", "fault": problem.fault})]
+
+    def _answered(self, effect: ToClient, f: Frame) -> Effects:
+        lane, hello = effect.lane, self._greeting.hello
+        method = None if f.id is None else self.over((lane, f.id))
+        if f.id is None or method is None:  # asked before anybody knew that this would be a bridge
+            return [effect]
+        try:
+            return [ToClient(lane, _modern(method, f, None if hello is None else hello.info), True)]
+        except Malformed as problem:
+            line = frames.error(f.id, results.INTERNAL, f"the server's answer was refused: {problem.fault}")
+            return [Note("frame.refused", {"side": "server", "fault": problem.fault}), ToClient(lane, line, True)]
+
+
+def _with_method(line: bytes | Frame) -> Frame | None:
+    """A request or notification; None for every other line, and for what cannot be read: the inner session says what
+    becomes of that."""
+    # an envelope cannot spell it otherwise, and answers can be large
+    if b'"method"' not in (line.raw if isinstance(line, Frame) else line):
+        return None
+    try:
+        return frames.of(line)
+    except Malformed:
+        return None
+
+
+def _modern(method: str, f: Frame, info: bytes | None) -> bytes:
+    if f.kind == "error":
+        return translation.modern_error(f)
+    return rawjson.splice(f.raw, ("result",), translation.modern_result(method, f.payload or b"", info))
+
+
+def _answer(f: Frame) -> bytes:
+    """Our answer to a request of the server's that is not for the gate: a ping (R104), or what a client may have and
+    this one has not (R105)."""
+    assert f.id is not None
+    if f.method == "ping":
+        return frames.result(f.id, b"{}")
+    return frames.error(f.id, results.METHOD_NOT_FOUND, f"method not found: {f.method[:100]}")
+
+
+_GONE: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed", PROGRESS})
+"""Notifications of a client's that the modern era has no more; progress it could only make on what it was never asked.
+"""
+_NO_FORWARD: Final = rawjson.dump(
+    {"code": results.METHOD_NOT_FOUND, "message": "the client speaks an era in which it cannot be asked"}
+)
+PATIENCE: Final = 60.0  # seconds that clients wait for the server to open; a first start may install it
+
+
+class ModernClient:
+    """Modern clients, on any number of lanes, of one legacy server; it has the methods of ``Session``."""
+
+    def __init__(self, state: State, patience: float = PATIENCE) -> None:
+        state.maps_ids = True  # modern ids are unique among those in flight, legacy ones for ever (R57)
+        self.state = state
+        self._inner = Session(state)
+        self._greeting = Greeting(state, self._inner, patience)
+        self._hearing = Hearing(state, self._inner, self._greeting, self._own_answered)
+        self._gone = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether the server has answered ``initialize``."""
+        return self._greeting.hello is not None
+
+    @property
+    def opening(self) -> bool:
+        """Whether ``initialize`` is with the server."""
+        return self._greeting.under_way
+
+    @property
+    def idle(self) -> bool:
+        """Whether no client waits for anything."""
+        return not (self._hearing.asked or self._hearing.news.listens.open or self._greeting.waiting.held)
+
+    @property
+    def waits(self) -> list[Held]:
+        """What waits for the server to open."""
+        return self._greeting.waiting.held
+
+    def give_back(self) -> list[Held]:
+        """The same, taken out: somebody else answers it."""
+        return self._greeting.waiting.take()
+
+    # -- the methods of a session
+    # ----------------------------------------------------------------------------------------------------------
+
+    def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
+        """One line from a side. Never raises for what a peer wrote."""
+        if side == "server":
+            return self._hearing.frame(lane, line, now)
+        try:
+            f = frames.of(line)
+        except Malformed as problem:
+            assert isinstance(line, bytes)
+            return _unreadable(lane, line, problem)
+        try:
+            return self._client(lane, f, now)
+        except Malformed as problem:
+            return _refused(lane, Malformed(problem.fault, f.id, answers=f.kind in ("result", "error")))
+
+    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
+        """A line could not be taken at all."""
+        effects = self._inner.lost(side, lane, head, fault)
+        return effects if side == "client" else self._hearing.carry(effects)
+
+    def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects:
+        """The end of a line whose begin did not tell who would wait."""
+        effects = self._inner.lost_end(side, lane, head, tail)
+        return effects if side == "client" else self._hearing.carry(effects)
+
+    def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
+        """The gate is done with a round."""
+        return self._hearing.carry(self._inner.round_done(round, conclusion, now))
+
+    def forward(self, round: str) -> Effects:
+        """Nobody can be asked: the round has its reply at once, and it is an error. No decision should come to this."""
+        return [Reply(round, KEY, False, _NO_FORWARD)]
+
+    def unforward(self, round: str, reason: str) -> Effects:
+        """Nothing was sent on."""
+        return []
+
+    def round_progress(self, round: str, tokens: int = 0) -> Effects:
+        """A round is still being worked on."""
+        return self._hearing.carry(self._inner.round_progress(round, tokens))
+
+    def due(self, token: str) -> Effects:
+        """The time of a ``Later`` has come."""
+        if not self._greeting.is_due(token):
+            return self._hearing.carry(self._inner.due(token))
+        return self._not_opened("the server has not answered initialize in time")
+
+    def open_calls(self) -> list[OpenCall]:
+        """The clients' requests that have no answer yet."""
+        return [*self._inner.open_calls(), *self._greeting.waiting.open_calls()]
+
+    def questions(self) -> list[FrameId]:
+        """No modern client is ever asked by a request (R89)."""
+        return []
+
+    def overdue(self, now: float, seconds: float) -> Effects:
+        """Requests that the server has not answered in so many seconds end with an error."""
+        return self._hearing.carry(self._inner.overdue(now, seconds))
+
+    def lane_closed(self, side: Side, lane: int) -> Effects:
+        """A client's lane is gone: all that came on it is taken back (R99, T35)."""
+        if side == "server":
+            return self._hearing.carry(self._inner.lane_closed(side, lane))
+        self._greeting.waiting.lane_closed(lane)
+        out: Effects = []
+        for key in [key for key in self._hearing.news.listens.open if key[0] == lane]:
+            out += self._unlisten(key)
+        for key in [key for key in self._hearing.asked if key[0] == lane]:
+            out += self._taken_back(key, rawjson.Object(b"{}", {}))
+        return [effect for effect in out if not isinstance(effect, Over)]
+
+    def undelivered(self, id: FrameId) -> Effects:
+        """A client of this era is sent no requests."""
+        return []
+
+    def eof(self, side: Side) -> Effects:
+        """A side has gone for good; where it is the server, everybody who waits is told."""
+        out = self._hearing.carry(self._inner.eof(side))
+        self._gone = True
+        waiting, asked, listens = (
+            self._greeting.end(),
+            [*self._hearing.asked],
+            list(self._hearing.news.listens.open.values()),
+        )
+        self._hearing.end()
+        if side == "client":
+            return [effect for effect in out if not isinstance(effect, ToClient)]
+        for listen in listens:
+            out.append(ToClient(listen.lane, frames.result(listen.id, listen.ended()), True))
+        left = [
+            (held.lane, held.frame.id) for held in waiting if held.frame.kind == "request" and held.frame.id is not None
+        ]
+        return out + [_error(lane, id, results.INTERNAL, self.state.ended_because) for lane, id in [*asked, *left]]
+
+    # -- from the clients
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _client(self, lane: int, f: Frame, now: float) -> Effects:
+        if f.kind == "request":
+            return self._request(lane, f, now)
+        if f.kind != "notification":
+            return [Note("frame.unasked", {"side": "client"})]  # a modern client is never asked by a request (R89)
+        if f.method == CANCELLED:
+            return self._cancelled(lane, f)
+        if f.method in _GONE or f.method.startswith("notifications/tasks"):
+            return [Note("frame.unasked", {"side": "client"}, warn=False)]
+        if self._greeting.hello is None:
+            kept = self._greeting.waiting.add(lane, f, now) if self._greeting.under_way else False
+            return [] if kept else [Note("frame.unasked", {"side": "client"})]
+        return self._notification(lane, f, now)
+
+    def _notification(self, lane: int, f: Frame, now: float) -> Effects:
+        bare = translation.bare(f)
+        return (
+            [] if isinstance(bare, Refusal) else self._hearing.carry(self._inner.frame("client", lane, bare.frame, now))
+        )
+
+    def _request(self, lane: int, f: Frame, now: float) -> Effects:
+        assert f.id is not None
+        key = (lane, f.id)
+        if (
+            key in self._hearing.asked
+            or key in self._hearing.news.listens.open
+            or self._greeting.waiting.has(lane, f.id)
+            or self.state.is_ours(f.id)
+        ):
+            return [_error(lane, f.id, results.INVALID_REQUEST, "a request with this id is in flight")]
+        said = translation.removed(f.method) or translation.read_envelope(f)
+        if isinstance(said, Refusal):
+            return [ToClient(lane, said.line(f.id), True)]
+        translation.check(f)
+        if self._gone:
+            return [_error(lane, f.id, results.INTERNAL, "the server has ended")]
+        if self._greeting.hello is None:
+            if not self._greeting.waiting.add(lane, f, now):
+                return [_error(lane, f.id, results.INTERNAL, FULL)]
+            return self._hearing.carry(self._greeting.open(said.client, now))
+        return self._opened(lane, f, said, self._greeting.hello, now)
+
+    def _opened(self, lane: int, f: Frame, said: Envelope, hello: Hello, now: float) -> Effects:
+        """A request of a good envelope, with the server open."""
+        assert f.id is not None
+        if f.method == DISCOVER:
+            return [ToClient(lane, frames.result(f.id, translation.discovered(hello)), True)]
+        if f.method == LISTEN:
+            return self._listen(lane, f, hello, now)
+        bare = translation.bare(f)
+        if isinstance(bare, Refusal):
+            return [Note("state.refused", {"server": self.state.server}), ToClient(lane, bare.line(f.id), True)]
+        out: Effects = (
+            [Note("answers.unsolicited", {"server": self.state.server, "method": f.method})] if bare.answers else []
+        )
+        level = self._hearing.news.enter((lane, f.id), said.level, hello)
+        if level is not None:
+            out += self._own("logging/setLevel", {"level": level}, now)
+        self._hearing.asked[lane, f.id] = f.method
+        return out + self._hearing.carry(self._inner.frame("client", lane, bare.frame, now))
+
+    def _listen(self, lane: int, f: Frame, hello: Hello, now: float) -> Effects:
+        assert f.id is not None
+        begun = self._hearing.news.listens.begin(lane, f.id, f.payload, hello.capabilities)
+        if isinstance(begun, Refusal):
+            return [ToClient(lane, begun.line(f.id), True)]
+        listen, new = begun
+        out: Effects = [ToClient(lane, listen.acknowledged())]
+        for uri in new:
+            out += self._own("resources/subscribe", {"uri": uri}, now)
+        return out
+
+    def _cancelled(self, lane: int, f: Frame) -> Effects:
+        id = request_id(f)
+        if id is not None and self._greeting.waiting.remove(lane, id):
+            return [Over(lane)]
+        if id is not None and (lane, id) in self._hearing.news.listens.open:
+            return self._unlisten((lane, id))
+        if id is None or (lane, id) not in self._hearing.asked:
+            return [Note("cancel.unmatched", {"side": "client"}, warn=False)]
+        return self._taken_back((lane, id), f.object.changed(translation.without_envelope(f.meta)))
+
+    def _taken_back(self, key: Key, params: rawjson.Object) -> Effects:
+        """A client takes a request back: the server is told under its own id, and rounds are withdrawn (R100)."""
+        self._hearing.over(key)
+        line = frames.notification(CANCELLED, bytes(params.changed({"requestId": rawjson.dump(key[1])}).text))
+        return self._hearing.carry(self._inner.frame("client", key[0], line, 0.0))
+
+    def _unlisten(self, key: Key) -> Effects:
+        out: Effects = []
+        for uri in self._hearing.news.listens.end(key) or ():
+            out += self._own("resources/unsubscribe", {"uri": uri}, 0.0)
+        return [*out, Over(key[0])]
+
+    def _own(self, method: str, params: object, now: float) -> Effects:
+        """Ask the server something ourselves, on a lane that is no client's."""
+        return self._hearing.carry(self._greeting.ask(method, rawjson.dump(params), now))
+
+    # -- the server opens
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _own_answered(self, f: Frame) -> Effects:
+        """The server answers what we asked it."""
+        what = self._greeting.answered(f)
+        if what == "opened":
+            return self._all_open()
+        if what == "refused":
+            return self._not_opened("the server did not take initialize", f.payload if f.kind == "error" else None)
+        return [Note("bridge.refused", {"server": self.state.server, "method": what})] if f.kind == "error" else []
+
+    def _all_open(self) -> Effects:
+        """The server is open: it is told so, and all that waited goes to it in its order."""
+        out: Effects = self._inner.frame(
+            "client", INTERNAL, frames.notification("notifications/initialized", b"{}"), 0.0
+        )
+        hello = self._greeting.hello
+        assert hello is not None
+        for held in self._greeting.waiting.take():
+            try:
+                said = translation.read_envelope(held.frame) if held.frame.kind == "request" else None
+                if isinstance(said, Envelope):
+                    out += self._opened(held.lane, held.frame, said, hello, held.now)
+                else:
+                    out += self._notification(held.lane, held.frame, held.now)
+            except Malformed as problem:
+                out += _refused(held.lane, Malformed(problem.fault, held.frame.id))
+        return out
+
+    def _not_opened(self, fault: str, error: bytes | None = None) -> Effects:
+        """Whoever waits is told that, and the next request opens anew."""
+        data = None if error is None else rawjson.dump({"initialize": msgspec.Raw(error)})
+        out: Effects = [Note("bridge.closed", {"server": self.state.server, "fault": fault})]
+        for held in self._greeting.waiting.take():
+            if held.frame.kind == "request" and held.frame.id is not None:
+                out.append(ToClient(held.lane, frames.error(held.frame.id, results.INTERNAL, fault, data), True))
+        return out
+
+
+def _error(lane: int, id: FrameId, code: int, message: str) -> ToClient:
+    return ToClient(lane, frames.error(id, code, message), True)
+
+
+def _unreadable(lane: int, line: bytes, problem: Malformed) -> Effects:
+    found = batch_elements(line, problem, "")  # the modern era has no batches
+    assert isinstance(found, Malformed)
+    return refused_line("client", line, found, partial(_refused, lane))
+
+
+def _refused(lane: int, problem: Malformed) -> Effects:
+    """Log that something came, and tell whoever would otherwise wait for ever."""
+    out: Effects = [Note("frame.refused", {"side": "client", "fault": problem.fault})]
+    if problem.id is None or problem.answers:
+        return out
+    return [*out, _error(lane, problem.id, results.INVALID_REQUEST, f"refused: {problem.fault}")]

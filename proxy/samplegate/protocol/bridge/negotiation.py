@@ -1,0 +1,625 @@
+"""Pure. Negotiation of the era: chooses a plain session or a bridge, by what the client speaks and the server is found
+to speak.
+
+Where the server speaks both, its era is matched to the client's (R88). A legacy client's ``initialize`` goes to the
+server as it is, without a probe before it: servers on stdio keep to the era of the first request. For a modern client
+the server is asked ``server/discover`` first (R84); a client that began as a modern one on stdio may begin again as a
+legacy one, with nothing under way but its own probes (T21).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, Literal
+
+import msgspec
+
+from samplegate.core.eras import CALLS, META, META_CAPABILITIES, Protocol
+from samplegate.policy.capabilities import Offer
+from samplegate.protocol import capabilities, frames, rawjson, results
+from samplegate.protocol.bridge import era_detection, translation
+from samplegate.protocol.bridge.calls import Converses, Held, TakesFrames, Waiting, full
+from samplegate.protocol.bridge.era_detection import Eras, Probe
+from samplegate.protocol.bridge.translation import Envelope
+from samplegate.protocol.capabilities import modern_meta
+from samplegate.protocol.evidence import REFUSED
+from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.rawjson import Malformed
+from samplegate.protocol.requests import ClientCapabilities
+from samplegate.protocol.rounds import Conclusion, Effects, Note, Over, Side, ToClient, Withdraw
+from samplegate.protocol.session import NESTED_BATCH, Session, batch_elements, is_nested_batch, refused_line
+from samplegate.protocol.session_state import (
+    CANCELLED,
+    DISCOVER,
+    INITIALIZE,
+    INTERNAL,
+    LISTEN,
+    OpenCall,
+    State,
+    request_id,
+)
+
+Phase = Literal["new", "relaying", "probing", "greeting", "calling", "settled"]
+"""Nothing yet; the client's ``initialize`` is with the server; our ``server/discover`` is; a bridge opens the server;
+a modern client's first call is with it; decided."""
+
+SET: Final[Mapping[Protocol, Eras]] = {
+    "legacy": Eras(legacy=True, modern=False),
+    "modern": Eras(legacy=False, modern=True),
+}
+"""What a setting says in place of a probe."""
+
+
+class Choice:
+    """One server's."""
+
+    def __init__(
+        self,
+        state: State,
+        known: Eras | None,
+        patience: float,
+        take: Callable[[TakesFrames], None],
+        *,
+        protocol: Protocol = "auto",
+        prefers_legacy: bool = False,
+    ) -> None:
+        """``take``: told who takes frames from here on. ``prefers_legacy``: see ``Evidence``; it counts under ``auto``
+        only."""
+        self.state = state
+        self.protocol: Final = protocol
+        self.eras = SET[protocol] if protocol != "auto" else known if known is not None else Eras()
+        self.prefers_legacy = protocol == "auto" and prefers_legacy and self.eras.legacy is not False
+        self.probed_first = False
+        """Whether the first request that the server got was our ``server/discover``."""
+        self.phase: Phase = "new"
+        self.chosen: Converses = Session(state)
+        self.waiting = Waiting()
+        self.hello: Held | None = None
+        """The legacy client's ``initialize``, while nobody knows whether the server takes it."""
+        self.refusal: ToClient | None = None
+        """What the server said to it, while it is asked whether it is modern."""
+        self.found = Eras()
+        """What the probe told, kept once the server has shown it."""
+        self.probe = Probe(state, patience)
+        self.take = take
+        self._maps_ids = state.maps_ids
+
+    def settle(self, chosen: Converses) -> None:
+        """All is decided."""
+        self.chosen, self.phase, self.hello, self.refusal = chosen, "settled", None, None
+        self.probe.answered()
+        self.take(chosen.frame)
+
+    def is_sent_back(self, lane: int, f: Frame) -> bool:
+        """Whether a client's ``server/discover`` is answered as a legacy server would, so that the client begins again.
+        Raises Malformed."""
+        if self.protocol == "auto":
+            return era_detection.is_sent_back(self.state, lane, f)
+        return self.protocol == "legacy" and f.kind == "request" and f.method == DISCOVER
+
+    def handshake_refused(self) -> Effects:
+        """The server does not take the handshake: neither this connection nor a later one prefers it."""
+        self.prefers_legacy = False
+        # on stdio a server keeps to the era of its first request (T21)
+        if self.probed_first and not self.state.streams:
+            return []
+        return [Note(REFUSED, {"server": self.state.server}, warn=False)]
+
+    def begin_anew(self) -> None:
+        """Nothing is decided, as before the first frame."""
+        self.phase, self.chosen = "new", Session(self.state)
+
+    def replayed(self) -> Effects:
+        """What waited goes to what was chosen, in its order."""
+        return [
+            effect
+            for held in self.waiting.take()
+            for effect in self.chosen.frame("client", held.lane, held.frame, held.now)
+        ]
+
+    def left(self) -> Effects:
+        """What was chosen before is left: its rounds end, what it asked for itself is nobody's any more, and what
+        clients asked stays asked."""
+        state = self.state
+        for pending in [pending for pending in state.inflight.asked.values() if pending.lane == INTERNAL]:
+            state.inflight.remove(pending)
+        outlived, state.outlived = state.outlived, False
+        out: Effects = [effect for effect in self.chosen.eof("server") if isinstance(effect, Withdraw)]
+        state.outlived = outlived
+        return out
+
+    def reset(self) -> None:
+        """The state as before the first frame, but for its numbers."""
+        self.state.maps_ids, self.state.revision = self._maps_ids, ""
+        self.state.client, self.state.offered = ClientCapabilities(), Offer()
+
+
+class Relaying(msgspec.Struct, eq=False):
+    """The way of a legacy client."""
+
+    choice: Choice
+
+    def begin(self, lane: int, f: Frame, now: float) -> Effects:
+        """It goes on as it is: a server of both eras is to speak the client's (R88)."""
+        choice = self.choice
+        if choice.eras.legacy is False and choice.eras.modern:
+            choice.hello = Held(lane, f, now)
+            return self.bridged()
+        out = choice.chosen.frame("client", lane, f, now)
+        if choice.eras.legacy:
+            choice.settle(choice.chosen)
+        elif not any(isinstance(effect, ToClient) for effect in out):
+            choice.phase, choice.hello = "relaying", Held(lane, f, now)
+        return out
+
+    def answers(self, lane: int, f: Frame) -> bool:
+        """Whether a frame for the client is the answer to its ``initialize``."""
+        hello = self.choice.hello
+        return self.choice.phase == "relaying" and hello is not None and (lane, f.id) == (hello.lane, hello.frame.id)
+
+    def answered(self, effect: ToClient, f: Frame, now: float) -> Effects:
+        """The server's answer to ``initialize``."""
+        choice = self.choice
+        if f.kind == "result":
+            choice.eras = choice.eras.and_(Eras(legacy=True))
+            choice.settle(choice.chosen)
+            return [effect, *choice.replayed()]
+        if era_detection.says_modern(f):
+            choice.eras = choice.eras.and_(Eras(legacy=False, modern=True))
+            return [*choice.handshake_refused(), *self.bridged()]
+        if choice.eras.modern is False:
+            choice.settle(choice.chosen)
+            return [effect, *choice.replayed()]
+        choice.refusal = effect
+        choice.phase = "probing"
+        return choice.probe.ask(choice.chosen, now)
+
+    def bridged(self) -> Effects:
+        """The server is a modern one."""
+        from samplegate.protocol.bridge.legacy_client import LegacyClient
+
+        choice = self.choice
+        assert choice.hello is not None
+        hello, out = choice.hello, [*choice.left(), *self._too_early()]
+        choice.reset()
+        choice.settle(LegacyClient(choice.state))
+        return [*out, *choice.chosen.frame("client", hello.lane, hello.frame, hello.now), *choice.replayed()]
+
+    def _too_early(self) -> Effects:
+        """What the client asked before ``initialize``, in words that its server does not know: nobody else will answer
+        it."""
+        inflight = self.choice.state.inflight
+        early = list(inflight.asked.values())
+        for pending in early:
+            inflight.remove(pending)
+        fault = "asked before initialize, in an era that the server does not speak"
+        return [
+            ToClient(pending.lane, frames.error(pending.id, results.INVALID_REQUEST, fault), True) for pending in early
+        ]
+
+
+STDIO = 0
+
+
+class Again(msgspec.Struct, eq=False):
+    """The way back to the begin."""
+
+    choice: Choice
+    first: Callable[[int, Frame, float], Effects]
+    """Takes a client's first frame, and from then on all of them."""
+
+    def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
+        """Frames through a bridge, which cost a reading anyway: a client on stdio may still fall back to ``initialize``
+        (T21)."""
+        raw = line.raw if isinstance(line, Frame) else line
+        if side == "client" and (b"initialize" in raw or b"server/discover" in raw):
+            try:
+                line = f = frames.of(line)
+                if self.choice.is_sent_back(lane, f):
+                    return [era_detection.refusal(lane, f)]
+                if self.is_meant(lane, f):
+                    return self.begin(lane, f, now)
+            except Malformed:
+                pass  # the bridge words the refusal
+        return self.choice.chosen.frame(side, lane, line, now)
+
+    def is_meant(self, lane: int, f: Frame) -> bool:
+        """Whether a client's frame begins again, and may."""
+        from samplegate.protocol.bridge.modern_client import ModernClient
+
+        choice = self.choice
+        if (
+            f.kind != "request"
+            or f.method != INITIALIZE
+            or lane != STDIO
+            or choice.hello is not None
+            or modern_meta(f) is not None
+        ):
+            return False
+        if isinstance(choice.chosen, ModernClient) and choice.chosen.ready:
+            return choice.chosen.idle
+        waits = choice.chosen.waits if isinstance(choice.chosen, ModernClient) else choice.waiting.held
+        return all(held.frame.method == DISCOVER for held in waits)
+
+    def begin(self, lane: int, f: Frame, now: float) -> Effects:
+        """Whoever waits is told, and the frame is a first one."""
+        from samplegate.protocol.bridge.modern_client import ModernClient
+
+        choice = self.choice
+        held = choice.chosen.give_back() if isinstance(choice.chosen, ModernClient) else choice.waiting.take()
+        choice.probe.give_up()
+        out = choice.left()
+        choice.reset()
+        choice.begin_anew()
+        fault = "the client has begun another era with initialize"
+        out += [
+            ToClient(one.lane, frames.error(one.frame.id, results.INTERNAL, fault), True)
+            for one in held
+            if one.frame.id is not None
+        ]
+        return out + self.first(lane, f, now)
+
+
+class Discovering(msgspec.Struct, eq=False):
+    """The way of a modern client; a legacy one's, too, where the server refused its ``initialize``."""
+
+    choice: Choice
+    relaying: Relaying
+    again: Again
+
+    def begin(self, lane: int, f: Frame, now: float) -> Effects:
+        """The client's first frame waits for what the server says of itself, unless that is known."""
+        choice = self.choice
+        extended = choice.prefers_legacy and capabilities.has_modern_extension(f.lookup(META, META_CAPABILITIES))
+        legacy = choice.eras.modern is False or (choice.prefers_legacy and not extended)
+        if choice.eras.modern and not legacy:
+            if f.method not in CALLS and f.method != LISTEN:
+                self.lives()
+                return choice.chosen.frame("client", lane, f, now)
+            # such a request may rightly take long: whether the server answers at all, our own question shows
+            choice.phase = "calling"
+            return [*choice.probe.beside(choice.chosen, now), *choice.chosen.frame("client", lane, f, now)]
+        own = f.method == DISCOVER and isinstance(translation.read_envelope(f), Envelope)
+        if not choice.waiting.add(lane, f, now):
+            return [full(lane, f)]
+        if legacy:
+            return self._greet()
+        choice.phase, choice.probed_first = "probing", True
+        return choice.probe.ask(choice.chosen, now, choice.waiting.held[0] if own else None)
+
+    def lives(self) -> None:
+        """The server is modern, as was known, and nothing more is to be found out."""
+        self.choice.settle(self.choice.chosen)
+        if self.choice.protocol == "modern":
+            self.choice.take(self.again.frame)  # an initialize that follows is not for this server
+
+    def meanwhile(self, lane: int, line: bytes | Frame, now: float) -> Effects:
+        """A client's frame while a first call is with the server."""
+        takes = self.again.frame if self.choice.protocol == "modern" else self.choice.chosen.frame
+        return takes("client", lane, line, now)
+
+    def answered(self, f: Frame) -> Effects:
+        """The server's answer to ``server/discover``."""
+        choice, found = self.choice, era_detection.finding(f)
+        choice.found = found.eras
+        choice.probe.answered()
+        if not found.modern:
+            return self.not_modern()
+        choice.eras = choice.eras.and_(found.eras)
+        if choice.hello is not None:
+            choice.eras = choice.eras.and_(Eras(legacy=False))
+            return [*choice.handshake_refused(), *self.relaying.bridged()]
+        choice.settle(choice.chosen)
+        return [*choice.probe.clients(f, choice.waiting), *choice.replayed()]
+
+    def not_modern(self) -> Effects:
+        """It is no modern server, or says so too late."""
+        choice = self.choice
+        if choice.hello is None:
+            return self._greet()
+        refusal, choice.refusal = choice.refusal, None
+        choice.settle(choice.chosen)  # the client hears what the server itself had to say, and may try another revision
+        return [*([] if refusal is None else [refusal]), *choice.replayed()]
+
+    def _greet(self) -> Effects:
+        from samplegate.protocol.bridge.modern_client import ModernClient
+
+        choice = self.choice
+        out = [*choice.left(), *self._sent_back()]
+        choice.reset()
+        if not choice.waiting.held:  # a client that was refused may begin again, in the server's era
+            choice.begin_anew()
+            return out
+        choice.phase, choice.chosen = "greeting", ModernClient(choice.state)
+        return out + choice.replayed()
+
+    def _sent_back(self) -> Effects:
+        choice = self.choice
+        held = [held for held in choice.waiting.held if choice.is_sent_back(held.lane, held.frame)]
+        for one in held:
+            assert one.frame.id is not None
+            choice.waiting.remove(one.lane, one.frame.id)
+        return [era_detection.refusal(one.lane, one.frame) for one in held]
+
+    def greeted(self) -> Effects:
+        """Whether the bridge has opened the server by now. One that refused may be asked again, from the start."""
+        from samplegate.protocol.bridge.modern_client import ModernClient
+
+        choice, bridge = self.choice, self.choice.chosen
+        assert isinstance(bridge, ModernClient)
+        if bridge.ready:
+            choice.eras = choice.eras.and_(Eras(legacy=True, modern=choice.found.modern))
+            choice.settle(bridge)
+            choice.take(self.again.frame)
+        elif not bridge.opening:
+            out = [*(choice.handshake_refused() if choice.prefers_legacy else []), *choice.left()]
+            choice.reset()
+            choice.begin_anew()
+            return out
+        return []
+
+    def found_late(self, line: bytes | Frame) -> Effects | None:
+        """The server shows itself modern after all, while a bridge opens it (T21); None for every other line."""
+        choice = self.choice
+        if choice.protocol == "legacy":
+            return None
+        try:
+            f = frames.of(line)
+        except Malformed:
+            return None
+        if f.id is None or f.kind not in ("result", "error"):
+            return None
+        pending = choice.state.inflight.wire.get(f.id)
+        late = choice.probe.comes_late(f)
+        opens = pending is not None and pending.lane == INTERNAL and pending.method == INITIALIZE
+        refused = opens and era_detection.says_modern(f)
+        if not (late and era_detection.finding(f).modern) and not refused:
+            return [] if late else None
+        choice.eras = choice.eras.and_(Eras(modern=True))
+        return [*(choice.handshake_refused() if refused else []), *self._modern_after_all()]
+
+    def _modern_after_all(self) -> Effects:
+        from samplegate.protocol.bridge.modern_client import ModernClient
+
+        choice, bridge = self.choice, self.choice.chosen
+        assert isinstance(bridge, ModernClient)
+        held = bridge.give_back()
+        out = choice.left()
+        choice.reset()
+        choice.settle(Session(choice.state))
+        for one in held:
+            out += choice.chosen.frame("client", one.lane, one.frame, one.now)
+        return out
+
+
+# seconds for an answer to server/discover; a server that is only slow is found out by its answer to initialize
+PATIENCE: Final = 5.0
+
+
+class Opening:
+    """One server and its clients, from the first frame on; it has the methods of ``Session``.
+
+    ``frame`` is replaced by that of the object chosen, so that frames pass without it once all is decided: look it up
+    anew for each frame.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        known: Eras | None = None,
+        patience: float = PATIENCE,
+        *,
+        protocol: Protocol = "auto",
+        prefers_legacy: bool = False,
+    ) -> None:
+        """``protocol``: what the settings say of the server; ``prefers_legacy``: what earlier connections have shown of
+        it (``Evidence``)."""
+        self.frame: TakesFrames = self._frame
+        self.died_probing = False
+        """Whether the server ended while it was asked which eras it speaks: some do, at a request that they do not
+        know."""
+        self._choice = Choice(state, known, patience, self._taken_by, protocol=protocol, prefers_legacy=prefers_legacy)
+        self._again = Again(self._choice, self._begun_again)
+        self._relaying = Relaying(self._choice)
+        self._discovering = Discovering(self._choice, self._relaying, self._again)
+
+    def _taken_by(self, takes: TakesFrames) -> None:
+        self.frame = takes
+
+    @property
+    def state(self) -> State:
+        """What the parts of the session share."""
+        return self._choice.state
+
+    @property
+    def eras(self) -> Eras:
+        """What is known of the server, to be kept for its next conversation."""
+        return self._choice.eras
+
+    @property
+    def phase(self) -> Phase:
+        """How far it is found out."""
+        return self._choice.phase
+
+    # -- the methods of a session, but for ``frame``
+    # ---------------------------------------------------------------------------------------
+
+    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
+        """A line could not be taken at all."""
+        effects = self._choice.chosen.lost(side, lane, head, fault)
+        return self._watched(effects, 0.0) if side == "server" else effects
+
+    def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects:
+        """The end of a line whose begin did not tell who would wait."""
+        effects = self._choice.chosen.lost_end(side, lane, head, tail)
+        return self._watched(effects, 0.0) if side == "server" else effects
+
+    def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
+        """The gate is done with a round."""
+        return self._choice.chosen.round_done(round, conclusion, now)
+
+    def forward(self, round: str) -> Effects:
+        """Send a pushed request on to the client."""
+        return self._choice.chosen.forward(round)
+
+    def unforward(self, round: str, reason: str) -> Effects:
+        """The gate no longer waits for that reply."""
+        return self._choice.chosen.unforward(round, reason)
+
+    def round_progress(self, round: str, tokens: int = 0) -> Effects:
+        """A round is still being worked on."""
+        return self._choice.chosen.round_progress(round, tokens)
+
+    def due(self, token: str) -> Effects:
+        """The time of a ``Later`` has come."""
+        if not self._choice.probe.is_due(token):
+            return self._choice.chosen.due(token)
+        self._choice.probe.give_up()
+        return self._discovering.not_modern()
+
+    def open_calls(self) -> list[OpenCall]:
+        """The clients' requests that have no answer yet."""
+        hello = self._choice.hello if self.phase == "probing" else None  # in every other phase it is with the server
+        first = (
+            []
+            if hello is None or hello.frame.id is None
+            else [OpenCall(hello.lane, hello.frame.id, hello.frame.method)]
+        )
+        return [*first, *self._choice.chosen.open_calls(), *self._choice.waiting.open_calls()]
+
+    def questions(self) -> list[FrameId]:
+        """The ids of the requests that wait for a client's answer."""
+        return self._choice.chosen.questions()
+
+    def overdue(self, now: float, seconds: float) -> Effects:
+        """Requests that the server has not answered in so many seconds end with an error."""
+        return self._watched(self._choice.chosen.overdue(now, seconds), now)
+
+    def lane_closed(self, side: Side, lane: int) -> Effects:
+        """A lane is gone."""
+        if side == "client" and self._choice.hello is None:  # a legacy client's requests go on (T35)
+            self._choice.waiting.lane_closed(lane)
+        return self._choice.chosen.lane_closed(side, lane)
+
+    def undelivered(self, id: FrameId) -> Effects:
+        """The client has no stream for a request to it."""
+        return self._choice.chosen.undelivered(id)
+
+    def eof(self, side: Side) -> Effects:
+        """A side has gone for good. What a legacy client wrote without waiting for the server goes to it before."""
+        if side == "client":
+            out = self._choice.replayed() if self.phase == "relaying" else []
+            self._choice.settle(self._choice.chosen)
+            return out + self._choice.chosen.eof(side)
+        self.died_probing = self.phase == "probing"
+        out = [] if self._choice.refusal is None else [self._choice.refusal]
+        out += [
+            effect
+            for effect in self._choice.chosen.eof(side)
+            if not isinstance(effect, ToClient) or effect.lane != INTERNAL
+        ]
+        out += [self._ended(held) for held in self._choice.waiting.take() if held.frame.kind == "request"]
+        self._choice.settle(self._choice.chosen)
+        return out
+
+    # -- frames, until all is decided
+    # ------------------------------------------------------------------------------------------------------
+
+    def _frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
+        if side == "server":
+            return self._server(lane, line, now)
+        if self.phase == "calling":
+            return self._discovering.meanwhile(lane, line, now)
+        try:
+            line = f = frames.of(line)
+            return self._first(lane, f, now) if self.phase == "new" else self._meanwhile(lane, f, now)
+        except Malformed as problem:
+            return self._unreadable(lane, line, problem, now)
+
+    def _unreadable(self, lane: int, line: bytes | Frame, problem: Malformed, now: float) -> Effects:
+        """A batch that is written before ``initialize`` is answered waits as its elements (R92)."""
+        hello = self._choice.hello
+        found: list[bytes] | Malformed = problem
+        if hello is not None and isinstance(line, bytes):
+            found = batch_elements(line, problem, rawjson.string(hello.frame.lookup("protocolVersion")) or "")
+        if isinstance(found, Malformed):
+            return self._choice.chosen.frame("client", lane, line, now)  # it words the refusal
+        out: Effects = []
+        for element in found:
+            if is_nested_batch(element):
+                out += refused_line("client", element, NESTED_BATCH, partial(_refused, lane))
+            else:
+                out += self.frame("client", lane, element, now)
+        return out
+
+    def _begun_again(self, lane: int, f: Frame, now: float) -> Effects:
+        self.frame = self._frame
+        return self._first(lane, f, now)
+
+    def _first(self, lane: int, f: Frame, now: float) -> Effects:
+        if f.kind == "request" and modern_meta(f) is not None:
+            return self._discovering.begin(lane, f, now)
+        if f.kind == "request" and (f.method == INITIALIZE or self._choice.protocol == "modern"):
+            return self._relaying.begin(lane, f, now)
+        return self._choice.chosen.frame("client", lane, f, now)
+
+    def _meanwhile(self, lane: int, f: Frame, now: float) -> Effects:
+        """A client's frame while the server is being found out."""
+        if self._again.is_meant(lane, f):
+            return self._again.begin(lane, f, now)
+        if self.phase == "greeting" and self._choice.is_sent_back(lane, f):
+            return [era_detection.refusal(lane, f)]
+        if self.phase == "greeting" or f.kind in ("result", "error"):
+            return self._choice.chosen.frame("client", lane, f, now)
+        if f.method == CANCELLED and (id := request_id(f)) is not None and self._choice.waiting.remove(lane, id):
+            return [Over(lane)]
+        if f.kind == "request" and f.id is not None and self._choice.waiting.has(lane, f.id):
+            return [
+                ToClient(lane, frames.error(f.id, results.INVALID_REQUEST, "a request with this id is in flight"), True)
+            ]
+        if self._choice.waiting.add(lane, f, now):
+            return []
+        if f.kind != "request" or f.id is None:
+            return [Note("frame.unasked", {"side": "client"})]
+        return [full(lane, f)]
+
+    def _server(self, lane: int, line: bytes | Frame, now: float) -> Effects:
+        if self.phase == "greeting":
+            found = self._discovering.found_late(line)
+            if found is not None:
+                return found
+        return self._watched(self._choice.chosen.frame("server", lane, line, now), now)
+
+    def _ended(self, held: Held) -> ToClient:
+        return ToClient(held.lane, frames.error(held.frame.id, results.INTERNAL, self.state.ended_because), True)
+
+    def _watched(self, effects: Effects, now: float) -> Effects:
+        """What the server said, but for what decides its era."""
+        if self.phase == "greeting":
+            return effects + self._discovering.greeted()
+        if self.phase == "calling":
+            others = [effect for effect in effects if not isinstance(effect, ToClient) or effect.lane != INTERNAL]
+            if len(others) < len(effects):
+                self._discovering.lives()
+            return others
+        if self.phase not in ("relaying", "probing"):
+            return effects
+        out: Effects = []
+        for effect in effects:
+            f = (effect.frame or frames.read(effect.line)) if isinstance(effect, ToClient) else None
+            if not isinstance(effect, ToClient) or f is None or f.kind in ("request", "notification"):
+                out.append(effect)
+            elif self.phase == "probing" and effect.lane == INTERNAL:
+                out += self._discovering.answered(f)
+            elif self._relaying.answers(effect.lane, f):
+                out += self._relaying.answered(effect, f, now)
+            elif effect.lane != INTERNAL:
+                out.append(effect)
+        return out
+
+
+def _refused(lane: int, problem: Malformed) -> Effects:
+    line = frames.error(problem.id, results.INVALID_REQUEST, f"refused: {problem.fault}")
+    # before the handshake is over, no answer is for anybody
+    return [] if problem.answers else [ToClient(lane, line, True)]

@@ -1,0 +1,214 @@
+"""Pure. Capabilities on the wire: what a client declared, and the object rewritten to what the gate offers.
+
+Not which capabilities are offered: ``core/capabilities.py`` derives that from the policy. Only the members that differ
+are spliced; the rest stays as it came (R109). Each modern request declares its own in its envelope (R49); the result is
+cached for each distinct declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from samplegate.core import names
+from samplegate.core.eras import (
+    META_CAPABILITIES,
+    META_VERSION,
+    TASKS_EXTENSION,
+    UI_EXTENSION,
+    has_elicitation,
+    has_modes,
+)
+from samplegate.policy.capabilities import Offer
+from samplegate.policy.match import Rulebook
+from samplegate.protocol import rawjson
+from samplegate.protocol.frames import Frame
+from samplegate.protocol.rawjson import Malformed, lookup, members, splice
+from samplegate.protocol.requests import Call, ClientCapabilities
+from samplegate.protocol.rounds import Note
+from samplegate.protocol.session_state import State
+
+# bytes of declared capabilities, which are gone through for each member; real ones are some hundred
+MAX_DECLARED: Final = 64 * 1024
+
+
+_CAPABILITIES: Final = frozenset({"sampling", "elicitation", "roots", "tasks", "extensions", "experimental"})
+_SUB: Final = frozenset({"tools", "context"})
+_MODES: Final = frozenset({"form", "url"})
+_EXTENSIONS: Final = frozenset({TASKS_EXTENSION})
+
+
+def declared_by(raw: bytes | None) -> ClientCapabilities:
+    """What a ``capabilities`` object declares. Raises jsontext.Malformed for twins on the way, or where it is too
+    large."""
+    if raw is None or raw[:1] != b"{":
+        return ClientCapabilities()
+    if len(raw) > MAX_DECLARED:
+        raise Malformed(f"its capabilities are larger than {MAX_DECLARED} bytes")
+    at = _plain(raw, _CAPABILITIES)
+    sampling = _object(raw, "sampling")
+    elicitation = _object(raw, "elicitation")
+    modes = {} if elicitation is None else _plain(elicitation, _MODES)
+    sub = {} if sampling is None else _plain(sampling, _SUB)
+    _plain(_object(raw, "extensions") or b"{}", _EXTENSIONS)
+    return ClientCapabilities(
+        sampling=sampling is not None,
+        sampling_tools="tools" in sub,
+        sampling_context="context" in sub,
+        form=elicitation is not None and ("form" in modes or "url" not in modes),  # T24: {} is form only
+        url="url" in modes,
+        roots="roots" in at,
+    )
+
+
+def _plain(raw: bytes, known: frozenset[str]) -> Collection[str]:
+    """The names of an object. Raises jsontext.Malformed where another parser could find capabilities that are not
+    rewritten here."""
+    found = members(raw).keys()
+    if (name := names.second_reading(found, known)) is not None:
+        raise Malformed(f"its capabilities have {name[:40]!r}, which could be declared_by as another member")
+    return found
+
+
+def _object(raw: bytes, name: str) -> bytes | None:
+    value = lookup(raw, name)
+    return value if value is not None and value[:1] == b"{" else None
+
+
+def rewritten(raw: bytes | None, client: ClientCapabilities, offer: Offer, revision: str) -> bytes:
+    """The client's capabilities as the gate declares them to the server: sampling and elicitation as offered, nothing
+    that slips past policy."""
+    text = raw if raw is not None and raw[:1] == b"{" else b"{}"
+    text = _sampling(text, client, offer, revision)
+    text = _elicitation(text, client, offer, revision)
+    return _tasks(text)
+
+
+def _sampling(text: bytes, client: ClientCapabilities, offer: Offer, revision: str) -> bytes:
+    if not offer.sampling:
+        return splice(text, ("sampling",), None)
+    tools = offer.sampling_tools and has_modes(revision)
+    context = offer.sampling_context and has_modes(revision)
+    if (client.sampling, client.sampling_tools, client.sampling_context) == (True, tools, context):
+        return text
+    parts = [b'"tools":{}'] * tools + [b'"context":{}'] * context
+    return splice(text, ("sampling",), b"{" + b",".join(parts) + b"}")
+
+
+def _elicitation(text: bytes, client: ClientCapabilities, offer: Offer, revision: str) -> bytes:
+    url = offer.url and has_modes(revision)
+    if not (offer.form or url) or not has_elicitation(revision):
+        return splice(text, ("elicitation",), None)
+    if (client.form, client.url) == (offer.form, url):
+        return text
+    if not has_modes(revision):
+        return splice(text, ("elicitation",), b"{}")
+    parts = [b'"form":{}'] * offer.form + [b'"url":{}'] * url
+    return splice(text, ("elicitation",), b"{" + b",".join(parts) + b"}")
+
+
+def _tasks(text: bytes) -> bytes:
+    """Requests borne by tasks would pass no policy, so they are not declared (R106, R108)."""
+    for kind in ("sampling", "elicitation"):
+        if lookup(text, "tasks", "requests", kind) is not None:
+            text = splice(text, ("tasks", "requests", kind), None)
+    return without_tasks_extension(text)
+
+
+def without_tasks_extension(capabilities: bytes) -> bytes:
+    """Capabilities of either side without the Tasks extension of the modern era (R108)."""
+    if lookup(capabilities, "extensions", TASKS_EXTENSION) is None:
+        return capabilities
+    return splice(capabilities, ("extensions", TASKS_EXTENSION), None)
+
+
+def has_modern_extension(raw: bytes | None) -> bool:
+    """Whether a ``capabilities`` object declares the Tasks or the UI extension. Raises jsontext.Malformed as ``read``
+    does."""
+    if raw is not None and len(raw) > MAX_DECLARED:
+        raise Malformed(f"its capabilities are larger than {MAX_DECLARED} bytes")
+    return any(lookup(raw, "extensions", name) is not None for name in (TASKS_EXTENSION, UI_EXTENSION))
+
+
+def withheld_from(client: ClientCapabilities, offer: Offer, revision: str) -> list[str]:
+    """What the client declared, the revision has and the policy keeps from the server, by name."""
+    modes = has_modes(revision)
+    pairs = (
+        ("sampling", client.sampling, offer.sampling),
+        ("sampling.tools", client.sampling_tools and modes, offer.sampling_tools),
+        ("sampling.context", client.sampling_context and modes, offer.sampling_context),
+        ("elicitation.form", client.form and has_elicitation(revision), offer.form),
+        ("elicitation.url", client.url and modes, offer.url),
+    )
+    return [name for name, has, offered in pairs if has and not offered]
+
+
+_META_VERSION: Final = META_VERSION.encode()
+# bytes of what is remembered of a session; a client varies its capabilities by tool at most
+MAX_KEPT: Final = 1024 * 1024
+ENTRY: Final = 4096  # bytes that stand for what else one takes: names are bounded (``state.MAX_TOOL``)
+MAX_VERSION: Final = 64  # bytes
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """What a request's envelope declares, and what the gate makes of it under one policy."""
+
+    book: Rulebook
+    revision: str
+    client: ClientCapabilities
+    offer: Offer
+    line: bytes | None
+    """The capabilities as the server is to see them, None where they stay as they came."""
+    withheld: tuple[str, ...]
+    """What the client declared and is not offered, by name."""
+
+
+class Declarations(msgspec.Struct, eq=False):
+    """The declarations of a session."""
+
+    state: State
+    _kept: dict[tuple[bytes, bytes | None, Call | None, str], Declaration] = msgspec.field(default_factory=dict)
+    _size: int = 0
+    _withheld: set[str] = msgspec.field(default_factory=set)
+
+    def of(self, meta: rawjson.Object, call: Call | None, caller: str) -> Declaration:
+        """The declaration of a request with this ``_meta``, for the call that it is. Raises Malformed where it is too
+        large."""
+        version, raw = meta.raw(META_VERSION) or b"", meta.raw(META_CAPABILITIES)
+        if len(version) > MAX_VERSION:
+            raise Malformed(f"its protocol version is longer than {MAX_VERSION} bytes")
+        key = (version, raw, call, caller)
+        known = self._kept.get(key)
+        if known is None or known.book is not self.state.book:
+            known = self._made(*key)
+            size = ENTRY + (0 if raw is None else len(raw)) + len(known.line or b"")
+            if self._size + size > MAX_KEPT:
+                self._kept.clear()
+                self._size = 0
+            self._kept[key] = known
+            self._size += size
+        return known
+
+    def _made(self, version: bytes, raw: bytes | None, call: Call | None, caller: str) -> Declaration:
+        revision, client = rawjson.string(version) or "", declared_by(raw)
+        # without the member nothing is declared (R49, R61)
+        offer = Offer() if raw is None else self.state.offer("modern", revision, client, call, caller)
+        wanted = None if raw is None else rewritten(raw, client, offer, revision)
+        withheld = tuple(withheld_from(client, offer, revision))
+        return Declaration(self.state.book, revision, client, offer, wanted if wanted != raw else None, withheld)
+
+    def withheld(self, declaration: Declaration, call: Call | None, caller: str) -> list[Note]:
+        """What the client declared and is not offered, said once for each capability."""
+        new = [name for name in declaration.withheld if name not in self._withheld]
+        self._withheld.update(new)
+        return [self.state.withheld("modern", new, call, caller)] if new else []
+
+
+def modern_meta(f: Frame) -> rawjson.Object | None:
+    """``_meta`` of a request with the modern envelope (R49, R87), None for others. Cheap for those: the key must stand
+    in the bytes, or an escape."""
+    if not f.may_say(_META_VERSION):
+        return None
+    return f.meta if META_VERSION in f.meta.members else None

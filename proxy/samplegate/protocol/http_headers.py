@@ -1,0 +1,371 @@
+"""Pure. HTTP headers that mirror a frame of 2026-07-28: their names, their encoding, and whether they match the body
+(R71 to R74).
+
+They decide nothing: the policy reads only the body (R75). The ``Mcp-Param`` headers mirror arguments of a tool, as its
+``x-mcp-header`` annotations say; of an ``inputSchema`` only these annotations are read, and no ``$ref`` is followed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from samplegate.core.eras import META_VERSION
+from samplegate.protocol import rawjson
+from samplegate.protocol.frames import Frame
+from samplegate.protocol.rawjson import Malformed
+from samplegate.protocol.server_requests import may_say
+
+VERSION: Final = "MCP-Protocol-Version"
+METHOD: Final = "Mcp-Method"
+NAME: Final = "Mcp-Name"
+MISMATCH: Final = -32020
+"""HeaderMismatch; its HTTP status is 400 (R73, R76)."""
+NAMED: Final[Mapping[str, str]] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""Methods with an ``Mcp-Name``, and the member of their params that it mirrors (R71)."""
+_PREFIX: Final = "=?base64?"
+_SUFFIX: Final = "?="
+_plain: Final = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")
+_field_value: Final = re.compile(r"[\t -~]*")
+
+
+def encode(value: str) -> str:
+    """A text as a header's value: as it is, or in base64 where it would not come out as it went in (R72).
+
+    Raises UnicodeEncodeError for half a character, which no header can carry.
+    """
+    if _plain.fullmatch(value) and not _looks_encoded(value):
+        return value
+    return _PREFIX + base64.b64encode(value.encode()).decode("ascii") + _SUFFIX
+
+
+def decode(value: str) -> str | None:
+    """The text that a header's value stands for; None where no writer that keeps to R72 would have written it."""
+    if not _field_value.fullmatch(value):
+        return None
+    if not _looks_encoded(value):
+        return value
+    inner = value[len(_PREFIX) : -len(_SUFFIX)]
+    try:
+        text = base64.b64decode(inner, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    # one text has one spelling: bits that base64 leaves over, or a prefix and suffix that share their question mark,
+    # are another's reading
+    return text if value == _PREFIX + base64.b64encode(text.encode()).decode("ascii") + _SUFFIX else None
+
+
+def _looks_encoded(value: str) -> bool:
+    return value.startswith(_PREFIX) and value.endswith(_SUFFIX)
+
+
+def standard(method: str, params: rawjson.Object, version: str) -> dict[str, str]:
+    """The headers of a POST of a request or notification (R71); no ``Mcp-Name`` where its member is absent or no text.
+
+    A method or version that is not plain ASCII is encoded too, so that it cannot break out of its line: no server takes
+    it. Raises jsontext.Malformed for params of two readings.
+    """
+    out = {VERSION: _written(version), METHOD: _written(method)}
+    name = _named(method, params)
+    if name is not None:
+        out[NAME] = _written(name)
+    return out
+
+
+def _written(value: str) -> str:
+    return encode(value.encode("utf-8", "replace").decode())
+
+
+def _named(method: str, params: rawjson.Object) -> str | None:
+    """What ``Mcp-Name`` mirrors."""
+    member = NAMED.get(method)
+    return None if member is None else rawjson.string(params.raw(member))
+
+
+def gathered(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
+    """Headers as ASGI gives them, by name in lower case: names have no case, values do (R72)."""
+    out: dict[str, list[str]] = {}
+    for name, value in headers:
+        out.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip(" \t"))
+    return out
+
+
+def check(headers: Iterable[tuple[bytes, bytes]], frame: Frame) -> str | None:
+    """Why the headers of a POST do not match its body (R73), None if they do. For the message of a MISMATCH error; no
+    value of the body is in it.
+
+    ``headers`` as ASGI gives them. A request must have those of R71; of a notification only those that are there count,
+    since the specification asks for none.
+    """
+    found = gathered(headers)
+    try:
+        version, name = _version(frame), _named(frame.method, frame.object)
+    except Malformed as problem:
+        return problem.fault
+    request = frame.kind == "request"
+    return (
+        _differs(found, VERSION, version, needed=request, encoded=False)
+        or _differs(found, METHOD, frame.method, needed=request, encoded=False)
+        or (
+            _differs(found, NAME, name, needed=request and name is not None, encoded=True)
+            if frame.method in NAMED
+            else None
+        )
+    )
+
+
+def _version(frame: Frame) -> str | None:
+    return rawjson.string(frame.meta.raw(META_VERSION))
+
+
+def _differs(
+    found: Mapping[str, list[str]], header: str, value: str | None, *, needed: bool, encoded: bool
+) -> str | None:
+    values = found.get(header.lower(), [])
+    if len(values) > 1:
+        return f"the header {header} stands {len(values)} times"
+    if not values:
+        return f"the header {header} is missing" if needed else None
+    if value is None and not encoded and not needed:
+        return None  # a notification says no version
+    text = decode(values[0]) if encoded else values[0]
+    if text is None or not _field_value.fullmatch(values[0]):
+        return f"the header {header} cannot be decoded"
+    return None if text == value else f"the header {header} does not match the body"
+
+
+Annotations: TypeAlias = Mapping[tuple[str, ...], str]
+"""The path of a mirrored property through the arguments -> the rest of its header's name."""
+
+PREFIX: Final = "Mcp-Param-"
+KEY: Final = "x-mcp-header"
+MAX_ANNOTATED: Final = 64  # of one tool; HTTP servers mostly take a hundred headers
+MAX_SAFE: Final = 2**53 - 1
+_KEY: Final = KEY.encode()
+MAX_TOOLS: Final = 10_000  # of one page of a list
+MAX_READ: Final = 4 * 1024 * 1024  # bytes of the schemas of one page that may have annotations
+ENTRY: Final = 256  # bytes that stand for what a name takes beside its characters
+MAX_PLACES: Final = 100_000  # in those that do; a large tool has some hundreds
+_token: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_number: Final = re.compile(rb"-?[0-9]")
+_TYPES: Final = frozenset({"string", "integer", "boolean"})
+_MAPS: Final = frozenset({"patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"})
+"""Keywords whose value is schemas by name: a name is no keyword."""
+_DATA: Final = frozenset({"default", "examples", "example", "const", "enum"})
+"""Keywords whose value is data: what looks like an annotation there is none."""
+
+
+class Room:
+    """How much may still be read of one page of a list."""
+
+    def __init__(self) -> None:
+        self.bytes, self.places = MAX_READ, MAX_PLACES
+
+
+def annotated(tool: bytes, room: Room | None = None) -> Annotations | str:
+    """What a tool of a tools/list result wants mirrored, or why its annotations are not valid: such a tool must not be
+    used over HTTP (R74)."""
+    if not may_say(tool, _KEY):
+        return {}
+    room = Room() if room is None else room
+    try:
+        raw = rawjson.lookup(tool, "inputSchema")
+        if raw is None or not may_say(raw, _KEY):
+            return {}
+        room.bytes -= len(raw)
+        if room.bytes < 0:
+            return f"the schemas of its list that may have an {KEY} are larger than {MAX_READ} bytes"
+        schema = _schema(raw)
+        return _collected(schema, room) if _KEY in raw or _says_key(schema) else {}
+    except (ValueError, RecursionError):
+        return "its inputSchema cannot be read"
+
+
+def _says_key(schema: Any) -> bool:
+    """Whether the word stands anywhere in a schema with escapes, which real ones have for other letters."""
+    try:
+        return _KEY in msgspec.json.encode(schema)
+    except UnicodeEncodeError:
+        return True
+
+
+def _schema(raw: bytes) -> Any:
+    """The schema as plain values, also where a truncated emoji or a NaN makes it not quite JSON, as real ones are."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return json.loads(raw)
+
+
+def _collected(schema: Any, room: Room) -> Annotations | str:
+    out: dict[tuple[str, ...], str] = {}
+    seen: set[str] = set()
+    for path, node in _positions(schema, room):
+        if room.places < 0:
+            return f"its list has more than {MAX_PLACES} places where an {KEY} could stand"
+        if KEY not in node:
+            continue
+        fault = _fault(path, node, seen)
+        if fault is not None:
+            return fault
+        assert path is not None
+        out[path] = node[KEY]
+        seen.add(node[KEY].lower())
+        if len(out) > MAX_ANNOTATED:
+            return f"more than {MAX_ANNOTATED} of its properties have an {KEY}"
+    return out
+
+
+def _fault(path: tuple[str, ...] | None, node: Mapping[str, Any], seen: set[str]) -> str | None:
+    """Why one annotation is not valid."""
+    name = node[KEY]
+    if not path:
+        return f"an {KEY} stands where no chain of properties leads"
+    if not isinstance(name, str) or not _token.fullmatch(name):
+        return f"an {KEY} is not the name of a header"
+    if not isinstance(node.get("type"), str) or node["type"] not in _TYPES:
+        return f"the {KEY} {name!r} is on a property that is neither string, integer nor boolean"
+    return f"the {KEY} {name!r} stands twice" if name.lower() in seen else None
+
+
+def _positions(root: Any, room: Room) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
+    """Every place in a schema where a schema can stand, with its path where only ``properties`` lead there, else None.
+
+    The last one is where there is no more room.
+    """
+    todo: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
+    while todo:
+        path, node = todo.pop()
+        room.places -= 1 + (len(node) if isinstance(node, (list, dict)) else 0)
+        if room.places < 0:
+            yield None, {}
+            return
+        if isinstance(node, list):
+            todo += ((None, inner) for inner in node)
+        if not isinstance(node, dict):
+            continue
+        yield path, node
+        for word, value in node.items():
+            if word == "properties" and isinstance(value, dict):
+                todo += ((None if path is None else (*path, name), inner) for name, inner in value.items())
+            elif word in _MAPS and isinstance(value, dict):
+                todo += ((None, inner) for inner in value.values())
+            elif word not in _DATA:
+                todo.append((None, value))
+
+
+def param_headers(wanted: Annotations, arguments: bytes | None) -> dict[str, str]:
+    """The headers that mirror a call's arguments; none for what is absent, null, an object or a list. Raises Malformed
+    for two readings."""
+    out = {}
+    for path, name in wanted.items():
+        text = _rendered(rawjson.lookup(arguments, *path))
+        if text is not None:
+            out[PREFIX + name] = encode(text)
+    return out
+
+
+def _rendered(raw: bytes | None) -> str | None:
+    """An argument as text: strings as they are, numbers in decimal, booleans in small letters (R72)."""
+    if raw is None:
+        return None
+    if raw[:1] == b'"':
+        return rawjson.string(raw)
+    if raw in {b"true", b"false"}:
+        return raw.decode()
+    return _decimal(raw.decode()) if _number.match(raw) else None
+
+
+def _decimal(text: str) -> str:
+    """A whole number in digits alone, however it is spelled; another one as it stands, for the server to judge."""
+    value = float(text)
+    return str(int(value)) if math.isfinite(value) and value.is_integer() and abs(value) <= MAX_SAFE else text
+
+
+def check_params(given: Iterable[tuple[bytes, bytes]], wanted: Annotations, arguments: bytes | None) -> str | None:
+    """Why the ``Mcp-Param`` headers of a tools/call do not match its arguments (R73, R74), None if they do. Headers as
+    ASGI gives them.
+
+    Headers that the tool does not name count for nothing. Numbers are compared as numbers.
+    """
+    found = gathered(given)
+    for path, name in wanted.items():
+        values = found.get((PREFIX + name).lower(), [])
+        try:
+            raw = rawjson.lookup(arguments, *path)
+        except Malformed as problem:
+            return problem.fault
+        expected = _rendered(raw)
+        if len(values) > 1:
+            return f"the header {PREFIX}{name} stands {len(values)} times"
+        if expected is None or not values:
+            if values or expected is not None:
+                return f"the header {PREFIX}{name} is {'missing' if not values else 'there, its argument is not'}"
+            continue
+        text = decode(values[0])
+        if text is None:
+            return f"the header {PREFIX}{name} cannot be decoded"
+        if text != expected and not (raw is not None and _number.match(raw) and _as_number(text) == expected):
+            return f"the header {PREFIX}{name} does not match the body"
+    return None
+
+
+def _as_number(text: str) -> str | None:
+    return _decimal(text) if re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", text) else None
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A tools/list result with the tools left out whose annotations are not valid."""
+
+    result: bytes
+    tools: Mapping[str, Annotations]
+    """The annotations of each tool that stayed, by name; empty for most."""
+    dropped: Mapping[str, str]
+    """Why a tool was left out, by name."""
+    cursor: bytes | None
+    """``nextCursor`` as raw JSON, None on the last page."""
+
+
+def size(name: str, wanted: Annotations) -> int:
+    """Bytes that a tool's annotations count for while they are remembered."""
+    return ENTRY + 4 * len(name) + sum(ENTRY + len(header) + 4 * sum(map(len, path)) for path, header in wanted.items())
+
+
+def listed(result: bytes) -> Listed:
+    """Read the raw ``result`` of a tools/list. Everything that stays is byte for byte what it was. Raises Malformed for
+    two readings."""
+    found = rawjson.fields(result) if result[:1] == b"{" else {}
+    cursor = bytes(found["nextCursor"]) if "nextCursor" in found else None
+    tools: dict[str, Annotations] = {}
+    dropped: dict[str, str] = {}
+    kept: list[bytes] = []
+    room = Room()
+    listing = found.get("tools")
+    for tool in (
+        () if listing is None or bytes(memoryview(listing)[:1]) != b"[" else rawjson.elements(listing, MAX_TOOLS)
+    ):
+        name = rawjson.string(rawjson.lookup(tool, "name"))
+        wanted = annotated(tool, room)
+        if isinstance(wanted, str):
+            dropped[name or ""] = wanted
+            continue
+        kept.append(tool)
+        if name is not None:
+            tools[name] = wanted
+    if dropped:
+        result = rawjson.splice(result, ("tools",), b"[" + b",".join(kept) + b"]")
+    return Listed(result, tools, dropped, cursor if cursor != b"null" else None)

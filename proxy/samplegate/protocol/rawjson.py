@@ -1,0 +1,435 @@
+"""Pure. The text of one JSON object, read and changed where it stands: its members, with no second reading; one of them
+replaced, the rest untouched.
+
+Not a decoder: values stay the bytes they are. Strict where two parsers could see two objects (twin members), tolerant
+of what real programs write and most read (T17).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Set
+from typing import Any, Final, NamedTuple, NoReturn
+
+import msgspec
+
+ENVELOPE: Final = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
+"""The members of JSON-RPC: nobody spells these with escapes but to hide them."""
+MAX_TOLERATED: Final = 8 * 1024 * 1024  # bytes of a text that is read twice because it is not quite JSON
+MAX_NUMBERS: Final = 500_000  # NaN, Infinity and -Infinity, each: of one text that is read twice
+MAX_MEMBERS: Final = 10_000  # of one object; real envelopes and params have a dozen, and each costs half a microsecond
+MAX_NAMES: Final = 256 * 1024  # characters of all names of one object
+_SHORT: Final = 16 * 1024  # bytes of a text that cannot hold too many members to be read in one go
+_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+TEXT: Final = msgspec.json.Decoder(str)
+_key: Final = re.compile(rb'[ \t\r\n]*"((?:[^"\\]++|\\.)*+)"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+_after: Final = re.compile(rb"[ \t\r\n]*([,}])")
+_BRACE: Final = ord("{")
+_open: Final = re.compile(rb"[ \t\r\n]*\{")
+
+
+class Malformed(ValueError):
+    """The bytes are not one JSON object with one reading. The message names the fault, never the content."""
+
+    def __init__(self, fault: str, id: str | int | None = None, *, answers: bool = False) -> None:
+        super().__init__(fault)
+        self.fault = fault
+        self.id = id
+        """The id, where the envelope still shows one: whoever waits for it can be told."""
+        self.answers = answers
+        """True if the frame has no method: it would have been an answer to ``id``."""
+
+
+class Member(NamedTuple):
+    """Where one member's value stands in the text of its object: ``text[start:end]``."""
+
+    start: int
+    end: int
+
+
+class Object(msgspec.Struct, eq=False):
+    """One JSON object, read once. What is asked of it later, and what is changed in it, needs no second reading."""
+
+    text: bytes | msgspec.Raw
+    members: dict[str, msgspec.Raw]
+    """Each member as it stands on the wire, in the order of the text."""
+    clean: dict[str, msgspec.Raw] | None = None
+    """The same, as ``_cleaned`` leaves them; None where the text is JSON."""
+    is_plain: bool = False
+    """Whether the text is known to be nothing but its members and the least punctuation between them."""
+    _at: dict[str, Member] | None = None
+    _inner: dict[str, Object] | None = None
+
+    def raw(self, name: str) -> bytes | None:
+        """One member's raw JSON, None if it is absent."""
+        found = self.members.get(name)
+        return None if found is None else bytes(found)
+
+    def inner(self, name: str) -> Object | None:
+        """The object that a member is; None if it is absent or no object. Raises Malformed as ``read``."""
+        known = self._inner
+        if known is not None and name in known:
+            return known[name]
+        found = self.members.get(name)
+        if found is None or memoryview(found)[0] != _BRACE:
+            return None
+        inner = read(found, None if self.clean is None else self.clean[name])
+        if known is None:
+            self._inner = {name: inner}
+        else:
+            known[name] = inner
+        return inner
+
+    def lookup(self, *path: str) -> bytes | None:
+        """The raw JSON at ``path``, None where it is absent or something on the way is no object. Raises Malformed as
+        ``read``."""
+        here: Object | None = self
+        for name in path[:-1]:
+            here = None if here is None else here.inner(name)
+        return None if here is None else here.raw(path[-1])
+
+    @property
+    def at(self) -> dict[str, Member]:
+        """Where each member stands."""
+        if self._at is None:
+            self._at = _places(self.members) if self.is_plain else _walk(bytes(self.text), self.members.values())
+        return self._at
+
+    def splice(self, path: tuple[str, ...], value: bytes | None) -> bytes:
+        """As the function ``splice``."""
+        name, rest = path[0], path[1:]
+        if rest:
+            if value is None and name not in self.members:
+                return bytes(self.text)
+            value = (self.inner(name) or Object(b"{}", {})).splice(rest, value)
+        return bytes(self.changed({name: value}).text)
+
+    def changed(self, changes: Mapping[str, bytes | None]) -> Object:
+        """The object with members set, or removed for None; everything else stays byte for byte."""
+        replaced = (
+            {name: value for name, value in changes.items() if value is not None and name in self.members}
+            if self.is_plain
+            else {}
+        )
+        if len(replaced) == len(changes):
+            return self._replaced(replaced)
+        text, members, at = bytes(self.text), self.members.copy(), self.at
+        clean = None if self.clean is None else self.clean.copy()
+        # from the end on, so that the places before it hold
+        for name in [name for name in reversed(at) if name in changes]:
+            value = changes[name]
+            if value is None:
+                text = _removed(text, name, at)
+                del members[name]
+                if clean is not None:
+                    del clean[name]
+            else:
+                text = text[: at[name].start] + value + text[at[name].end :]
+        for name, value in changes.items():
+            if value is None:
+                continue
+            if name not in members:
+                close = text.rindex(b"}")
+                text = (
+                    text[:close].rstrip(b" \t\r\n")
+                    + (b"," if members else b"")
+                    + msgspec.json.encode(name)
+                    + b":"
+                    + value
+                    + text[close:]
+                )
+            members[name] = msgspec.Raw(value)
+            if clean is not None:
+                clean[name] = msgspec.Raw(_cleaned(value))
+        return Object(text, members, clean)
+
+    def _replaced(self, changes: Mapping[str, bytes]) -> Object:
+        """As ``changed``, of a plain text with values in the place of others: where each stands follows from the
+        lengths."""
+        text, members = bytes(self.text), self.members.copy()
+        parts: list[bytes] = []
+        done = end = 0
+        for name, raw in self.members.items():
+            start = end + len(name) + 4
+            end = start + len(raw)
+            if name in changes:
+                value = changes[name]
+                parts += text[done:start], value
+                members[name] = msgspec.Raw(value)
+                done = end
+        parts.append(text[done:])
+        return Object(b"".join(parts), members, None, True)
+
+
+def read(text: bytes | msgspec.Raw, clean: msgspec.Raw | None = None) -> Object:
+    """The members of one JSON object. Raises Malformed for a twin, an escaped envelope name, too many members, or no
+    object.
+
+    ``clean``: what stands in the place of this text in a text around it that was not quite JSON.
+    """
+    found = decode(text) if clean is None else None
+    # Is there nothing but the members and the least punctuation? Then no member stands twice and no name has an escape:
+    # each twin, space or escape makes a text longer than that (an escape is longer than what it stands for).
+    if found is not None and 1 + 4 * len(found) + sum(map(len, found)) + sum(map(len, found.values())) == len(text):
+        return Object(text, found, None, True)
+    text = bytes(text)
+    values = _values(text if found is not None else _cleaned(text) if clean is None else clean)
+    at = _walk(text, values)
+    own = Object(text, {name: msgspec.Raw(text[m.start : m.end]) for name, m in at.items()})
+    own._at = at  # noqa: SLF001 # ours
+    if found is None:
+        own.clean = dict(zip(at, values, strict=True))
+    return own
+
+
+def fields(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """The members of one JSON object, each as raw JSON. Raises Malformed as ``read``."""
+    return read(text).members
+
+
+def decode(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw] | None:
+    """The members as msgspec reads them, of twins the last; None if it will not have the text but a tolerant reader may
+    (a lone surrogate)."""
+    try:
+        return dict(_each(text)) if len(text) > _SHORT else _members.decode(text)
+    except _TooMany:
+        raise Malformed(_TOO_MANY) from None
+    except msgspec.ValidationError:
+        raise Malformed("it is not a JSON object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    except RecursionError:
+        raise Malformed("it nests too deep") from None
+
+
+class _TooMany(Exception):
+    """Ends the reading of an object. No ValueError: msgspec would take it for a fault of the value."""
+
+
+_TOO_MANY: Final = f"an object of it has more than {MAX_MEMBERS} members, or names of more than {MAX_NAMES} characters"
+
+
+class _Name:
+    """Stands for one member's name: each is another key, so that no twin takes the place of an earlier one."""
+
+
+def _each(text: bytes | msgspec.Raw) -> list[tuple[str, msgspec.Raw]]:
+    """Every member in its order, twins too. Raises _TooMany as soon as there are too many, else what msgspec raises."""
+    names: list[str] = []
+    room = MAX_NAMES
+
+    def named(_: type, name: Any) -> _Name:
+        nonlocal room
+        room -= len(name)
+        if len(names) >= MAX_MEMBERS or room < 0:
+            raise _TooMany
+        names.append(name)
+        return _Name()
+
+    found = msgspec.json.decode(text, type=dict[_Name, msgspec.Raw], dec_hook=named)
+    return list(zip(names, found.values(), strict=True))
+
+
+def members(text: bytes) -> dict[str, Member]:
+    """Where each member of one JSON object stands. Raises Malformed as ``read``."""
+    return read(text).at
+
+
+def _places(found: Mapping[str, msgspec.Raw]) -> dict[str, Member]:
+    """The places in a text that is plain."""
+    out: dict[str, Member] = {}
+    at = 1
+    for name, value in found.items():
+        start = at + len(name) + 3
+        at = start + len(value) + 1
+        out[name] = Member(start, at - 1)
+    return out
+
+
+def _walk(text: bytes, values: Iterable[msgspec.Raw]) -> dict[str, Member]:
+    """msgspec says how long each value is, of the text itself or of the cleaned one: one walk finds every place, with
+    no second parser."""
+    at = _open_end(text)
+    out: dict[str, Member] = {}
+    last = b"{"
+    for value in values:
+        key = _key.match(text, at)
+        if key is None or last == b"}":
+            _no_object()
+        name = _named(key[1])
+        if name in out:
+            raise Malformed(f"member {name[:40]!r} stands twice")
+        end = key.end() + len(value)
+        after = _after.match(text, end)
+        if after is None:
+            _no_object()
+        out[name] = Member(key.end(), end)
+        at, last = after.end(), after[1]
+    if out and last != b"}":
+        _no_object()
+    return out
+
+
+def _values(clean: bytes | msgspec.Raw) -> list[msgspec.Raw]:
+    try:
+        return [value for _, value in _each(clean)]
+    except _TooMany:
+        raise Malformed(_TOO_MANY) from None
+    except msgspec.ValidationError:
+        _no_object()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Malformed("it is not JSON") from None
+    except RecursionError:
+        raise Malformed("it nests too deep") from None
+
+
+def _no_object() -> NoReturn:
+    raise Malformed("it is not a JSON object")
+
+
+def _open_end(text: bytes) -> int:
+    opened = _open.match(text)
+    if opened is None:
+        _no_object()
+    return opened.end()
+
+
+def _named(raw: bytes) -> str:
+    """A member's name. Those of JSON-RPC must not be spelled with escapes; in a text that is not quite JSON a name may
+    be no Unicode text."""
+    if b"\\" not in raw:
+        return raw.decode()
+    try:
+        name = TEXT.decode(b'"' + raw + b'"')
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise Malformed("a member's name is not Unicode text") from None
+    if name.casefold() in ENVELOPE:
+        raise Malformed(f"its member {name!r} is spelled with escapes")
+    return name
+
+
+_WHOLE: Final = bytes.maketrans(b"dD", b"cC")  # every half of a character, and each pair, becomes another character
+_NUMBERS: Final = ((b"-Infinity", b"[-1.0000]"), (b"Infinity", b"[1.0000]"), (b"NaN", b"[0]"))
+"""What Python writes, and what stands in its place: as long, and a list fits only where a whole value does."""
+
+
+def _cleaned(text: bytes) -> bytes:
+    """The text with something that msgspec takes in the place of what many writers and readers have and JSON has not:
+    halves of characters in strings (truncated emoji are common), NaN and Infinity (Python writes them).
+
+    For the places alone: each value stands where it stood, though it has become another one. What passes passes as it
+    came; a request that is decided is read strictly (``requests.py``). Nothing here runs Python for each of them: a
+    peer chooses how many there are.
+    """
+    if len(text) > MAX_TOLERATED:
+        raise Malformed("it is not JSON")
+    text = text.translate(_WHOLE)
+    for found, other in _NUMBERS:
+        text = text.replace(found, other, MAX_NUMBERS)
+        if found in text:
+            raise Malformed(f"it has more than {MAX_NUMBERS} numbers that JSON does not have")
+    return text
+
+
+def splice(text: bytes, path: tuple[str, ...], value: bytes | None) -> bytes:
+    """``text`` with the member at ``path`` set to ``value``, or removed for None; everything else stays byte for byte.
+
+    Missing objects on the way are made; a value on the way that is no object is replaced. Raises Malformed for a twin
+    on the way.
+    """
+    return read(text).splice(path, value)
+
+
+def _removed(text: bytes, name: str, at: Mapping[str, Member]) -> bytes:
+    """The text without one member: all before it stands where ``at`` says."""
+    names = list(at)
+    index, end = names.index(name), at[name].end
+    if index:
+        return text[: at[names[index - 1]].end] + text[end:]
+    start = _open_end(text)
+    after = _after.match(text, end)
+    if after is not None and after[1] == b",":
+        end = after.end()
+    return text[:start] + text[end:]
+
+
+def lookup(text: bytes | None, *path: str) -> bytes | None:
+    """The raw JSON at ``path`` in an object, None where it is absent or something on the way is no object. Raises
+    Malformed for a twin."""
+    for name in path:
+        if text is None or text[:1] != b"{":
+            return None
+        here = fields(text).get(name)
+        text = None if here is None else bytes(here)
+    return text
+
+
+def elements(raw: bytes | msgspec.Raw, most: int) -> list[bytes]:
+    """The elements of a raw JSON list. Raises Malformed for more than ``most``, in the time that so many take, and for
+    a large list of no objects."""
+    text = bytes(raw)
+    try:
+        if text.count(b",") >= most:
+            _count(text, most)
+        return [bytes(one) for one in msgspec.json.decode(text, type=list[msgspec.Raw])]
+    except _TooMany:
+        raise Malformed(f"a list of it has more than {most} elements") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise Malformed("a list of it cannot be read") from None
+
+
+def _count(text: bytes, most: int) -> None:
+    """Raises _TooMany for more than ``most`` objects, and what msgspec raises. Builds none of them: what they hold is
+    skipped."""
+    left = most
+
+    class Element(msgspec.Struct):
+        def __post_init__(self) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise _TooMany
+
+    msgspec.json.decode(text, type=list[Element])
+
+
+def string(raw: bytes | None) -> str | None:
+    """The text of a raw JSON string, None if it is none."""
+    if raw is None or raw[:1] != b'"':
+        return None
+    try:
+        return TEXT.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def dump(value: object) -> bytes:
+    """Any plain value as compact JSON."""
+    return msgspec.json.encode(value)
+
+
+def object_of(members: Mapping[str, bytes | msgspec.Raw]) -> bytes:
+    """The text of an object with these members, each value raw."""
+    return b"{" + b",".join(dump(name) + b":" + bytes(value) for name, value in members.items()) + b"}"
+
+
+def cut(text: bytes, names: Set[str]) -> bytes:
+    """``text`` without the members of these names. Raises jsontext.Malformed for no object, or one of two readings."""
+    at = members(text)
+    if names.isdisjoint(at):
+        return text
+    start = end = text.index(b"{") + 1
+    view, kept = memoryview(text), list[bytes | memoryview]()  # a large result is copied once
+    for name, member in at.items():
+        begin = end if end == start else text.index(b",", end) + 1
+        end = member.end
+        if name not in names:
+            kept += (view[begin:end], b",")
+    return b"".join((view[:start], *kept[:-1], view[end:]))
+
+
+def inserted(text: bytes, more: bytes) -> bytes:
+    """An object with more members (raw, at least one, without braces) behind its own, of which it must have none."""
+    close = text.rindex(b"}")
+    head = text[:close].rstrip(b" \t\r\n")
+    return head + (b"" if head.endswith(b"{") else b",") + more + text[close:]

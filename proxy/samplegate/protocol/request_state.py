@@ -1,0 +1,236 @@
+"""Pure. ``requestState``: a round sealed for the client, which only this gate can read, and which fits only its call
+(R68, T8).
+
+AES-256-GCM. The text is ``sg1.`` and base64url of nonce and ciphertext; what binds it (server, caller, method, params
+digest) is the associated data, so a state that is shown for anything else does not open. Nothing is kept in the
+process. A round leaves with questions for the client, or is put off while people decide: then the client gets only a
+state and retries.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from samplegate.protocol import rawjson, server_requests
+from samplegate.protocol.rounds import ROOTS, ForwardRound, Returned, Round, Seen
+from samplegate.protocol.session_state import Pending, State
+
+PREFIX: Final = "sg1."
+NONCE_BYTES: Final = 12  # what AES-GCM takes; random, so one key is good for 2**32 states
+KEY_BYTES: Final = 32
+LIFETIME: Final = 900.0  # seconds that a person at the client has to answer; the server's own state rarely lives longer
+UNBOUND: Final = frozenset({"_meta", "inputResponses", "requestState"})
+"""Members of params that differ from try to try."""
+
+
+class SealedKey(msgspec.Struct, frozen=True, array_like=True):
+    """One request of the sealed round: what was asked, and what was decided."""
+
+    method: str
+    params: str | None
+    """Its params as the server wrote them: JSON as text, since not all that a server writes can be read and written
+    again."""
+    decision_id: str
+    effect: str
+    rule: str | None
+    forwarded: bool
+    verify: bool = False
+    deadline: float | None = None
+    """In Unix seconds: when the rule's time for the client is over."""
+    late: bool = False
+    """The client came back after that."""
+    reviews: dict[str, str] = {}
+    """The reviews that were opened or joined for it, by stage and rule. One of an answer says that the rule's model has
+    answered."""
+
+
+class SealedRound(msgspec.Struct, frozen=True, array_like=True):
+    """All that the return needs."""
+
+    expires: float
+    policy_hash: str
+    round: str
+    rounds: int
+    state: str | None
+    """The server's own requestState as it wrote it, the quotes too."""
+    keys: dict[str, SealedKey]
+    started: float = 0.0
+    call: str = ""
+    """The call's name for limits that count by call."""
+    shown: int = 0
+    """``input_required`` results that the client was shown in this call, this one too."""
+    replies: dict[str, str] | None = None
+    """What the client has answered before, raw JSON by key, where it is asked nothing now: the round is only put off.
+    """
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """What a sealed round belongs to."""
+
+    server: str
+    caller: str
+    method: str
+    digest: str
+
+    def data(self) -> bytes:
+        """The associated data."""
+        return msgspec.json.encode([self.server, self.caller, self.method, self.digest])
+
+
+def params_digest(params: bytes | None) -> str:
+    """SHA-256 of the params as canonical JSON (sorted keys, no space) without what differs from try to try.
+
+    Raises ValueError or RecursionError for what Python does not read: numbers of thousands of digits, a thousand
+    levels.
+    """
+    decoded: Any = {} if params is None else json.loads(params, object_pairs_hook=_single)
+    if isinstance(decoded, dict):
+        decoded = {name: value for name, value in decoded.items() if name not in UNBOUND}
+    text = json.dumps(decoded, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):  # another parser takes the other one: a digest of one would stand for both
+        raise ValueError("a member stands twice")
+    return found
+
+
+def seal(round: SealedRound, binding: Binding, *, key: bytes, nonce: bytes) -> str:
+    """The round as opaque text."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    sealed = AESGCM(key).encrypt(nonce, msgspec.json.encode(round), binding.data())
+    return PREFIX + base64.urlsafe_b64encode(nonce + sealed).decode()
+
+
+def unseal(text: str, binding: Binding, *, key: bytes, now: float) -> SealedRound | None:
+    """The round, or None: not ours, changed, made for another call, or too old."""
+    if not text.startswith(PREFIX):
+        return None
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    try:
+        data = base64.b64decode(text.removeprefix(PREFIX), altchars=b"-_", validate=True)
+        # bits that no byte takes: not the text that we wrote (R63)
+        if base64.urlsafe_b64encode(data).decode() != text.removeprefix(PREFIX):
+            return None
+        opened = AESGCM(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], binding.data())
+        round = msgspec.json.decode(opened, type=SealedRound)
+    except (InvalidTag, binascii.Error, ValueError):
+        return None
+    return round if now < round.expires else None
+
+
+MAX_PARKED: Final = 512 * 1024
+"""Bytes, with their escapes, of all that a client must carry for a round that is put off. Sealed they grow by a third,
+and with the call's own arguments the retry stays under the 1 MiB that reverse proxies take by default. What is larger
+is not put off, but ends with its client's patience."""
+
+
+def binding(state: State, pending: Pending) -> Binding | None:
+    """What a state for this call belongs to; None if its params cannot be brought into one form."""
+    try:
+        digest = params_digest(pending.params)
+    except (ValueError, RecursionError):
+        return None
+    return Binding(state.server, pending.caller, pending.method, digest)
+
+
+def only_put_off(round: Round, conclusion: ForwardRound) -> bool:
+    """Whether the client is asked nothing: no key is forwarded and there are no roots to ask, or it was asked all of it
+    before."""
+    return round.returned is not None or not (conclusion.keys or round.roots)
+
+
+def sealed(
+    state: State, pending: Pending, round: Round, conclusion: ForwardRound, *, server_state: bytes | None, now: float
+) -> str | None:
+    """The round as the requestState that the client is shown; None if its call cannot be bound."""
+    bound = binding(state, pending)
+    if bound is None:
+        return None
+    wall = state.epoch + now
+    body = SealedRound(
+        expires=wall + LIFETIME,
+        policy_hash=conclusion.policy_hash,
+        round=round.id,
+        rounds=pending.rounds,
+        state=None if server_state is None else server_state.decode(),
+        keys={key: _key(round, key, conclusion, wall) for key in [*round.items, *round.roots]},
+        started=state.epoch + pending.started,
+        call=pending.key,
+        shown=pending.shown + 1,
+        replies=_replies(round) if only_put_off(round, conclusion) else None,
+    )
+    return seal(body, bound, key=state.key, nonce=conclusion.nonce)
+
+
+def _key(round: Round, key: str, conclusion: ForwardRound, wall: float) -> SealedKey:
+    if key in round.roots:
+        return SealedKey(ROOTS, None, "", "forward", None, True)
+    item, before = round.items[key], None if round.returned is None else round.returned.seen.get(key)
+    params = None if item.params is None else item.params.decode()
+    if before is not None:  # the client was asked: that stands, and so does whether it was in time
+        return SealedKey(
+            item.method, params, before.decision_id, before.effect, before.rule, True, before.verify, None, before.late
+        )
+    seen = conclusion.seen[key]
+    forwarded = round.returned is None and key in conclusion.keys
+    deadline = None if seen.timeout is None else wall + seen.timeout
+    reviews = dict(seen.reviews)
+    return SealedKey(
+        item.method, params, seen.decision_id, seen.effect, seen.rule, forwarded, seen.verify, deadline, reviews=reviews
+    )
+
+
+def _replies(round: Round) -> dict[str, str]:
+    return {} if round.returned is None else {key: raw.decode() for key, raw in round.returned.replies.items()}
+
+
+def opened(state: State, pending: Pending, text: str | None, now: float) -> SealedRound | None:
+    """The round that a client shows again, None if our key does not open it for this very call (R68)."""
+    bound = binding(state, pending)
+    return None if text is None or bound is None else unseal(text, bound, key=state.key, now=state.epoch + now)
+
+
+def returned(state: State, round: SealedRound, answers: bytes | None, now: float) -> Returned:
+    """What the client has answered: now, with the raw ``inputResponses``, or before, where it was asked nothing this
+    time."""
+    seen = {key: _seen(state, sealed, now) for key, sealed in round.keys.items() if sealed.forwarded}
+    if round.replies is not None:
+        replies = {key: raw.encode() for key, raw in round.replies.items()}
+    else:
+        given = {} if answers is None or answers[:1] != b"{" else rawjson.fields(answers)
+        replies = {key: bytes(raw) for key, raw in given.items() if key in seen}
+    ids = {key: sealed.decision_id for key, sealed in round.keys.items() if sealed.method != ROOTS}
+    return Returned(replies, seen, ids, {key: sealed.reviews for key, sealed in round.keys.items() if sealed.reviews})
+
+
+def _seen(state: State, key: SealedKey, now: float) -> Seen:
+    """What was decided about a forwarded key, and whether the client took longer than its rule gives."""
+    late = key.late or (key.deadline is not None and state.epoch + now > key.deadline)
+    return Seen(key.decision_id, key.effect, key.rule, key.verify, late=late)
+
+
+def is_portable(
+    pending: Pending, asked: server_requests.InputRequired, server_state: bytes | None, replies: Mapping[str, bytes]
+) -> bool:
+    """Whether a client can carry the round: it is text, and not too much of it."""
+    carried = [pending.params, server_state, *(item.params for item in asked.items.values()), *replies.values()]
+    parts = [part for part in carried if part is not None] + [key.encode() for key in (*asked.items, *asked.roots)]
+    if sum(map(len, parts)) > MAX_PARKED:
+        return False
+    try:
+        return sum(len(msgspec.json.encode(part.decode())) for part in parts) <= MAX_PARKED
+    except UnicodeDecodeError:
+        return False

@@ -1,0 +1,396 @@
+"""Pure. Requests of a server: sampling or elicitation, read from its params and checked, with its origin. Nothing is
+decided here.
+
+The same values come from a pushed request, from a key of an ``input_required`` result and from a -32042 error (T3).
+Other code relies on these checks: types, counts, the revision's shapes, the balance of tool results. Unknown members
+are kept (R109), and a ``requestedSchema`` outside the flat subset is no fault here (T16): it may be forwarded, only
+never answered by the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from samplegate.core.eras import Era, has_modes
+from samplegate.core.names import resembling
+from samplegate.protocol.strictjson import Fault, decode, named, told
+from samplegate.urls import requested_url_error
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A client request in flight during which a server may ask: tools/call, prompts/get or resources/read."""
+
+    method: str
+    tool: str | None = None
+    """The tool's name for tools/call, else None."""
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Who asked, during what. Every name comes from our configuration, never from a peer (T36)."""
+
+    server: str
+    caller: str
+    era: Era
+    revision: str
+    calls: tuple[Call, ...] = ()
+    """The client requests it may belong to: one is known, several are candidates, none is none in flight."""
+    trace: str = ""
+    """The trace context of that request (W3C), for the record only."""
+
+
+class SamplingRequest(msgspec.Struct, frozen=True):
+    """``sampling/createMessage``. ``params`` is the decoded, checked JSON object; lists and dicts in it are not to be
+    changed."""
+
+    origin: Origin
+    params: Mapping[str, Any]
+    size: int
+    """Bytes of the params as JSON."""
+    kind: Literal["sampling"] = "sampling"
+
+
+class ElicitationRequest(msgspec.Struct, frozen=True):
+    """``elicitation/create``. ``mode`` is resolved (absent means form, R30)."""
+
+    origin: Origin
+    params: Mapping[str, Any]
+    size: int
+    mode: Literal["form", "url"]
+    kind: Literal["elicitation"] = "elicitation"
+
+
+Request: TypeAlias = SamplingRequest | ElicitationRequest
+
+
+class BadRequest(msgspec.Struct, frozen=True):
+    """A request that no rule is asked about: what is wrong with it, as the JSON-RPC error the specification names."""
+
+    code: int
+    message: str
+    """Names the place and the fault, never the content."""
+
+
+class ClientCapabilities(msgspec.Struct, frozen=True):
+    """What the client itself declared, at the grain at which requests are asked (R113, T24: ``elicitation: {}`` is form
+    only)."""
+
+    sampling: bool = False
+    sampling_tools: bool = False
+    sampling_context: bool = False
+    form: bool = False
+    url: bool = False
+    roots: bool = False
+
+
+MAX_MESSAGES: Final = 10_000  # a year's chat; every one of them is looked at in one go
+MAX_BLOCKS: Final = 10_000
+
+Object: TypeAlias = dict[str, Any]
+
+_MESSAGE: Final = frozenset({"role", "content", "_meta"})
+_CONTENT: Final = frozenset(
+    "type text data mimeType id name input toolUseId content structuredContent isError annotations resource uri title"
+    " description size _meta".split()
+)
+_RESOURCE: Final = frozenset({"uri", "mimeType", "text", "blob", "_meta"})
+
+
+def check_messages(messages: Any, revision: str) -> None:
+    """Raises Fault where ``messages`` is not what ``revision`` allows (R2, R6, R13) or its tool results do not balance
+    (R10, R11)."""
+    if not isinstance(messages, list):
+        raise Fault("messages: must be a list")
+    if len(messages) > MAX_MESSAGES:
+        raise Fault(f"messages: are more than {MAX_MESSAGES}")
+    wanted: set[str] = set()
+    for index, message in enumerate(messages):
+        place = f"messages.{index}"
+        wanted = _balance(_checked(message, revision, place), message["role"], wanted, place)
+    if wanted:
+        raise Fault(f"messages.{len(messages) - 1}: uses a tool whose result does not follow")
+
+
+def _checked(message: Any, revision: str, place: str) -> list[Object]:
+    """The content blocks of one message."""
+    if not isinstance(message, dict):
+        raise Fault(f"{place}: must be an object")
+    unambiguous(message, _MESSAGE, place)
+    if message.get("role") not in ("user", "assistant"):
+        raise Fault(f"{place}.role: must be user or assistant")
+    optional(message, "_meta", dict, "an object", place)
+    content = message.get("content")
+    if not isinstance(content, list):
+        _check_block(content, revision, f"{place}.content")
+        assert isinstance(content, dict)
+        return [content]
+    if not has_modes(revision):
+        raise Fault(f"{place}.content: is a list, which {told(revision)} does not have")
+    if len(content) > MAX_BLOCKS:
+        raise Fault(f"{place}.content: has more than {MAX_BLOCKS} blocks")
+    for index, block in enumerate(content):
+        _check_block(block, revision, f"{place}.content.{index}")
+    return content
+
+
+def _balance(blocks: list[Object], role: str, wanted: set[str], place: str) -> set[str]:
+    """The ids of the tool uses that the next message must answer, all of them and nothing else (R10, R11)."""
+    results = [block["toolUseId"] for block in blocks if block["type"] == "tool_result"]
+    uses = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    if results and role != "user":
+        raise Fault(f"{place}: has a tool result that is not the user's")
+    if uses and role != "assistant":
+        raise Fault(f"{place}: uses a tool though it is not the assistant's")
+    if results and len(results) != len(blocks):
+        raise Fault(f"{place}: mixes tool results with other content")
+    if len(results) != len(wanted) or set(results) != wanted:
+        raise Fault(f"{place}: its tool results are not those of the tool uses before it")
+    if len(set(uses)) != len(uses):
+        raise Fault(f"{place}: two tool uses have one id")
+    return set(uses)
+
+
+def _check_block(block: Any, revision: str, place: str) -> None:
+    if not isinstance(block, dict):
+        raise Fault(f"{place}: must be a content block")
+    unambiguous(block, _CONTENT, place)
+    type_ = block.get("type")
+    since, check = _BLOCKS.get(type_, ("", None)) if isinstance(type_, str) else ("", None)
+    if check is None or revision < since:
+        raise Fault(f"{place}.type: is no type of content that {told(revision)} has")
+    optional(block, "annotations", dict, "an object", place)
+    optional(block, "_meta", dict, "an object", place)
+    check(block, revision, place)
+
+
+def _check_text(block: Object, revision: str, place: str) -> None:
+    required(block, "text", str, "a string", place)
+
+
+def _check_media(block: Object, revision: str, place: str) -> None:
+    required(block, "data", str, "a string", place)
+    required(block, "mimeType", str, "a string", place)
+
+
+def _check_use(block: Object, revision: str, place: str) -> None:
+    required(block, "id", str, "a string", place)
+    required(block, "name", str, "a string", place)
+    required(block, "input", dict, "an object", place)
+
+
+def _check_result(block: Object, revision: str, place: str) -> None:
+    required(block, "toolUseId", str, "a string", place)
+    optional(block, "isError", bool, "true or false", place)
+    if revision < "2026":
+        optional(block, "structuredContent", dict, "an object", place)
+    required(block, "content", list, "a list", place)
+    for index, inner in enumerate(block["content"]):
+        at = f"{place}.content.{index}"
+        if not isinstance(inner, dict) or not isinstance(inner.get("type"), str):
+            raise Fault(f"{at}: must be a content block")
+        if inner["type"] in ("text", "image", "audio"):
+            _check_block(inner, revision, at)
+        else:
+            _check_other(inner, at)
+
+
+def _check_other(block: Object, place: str) -> None:
+    """A block of a tool's result that no message has by itself: a resource or a link to one, or what is not known
+    here."""
+    unambiguous(block, _CONTENT, place)
+    if isinstance(resource := block.get("resource"), dict):
+        unambiguous(resource, _RESOURCE, f"{place}.resource")
+
+
+_BLOCKS: Final[dict[str, tuple[str, Callable[[Object, str, str], None]]]] = {
+    "text": ("", _check_text),
+    "image": ("", _check_media),
+    "audio": ("2025-03-26", _check_media),
+    "tool_use": ("2025-11-25", _check_use),
+    "tool_result": ("2025-11-25", _check_result),
+}
+"""Each type of content: the first revision that has it, and what it must hold."""
+
+
+def unambiguous(node: Object, known: frozenset[str], place: str) -> None:
+    """Raises Fault where a member resembles one of ``known`` so much that another parser may take it for that one."""
+    if (name := resembling(node, known)) is not None:
+        raise Fault(f"{place}: {named(name)} could be read as another member")
+
+
+def required(node: Object, name: str, type_: type | tuple[type, ...], what: str, place: str) -> None:
+    """Raises Fault unless the member is there and of that JSON type."""
+    if not isinstance(node.get(name), type_):
+        raise Fault(f"{place}.{name}: must be {what}" if place else f"{name}: must be {what}")
+
+
+def optional(node: Object, name: str, type_: type | tuple[type, ...], what: str, place: str) -> None:
+    """As required, for a member that may be absent. A null is taken out: several SDKs read it as absent."""
+    if node.get(name) is not None:
+        required(node, name, type_, what, place)
+    elif name in node:
+        del node[name]
+
+
+SAMPLING: Final = "sampling/createMessage"
+ELICITATION: Final = "elicitation/create"
+INVALID_PARAMS: Final = -32602
+METHOD_NOT_FOUND: Final = -32601
+
+MAX_TOOLS: Final = 1_000
+MAX_HINTS: Final = 1_000
+MAX_STOPS: Final = 1_000
+MAX_PROPERTIES: Final = 1_000  # nobody fills in such a form; the check of an answer is linear in it
+
+_SAMPLING: Final = frozenset(
+    "messages maxTokens systemPrompt includeContext temperature stopSequences metadata modelPreferences tools"
+    " toolChoice task _meta".split()
+)
+_ELICITATION: Final = frozenset("message mode requestedSchema url elicitationId task _meta".split())
+_PREFERENCES: Final = frozenset({"hints", "costPriority", "speedPriority", "intelligencePriority"})
+_HINT: Final = frozenset({"name"})
+_TOOL: Final = frozenset(
+    {"name", "title", "description", "inputSchema", "outputSchema", "annotations", "icons", "_meta"}
+)
+_CHOICE: Final = frozenset({"mode"})
+_SCHEMA: Final = frozenset(
+    "type properties required title description additionalProperties patternProperties propertyNames allOf anyOf oneOf"
+    " not if then else $ref $dynamicRef $defs definitions $schema $id dependentRequired dependentSchemas dependencies"
+    " enum const unevaluatedProperties".split()
+)
+
+
+def parse(method: str, params: bytes | None, origin: Origin) -> Request | BadRequest:
+    """The request in ``params`` (raw JSON, None for absent) as ``origin.revision`` defines it; BadRequest for anything
+    else, whatever the bytes."""
+    if method not in (SAMPLING, ELICITATION):
+        return BadRequest(METHOD_NOT_FOUND, "method: is neither sampling/createMessage nor elicitation/create")
+    try:
+        node = _object(params)
+        unambiguous(node, _SAMPLING if method == SAMPLING else _ELICITATION, "params")
+        if method == SAMPLING:
+            _check_sampling(node, origin.revision)
+            return SamplingRequest(origin, node, len(params or b""))
+        mode = "url" if _is_url(node, origin.revision) else "form"
+        if mode == "url":
+            _check_url(node, origin.revision)
+            return ElicitationRequest(origin, node, len(params or b""), "url")
+        _check_form(node)
+        return ElicitationRequest(origin, node, len(params or b""), "form")
+    except Fault as fault:
+        return BadRequest(INVALID_PARAMS, str(fault))
+
+
+def _object(params: bytes | None) -> Object:
+    if params is None:
+        raise Fault("params: are missing")
+    try:
+        node = decode(params)
+    except Fault as fault:
+        raise Fault(f"params: {fault}") from None
+    if not isinstance(node, dict):
+        raise Fault("params: must be an object")
+    optional(node, "_meta", dict, "an object", "")
+    return node
+
+
+def _check_sampling(node: Object, revision: str) -> None:
+    check_messages(node.get("messages"), revision)
+    node["maxTokens"] = _whole(node.get("maxTokens"), "maxTokens")
+    optional(node, "systemPrompt", str, "a string", "")
+    optional(node, "includeContext", str, "a string", "")
+    optional(node, "metadata", dict, "an object", "")
+    _optional_number(node, "temperature", "")
+    _check_stops(node)
+    _check_preferences(node)
+    _check_tools(node)
+
+
+def _whole(value: Any, place: str) -> int:
+    """A positive whole number; 5.0 is one in JSON, true is not (T15)."""
+    if isinstance(value, float) and value.is_integer() and value < 1 << 63:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise Fault(f"{place}: must be a positive whole number")
+    return value
+
+
+def _optional_number(node: Object, name: str, place: str) -> None:
+    optional(node, name, (int, float), "a number", place)
+    if isinstance(node.get(name), bool):
+        raise Fault(f"{place}{'.' if place else ''}{name}: must be a number")
+
+
+def _list(node: Object, name: str, most: int, place: str) -> list[Any]:
+    """The items of an optional list."""
+    optional(node, name, list, "a list", place)
+    items: list[Any] = node.get(name, [])
+    if len(items) > most:
+        raise Fault(f"{place}{'.' if place else ''}{name}: has more than {most} items")
+    return items
+
+
+def _check_stops(node: Object) -> None:
+    for index, stop in enumerate(_list(node, "stopSequences", MAX_STOPS, "")):
+        if not isinstance(stop, str):
+            raise Fault(f"stopSequences.{index}: must be a string")
+
+
+def _check_preferences(node: Object) -> None:
+    """Types only: a priority outside 0..1 or an empty hint is advice that is not followed (R20, R21), no fault."""
+    optional(node, "modelPreferences", dict, "an object", "")
+    preferences: Object = node.get("modelPreferences", {})
+    unambiguous(preferences, _PREFERENCES, "modelPreferences")
+    for name in ("costPriority", "speedPriority", "intelligencePriority"):
+        _optional_number(preferences, name, "modelPreferences")
+    for index, hint in enumerate(_list(preferences, "hints", MAX_HINTS, "modelPreferences")):
+        if not isinstance(hint, dict):
+            raise Fault(f"modelPreferences.hints.{index}: must be an object")
+        unambiguous(hint, _HINT, f"modelPreferences.hints.{index}")
+        optional(hint, "name", str, "a string", f"modelPreferences.hints.{index}")
+
+
+def _check_tools(node: Object) -> None:
+    """Looked at in every revision, so that nobody behind meets tools of another type; whether they may come is the
+    capability's question (R8)."""
+    for index, tool in enumerate(_list(node, "tools", MAX_TOOLS, "")):
+        if not isinstance(tool, dict):
+            raise Fault(f"tools.{index}: must be an object")
+        unambiguous(tool, _TOOL, f"tools.{index}")
+        required(tool, "name", str, "a string", f"tools.{index}")
+        required(tool, "inputSchema", dict, "an object", f"tools.{index}")
+    optional(node, "toolChoice", dict, "an object", "")
+    choice: Object = node.get("toolChoice", {})
+    unambiguous(choice, _CHOICE, "toolChoice")
+    if choice.get("mode", "auto") not in ("auto", "required", "none"):
+        raise Fault("toolChoice.mode: must be auto, required or none")
+
+
+def _is_url(node: Object, revision: str) -> bool:
+    required(node, "message", str, "a string", "")
+    mode = node.get("mode", "form")  # R30
+    if mode not in ("form", "url") or (mode == "url" and not has_modes(revision)):
+        raise Fault(f"mode: is none that {told(revision)} has")
+    return bool(mode == "url")
+
+
+def _check_form(node: Object) -> None:
+    required(node, "requestedSchema", dict, "an object", "")
+    schema: Object = node["requestedSchema"]
+    unambiguous(schema, _SCHEMA, "requestedSchema")
+    optional(schema, "properties", dict, "an object", "requestedSchema")
+    if len(schema.get("properties", {})) > MAX_PROPERTIES:
+        raise Fault(f"requestedSchema.properties: are more than {MAX_PROPERTIES}")
+    names = _list(schema, "required", MAX_PROPERTIES, "requestedSchema")
+    if not all(isinstance(name, str) for name in names):
+        raise Fault("requestedSchema.required: must be a list of strings")
+
+
+def _check_url(node: Object, revision: str) -> None:
+    required(node, "url", str, "a string", "")
+    if (fault := requested_url_error(node["url"])) is not None:
+        raise Fault(f"url: {fault}")
+    if revision == "2025-11-25":  # the only revision that has it (R40)
+        required(node, "elicitationId", str, "a string", "")

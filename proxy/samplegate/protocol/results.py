@@ -1,0 +1,214 @@
+"""Pure. Outcomes as they go onto the wire: results shaped for the negotiated revision, errors, and the end of a call.
+The one place that words errors.
+
+A server learns kind, reason class and decision id, never the rule, lest it get round it, unless the operator says so
+(``explain_to_server``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from samplegate.core.eras import META_RELATED_TASK, Era, has_modes
+from samplegate.policy.decisions import Answered, Decision, Denied, DenyAs, FixedAnswer, LeftOpen, Reason, Unanswered
+from samplegate.protocol import frames, rawjson
+from samplegate.protocol.rounds import Release
+
+REJECTED: Final = -1
+"""R24: the code of a refused sampling request; own codes stay out of the reserved ranges (R56)."""
+BAD_PARAMS: Final = -32602
+INTERNAL: Final = -32603
+METHOD_NOT_FOUND: Final = -32601
+INVALID_REQUEST: Final = -32600
+PROVENANCE: Final = "samplegate/provenance"
+
+_SAID: Final[Mapping[Reason, str]] = {
+    Reason.RULE: "denied by policy",
+    Reason.NO_RULE: "not answered: no rule covers it",
+    Reason.CANNOT: "not answered: the rule that covers it could not be carried out",
+    Reason.NOT_OFFERED: "not answered: the gate's policy does not offer this capability to the server",
+    Reason.MALFORMED: "malformed",
+    Reason.TIMEOUT: "not answered in time",
+    Reason.MODEL: "not answered: the model failed",
+    Reason.CLIENT: "not answered by the client",
+    Reason.LIMIT: "not answered: a limit is reached",
+    Reason.REVIEW: "not answered by a reviewer",
+    Reason.BRAKE: "not answered: asked in circles",
+    Reason.CONTENT: "not answered: the answer was withheld",
+    Reason.RECORDS: "not answered: the decision could not be recorded",
+    Reason.ROUNDS: "not answered: asked too often in one call",
+    Reason.ERROR: "not answered: a fault in the gate",
+}
+
+
+def code_of(decision: Decision) -> int:
+    """The error code of a request that is denied or left open by a decision (R8, R12, R31)."""
+    if not decision.declared or decision.reason is Reason.MALFORMED:
+        return BAD_PARAMS
+    return INTERNAL if decision.reason is Reason.ROUNDS else REJECTED
+
+
+def refusal(decision: Decision) -> Denied | Unanswered:
+    """The outcome of a decision that denies a request or leaves it open."""
+    if isinstance(decision.act, DenyAs):
+        return Denied(decision.reason, decision.act.as_, detail=decision.detail, code=code_of(decision))
+    return Unanswered(decision.reason, detail=decision.detail, code=code_of(decision))
+
+
+def is_error(kind: str, outcome: Denied | Unanswered) -> bool:
+    """Whether an outcome has no milder form than an error, which in the modern era ends the call (R70)."""
+    return kind == "sampling" or outcome.code != REJECTED
+
+
+def wire_answer(kind: str, era: Era, decision: Decision) -> str | None:
+    """What the server gets for a decision, in a word; None where a model, a reviewer or the client has a say in it."""
+    match decision.act:
+        case DenyAs() | LeftOpen():
+            return refused_answer(kind, era, refusal(decision))
+        case FixedAnswer(result=result):
+            return str(result.get("action", "result"))
+        case _:
+            return None
+
+
+def refused_answer(kind: str, era: Era, outcome: Denied | Unanswered) -> str:
+    """What the server gets for an outcome without an answer: ``decline``, ``cancel``, ``error CODE``, or ``call
+    ends``."""
+    if not is_error(kind, outcome):
+        return _action(outcome)
+    return "call ends" if era == "modern" else f"error {outcome.code}"
+
+
+def sentence(kind: str, release: Release) -> str:
+    """What a peer is told about a request that was not answered."""
+    outcome = release.outcome
+    assert isinstance(outcome, Denied | Unanswered)
+    said = f"{kind} request {_refused(outcome) if isinstance(outcome, Denied) else _SAID[outcome.reason]}"
+    if outcome.reason is Reason.MALFORMED and outcome.detail:
+        said = f"{said}: {outcome.detail}"
+    if release.explain:
+        said = f"{said} ({release.explain})"
+    return f"{said} [decision {release.decision_id}]" if release.decision_id else said
+
+
+def _refused(outcome: Denied) -> str:
+    if outcome.code != REJECTED:  # a rule's `otherwise: deny` is a denial too
+        return _SAID[Reason.RULE]
+    return (
+        "refused: no answer in time"
+        if outcome.reason is Reason.TIMEOUT
+        else _SAID[outcome.reason].replace("not answered", "refused")
+    )
+
+
+def sampling_result(result: Mapping[str, Any], revision: str) -> dict[str, Any] | None:
+    """A createMessage result for a revision: before 2025-11-25 exactly one block that is text, image or audio (R6);
+    None if it cannot be."""
+    content = result["content"]
+    blocks: Sequence[Mapping[str, Any]] = content if isinstance(content, list) else [content]
+    if has_modes(revision):
+        return {**result, "content": blocks[0] if len(blocks) == 1 else list(blocks)}
+    if len(blocks) > 1 and all(block["type"] == "text" for block in blocks):
+        blocks = [{"type": "text", "text": "\n".join(block["text"] for block in blocks)}]
+    known = {"text", "image"} if revision < "2025-03-26" else {"text", "image", "audio"}
+    if len(blocks) != 1 or blocks[0]["type"] not in known:
+        return None
+    return {**result, "content": blocks[0]}
+
+
+def provenance(result: bytes, *, decided_by: str, decision_id: str) -> bytes:
+    """A result of our own with who decided in its ``_meta``: a machine never poses as a person."""
+    mark = rawjson.dump({"decided_by": decided_by, "decision_id": decision_id})
+    return rawjson.splice(result, ("_meta", PROVENANCE), mark)
+
+
+def related(result: bytes, request_params: bytes | None) -> bytes:
+    """A result that carries the task its request belonged to (R106)."""
+    try:
+        task = rawjson.lookup(request_params, "_meta", META_RELATED_TASK)
+    except rawjson.Malformed:  # the params have two readings: the request was refused for it
+        return result
+    return result if task is None else rawjson.splice(result, ("_meta", META_RELATED_TASK), task)
+
+
+def pushed(id: frames.FrameId, kind: str, release: Release, params: bytes | None) -> bytes:
+    """The answer to a pushed request. Withdrawn requests are not answered: not for them."""
+    outcome = release.outcome
+    match outcome:
+        case Answered(result=result, decided_by="client"):
+            return frames.result(id, result)
+        case Answered(result=result, decided_by=by):
+            return frames.result(
+                id, related(provenance(result, decided_by=by, decision_id=release.decision_id), params)
+            )
+        case Denied(error=bytes(error)) | Unanswered(error=bytes(error)):
+            return b'{"jsonrpc":"2.0","id":' + rawjson.dump(id) + b',"error":' + error + b"}"
+        case Denied() | Unanswered() if is_error(kind, outcome):
+            return _error(id, outcome.code, kind, release)
+        case Denied() | Unanswered():
+            result = rawjson.dump({"action": _action(outcome)})
+            return frames.result(
+                id,
+                related(provenance(result, decided_by=_decided_by(outcome), decision_id=release.decision_id), params),
+            )
+    raise AssertionError(f"a withdrawn request has no answer: {outcome}")
+
+
+def _error(id: frames.FrameId, code: int, kind: str, release: Release) -> bytes:
+    assert isinstance(release.outcome, Denied | Unanswered)
+    data = rawjson.dump({"kind": kind, "reason": release.outcome.reason.value, "decision_id": release.decision_id})
+    return frames.error(id, code, sentence(kind, release), data)
+
+
+def _decided_by(outcome: object) -> str:
+    reason = outcome.reason if isinstance(outcome, Denied | Unanswered) else None
+    if reason is Reason.REVIEW and isinstance(outcome, Denied):
+        return outcome.decided_by
+    return "timeout" if reason is Reason.TIMEOUT else "client" if reason is Reason.CLIENT else "policy"
+
+
+def _action(outcome: Denied | Unanswered) -> str:
+    return outcome.action if isinstance(outcome, Denied) else "cancel"
+
+
+def nested(kind: str, release: Release) -> bytes | None:
+    """The entry of ``inputResponses`` for one key, None if it can only end the call (R70: there is no error form)."""
+    outcome = release.outcome
+    match outcome:
+        case Answered(result=result, decided_by="client"):
+            return result
+        case Answered(result=result, decided_by=by):
+            marked = kind == "sampling"
+            return provenance(result, decided_by=by, decision_id=release.decision_id) if marked else result
+        case Denied() | Unanswered() if not is_error(kind, outcome):
+            return rawjson.dump({"action": _action(outcome)})
+        case _:
+            return None
+
+
+def ended_call(id: frames.FrameId, method: str, era: Era, kind: str, release: Release) -> bytes:
+    """The answer to a client's call that the gate ends: an ``isError`` result for tools/call, error -1 for the others
+    (R70)."""
+    if method != "tools/call":
+        return _error(id, REJECTED, kind, release)
+    result: dict[str, Any] = {"content": [{"type": "text", "text": sentence(kind, release)}], "isError": True}
+    if era == "modern":
+        result = {"resultType": "complete", **result}
+    mark = {"decided_by": _decided_by(release.outcome), "decision_id": release.decision_id}
+    return frames.result(id, rawjson.dump({**result, "_meta": {PROVENANCE: mark}}))
+
+
+def input_required(id: frames.FrameId, requests: Mapping[str, bytes], state: str) -> bytes:
+    """The ``input_required`` result that hands keys on to the client, each as the server wrote it, under a sealed
+    state.
+
+    With no keys it says only "come back" (R60, R62).
+    """
+    inner = b",".join(msgspec.json.encode(key) + b":" + raw for key, raw in requests.items())
+    asked = b',"inputRequests":{' + inner + b"}" if requests else b""
+    return frames.result(
+        id, b'{"resultType":"input_required"' + asked + b',"requestState":' + rawjson.dump(state) + b"}"
+    )

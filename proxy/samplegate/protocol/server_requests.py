@@ -1,0 +1,493 @@
+"""Pure. Requests of a server to its client: each way they arrive (T3), read into the items of a round. Nothing is
+decided here.
+
+A request that a legacy server pushes is a round of one; a forwarded one goes to the client under an id of ours. A call
+that a 2025-11-25 server fails with -32042 until its URLs were opened (R44) ends with that error, or without the URLs.
+``input_required.py`` handles the ``inputRequests`` of an ``input_required`` result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from samplegate.core import names
+from samplegate.core.eras import Era
+from samplegate.policy.capabilities import Offer
+from samplegate.policy.decisions import Answered, Reason, Unanswered, Withdrawn
+from samplegate.protocol import frames, rawjson, results, strictjson
+from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.requests import BadRequest, Call, ElicitationRequest, Origin, Request, parse
+from samplegate.protocol.rounds import (
+    ELICITATION,
+    ROOTS,
+    SAMPLING,
+    Effects,
+    Item,
+    Note,
+    Open,
+    Over,
+    Release,
+    Reply,
+    Round,
+    Settled,
+    ToClient,
+    ToServer,
+    Withdraw,
+)
+from samplegate.protocol.session_state import (
+    CANCELLED,
+    ENTRY,
+    SERVER_LANE,
+    STANDALONE,
+    Pending,
+    State,
+    notification,
+    own_token,
+    parsed,
+    token_of,
+    unmapped,
+)
+
+KINDS: Final = frozenset({SAMPLING, ELICITATION})
+MAX_KEYS: Final = 64  # requests in one round; real ones have one to three
+URL_ELICITATION_REQUIRED: Final = -32042
+MAX_MEMBERS: Final = 64  # of one entry of a round; real ones have two
+MAX_URL_ERROR: Final = 1024 * 1024  # bytes of a -32042 error that is taken apart; real ones have one or two URLs
+_OF_URL_ERRORS: Final = frozenset({"elicitations"})
+_OF_ENTRIES: Final = frozenset({"method", "params"})
+INPUT_REQUIRED: Final = "input_required"
+_SMALL: Final = 16 * 1024  # bytes of a frame in which searching is cheaper than reading
+_OF_RESULTS: Final = frozenset({"resultType", "inputRequests", "requestState"})
+_OF_CALLS: Final = frozenset({"resultType", "content", "structuredContent", "isError", "_meta"})
+"""Members of most results: none of them resembles one of an input round."""
+_COMPLETE: Final = msgspec.Raw(b'"complete"')
+_TYPES: Final = frozenset({INPUT_REQUIRED, "complete", "task"})
+
+
+def item(method: str, params: bytes | None, origin: Origin, offer: Offer) -> Item:
+    """One request, parsed, with whether it was declared at its grain (R8, R31, R61)."""
+    parsed = parse(method, params, origin)
+    return Item(method, params, parsed, _offered(method, parsed, offer))
+
+
+def _offered(method: str, request: Request | BadRequest, offer: Offer) -> bool:
+    if isinstance(request, BadRequest):
+        return offer.sampling if method == SAMPLING else offer.form or offer.url
+    if isinstance(request, ElicitationRequest):
+        return offer.url if request.mode == "url" else offer.form
+    asks_tools = "tools" in request.params or "toolChoice" in request.params
+    return offer.sampling and (offer.sampling_tools or not asks_tools)
+
+
+def resembles_a_kind(method: str) -> bool:
+    """Whether a lenient parser takes a method that is neither sampling nor elicitation for one of them."""
+    return method.strip() in KINDS or names.resembles(method.strip(), KINDS)
+
+
+class InputRequired(msgspec.Struct, frozen=True):
+    """An ``input_required`` result, taken apart."""
+
+    items: Mapping[str, Item]
+    roots: Mapping[str, bytes]
+    """Keys that ask for roots, with the entry as it stands."""
+    entries: Mapping[str, bytes]
+    """Every key's entry as the server wrote it."""
+    state: bytes | None
+    """``requestState`` as raw JSON, None if there was none (T9)."""
+
+
+def result_type(result: rawjson.Object) -> str | None:
+    """``resultType`` of a result, None where it has none. Raises jsontext.Malformed for a result of two readings.
+
+    Clients of both eras look at its members by one model, so they count in every era.
+    """
+    found = result.members
+    if found.keys() <= _OF_CALLS and found.get("resultType") == _COMPLETE:
+        return "complete"
+    if (name := names.resembling(found, _OF_RESULTS)) is not None:
+        raise rawjson.Malformed(f"its result has {name[:20]!r}, which resembles a member of the protocol")
+    raw = result.raw("resultType")
+    said = None if raw is None or raw == b"null" else rawjson.string(raw) or ""
+    if said is not None and (not said or "\0" in said or names.resembles(said, _TYPES)):
+        raise rawjson.Malformed("its resultType is none that all parsers read alike")
+    if said != INPUT_REQUIRED and ("inputRequests" in found or "requestState" in found):
+        raise rawjson.Malformed("its result asks for input without the resultType that says so")
+    return said
+
+
+def has_no_type(result: bytes) -> bool:
+    """Cheap and safe: True only if no parser, however lenient, finds a member of an input round in a frame. A large
+    frame has to be read."""
+    if len(result) > _SMALL or result.find(b"resultType") >= 0 or not result.isascii():
+        return False
+    loose = result.decode().lower().replace("_", "")
+    return (
+        "\\u" not in loose
+        and "resulttype" not in loose
+        and "inputrequests" not in loose
+        and "requeststate" not in loose
+    )
+
+
+def may_say(text: bytes, word: bytes) -> bool:
+    """Cheap and safe: False only if no JSON spelling of ``word`` can stand in the text.
+
+    One byte is searched for ten times faster than two, and most large texts hold no escape at all.
+    """
+    if word in text:
+        return True
+    return b"\\" in text and (b"\\u" in text or (b"/" in word and b"\\/" in text))
+
+
+def input_required(result: rawjson.Object, origin: Origin, offer: Offer) -> InputRequired | str:
+    """The requests of an ``input_required`` result (R60), or what is wrong with it."""
+    state, asked = result.raw("requestState"), result.raw("inputRequests")
+    state = None if state == b"null" else state
+    if state is not None and not _is_text(state):
+        return "its requestState is not a string"
+    if asked is None or asked == b"null":
+        return (
+            InputRequired({}, {}, {}, state) if state is not None else "it has neither inputRequests nor requestState"
+        )
+    entries = result.inner("inputRequests")
+    if entries is None:
+        return "its inputRequests is not an object"
+    count = len(entries.members)
+    if not count and state is None:
+        return "it has neither inputRequests nor requestState"
+    if count > MAX_KEYS:
+        return f"it asks {count} things at once, more than {MAX_KEYS}"
+    try:
+        strictjson.check_values(bytes(asked) if count > 1 else b"")  # all of them together have as many as one may have
+    except strictjson.Fault as fault:
+        return f"its inputRequests are too large: {fault}"
+    return _sorted(entries, origin, offer, state)
+
+
+def _is_text(raw: bytes) -> bool:
+    """Whether raw JSON is a string, in UTF-8."""
+    try:
+        return raw[:1] == b'"' and bool(raw.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _sorted(entries: rawjson.Object, origin: Origin, offer: Offer, state: bytes | None) -> InputRequired | str:
+    items: dict[str, Item] = {}
+    roots: dict[str, bytes] = {}
+    texts = {key: bytes(raw) for key, raw in entries.members.items()}
+    for key, raw in texts.items():
+        entry = entries.inner(key)
+        if entry is None:
+            return "an entry of its inputRequests is not an object"
+        if len(entry.members) > MAX_MEMBERS:
+            return f"an entry of its inputRequests has more than {MAX_MEMBERS} members"
+        for name in entry.members:
+            if names.resembles(name, _OF_ENTRIES):
+                return "an entry of its inputRequests has a member that resembles one of the protocol"
+        method = rawjson.string(entry.raw("method"))
+        if method == ROOTS:
+            roots[key] = raw
+        elif method in KINDS:
+            items[key] = item(method, entry.raw("params"), origin, offer)
+        else:
+            return "an entry of its inputRequests is neither sampling, elicitation nor roots"
+    return InputRequired(items, roots, texts, state)
+
+
+def url_elicitations(error: Frame, origin: Origin, offer: Offer) -> Mapping[str, Item] | None:
+    """The elicitations of a -32042 error (R44), None if the error is another one. Raises jsontext.Malformed for data of
+    two readings."""
+    if error.code != URL_ELICITATION_REQUIRED:
+        return None
+    data = error.object.inner("data") if len(error.raw) <= MAX_URL_ERROR else None
+    if data is not None and (name := names.second_reading(data.members, _OF_URL_ERRORS)) is not None:
+        raise rawjson.Malformed(f"the data of its error has {name[:20]!r}, which resembles a member of the protocol")
+    raw = None if data is None else data.raw("elicitations")
+    try:
+        entries = [] if raw is None else msgspec.json.decode(raw, type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        entries = []
+    items = {
+        str(number): item(ELICITATION, bytes(params), origin, offer) for number, params in enumerate(entries[:MAX_KEYS])
+    }
+    return items if entries and len(entries) <= MAX_KEYS else {"0": item(ELICITATION, b"{}", origin, offer)}
+
+
+KEY: Final = ""  # the one key of a pushed round
+MAX_OPEN: Final = 1000  # each open round is a task, and a server chooses how many it asks for
+
+
+class Push(msgspec.Struct, eq=False):
+    """A pushed request that is being answered."""
+
+    id: FrameId
+    """The server's id."""
+    round: Round
+    params: bytes | None
+    kind: str
+    calls: list[Pending]
+    """The calls it may belong to."""
+    sent: FrameId | None = None
+    """Our id at the client, while it is forwarded."""
+    lane: int = STANDALONE
+    """The stream on which it was forwarded."""
+    size: int = 0
+    """Bytes that it counts for."""
+    beats: int = 0
+
+
+class Pushes(msgspec.Struct, eq=False):
+    """The pushed requests of a session that are not answered yet."""
+
+    state: State
+    open: dict[str, Push] = msgspec.field(default_factory=dict)
+    _by_id: dict[FrameId, Push] = msgspec.field(default_factory=dict)
+    _sent: dict[FrameId, Push] = msgspec.field(default_factory=dict)
+
+    def asks(self, id: FrameId) -> bool:
+        """Whether the server has a request with this id open."""
+        return id in self._by_id
+
+    def arrive(self, f: Frame, now: float, lane: int = SERVER_LANE) -> Effects:
+        """The server asks. On the stream of a call it asks during that call; elsewhere it may be any that is in
+        flight."""
+        assert f.id is not None
+        if len(self.open) >= MAX_OPEN:
+            return _refused(f, f"refused: {MAX_OPEN} requests of this server are open already")
+        state = self.state
+        size = ENTRY + parsed([f.payload])
+        if (full := state.push_fault(size)) is not None:
+            return _refused(f, full)
+        on = state.inflight.numbered.get(lane) if lane else None
+        calls = state.inflight.calls() if on is None or on.call is None else [on]
+        distinct = dict.fromkeys(p.call for p in calls if p.call is not None)
+        origin = Origin(
+            state.server,
+            state.caller,
+            "legacy",
+            state.revision,
+            tuple(distinct),
+            calls[0].trace if len(calls) == 1 else "",
+        )
+        asked = item(f.method, f.payload, origin, state.offered)
+        called = min((p.started for p in calls), default=None)
+        round = Round(
+            state.new_round(),
+            "push",
+            origin,
+            state.client,
+            {KEY: asked},
+            asked=now,
+            called=called,
+            server_told=own_token(f) is not None,
+            client_told=all(p.token is not None for p in calls),
+            call_ids=state.call_ids(calls),
+            session=state.token,
+            arguments=calls[0].arguments if len(calls) == 1 else None,
+        )
+        push = Push(f.id, round, f.payload, "sampling" if f.method == SAMPLING else "elicitation", calls)
+        push.size = size + len(round.arguments or b"")
+        state.pushed += push.size
+        self.open[round.id] = self._by_id[f.id] = push
+        return [Open(round)]
+
+    def settle(self, settled: Settled, round: str) -> Effects:
+        """The round is done: the server gets its answer."""
+        push = self._close(round)
+        if push is None:
+            return []
+        for pending in push.calls:
+            pending.renewed = True
+        release = settled.releases[KEY]
+        if isinstance(release.outcome, Withdrawn):
+            return []
+        return [ToServer(SERVER_LANE, results.pushed(push.id, push.kind, release, push.params))]
+
+    def forward(self, round: str) -> Effects:
+        """Send the request on to the client; its reply comes as ``Reply``."""
+        push = self.open.get(round)
+        if push is None:
+            return []
+        # not before: its calls may be over by now
+        push.sent, push.lane = self.state.new_id(), self.state.inflight.lane_of(push.calls)
+        self._sent[push.sent] = push
+        method = push.round.items[KEY].method
+        return [ToClient(push.lane, frames.request(push.sent, method, _without_task(push.params)), asks=push.sent)]
+
+    def unforward(self, round: str, reason: str) -> Effects:
+        """Nobody waits for the client's reply any more: tell it so."""
+        push = self.open.get(round)
+        return [] if push is None else self._unsend(push, reason)
+
+    def _unsend(self, push: Push, reason: str) -> Effects:
+        if push.sent is None:
+            return []
+        sent, push.sent = push.sent, None
+        self._sent.pop(sent, None)
+        lane = push.lane if push.lane in self.state.inflight.lanes else self.state.inflight.lane_of(push.calls)
+        line = frames.notification(CANCELLED, rawjson.dump({"requestId": sent, "reason": reason}))
+        return [ToClient(lane, line, takes_back=sent)]
+
+    def sent(self) -> list[FrameId]:
+        """Our ids of those that are with the client."""
+        return list(self._sent)
+
+    def held(self) -> set[int]:
+        """The numbers of the calls in which the server waits for an answer."""
+        return {pending.number for push in self.open.values() for pending in push.calls}
+
+    def replied(self, id: FrameId, ok: bool, payload: bytes, delivered: bool = True) -> Effects | None:
+        """The client answers with a result or an error, or was not reached; None if it answers nothing of ours."""
+        push = self._sent.pop(id, None)
+        if push is None:
+            return None
+        push.sent = None
+        return [Reply(push.round.id, KEY, ok, payload, delivered)]
+
+    def cancelled_by_server(self, id: FrameId) -> Effects | None:
+        """The server takes its request back; None if it has none with this id."""
+        push = self._by_id.get(id)
+        return None if push is None else self._withdraw(push, "the server took its request back")
+
+    def call_gone(self, pending: Pending) -> Effects:
+        """The client takes a call back: what can belong to no other call is withdrawn with it."""
+        out: Effects = []
+        for push in list(self.open.values()):
+            if pending in push.calls and self.state.inflight.still(push.calls) in ([], [pending]):
+                out += self._withdraw(push, "the call it belongs to was taken back")
+        return out
+
+    def _withdraw(self, push: Push, reason: str) -> Effects:
+        out = self._unsend(push, reason)
+        self._close(push.round.id)
+        return [Withdraw(push.round.id), *out]
+
+    def end(self) -> list[str]:
+        """A side has gone for good: the rounds that were open."""
+        rounds = list(self.open)
+        for table in (self.open, self._by_id, self._sent):
+            table.clear()
+        self.state.pushed = 0
+        return rounds
+
+    def _close(self, round: str) -> Push | None:
+        push = self.open.pop(round, None)
+        if push is not None:
+            self.state.pushed -= push.size
+            self._by_id.pop(push.id, None)
+            if push.sent is not None:
+                self._sent.pop(push.sent, None)
+        return push
+
+    def beat(self, round: str, tokens: int = 0) -> tuple[Push, Effects] | None:
+        """Progress for the server, if it gave a token: how many tokens have come, or one more than before. None if the
+        round is not one of these."""
+        push = self.open.get(round)
+        if push is None:
+            return None
+        token = token_of(push.params)
+        push.beats = max(push.beats + 1, tokens)
+        return push, [] if token is None else [ToServer(SERVER_LANE, notification(token, push.beats))]
+
+
+def _refused(f: Frame, fault: str) -> Effects:
+    assert f.id is not None
+    note = Note("frame.refused", {"side": "server", "fault": fault})
+    return [note, ToServer(SERVER_LANE, frames.error(f.id, results.REJECTED, fault))]
+
+
+def _without_task(params: bytes | None) -> bytes | None:
+    """We declared no tasks for these kinds, so a client that knows them must not make one of it (R106)."""
+    if params is None or rawjson.lookup(params, "task") is None:
+        return params
+    return rawjson.splice(params, ("task",), None)
+
+
+class UrlErrors(msgspec.Struct, eq=False):
+    """The -32042 errors of a session that are being decided."""
+
+    state: State
+    open: dict[str, tuple[Pending, bytes]] = msgspec.field(default_factory=dict)
+
+    def arrive(self, pending: Pending, f: Frame) -> Effects | None:
+        """The server fails a call; None if with any other error."""
+        state = self.state
+        calls: tuple[Call, ...] = () if pending.call is None else (pending.call,)
+        era: Era = "modern" if pending.modern else "legacy"
+        origin = Origin(
+            state.server,
+            pending.caller,
+            era,
+            pending.revision if pending.modern else state.revision,
+            calls,
+            pending.trace,
+        )
+        items = url_elicitations(f, origin, pending.offer if pending.modern else state.offered)
+        if items is None:
+            return None
+        line = unmapped(pending, f).raw
+        extra = len(line) + parsed(item.params for item in items.values())
+        if (full := state.call_fault(extra)) is not None:
+            state.inflight.remove(pending)
+            return state.refusal(pending, full)
+        state.inflight.resize(pending, extra)
+        round = Round(
+            state.new_round(),
+            "url_error",
+            origin,
+            pending.client if pending.modern else state.client,
+            items,
+            asked=None,
+            called=pending.started,
+            call_ids=state.call_ids([pending]),
+            session=state.token,
+            arguments=pending.arguments,
+        )
+        self.open[round.id] = (pending, line)
+        pending.round = round.id
+        return [Open(round)]
+
+    def settle(self, settled: Settled, round: str) -> Effects:
+        """Every URL was left to the client: the error goes on as it came. Else the call ends, and the URLs stay
+        here."""
+        pending, line = self.open[round]
+        out = self._settled(pending, line, settled, round)
+        del self.open[round]  # not before: after a fault the round can still be settled otherwise
+        self.state.inflight.remove(pending)
+        return out
+
+    def _settled(self, pending: Pending, line: bytes, settled: Settled, round: str) -> Effects:
+        left = [release for release in settled.releases.values() if not _left_to_client(release)]
+        if not left:
+            return [ToClient(pending.lane, line, True)]
+        blocking = next((release for release in left if not isinstance(release.outcome, Withdrawn)), None)
+        if blocking is None:
+            return [Over(pending.lane, pending.id)]
+        if isinstance(blocking.outcome, Answered):
+            blocking = Release(Unanswered(Reason.ERROR), blocking.decision_id)
+            return [Note("round.faulty", {"round": round}), ToClient(pending.lane, _ended(pending, blocking), True)]
+        return [ToClient(pending.lane, _ended(pending, blocking), True)]
+
+    def cancelled(self, round: str) -> Effects | None:
+        """The client takes the call back; None if the round is not one of these."""
+        return None if self.open.pop(round, None) is None else [Withdraw(round)]
+
+    def end(self) -> list[str]:
+        """A side has gone for good: the rounds that were open."""
+        rounds = list(self.open)
+        self.open.clear()
+        return rounds
+
+
+def _left_to_client(release: Release) -> bool:
+    return isinstance(release.outcome, Answered) and release.outcome.decided_by == "client"
+
+
+def _ended(pending: Pending, release: Release) -> bytes:
+    return results.ended_call(
+        pending.id, pending.method, "modern" if pending.modern else "legacy", "elicitation", release
+    )

@@ -1,0 +1,605 @@
+"""Pure. The state of one server connection with its client: frames in, effects out. No clock, no await, no I/O: every
+interleaving is a test case.
+
+Not a policy: what to do with a request is the gate's, between ``Open`` and ``round_done``. Frames that are not ours
+leave as they came (R109); where an id, a capability or a state must change only that is spliced. The doors:
+``server_requests.py`` (legacy), ``input_required.py`` (modern).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from samplegate.core import names
+from samplegate.core.eras import LEGACY, META, era_of, has_batches
+from samplegate.policy.deadlines import PARKS
+from samplegate.protocol import capabilities, frames, rawjson, results, server_requests
+from samplegate.protocol.capabilities import modern_meta
+from samplegate.protocol.evidence import Witness
+from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.input_required import Exchange
+from samplegate.protocol.rawjson import Malformed
+from samplegate.protocol.rounds import (
+    Close,
+    Conclusion,
+    Effect,
+    Effects,
+    ForwardRound,
+    Note,
+    Over,
+    Side,
+    ToClient,
+    ToServer,
+    Withdraw,
+)
+from samplegate.protocol.server_requests import Pushes, UrlErrors
+from samplegate.protocol.session_state import (
+    CANCELLED,
+    INITIALIZE,
+    INTERNAL,
+    LISTEN,
+    SERVER_LANE,
+    OpenCall,
+    Passed,
+    Pending,
+    Progress,
+    Routes,
+    State,
+    call_and_token,
+    kept,
+    request_id,
+    trace_of,
+    unmapped,
+)
+
+MAX_BATCH: Final = 1000  # elements
+NESTED_BATCH: Final = Malformed("it is a batch in a batch")
+
+
+def batch_elements(line: bytes, problem: Malformed, revision: str) -> list[bytes] | Malformed:
+    """The elements of a batch as lines, under the negotiated ``revision``; ``problem`` is what was wrong with the line
+    as a frame."""
+    if not frames.is_batch(line):
+        return problem
+    if not revision or not has_batches(revision):
+        return Malformed("it is a batch, which this revision does not have")
+    try:
+        found = frames.batch(line)
+    except Malformed as worse:
+        return worse
+    if not 0 < len(found) <= MAX_BATCH:
+        return Malformed(f"it is a batch of {len(found)}, not of 1 to {MAX_BATCH}")
+    return [element.replace(b"\n", b" ").replace(b"\r", b" ") for element in found]
+
+
+def is_nested_batch(element: bytes) -> bool:
+    """Whether an element is a batch itself."""
+    return element[:1] == b"["
+
+
+def refused_line(
+    side: Side, line: bytes, problem: Malformed, answer: Callable[[Malformed], list[Effect]]
+) -> list[Effect]:
+    """Refuse a line that is no frame. In a batch, ``answer`` refuses each of the first elements that has an id, and one
+    note counts the requests.
+
+    Elements over the bound count as requests unread, and so does a batch that cannot be read, once: `--strict` must not
+    miss a lost call.
+    """
+    if not frames.is_batch(line):
+        return answer(problem)
+    fault = problem.fault
+    try:
+        found = frames.batch(line)
+    except Malformed:
+        return [Note("frame.refused", {"side": side, "fault": fault, "requests": 1})]
+    told = [Malformed(fault, **frames.whose(element)) for element in found[:MAX_BATCH]]
+    waiting = [one for one in told if one.id is not None]
+    requests = sum(not one.answers for one in waiting) + max(len(found) - MAX_BATCH, 0)
+    out: list[Effect] = [Note("frame.refused", {"side": side, "fault": fault, "requests": requests})]
+    return out + [effect for one in waiting for effect in answer(one) if not isinstance(effect, Note)]
+
+
+_MEMBERS: Final = frozenset({"protocolVersion", "capabilities", "clientInfo", "serverInfo", "instructions", "_meta"})
+_date: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+class Handshake(msgspec.Struct, eq=False):
+    """The handshake of a session; a client may begin it again."""
+
+    state: State
+    _asked: dict[FrameId, str] = msgspec.field(default_factory=dict)
+    """The id under which the server has it, and the revision that the client asked for."""
+
+    @property
+    def revision(self) -> str:
+        """The negotiated revision; until ``initialize`` is answered, the one that the client asked for."""
+        return next(iter(self._asked.values()), self.state.revision)
+
+    def request(self, lane: int, f: Frame, now: float) -> Effects:
+        """The client opens."""
+        assert f.id is not None
+        state = self.state
+        _plain(f, "params")
+        asked = rawjson.string(f.lookup("protocolVersion"))
+        revision = asked if asked is not None and era_of(asked) == "legacy" else LEGACY[-1]
+        raw = f.lookup("capabilities")
+        state.client = capabilities.declared_by(raw)
+        state.offered = state.offer("legacy", revision, state.client, None)
+        wanted = capabilities.rewritten(raw, state.client, state.offered, revision)
+        params = None if wanted == raw else f.object.changed({"capabilities": wanted})
+        pending = Pending(lane, f.id, f.id, f.method, now)
+        sent = state.send(pending, f, params)
+        self._asked = {pending.wire_id: revision}
+        withheld = capabilities.withheld_from(state.client, state.offered, revision)
+        return [state.withheld("legacy", withheld, None), *sent] if withheld else sent
+
+    def answered(self, f: Frame) -> None:
+        """The server chose a revision, if this is its answer. Raises Malformed for a word that is none: all that
+        follows would be read by it."""
+        asked = self._asked.pop(f.id, None) if f.id is not None else None
+        if asked is None:
+            return
+        _plain(f, "result")
+        said = rawjson.string(f.lookup("protocolVersion"))
+        if said is not None and not _date.fullmatch(said):
+            raise Malformed("its protocolVersion is not a date")
+        self.state.revision = said or asked
+
+
+def _plain(f: Frame, what: str) -> None:
+    """Raises Malformed where another parser could find another revision or other capabilities."""
+    if (name := names.second_reading(f.object.members, _MEMBERS)) is not None:
+        raise Malformed(f"its {what} has {name[:40]!r}, which could be read as another member")
+
+
+class Cancelling(msgspec.Struct, eq=False):
+    """What the two sides of one session take back."""
+
+    state: State
+    routes: Routes
+    pushes: Pushes
+    exchange: Exchange
+    url_errors: UrlErrors
+    passed: Passed
+
+    # -- the client
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def by_client(self, lane: int, f: Frame) -> Effects:
+        """The client names one of its requests."""
+        id = request_id(f)
+        pending = None if id is None else self._meant(lane, id)
+        if pending is None:
+            return _unmatched("client")
+        return [] if pending.method == INITIALIZE else self.call(pending, f)  # R99: initialize is never cancelled
+
+    def _meant(self, lane: int, id: FrameId) -> Pending | None:
+        """The request that a client names: of its lane; where it has but one session of ids, of any (over HTTP a cancel
+        comes by itself)."""
+        inflight = self.state.inflight
+        pending = inflight.asked.get((lane, id))
+        if pending is not None or self.state.maps_ids or not self.state.revision:
+            return pending
+        return next(
+            (one for one in inflight.asked.values() if one.id == id and not one.modern and one.lane != INTERNAL), None
+        )
+
+    def call(self, pending: Pending, f: Frame | None) -> Effects:
+        """The client takes a call back: its rounds are withdrawn, and the server is told under the id that it knows
+        (R100)."""
+        return [*self._taken_back(pending, f), Over(pending.lane)]
+
+    def _taken_back(self, pending: Pending, f: Frame | None) -> Effects:
+        out = self.pushes.call_gone(pending)
+        held = self.exchange.cancelled(pending) if pending.modern else None
+        if held is None and pending.round is not None:
+            held = self.url_errors.cancelled(pending.round) or self.exchange.unasked.cancelled(pending.round)
+        self.state.inflight.remove(pending)
+        if held is not None:
+            return out + held  # the server has answered already: nothing of it is in flight there
+        if pending.modern and self.state.streams:
+            return [*out, Close(pending.number)]
+        if f is not None and pending.wire_id == pending.id:
+            return [*out, ToServer(SERVER_LANE, f.raw, f)]
+        params = rawjson.splice(
+            b"{}" if f is None or f.payload is None else f.payload, ("requestId",), rawjson.dump(pending.wire_id)
+        )
+        return [*out, ToServer(SERVER_LANE, frames.notification(CANCELLED, params))]
+
+    def overdue(self, now: float, seconds: float) -> Effects:
+        """What the server has not answered in so many seconds is taken back from it, and its client has an error
+        (R102)."""
+        out: Effects = []
+        for pending in self.state.inflight.overdue(now, seconds, self.pushes.held()):
+            tool = None if pending.call is None else pending.call.tool
+            fault = f"the server did not answer within {seconds:g} s (setting call_timeout)"
+            fields = {
+                "server": self.state.server,
+                "method": pending.method[:100],
+                "tool": tool and tool[:100],
+                "seconds": seconds,
+            }
+            out += [*self._taken_back(pending, None), Note("call.timed_out", fields)]
+            out.append(ToClient(pending.lane, frames.error(pending.id, results.INTERNAL, fault), True))
+        return out
+
+    # -- the server
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def by_server(self, lane: int, f: Frame) -> Effects:
+        """The server takes back its own request, or ends a listen of the client's (R99)."""
+        id = request_id(f)
+        if id is None:
+            return _unmatched("server")
+        out = self.pushes.cancelled_by_server(id)
+        if out is not None:
+            return out
+        on = self.passed.over(id)
+        if on is not None:
+            return [
+                ToClient(on if on in self.state.inflight.lanes else self.routes.request(lane), f.raw, takes_back=id)
+            ]
+        pending = self.state.inflight.wire.get(id)
+        return _unmatched("server") if pending is None else self._clients_own(pending, f)
+
+    def _clients_own(self, pending: Pending, f: Frame) -> Effects:
+        ends = pending.method == LISTEN
+        if ends:
+            self.state.inflight.remove(pending)  # its end: the only request of the client's that a server takes back
+        line = (
+            f.raw
+            if pending.id == pending.wire_id
+            else rawjson.splice(f.raw, ("params", "requestId"), rawjson.dump(pending.id))
+        )
+        return [ToClient(pending.lane, line, ends)]
+
+
+def _unmatched(side: Side) -> Effects:
+    return [Note("cancel.unmatched", {"side": side}, warn=False)]
+
+
+UNREADABLE: Final = "the client's answer could not be read"
+
+
+class Refusing(msgspec.Struct, eq=False):
+    """What one session does not take."""
+
+    state: State
+    pushes: Pushes
+    passed: Passed
+
+    def refused(self, side: Side, lane: int, problem: Malformed, code: int = results.INVALID_REQUEST) -> Effects:
+        """A line is not taken for what is wrong with it."""
+        note = Note("frame.refused", {"side": side, "fault": problem.fault})
+        if problem.id is None:
+            return [note]
+        if problem.answers:
+            return [
+                note,
+                *(
+                    self.no_answer(problem.id, UNREADABLE)
+                    if side == "client"
+                    else self._servers_answer(problem.id, problem.fault)
+                ),
+            ]
+        line = frames.error(problem.id, code, f"refused: {problem.fault}")
+        return [note, ToClient(lane, line, True) if side == "client" else ToServer(SERVER_LANE, line)]
+
+    def unreadable(self, side: Side, lane: int, line: bytes, problem: Malformed) -> Effects:
+        """No frame could be read from a line, which may be a batch."""
+        return refused_line(side, line, problem, partial(self.refused, side, lane))
+
+    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
+        """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The
+        shell has logged it."""
+        effects = self.refused(side, lane, Malformed(fault, **frames.whose(head)), results.INTERNAL)
+        return [effect for effect in effects if not isinstance(effect, Note)]
+
+    def no_answer(self, id: FrameId, why: str, *, delivered: bool = True) -> Effects:
+        """There is no answer of the client's to a request: the gate or the server, whichever waits for it, gets an
+        error."""
+        out = self.pushes.replied(id, False, rawjson.dump({"code": results.INTERNAL, "message": why}), delivered)
+        if out is not None or self.passed.over(id) is None:
+            return out or []
+        return [ToServer(SERVER_LANE, frames.error(id, results.INTERNAL, why))]
+
+    def _servers_answer(self, id: FrameId, fault: str) -> Effects:
+        pending = self.state.inflight.wire.get(id)
+        if pending is None or pending.round is not None:  # answered already: its round is what counts
+            return []
+        self.state.inflight.remove(pending)
+        return [
+            ToClient(
+                pending.lane,
+                frames.error(pending.id, results.INTERNAL, f"the server's answer was refused: {fault}"),
+                True,
+            )
+        ]
+
+
+def undelivered(server: str) -> Note:
+    """For the log: a request reached no stream of the client."""
+    return Note("request.undelivered", {"server": server})
+
+
+class Session:
+    """One server connection, with one lane a side on stdio and one a stream on HTTP."""
+
+    def __init__(self, state: State, *, parks: int = PARKS) -> None:
+        """``parks``: how often a modern call may be put off; 0 where the client behind waits on one call all along."""
+        self.state = state
+        self.progress = Progress(state.inflight)
+        self.routes = Routes(state, self.progress)
+        self.pushes = Pushes(state)
+        self._witness = Witness(state)
+        self.exchange = Exchange(state, self._witness, parks)
+        self.url_errors = UrlErrors(state)
+        self.handshake = Handshake(state)
+        self.passed = Passed()
+        self._refusing = Refusing(state, self.pushes, self.passed)
+        self._cancelling = Cancelling(state, self.routes, self.pushes, self.exchange, self.url_errors, self.passed)
+        self._modern_seen = False
+
+    def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
+        """One line from a side, or the frame that it was read as. Never raises for what a peer wrote."""
+        try:
+            parsed = line if isinstance(line, Frame) else frames.read(line)
+        except Malformed as problem:
+            assert not isinstance(line, Frame)
+            return self._unreadable(side, lane, line, problem, now)
+        try:
+            return self._client(lane, parsed, now) if side == "client" else self._server(lane, parsed, now)
+        except Malformed as problem:
+            return self._refusing.refused(
+                side, lane, Malformed(problem.fault, parsed.id, answers=parsed.kind in ("result", "error"))
+            )
+
+    def _unreadable(self, side: Side, lane: int, line: bytes, problem: Malformed, now: float) -> Effects:
+        found = batch_elements(line, problem, self.handshake.revision)
+        if isinstance(found, Malformed):
+            return self._refusing.unreadable(side, lane, line, found)
+        out: Effects = []
+        for element in found:
+            nested = is_nested_batch(element)
+            out += (
+                self._refusing.unreadable(side, lane, element, NESTED_BATCH)
+                if nested
+                else self.frame(side, lane, element, now)
+            )
+        return out
+
+    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
+        """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The
+        shell has logged it."""
+        return self._refusing.lost(side, lane, head, fault)
+
+    def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects:
+        """The end of a line whose begin did not tell who would wait."""
+        return (
+            [] if "id" in frames.whose(head) else self.lost(side, lane, head + tail, "it is longer than a line may be")
+        )
+
+    def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
+        """The gate is done with a round; one that was withdrawn meanwhile is nobody's any more."""
+        if isinstance(conclusion, ForwardRound):
+            return self.exchange.hand_on(conclusion, round, now) if round in self.exchange.open else []
+        if round in self.exchange.open:
+            return self.exchange.settle(conclusion, round)
+        for door in (self.url_errors, self.exchange.unasked):
+            if round in door.open:
+                return door.settle(conclusion, round)
+        return self.pushes.settle(conclusion, round)
+
+    def forward(self, round: str) -> Effects:
+        """Send a pushed request on to the client; its reply comes as ``Reply``."""
+        return self.pushes.forward(round)
+
+    def unforward(self, round: str, reason: str) -> Effects:
+        """The gate no longer waits for that reply."""
+        return self.pushes.unforward(round, reason)
+
+    def round_progress(self, round: str, tokens: int = 0) -> Effects:
+        """A round is still being worked on, its model has written so many tokens: progress on the tokens that the peers
+        gave (R101)."""
+        found = self.pushes.beat(round, tokens)
+        if found is None:
+            asked = self.exchange.open.get(round)
+            line = None if asked is None else self.progress.beat(asked.pending)
+            return [] if asked is None or line is None else [ToClient(asked.pending.lane, line)]
+        push, out = found
+        for pending in self.state.inflight.still(push.calls):
+            line = self.progress.beat(pending)
+            if line is not None:
+                out.append(ToClient(pending.lane, line))
+        return out
+
+    def due(self, token: str) -> Effects:
+        """The time of a ``Later`` has come."""
+        return self.exchange.due(token)
+
+    def open_calls(self) -> list[OpenCall]:
+        """The client's requests that have no answer yet."""
+        return self.state.inflight.open_calls()
+
+    def questions(self) -> list[FrameId]:
+        """The ids of the requests that wait for the client's answer."""
+        return [*self.pushes.sent(), *self.passed.open]
+
+    def overdue(self, now: float, seconds: float) -> Effects:
+        """Requests that the server has not answered in so many seconds end with an error and are cancelled at the
+        server (R102)."""
+        return self._cancelling.overdue(now, seconds)
+
+    def lane_closed(self, side: Side, lane: int) -> Effects:
+        """A lane is gone: a disconnect is a cancel in the modern era and not in the legacy ones (T35)."""
+        if lane not in self.state.inflight.lanes:
+            return []
+        gone = (
+            [p for p in self.state.inflight.asked.values() if p.lane == lane and p.modern] if side == "client" else []
+        )
+        return [effect for pending in gone for effect in self._cancelling.call(pending, None)]
+
+    def undelivered(self, id: FrameId) -> Effects:
+        """The client has no stream for a request to it, and has had none for a while: no answer to it will come."""
+        why = (
+            "the client has ended its input and cannot be asked"
+            if self.state.silent
+            else "the client has no open stream on which it could be asked"
+        )
+        out = self._refusing.no_answer(id, why, delivered=False)
+        return [undelivered(self.state.server), *out] if out else []
+
+    def eof(self, side: Side) -> Effects:
+        """A side has gone for good: nothing is owed to anybody any more."""
+        told = self._server_ended() if side == "server" and self.state.outlived else []
+        rounds = [*self.pushes.end(), *self.url_errors.end(), *self.exchange.end()]
+        return [*(Withdraw(id) for id in rounds), *([Close(SERVER_LANE)] if side == "client" else told)]
+
+    def _server_ended(self) -> Effects:
+        """Whoever waits for the server is told that it is gone: a call of which nobody knows how far it came is not
+        made again by us."""
+        waiting = list(self.state.inflight.asked.values())
+        for pending in waiting:
+            self.state.inflight.remove(pending)
+        return [ToClient(p.lane, frames.error(p.id, results.INTERNAL, self.state.ended_because), True) for p in waiting]
+
+    # -- from the client
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _client(self, lane: int, f: Frame, now: float) -> Effects:
+        if f.kind == "request":
+            return self._client_request(lane, f, now)
+        if f.kind == "notification":
+            return self._cancelling.by_client(lane, f) if f.method == CANCELLED else [ToServer(SERVER_LANE, f.raw, f)]
+        return self._client_answers(f)
+
+    def _client_request(self, lane: int, f: Frame, now: float) -> Effects:
+        assert f.id is not None
+        if (lane, f.id) in self.state.inflight.asked or self.state.is_ours(f.id):
+            return [
+                ToClient(lane, frames.error(f.id, results.INVALID_REQUEST, "a request with this id is in flight"), True)
+            ]
+        if f.method == INITIALIZE:
+            return self.handshake.request(lane, f, now)
+        meta = modern_meta(f)
+        if meta is not None:
+            self._modern_seen = True
+            return self.exchange.request(lane, f, meta, now)
+        call, token = call_and_token(f, modern=False)
+        pending = Pending(
+            lane, f.id, f.id, f.method, now, call, token, caller=self.state.caller_on(lane), frame=kept(f, call)
+        )
+        if pending.frame is not None:
+            pending.size += 2 * len(f.raw)  # its params may be read out of it
+        pending.trace = trace_of(f) or self.state.traces.get(lane, "")
+        own_token = self.state.own_token(pending)
+        if own_token is None:
+            return self.state.send(pending, f)
+        return self.state.send(
+            pending, f, f.object.changed({META: bytes(f.meta.changed({"progressToken": own_token}).text)})
+        )
+
+    def _client_answers(self, f: Frame) -> Effects:
+        """An answer to the server's request, or to one that we forwarded. What nobody asked is no answer: it passed no
+        policy (T3)."""
+        if f.id is None:
+            return [Note("frame.unasked", {"side": "client"})]
+        out = self.pushes.replied(f.id, f.kind == "result", f.payload or b"null")
+        if out is not None:
+            return out
+        return (
+            [ToServer(SERVER_LANE, f.raw, f)]
+            if self.passed.over(f.id) is not None
+            else [Note("frame.unasked", {"side": "client"})]
+        )
+
+    # -- from the server
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _server(self, lane: int, f: Frame, now: float) -> Effects:
+        if f.kind == "request":
+            return self._server_request(lane, f, now)
+        if f.kind == "notification":
+            return self._server_notifies(lane, f)
+        if f.id is None:  # an error that names no request: for whoever reads it
+            url_error = f.code == server_requests.URL_ELICITATION_REQUIRED
+            if url_error or self.state.maps_ids:
+                return [
+                    Note(
+                        "frame.refused",
+                        {"side": "server", "fault": "URLs for no request" if url_error else "an error for no request"},
+                    )
+                ]
+            return [ToClient(0, f.raw)]
+        pending = self.state.inflight.wire.get(f.id)
+        if pending is None or pending.round is not None:
+            return [Note("frame.unasked", {"side": "server"})]
+        self.state.answered = True
+        seen, out = self._witness.answered(pending, f), self._server_answers(pending, f)
+        return seen + out if seen else out
+
+    def _server_answers(self, pending: Pending, f: Frame) -> Effects:
+        held: Effects | None = None
+        if f.kind == "error":
+            held = self.url_errors.arrive(pending, f)
+        elif pending.modern:
+            held = self.exchange.answered(pending, f)
+        elif (
+            not server_requests.has_no_type(f.raw)
+            and server_requests.result_type(f.object) == server_requests.INPUT_REQUIRED
+        ):
+            raise Malformed("it asks for input in an era that has no such result")
+        elif pending.method == INITIALIZE:
+            self.handshake.answered(f)
+        if held is not None:
+            return held
+        self.state.inflight.remove(pending)
+        f = unmapped(pending, f)
+        return [ToClient(pending.lane, f.raw, True, frame=f)]
+
+    def _server_request(self, lane: int, f: Frame, now: float) -> Effects:
+        assert f.id is not None
+        if f.id in self.passed.open or self.pushes.asks(f.id) or self.state.is_ours(f.id):
+            return [
+                Note("frame.refused", {"side": "server", "fault": "a request with its id is in flight"}),
+                _duplicate(f.id),
+            ]
+        if not self.state.revision and self._modern_seen:
+            # R89
+            refused = Note(
+                "frame.refused", {"side": "server", "fault": "a server writes no requests in the modern era"}
+            )
+            return [refused, *self._witness.wrote(f)]
+        if f.method in server_requests.KINDS:
+            return self.pushes.arrive(f, now, lane)
+        if server_requests.resembles_a_kind(f.method):
+            refused = Note("frame.refused", {"side": "server", "fault": "its method resembles one of the protocol"})
+            return [
+                refused,
+                ToServer(
+                    SERVER_LANE,
+                    frames.error(f.id, results.METHOD_NOT_FOUND, "the method resembles one of the protocol"),
+                ),
+            ]
+        return self.passed.arrive(f, self.routes.request(lane))
+
+    def _server_notifies(self, lane: int, f: Frame) -> Effects:
+        if f.method == CANCELLED:
+            return self._cancelling.by_server(lane, f)
+        if f.method in server_requests.KINDS:
+            return [Note("frame.refused", {"side": "server", "fault": "a request without an id"})]
+        tasks = f.method.startswith("notifications/tasks") and not self.state.revision
+        # in the legacy eras it is notifications/tasks/status, which asks nothing
+        if tasks or f.method == "notifications/tasks":
+            return [Note("frame.refused", {"side": "server", "fault": "tasks were not offered to it"})]  # R108
+        return self.routes.notification(lane, f)
+
+
+def _duplicate(id: FrameId) -> Effect:
+    return ToServer(SERVER_LANE, frames.error(id, results.INVALID_REQUEST, "a request with this id is in flight"))

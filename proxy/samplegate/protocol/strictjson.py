@@ -1,0 +1,176 @@
+"""Pure. JSON with one reading: text that two parsers could understand differently, or that is meant to hurt one, is
+refused.
+
+Not for frames (``frames.py`` leaves payloads raw): for the few payloads that are decided, where a twin member or a NaN
+would let the peer's parser see something else than the policy did.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+MAX_BYTES: Final = 32 * 1024 * 1024  # some images or sounds, as base64; more is refused before it is decoded
+MAX_DEPTH: Final = 64  # real requests nest below 10, generated schemas below 30
+MAX_BROKEN: Final = 100_000  # lone surrogates: each is replaced by itself
+# bounds time and memory: three bytes of JSON can become a hundred of Python, and each costs a microsecond
+MAX_VALUES: Final = 100_000
+
+_SHOWN: Final = 60  # characters of a name in a message
+
+_plain: Final = re.compile(r"[A-Za-z0-9_-]{1,60}\Z")
+_strings: Final = re.compile(rb'"[^"]*"')
+_half: Final = re.compile("[\ud800-\udfff]")
+_surrogate: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class Fault(ValueError):
+    """What is wrong with a peer's JSON: the place and the fault, never the content."""
+
+
+def decode(text: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES) -> Any:
+    """The value of one JSON text (RFC 8259). Raises Fault for anything with a second reading or out of bounds.
+
+    Refused: twin members, NaN, infinities and numbers that overflow to them, whole numbers beyond 64 bits, bytes that
+    are not UTF-8. A lone surrogate (a cut emoji) becomes U+FFFD, because what cannot be encoded could be neither
+    matched, sampled nor recorded.
+    """
+    if len(text) > max_bytes:
+        raise Fault(f"it is larger than {max_bytes} bytes")
+    check_values(text, max_values)
+    value = _load(text)
+    if text.count(b"[") + text.count(b"{") > max_depth and _deeper(value, max_depth):
+        raise Fault(f"it nests deeper than {max_depth} levels")
+    return _Mending().mended(value) if _surrogate.search(text) else value
+
+
+def check_values(text: bytes, most: int = MAX_VALUES) -> None:
+    """Raises Fault for JSON of more than ``most`` values, without reading it."""
+    if separators(text) >= most:
+        _count(text, most)
+
+
+def named(name: str) -> str:
+    """A peer's name for a person: quoted, on one line, at most 60 characters, with control characters and marks of
+    direction escaped."""
+    text = repr(name[:_SHOWN])
+    if len(text) <= _SHOWN:
+        return text
+    kept = name[: _SHOWN - 5]
+    while len(text := repr(kept)) > _SHOWN - 3:
+        kept = kept[:-1]
+    return text[:-1] + "..." + text[-1]
+
+
+def told(name: str) -> str:
+    """The same, without quotes where a name is plain."""
+    return name if _plain.match(name) else named(name)
+
+
+def separators(text: bytes) -> int:
+    """How many values a JSON text has at most, cheaply: those in its strings count too."""
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def _count(text: bytes, most: int) -> None:
+    """Raises Fault for too many values: separators inside strings, as in a long prose, do not count."""
+    bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")  # in this order: what is left of a quote is one
+    if bare.count(b'"') > 4 * most or separators(_strings.sub(b"", bare)) >= most:
+        raise Fault(f"it holds more than {most} values")
+
+
+def _load(text: bytes) -> Any:
+    try:
+        return json.loads(
+            text.decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_constant=_constant,
+            parse_float=_finite,
+            parse_int=_whole,
+        )
+    except UnicodeDecodeError:
+        raise Fault("it is not UTF-8") from None
+    except RecursionError:
+        raise Fault("it nests too deep") from None
+    except Fault:
+        raise
+    except ValueError:
+        raise Fault("it is not JSON") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Fault("a member of an object stands twice")
+    return found
+
+
+def _constant(name: str) -> Any:
+    raise Fault(f"it holds {name}, which is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise Fault("it holds a number too large to be told apart from infinity")
+    return value
+
+
+def _whole(text: str) -> int:
+    """Beyond 64 bits the peers' parsers disagree on the value, and some refuse to write it."""
+    if len(text) > 20 or not -(1 << 63) <= (value := int(text)) < 1 << 64:
+        raise Fault("it holds a whole number beyond 64 bits")
+    return value
+
+
+def _deeper(value: Any, limit: int) -> bool:
+    """True if containers nest more than ``limit`` levels; level by level, so that no depth costs stack."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(limit):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, (dict, list))
+        ]
+    return bool(level)
+
+
+class _Mending:
+    """Replaces the lone surrogates of one decoded text, in place, and counts them."""
+
+    def __init__(self) -> None:
+        self._left = MAX_BROKEN
+
+    def mended(self, value: Any) -> Any:
+        """The value without any. Raises Fault for too many, and for members that become the same."""
+        root = [value]
+        todo: list[Any] = [root]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, dict):
+                if not all(map(str.isascii, node)):
+                    pairs = [(self._text(name), each) for name, each in node.items()]
+                    node.clear()
+                    node.update(_object(pairs))
+                places: Iterable[tuple[Any, Any]] = node.items()
+            else:
+                places = enumerate(node)
+            for place, each in places:
+                if isinstance(each, str):
+                    if not each.isascii():
+                        node[place] = self._text(each)
+                elif isinstance(each, (dict, list)):
+                    todo.append(each)
+        return root[0]
+
+    def _text(self, text: str) -> str:
+        # halves without their other halves are what UTF-8 cannot hold, three bytes each
+        broken = (len(text.encode("utf-8", "surrogatepass")) - len(text.encode("utf-8", "ignore"))) // 3
+        self._left -= broken
+        if self._left < 0:
+            raise Fault(f"it holds more than {MAX_BROKEN} broken characters")
+        return _half.sub("\ufffd", text) if broken else text

@@ -1,0 +1,259 @@
+"""Pure. A new review: the digest that its verdict is bound to, and the parts of the request that no model gets.
+
+A verdict is bound to a digest of who asked, during what, and what will be acted on (T13). A reviewer sees model
+preferences, includeContext, metadata and unknown params as the server sent them, with the gate's use of each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from samplegate.policy import model_choice
+from samplegate.policy.decide import Rulebook, worst_of
+from samplegate.policy.decisions import Allowed, Decision, Escalated
+from samplegate.policy.facts import Facts
+from samplegate.policy.prompt import BOUND, most_tokens
+from samplegate.policy.schema import AllowRule, EscalateRule, ModelRule, Policy, Prepend, seconds
+from samplegate.protocol.request_state import params_digest
+from samplegate.protocol.requests import Call, Request
+from samplegate.protocol.rounds import Round
+from samplegate.protocol.strictjson import Fault, decode
+from samplegate.reviews.review import Bounds, Review, Unsent
+
+MOST_BYTES: Final = 64 * 1024  # of all values together, as JSON
+MOST_UNKNOWN: Final = 20
+_KNOWN: Final = ("modelPreferences", "includeContext", "metadata")
+_SENT: Final = frozenset({"messages", "_meta", "task", *BOUND})
+"""What models are sent, and what belongs to the protocol."""
+
+
+def unsent(book: Rulebook, rule: ModelRule, allowed: Allowed | None, request: Request) -> tuple[Unsent, ...]:
+    """Nothing for an elicitation. ``allowed``: what a model is asked, None where none can be."""
+    return tuple(_unsent(book, rule, allowed, request)) if request.kind == "sampling" else ()
+
+
+def _unsent(book: Rulebook, rule: ModelRule, allowed: Allowed | None, request: Request) -> Iterator[Unsent]:
+    params = request.params
+    unknown = sorted(params.keys() - _SENT - {*_KNOWN})
+    left = MOST_BYTES
+    for param in [name for name in _KNOWN if name in params] + unknown[:MOST_UNKNOWN]:
+        size = len(param) + len(json.dumps(params[param]))
+        value: Any = params[param] if size <= left else f"[{size} bytes: too large to show]"
+        left -= size if size <= left else 0
+        yield Unsent(
+            param[:200],
+            value,
+            "not used: no model can be asked" if allowed is None else _effect_of(book, rule, allowed, request, param),
+        )
+    if len(unknown) > MOST_UNKNOWN:
+        yield Unsent(f"{len(unknown) - MOST_UNKNOWN} more", None, "not sent to the model")
+
+
+def _effect_of(book: Rulebook, rule: ModelRule, allowed: Allowed, request: Request, param: str) -> str:
+    match param:
+        case "modelPreferences":
+            return (
+                f"not sent to the model; the gate chose {allowed.models[0]}:"
+                f" {model_choice.choose(book, rule, Facts(request)).why}"
+            )
+        case "includeContext" if request.params[param] != "none":  # R18
+            return "not followed: the gate has no context to include"
+        case _:
+            return "not sent to the model"
+
+
+def digest(
+    *,
+    server: str,
+    caller: str,
+    realm: str = "",
+    method: str,
+    calls: Sequence[Call],
+    during: str = "",
+    reviewer: str,
+    params: Mapping[str, Any],
+    models: Sequence[str] = (),
+    answer: Mapping[str, Any] | None = None,
+) -> str:
+    """``sha256:`` and the hex of SHA-256 over canonical JSON (sorted keys, no blanks, ASCII). ``_meta`` and ``task``
+    differ from try to try.
+
+    ``realm`` tells apart servers of one name (``ports.Ports``). ``during``: what the client's call was made with
+    (``call_digest``): "Really delete?" is another question for another thing that is deleted.
+    """
+    bound = {
+        "server": server,
+        "caller": caller,
+        "realm": realm,
+        "method": method,
+        "calls": [[call.method, call.tool] for call in calls],
+        "during": during,
+        "reviewer": reviewer,
+        "params": {name: value for name, value in params.items() if name not in ("_meta", "task")},
+        "models": list(models),
+        "answer": answer,
+    }
+    text = json.dumps(bound, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def call_digest(params: bytes | None) -> str:
+    """What stands for the params of a call, the same from try to try; "" where it is not known which call it is."""
+    if params is None:
+        return ""
+    try:
+        return params_digest(params)
+    except (ValueError, RecursionError):  # no canonical form: as it stands, so that it is bound all the same
+        return hashlib.sha256(params).hexdigest()
+
+
+MOST_ARGUMENTS: Final = 256 * 1024  # bytes of a call's arguments that a person is shown
+MAX_DEPTH: Final = 64
+MAX_VALUES: Final = 50_000
+LEFT_OUT: Final = frozenset({"_meta", "task", "requestState", "inputResponses"})
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What a review is opened in. ``now`` in unix seconds."""
+
+    book: Rulebook
+    policy_hash: str
+    round: Round
+    request: Request
+    decision: Decision
+    decision_id: str
+    now: float
+    realm: str = ""
+
+
+def of_request(at: Context, escalated: Escalated) -> Review:
+    """The review of a request before anything is done about it. Its id is given to it by whoever keeps it."""
+    rule, allowed = _rule(at), escalated.allowed
+    params = at.request.params if allowed is None else allowed.params
+    bound = _digest(at, escalated.reviewer, params, () if allowed is None else allowed.models)
+    return _review(
+        at, reviewer=escalated.reviewer, timeout=escalated.timeout, late=escalated.late, unsent=unsent(at.book, rule,
+        allowed, at.request),
+        stage="request", digest=bound, lookup=bound, params=params, show=rule.show, why=escalated.why,
+        bounds=None if allowed is None else _bounds(at.book, rule, allowed, at.request.params),
+        changed=() if allowed is None else allowed.changed,
+        worst_usd=None if allowed is None else worst_of(at.book, allowed.models[0], allowed.params).usd,
+    )  # fmt: skip
+
+
+def lookup_of_answer(at: Context, allowed: Allowed) -> str:
+    """What reviews of a model's answer to the same request have in common, whatever the model says."""
+    assert allowed.review_answer is not None
+    return _digest(at, allowed.review_answer, allowed.params, ("answer", *allowed.models))
+
+
+def of_answer(at: Context, allowed: Allowed, result: bytes) -> Review:
+    """The review of a model's answer before the server sees it."""
+    rule, reviewer = _rule(at), allowed.review_answer
+    assert reviewer is not None
+    answer: Mapping[str, Any] = decode(result)
+    bound = _digest(at, reviewer, allowed.params, ("answer", *allowed.models), answer)
+    return _review(
+        at, reviewer=reviewer, timeout=timeout_of(at.book, reviewer),
+        late=seconds(at.book.policy.reviewers[reviewer].late_verdict), stage="answer", digest=bound,
+        lookup=lookup_of_answer(at, allowed), unsent=unsent(at.book, rule, allowed, at.request),
+        params=allowed.params, show=rule.show, why="", bounds=None, changed=allowed.changed, worst_usd=None,
+        answer=answer,
+    )  # fmt: skip
+
+
+def timeout_of(book: Rulebook, reviewer: str) -> float:
+    """Seconds that a reviewer has by its own word."""
+    return seconds(book.policy.reviewers[reviewer].timeout)
+
+
+def gone(policy: Policy, review: Review) -> str | None:
+    """Why this policy cannot ask for a review that was opened under another, as far as the review alone says it; None
+    if it may."""
+    rule = next((rule for rule in policy.rules if rule.name == review.rule), None)
+    if review.reviewer not in policy.reviewers or rule is None:
+        what = f"rule {review.rule!r}" if rule is None else f"reviewer {review.reviewer!r}"
+        return f"the policy was reloaded and has no {what} any more"
+    asks = (
+        rule.reviewer
+        if isinstance(rule, EscalateRule) and review.stage == "request"
+        else getattr(rule, "review_answer", None)
+    )
+    return (
+        None
+        if asks == review.reviewer
+        else f"the policy was reloaded, and rule {review.rule!r} does not ask reviewer {review.reviewer!r} any more"
+    )
+
+
+def _review(at: Context, *, timeout: float, **values: Any) -> Review:
+    origin, request = at.round.origin, at.request
+    return Review(
+        id="",
+        created=at.now,
+        expires=at.now + timeout,
+        rule=at.decision.rule or "",
+        policy_hash=at.policy_hash,
+        decision_id=at.decision_id,
+        server=origin.server,
+        caller=origin.caller,
+        era=origin.era,
+        revision=origin.revision,
+        kind=request.kind,
+        mode=None if request.kind == "sampling" else request.mode,
+        calls=origin.calls,
+        arguments=_arguments(at.round.arguments),
+        **values,
+    )
+
+
+def _digest(
+    at: Context,
+    reviewer: str,
+    params: Mapping[str, Any],
+    models: tuple[str, ...],
+    answer: Mapping[str, Any] | None = None,
+) -> str:
+    method = "sampling/createMessage" if at.request.kind == "sampling" else "elicitation/create"
+    origin = at.round.origin
+    return digest(
+        server=origin.server, caller=origin.caller, realm=at.realm, method=method, calls=origin.calls,
+        during=call_digest(at.round.arguments),
+        reviewer=reviewer, params=params, models=models, answer=answer,
+    )  # fmt: skip
+
+
+def _bounds(book: Rulebook, rule: ModelRule, allowed: Allowed, params: Mapping[str, Any]) -> Bounds:
+    with_ = rule.with_
+    asked = params["maxTokens"]  # more than the server asked for is not allowed (R3)
+    most = {name: most_tokens(with_, book.model(name), book.catalogue[name], asked) for name in allowed.models}
+    return Bounds(
+        models=allowed.models,
+        max_tokens=most,
+        temperature_min=None if with_.temperature is None else with_.temperature.min,
+        temperature_max=None if with_.temperature is None else with_.temperature.max,
+        drops_system_prompt=with_.system_prompt == "drop",
+        prepended=with_.system_prompt.prepend if isinstance(with_.system_prompt, Prepend) else "",
+    )
+
+
+def _rule(at: Context) -> ModelRule:
+    rule = at.book.policy.rules[at.decision.index]
+    assert isinstance(rule, AllowRule | EscalateRule)
+    return rule
+
+
+def _arguments(params: bytes | None) -> Any:
+    """The params of the call as a person sees them; None where they are too large, or have two readings."""
+    if params is None or len(params) > MOST_ARGUMENTS:
+        return None
+    try:
+        found = decode(params, max_bytes=MOST_ARGUMENTS, max_depth=MAX_DEPTH, max_values=MAX_VALUES)
+    except Fault:
+        return None
+    return {name: value for name, value in found.items() if name not in LEFT_OUT} if isinstance(found, dict) else None

@@ -1,0 +1,275 @@
+"""Pure. A person's edits of a sampling request: read, held against the policy's bounds, applied, and told apart from
+what was asked.
+
+An edit beyond a bound is a problem at its field and is never clamped: the person must know what will be asked. This is
+the form's check; what is asked in the end is decided once more by the policy.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from samplegate.policy import model_choice
+from samplegate.policy.catalogue import MOST_TOKENS
+from samplegate.policy.decide import Rulebook, decide, question
+from samplegate.policy.decisions import Allowed, Decision, Situation
+from samplegate.policy.facts import Facts
+from samplegate.policy.schema import AllowRule, EscalateRule, ModelRule, Prepend
+from samplegate.protocol.requests import Request, SamplingRequest, check_messages
+from samplegate.protocol.strictjson import Fault, told
+from samplegate.reviews.review import Bounds, Edits, Problem, Review, below, unknown
+
+
+def decided_again(
+    book: Rulebook, request: Request, situation: Situation, decision: Decision, edits: Edits
+) -> Allowed | str:
+    """What is asked of which model after the edits: exactly that, and no other model stands in. A sentence where the
+    policy does not take it.
+
+    The server's request as edited is put to all the rules again: one that denies it, or that is another person's, is
+    not got round by an edit.
+    """
+    allowed = decision.allowed
+    rule = book.policy.rules[decision.index]
+    assert allowed is not None
+    assert isinstance(rule, AllowRule | EscalateRule)
+    if (taken := _taken(book, request, situation, decision, edits)) is not None:
+        return taken
+    params = apply(allowed.params, edits)
+    model = edits.model or allowed.models[0]
+    if model not in allowed.models:
+        return f"model {model} is none of {', '.join(allowed.models)}"
+    choice = model_choice.choose(book, rule, Facts(_sized(request, params)))
+    if (misfit := choice.unfit.get(model)) is not None or not choice.models:
+        return f"model {model} does not take it: {misfit or choice.why}"
+    asked = question(book, _as_it_is(rule), model, params)
+    if isinstance(asked, str):
+        return asked
+    over = [*asked.changed] or [
+        name for name in params if asked.params.get(name) != params[name] and name not in ("metadata", "tools")
+    ]
+    if params["maxTokens"] > request.params["maxTokens"]:  # R3
+        over.append("maxTokens")
+    if over:
+        return f"beyond what the rule allows: {', '.join(sorted(set(over)))}"
+    return msgspec.structs.replace(allowed, models=(model,), params=asked.params, changed=(*allowed.changed, "edited"))
+
+
+def _taken(book: Rulebook, request: Request, situation: Situation, decision: Decision, edits: Edits) -> str | None:
+    """Why the policy does not leave the edited request to this rule, None if it does, or would let it pass by
+    itself."""
+    found = decide(book, _sized(request, apply(request.params, edits)), situation)
+    # where it is another, that one had no room or no time: it was passed before any edit
+    first = decide(book, request, situation)
+    if found.index in (decision.index, first.index) or found.effect == "allow":
+        return None
+    return f"no rule takes it then ({found.detail})" if found.rule is None else f"it is rule {found.rule}'s then"
+
+
+def _sized(request: Request, params: Mapping[str, Any]) -> SamplingRequest:
+    return SamplingRequest(
+        request.origin, params, len(json.dumps(params, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    )
+
+
+def _as_it_is(rule: ModelRule) -> ModelRule:
+    """The rule for params that are its own already: what it puts before the system prompt is not put there twice."""
+    if not isinstance(rule.with_.system_prompt, Prepend):
+        return rule
+    return msgspec.structs.replace(rule, with_=msgspec.structs.replace(rule.with_, system_prompt="keep"))
+
+
+MEMBERS: Final = frozenset({"messages", "systemPrompt", "model", "maxTokens", "temperature"})
+_AT: Final = "edits."
+_NO_EDITS: Final = Edits()
+
+
+class Change(NamedTuple):
+    """One difference. None: there is or was nothing."""
+
+    path: str
+    """A param's name, or ``messages.2``."""
+    before: Any
+    after: Any
+
+
+def read(given: Any, review: Review) -> Edits | tuple[Problem, ...] | None:
+    """The edits in decoded JSON, without those that change nothing; None where none is left."""
+    if not isinstance(given, dict):
+        return (Problem("edits", "must be an object"),)
+    found = unknown(given, MEMBERS, _AT)
+    read: dict[str, Any] = {}
+    for name, (type_, what) in _TYPES.items():
+        if name not in given:
+            continue
+        value: Any = _whole(given[name]) if name == "maxTokens" else given[name]
+        if not isinstance(value, type_) or isinstance(value, bool):
+            found.append(Problem(f"{_AT}{name}", what))
+        else:
+            read[_ATTRIBUTES[name]] = tuple(value) if isinstance(value, list) else value
+    edits = Edits(**read)
+    found += problems(review, edits)
+    return tuple(found) if found else _needed(review, edits)
+
+
+_TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
+    "messages": (list, "must be a list of messages"),
+    "systemPrompt": (str, 'must be a text; "" takes it away'),
+    "model": (str, "must be a name of a model of the policy"),
+    "maxTokens": (int, "must be a whole number"),
+    "temperature": ((int, float), "must be a number"),
+}
+_ATTRIBUTES: Final = dict(zip(Edits.__struct_encode_fields__, Edits.__struct_fields__, strict=True))
+
+
+def _whole(value: Any) -> Any:
+    """5.0 is a whole number in JSON (T15)."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def problems(review: Review, edits: Edits) -> list[Problem]:
+    """All that is wrong with edits of this review: beyond ``Review.bounds``, or no request that a server could have
+    sent."""
+    bounds = review.bounds
+    if bounds is None or review.stage != "request":
+        return [Problem("edits", "nothing can be edited here: only a sampling request that may be approved can")]
+    return [
+        *_messages(review, edits),
+        *_prompt(bounds, edits),
+        *_model(bounds, edits),
+        *_tokens(review, bounds, edits),
+        *_temperature(bounds, edits),
+    ]
+
+
+def _messages(review: Review, edits: Edits) -> list[Problem]:
+    """The shapes of the server's own revision, tool uses with their results (R6, R10 to R13), and no content that no
+    model was chosen for."""
+    if edits.messages is None:
+        return []
+    if not edits.messages:
+        return [Problem("edits.messages", "must be at least one message")]
+    try:
+        check_messages(copy.deepcopy(list(edits.messages)), review.revision)
+    except Fault as fault:
+        return [below(_AT, fault)]
+    if more := _kinds(edits.messages) - _kinds(review.params.get("messages", ())) - {"text"}:
+        return [
+            Problem(
+                "edits.messages", f"may not bring content that the request does not have ({', '.join(sorted(more))})"
+            )
+        ]
+    return []
+
+
+def _kinds(messages: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {block["type"] for message in messages for block in _blocks(message["content"])}
+
+
+def _blocks(content: Any) -> Any:
+    return content if isinstance(content, list) else [content]
+
+
+def _prompt(bounds: Bounds, edits: Edits) -> list[Problem]:
+    if edits.system_prompt and bounds.drops_system_prompt:
+        return [Problem("edits.systemPrompt", "the rule takes system prompts away; leave it out")]
+    if edits.system_prompt is None or edits.system_prompt.startswith(bounds.prepended):
+        return []
+    return [Problem("edits.systemPrompt", "must begin with what the rule puts before it")]
+
+
+def _model(bounds: Bounds, edits: Edits) -> list[Problem]:
+    if edits.model is None or edits.model in bounds.models:
+        return []
+    return [Problem("edits.model", f"must be one of {', '.join(map(told, bounds.models[:20]))}")]
+
+
+def _tokens(review: Review, bounds: Bounds, edits: Edits) -> list[Problem]:
+    """Of the model that will be asked, which may be another one than the number was bounded for."""
+    model = edits.model if edits.model in bounds.models else next(iter(bounds.models), "")
+    most = min(bounds.max_tokens.get(model or "", MOST_TOKENS), MOST_TOKENS)
+    if edits.max_tokens is not None:
+        return (
+            []
+            if 1 <= edits.max_tokens <= most
+            else [Problem("edits.maxTokens", f"must be 1 to {most}, the bound of {told(model or '')}")]
+        )
+    asked = review.params.get("maxTokens", 1)
+    if edits.model is None or asked <= most:
+        return []
+    return [Problem("edits.maxTokens", f"must be 1 to {most}, the bound of {told(edits.model)}; {asked} are asked for")]
+
+
+def _temperature(bounds: Bounds, edits: Edits) -> list[Problem]:
+    value = edits.temperature
+    if value is None:
+        return []
+    low = max(0.0, bounds.temperature_min or 0.0)
+    if not math.isfinite(value) or value < low:
+        return [Problem("edits.temperature", f"must be at least {low:g}")]
+    if bounds.temperature_max is not None and value > bounds.temperature_max:
+        return [Problem("edits.temperature", f"must be at most {bounds.temperature_max:g}")]
+    return []
+
+
+def _needed(review: Review, edits: Edits) -> Edits | None:
+    """Without what is as it was: forms send all their fields."""
+    same = {
+        "messages": edits.messages is not None and list(edits.messages) == list(review.params.get("messages", ())),
+        "system_prompt": edits.system_prompt == review.params.get("systemPrompt", ""),
+        "model": review.bounds is not None and edits.model == next(iter(review.bounds.models), None),
+        "max_tokens": edits.max_tokens == review.params.get("maxTokens"),
+        "temperature": edits.temperature == review.params.get("temperature"),
+    }
+    kept = msgspec.structs.replace(edits, **{name: None for name, is_same in same.items() if is_same})
+    return None if kept == _NO_EDITS else kept
+
+
+def apply(params: Mapping[str, Any], edits: Edits) -> dict[str, Any]:
+    """What a model is asked after the edits: new params; which model is not one of them."""
+    asked = dict(params)
+    if edits.messages is not None:
+        asked["messages"] = list(edits.messages)
+    if edits.max_tokens is not None:
+        asked["maxTokens"] = edits.max_tokens
+    if edits.temperature is not None:
+        asked["temperature"] = edits.temperature
+    if edits.system_prompt:
+        asked["systemPrompt"] = edits.system_prompt
+    elif edits.system_prompt == "":
+        asked.pop("systemPrompt", None)
+    return asked
+
+
+def changes(review: Review, edits: Edits | None) -> list[Change]:
+    """What the edits change, for a diff: param by param, and message by message between those that stayed at either
+    end."""
+    if edits is None:
+        return []
+    before, after = review.params, apply(review.params, edits)
+    found = _changed_messages(before.get("messages", ()), after.get("messages", ()))
+    first = next(iter(review.bounds.models), None) if review.bounds else None
+    if edits.model is not None and edits.model != first:
+        found.append(Change("model", first, edits.model))
+    names = ("systemPrompt", "maxTokens", "temperature")
+    return found + [
+        Change(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
+    ]
+
+
+def _changed_messages(before: Sequence[Any], after: Sequence[Any]) -> list[Change]:
+    shorter = min(len(before), len(after))
+    first = next((at for at in range(shorter) if before[at] != after[at]), shorter)
+    last = next((at for at in range(shorter - first) if before[-1 - at] != after[-1 - at]), shorter - first)
+    old, new = before[first : len(before) - last], after[first : len(after) - last]
+    pairs = [
+        (old[at] if at < len(old) else None, new[at] if at < len(new) else None)
+        for at in range(max(len(old), len(new)))
+    ]
+    return [Change(f"messages.{first + at}", *pair) for at, pair in enumerate(pairs) if pair[0] != pair[1]]

@@ -1,0 +1,215 @@
+"""One run of a reviewer's command: the review as JSON on standard input, its verdict on standard output; and the
+reading of such verdicts.
+
+No shell reads the command, its environment has none of the gate's secrets, and its stderr is discarded, because it may
+contain content. Nothing of its process group outlives the run. Not tested on Windows, where only the program itself is
+ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, cast
+
+from samplegate.core.review.states import Conflict
+from samplegate.gate.ports import Log, ReviewStore
+from samplegate.protocol import strictjson
+from samplegate.reviews import verdict as verdicts
+from samplegate.reviews.notify.webhook import Again, Answered, Delivered, Refused, Said
+from samplegate.reviews.review import Problem, Review, Verdict
+
+AnswerDoor: TypeAlias = Literal["webhook", "command"]
+_PLACES: Final = frozenset({"verdict", "digest", "edits", "action", "content", "reason", "tell_server"})
+MOST_BY: Final = 100  # characters of a name
+
+
+def read(raw: bytes, review: Review) -> tuple[Verdict, str] | tuple[Problem, ...]:
+    """The verdict and who it says that it is by ("" for nobody), or all that is wrong with it. ``by`` is the answer's
+    own word, unproved."""
+    try:
+        found: Any = strictjson.decode(raw, max_bytes=verdicts.MOST_BYTES, max_depth=verdicts.MAX_DEPTH)
+    except strictjson.Fault as fault:
+        return (Problem("", str(fault)),)
+    by = found.get("by") if isinstance(found, dict) else None
+    given: bytes | Mapping[str, Any] = (
+        {name: value for name, value in found.items() if name != "by"} if isinstance(by, str) else raw
+    )
+    # the answer to a message is about what the message showed
+    verdict = verdicts.read(given, review, digest="optional")
+    return (verdict, _name(by) if isinstance(by, str) else "") if isinstance(verdict, Verdict) else verdict
+
+
+def _name(text: str) -> str:
+    return "".join(c for c in text[: 4 * MOST_BY] if c.isprintable()).strip()[:MOST_BY]
+
+
+def _place(problem: Problem) -> str:
+    """Where a problem is, in our words only: a form's names of fields are content, and an unknown name is anybody's."""
+    name = problem.path.partition(".")[0]
+    return name if name in _PLACES else "elsewhere" if name else "the whole of it"
+
+
+async def give(store: ReviewStore, log: Log, review: Review, raw: bytes, *, door: AnswerDoor, now: float) -> str | None:
+    """Give it to the store. What came of it in a few words; None: it does not read, which the log says. Raises
+    Unavailable."""
+    match read(raw, review):
+        case (Verdict() as verdict, str(by)):
+            pass
+        case problems:
+            places = sorted({_place(problem) for problem in problems})
+            log.warning(
+                "review.verdict_unread",
+                review=review.id,
+                reviewer=review.reviewer,
+                door=door,
+                problems=len(problems),
+                places=places,
+            )
+            return None
+    done = await store.write(
+        lambda store: store.decide(review.id, verdict, who=by or review.reviewer, door=door, now=now)
+    )
+    if isinstance(done, Conflict):
+        log.info("review.verdict_late", review=review.id, reviewer=review.reviewer, door=door, state=done.review.state)
+        return f"{verdict.word}, too late: {done.review.state}"
+    return verdict.word if done is not None else "the review is not there any more"
+
+
+MAX_OUTPUT: Final = 1024 * 1024  # bytes of a verdict
+# seconds from the program's end to that of its output, which something it left behind may hold open
+LAST_WORDS: Final = 1.0
+_PASSED: Final = frozenset(
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP XDG_CONFIG_HOME XDG_DATA_HOME XDG_CACHE_HOME"
+    " XDG_RUNTIME_DIR SYSTEMROOT SYSTEMDRIVE COMSPEC PATHEXT USERPROFILE APPDATA LOCALAPPDATA PROGRAMDATA".split()
+)
+
+
+def environment_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """The few variables that any program needs. A key that the command needs stands in a file of its own."""
+    return {name: value for name, value in environment.items() if name.upper() in _PASSED or name.startswith("LC_")}
+
+
+async def run(
+    argv: Sequence[str],
+    told: bytes,
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    seconds: float,
+    output: int = MAX_OUTPUT,
+) -> Said:
+    """Run it once, at most so long. Empty output and code 0: a verdict may come later by another door. Cancelled: it is
+    killed.
+
+    ``environment`` is the gate's; ``folder`` is where it runs, and what a relative path of a program is below. Raises
+    nothing else.
+    """
+    starting = asyncio.ensure_future(
+        asyncio.get_running_loop().subprocess_exec(
+            lambda: _Talk(told, output),
+            *argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            env=environment_of(environment),
+            start_new_session=True,
+        )
+    )
+    try:
+        transport, talk = await asyncio.shield(starting)
+    # while it starts: asyncio would end the program alone, and not what it has started by now
+    except asyncio.CancelledError:
+        with suppress(OSError, ValueError):
+            await _end(*await starting)
+        raise
+    except (OSError, ValueError) as problem:
+        return Refused(f"it cannot be started: {type(problem).__name__}")
+    try:
+        async with asyncio.timeout(seconds):
+            return await _heard(transport, talk)
+    except TimeoutError:
+        return Again("it was killed: its time was over")
+    finally:
+        await _end(transport, talk)
+
+
+async def _end(transport: asyncio.SubprocessTransport, talk: _Talk) -> None:
+    _kill(transport)
+    await asyncio.wait([talk.exited], timeout=LAST_WORDS)
+    transport.close()
+
+
+async def _heard(transport: asyncio.SubprocessTransport, talk: _Talk) -> Said:
+    await asyncio.wait([talk.exited, talk.too_much], return_when=asyncio.FIRST_COMPLETED)
+    if talk.exited.done():
+        await asyncio.wait([talk.closed, talk.too_much], timeout=LAST_WORDS, return_when=asyncio.FIRST_COMPLETED)
+    if talk.too_much.done():
+        return Again(f"it printed more than {talk.most} bytes")
+    return _said(bytes(talk.heard), transport.get_returncode())
+
+
+def _said(raw: bytes, code: int | None) -> Said:
+    """Fails closed: whatever it printed, only a program that ended well has given a verdict."""
+    if code != 0:
+        return Again(
+            f"it was ended by signal {-code}" if code is not None and code < 0 else f"it ended with code {code}"
+        )
+    return Answered(raw, "code 0") if raw.strip() else Delivered("code 0, nothing said")
+
+
+class _Talk(asyncio.SubprocessProtocol):
+    """Writes to the program and hears it. Not asyncio's streams: with those its end is told only after that of its
+    output."""
+
+    def __init__(self, told: bytes, most: int) -> None:
+        new = asyncio.get_running_loop().create_future
+        self.exited: asyncio.Future[None] = new()
+        self.closed: asyncio.Future[None] = new()
+        self.too_much: asyncio.Future[None] = new()
+        self.heard = bytearray()
+        self.most = most
+        self._told = told
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # cast, since uvloop's transports have the shape and not the class
+        entry = cast("asyncio.WriteTransport", cast("asyncio.SubprocessTransport", transport).get_pipe_transport(0))
+        # it need not read, and may have ended before this: uvloop has closed the pipe then
+        with suppress(RuntimeError):
+            entry.write(self._told)
+        entry.close()
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        assert isinstance(data, bytes)
+        self.heard += data[: self.most + 1 - len(self.heard)]
+        if len(self.heard) > self.most:
+            _done(self.too_much)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 1:
+            _done(self.closed)
+
+    def process_exited(self) -> None:
+        _done(self.exited)
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _kill(transport: asyncio.SubprocessTransport) -> None:
+    """The program and all that it started, also when it has ended by itself: its group is empty then, or holds what it
+    left behind."""
+    with suppress(ProcessLookupError, PermissionError):
+        if sys.platform == "win32":
+            transport.kill()
+        else:
+            os.killpg(transport.get_pid(), signal.SIGKILL)

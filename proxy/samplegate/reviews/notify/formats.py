@@ -1,0 +1,289 @@
+"""Pure. Messages to reviewers as bytes: Standard Webhooks' body and signature, Slack's blocks, and the tokens of
+callbacks. Pure; sends nothing.
+
+Signatures are symmetric (``v1`` of standardwebhooks.com); a receiver recognizes a repeated message by its id. A
+callback's token is derived from the store's key, so that none is stored, and is good for one review and exactly what
+was asked (its digest) until it expires (T13).
+
+In a Slack message a server's text is escaped, plain or preformatted: never a link, a mention, markup or hidden (T29).
+Its only URL is ours. Chats fetch the URLs that they show, so a URL elicitation appears by its host only (T12).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from samplegate.reviews.review import Delivery, Review
+from samplegate.reviews.views import MOST_BYTES, Clean, asks, moment, told
+
+FENCE: Final = "```"
+LEAST: Final = 200  # characters: in less nothing is said that helps
+_entities: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_address: Final = re.compile(
+    r"(?i)\b([a-z][a-z0-9+.-]{0,30}):(?=//)|\b(mailto|tel|data|javascript|slack):(?=\S)|\b(www)\.(?=\S)"
+)
+_GAP: Final = "\u200b"
+"""Between what a chat would take for a link or a fence: nobody sees it, and it is neither any more."""
+
+
+def line(text: str, most: int) -> str:
+    """One line of plain text of at most ``most`` characters, entities too."""
+    return _cut_escaped(_seen(text, keep=""), most)
+
+
+def preformatted(name: str, text: str, most: int) -> str | None:
+    """A name of ours and the text between fences, at most ``most`` characters in all, entities and fences too; None if
+    there is no room for it."""
+    head = f"*{name}*\n{FENCE}\n"
+    room = most - len(head) - len(FENCE) - 1
+    if room < LEAST:
+        return None
+    shown = _seen(text, keep="\n\t").replace("`", f"`{_GAP}")
+    return f"{head}{_cut_escaped(shown, room)}\n{FENCE}"
+
+
+def _seen(text: str, keep: str) -> str:
+    """Without what is not seen or turns the direction; addresses so that no chat makes links of them."""
+    seen = "".join(
+        c if c in keep or not _hidden(c) else " " if c in "\n\r\t" else "\ufffd" for c in text.replace("\r\n", "\n")
+    )
+    return _address.sub(lambda found: f"{found[0]}{_GAP}", seen)
+
+
+def _hidden(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+
+
+def _cut_escaped(text: str, most: int) -> str:
+    """Escaped, and at most ``most`` characters then, with a mark where something is missing; never half an entity."""
+    out = "".join(_entities.get(c, c) for c in text[: most + 1])
+    if len(out) <= most:
+        return out
+    note = f"… [{len(text)} characters]" if most >= LEAST else "…"
+    kept, size = [], len(note)
+    for c in text[:most]:
+        piece = _entities.get(c, c)
+        size += len(piece)
+        if size > most:
+            break
+        kept.append(piece)
+    return "".join(kept) + note
+
+
+Format: TypeAlias = Literal["standard", "slack"]
+
+
+class View(msgspec.Struct, frozen=True):
+    """How a review is told: as of ``now``, with links below ``url`` (None: there is no page), and ``key`` for callbacks
+    (the store's)."""
+
+    now: float
+    url: str | None
+    clean: Clean | None
+    key: bytes
+
+
+def data(review: Review, view: View, *, callback: bool) -> dict[str, Any]:
+    """The review as whoever is told sees it: as its rule says by ``show``. ``callback``: with how a verdict is given
+    later, if it still waits."""
+    found = told(review, show=review.show, now=view.now, url=view.url, clean=view.clean, most=MOST_BYTES)
+    if not callback or review.state != "pending" or view.url is None:
+        return found
+    token = make(view.key, review.id, review.digest, review.expires)
+    where = {
+        "url": f"{view.url}/v1/reviews/{review.id}/verdict",
+        "token": token,
+        "expires": moment(int(review.expires)),
+    }
+    return found | {"callback": where}
+
+
+def standard(delivery: Delivery, review: Review, view: View) -> bytes:
+    """``{"type", "timestamp", "data"}``: the event, when it was, the review as it is now. The callback only where a
+    verdict is asked for."""
+    event = delivery.event
+    body = {
+        "type": event,
+        "timestamp": moment(delivery.created),
+        "data": data(review, view, callback=event == "review.opened"),
+    }
+    return encoded(body)
+
+
+def for_slack(delivery: Delivery, review: Review, view: View) -> bytes:
+    """A message for a channel: no callback, since everybody in it would have it."""
+    return encoded(message(delivery.event, data(review, view, callback=False)))
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """ASCII, so that no receiver has to guess."""
+    return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+
+
+def key_of(secret: str) -> bytes | None:
+    """The key in a secret: base64, behind ``whsec_`` or without it, as the reference libraries read it. None: there is
+    none in it."""
+    coded = secret.strip().removeprefix("whsec_").rstrip("=")
+    try:
+        return base64.b64decode(coded + "=" * (-len(coded) % 4), validate=True) or None
+    except (binascii.Error, ValueError):
+        return None
+
+
+def headers(keys: Sequence[bytes], *, id: str, at: float, body: bytes) -> dict[str, str]:
+    """The three headers of a message. ``keys``: the newest first, one signature each, so that a receiver may know
+    either. ``at``: unix seconds."""
+    seconds = str(int(at))
+    signed = f"{id}.{seconds}.".encode() + body
+    signatures = " ".join(
+        f"v1,{base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()}" for key in keys
+    )
+    return {"webhook-id": id, "webhook-timestamp": seconds, "webhook-signature": signatures}
+
+
+TOKEN_PREFIX: Final = "cb1."
+"""What every token begins with, so that it is told from a person's token."""
+
+_PURPOSE: Final = b"samplegate review callback 1"
+_token: Final = re.compile(r"cb1\.([0-9]{1,12})\.([A-Za-z0-9_-]{43})\Z")
+
+
+def make(key: bytes, review_id: str, digest: str, expires: float) -> str:
+    """The token. ``key``: the store's 32 bytes. ``expires``: unix seconds, cut to whole ones, so never later."""
+    seconds = int(expires)
+    return f"{TOKEN_PREFIX}{seconds}.{_code(key, review_id, digest, seconds)}"
+
+
+def callback_fault(key: bytes, token: str, review_id: str, digest: str, now: float) -> str | None:
+    """Why a token does not open this review, None if it does. Whether the review still waits is the store's to say."""
+    found = _token.match(token)
+    if found is None:
+        return "is no callback token"
+    seconds = int(found[1])
+    if not hmac.compare_digest(_code(key, review_id, digest, seconds), found[2]):
+        return "is not the callback token of this review"
+    return "has expired" if now >= seconds else None
+
+
+def _code(key: bytes, review_id: str, digest: str, seconds: int) -> str:
+    """A key of its own for this purpose: what is signed here fits nothing else that the store's key signs."""
+    own = hmac.digest(key, _PURPOSE, hashlib.sha256)
+    bound = json.dumps([review_id, digest, seconds], separators=(",", ":")).encode()
+    return base64.urlsafe_b64encode(hmac.digest(own, bound, hashlib.sha256)).rstrip(b"=").decode()
+
+
+MOST_BLOCKS: Final = 50  # Slack's limits, here and below
+HEADER: Final = 150
+FIELD: Final = 2_000
+TEXT: Final = 3_000
+LINK: Final = 3_000
+ALTOGETHER: Final = 12_000
+"""Characters of what is asked: our bound, for a message that somebody still reads. The page has the whole."""
+_SHORT: Final = 100  # of a name, so that the title's end is seen too
+_TITLES: Final = {
+    "sampling": "asks a model",
+    "form": "asks for a form to be filled in",
+    "url": "asks for an address to be opened",
+}
+
+
+def message(event: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of an incoming webhook. ``told``: of ``views.told``."""
+    text, blocks = _opened(told) if event == "review.opened" else _news(told)
+    return {"text": text, "mrkdwn": False, "blocks": blocks[:MOST_BLOCKS], "unfurl_links": False, "unfurl_media": False}
+
+
+def _opened(told: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+    title = title_of(told)
+    blocks: list[dict[str, Any]] = [
+        {"type": "header", "text": _plain(title, HEADER)},
+        {"type": "section", "fields": [_plain(f"{name}: {value}", FIELD) for name, value in _facts(told)]},
+        *_asked(told),
+        *({"type": "section", "text": _plain(note, TEXT)} for note in told["notes"]),
+        {
+            "type": "context",
+            "elements": [{"type": "mrkdwn", "text": _until(told), "verbatim": True}, _plain(told["id"], _SHORT)],
+        },
+        *_button(told),
+    ]
+    return line(title, TEXT), blocks
+
+
+def _news(told: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+    """That nothing is to be done any more, in a line."""
+    who = f" by {_short(told['who'])}" if told["who"] else ""
+    door = f" ({told['door']})" if told["door"] not in (None, "gate") else ""
+    what = f"{told['id']} for {_short(told['server'])}: {told['state']}{who}{door}"
+    return line(what, TEXT), [{"type": "section", "text": _plain(what, TEXT)}, *_button(told)]
+
+
+def title_of(told: Mapping[str, Any]) -> str:
+    """What is to be decided, and for which server."""
+    if told["stage"] == "answer":
+        return f"{_short(told['server'])} is to be sent a model's answer"
+    return f"{_short(told['server'])} {_TITLES[told['mode'] or 'sampling']}"
+
+
+def _facts(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """At most ten fields stand in a section."""
+    yield "Server", _short(told["server"])
+    yield "Caller", _short(told["caller"])
+    yield "During", ", ".join(_short(call["tool"] or call["method"]) for call in told["during"][:5]) or "no call"
+    yield "Rule", _short(told["rule"])
+    yield "Reviewer", _short(told["reviewer"])
+    if told["worst_usd"] is not None:
+        yield "Costs at most", f"${max(told['worst_usd'], 0.0001):.4f}"
+
+
+def _asked(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if told["show"] == "none":
+        yield {"type": "section", "text": _plain("What is asked is not told here: open the review.", TEXT)}
+        return
+    left = ALTOGETHER
+    for name, text in asks(told):
+        block = preformatted(name, text, min(TEXT, left))
+        if block is None:
+            yield {"type": "section", "text": _plain("There is more: open the review.", TEXT)}
+            return
+        left -= len(block)
+        yield {"type": "section", "text": {"type": "mrkdwn", "text": block, "verbatim": True}}
+
+
+def _until(told: Mapping[str, Any]) -> str:
+    """Two ends: the request's, after which a verdict is for the next same one, and the review's."""
+    ends, waits = told["expires"], told["answers_until"]
+    if waits is None or datetime.fromisoformat(waits) >= datetime.fromisoformat(ends):
+        return f"The request waits, and a verdict is taken, until {_time(ends)}"
+    return f"The request waits until {_time(waits)}; a verdict is taken until {_time(ends)}"
+
+
+def _time(moment: str) -> str:
+    """In the reader's own time zone, where Slack knows it."""
+    return f"<!date^{int(datetime.fromisoformat(moment).timestamp())}^{{date_short_pretty}} {{time}}|{moment}>"
+
+
+def _button(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    link = told["link"]
+    if link is None or len(link) > LINK:
+        return []
+    button = {"type": "button", "action_id": "open_review", "text": _plain("Open the review", 75), "url": link}
+    return [{"type": "actions", "elements": [button]}]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}…"
+
+
+def _plain(text: str, most: int) -> dict[str, Any]:
+    return {"type": "plain_text", "text": line(text, most), "emoji": False}

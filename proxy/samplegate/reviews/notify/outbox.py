@@ -1,0 +1,416 @@
+"""The outbox: takes due deliveries from the store, carries each out by webhook or command, and lets reviews expire.
+
+Delivery is at least once: a delivery is leased, so another process repeats those of a killed one. A message keeps its
+id, so that the receiver recognizes a repetition. Every process with the store open may run one; they share the work.
+
+A reviewer whose endpoint is down gets one message at a time, with growing pauses: 10,000 waiting messages do not flood
+it, and no other reviewer waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, assert_never
+
+import msgspec
+
+from samplegate.gate.ports import Log, ReviewStore, Unavailable
+from samplegate.policy.schema import Reviewer, Show, Webhook
+from samplegate.reviews.notify import command, formats
+from samplegate.reviews.notify import webhook as webhooks
+from samplegate.reviews.notify.formats import View
+from samplegate.reviews.notify.webhook import Again, Answered, Delivered, Gone, Place, Refused, Said, Unready, Way, send
+from samplegate.reviews.review import Delivery, Review
+from samplegate.reviews.service import Pause, Waking, pause
+from samplegate.reviews.views import Clean
+
+AT_ONCE: Final = 8  # messages or commands under way to one reviewer
+
+
+class Lane:
+    """One reviewer, as one loading of the policy has it: what went wrong before a reload counts no more after it."""
+
+    def __init__(self, name: str, reviewer: Reviewer) -> None:
+        self.name, self.reviewer = name, reviewer
+        self.under_way = 0
+        self.gone = False
+        """It wants nothing more."""
+        self._failures = 0
+        self._not_before = 0.0
+        self._said = ""
+        self._odd: str | None = None
+
+    def room(self, now: float) -> int:
+        """How many more may be taken."""
+        if self.gone or now < self._not_before:
+            return 0
+        return max(0, (1 if self._failures else AT_ONCE) - self.under_way)
+
+    @property
+    def ready(self) -> float:
+        """From when on it may be tried again."""
+        return self._not_before
+
+    def failed(self, said: str, *, now: float, after: float | None, chance: float) -> bool:
+        """It was not reached, or could not take it. Whether that is news, to be told once."""
+        self._failures += 1
+        self._not_before = max(self._not_before, now + max(webhooks.retry_wait(self._failures, chance), after or 0.0))
+        return self.news(said)
+
+    def news(self, said: str) -> bool:
+        """Whether this fault was not the last one that was told."""
+        before, self._said = self._said, said
+        return said != before
+
+    def is_news_odd(self, odd: str | None) -> bool:
+        """Whether an answer is odd in another way than the one before it; None: it is not odd."""
+        before, self._odd = self._odd, odd
+        return odd not in (None, before)
+
+    def worked(self) -> bool:
+        """It was reached. Whether that is news."""
+        before, self._said = self._said, ""
+        self._failures, self._not_before = 0, 0.0
+        return bool(before)
+
+
+# seconds that a taken delivery is ours: longer than any webhook takes, and what a killed process costs
+LEASE: Final = 60.0
+HOLD: Final = 20.0  # seconds between two renewals while a command runs
+NEWS: Final = 3_600.0  # seconds during which a reviewer is notified of a review's outcome
+OVER: Final = "nobody is asked any more"
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """What the outbox is given."""
+
+    store: ReviewStore
+    place: Place
+    way: Way
+    url: str | None
+    """How people reach the page, without a slash at its end; None: there is none, so no links and no callbacks."""
+    clean: Callable[[Show], Clean | None]
+    """What takes secrets out of a text; asked each time, so that a reload holds."""
+    log: Log
+    count: Callable[..., object]
+    """A metric's name, and labels as keywords."""
+    waiting: Callable[[Mapping[str, tuple[int, float]], float], object] = lambda _pending, _now: None
+    """Is told some times a minute of what is pending by reviewer, and the time."""
+    wall: Callable[[], float]
+    random: Callable[[int], bytes]
+    pause: Pause = pause
+
+    def chance(self) -> float:
+        """From 0 to below 1."""
+        return int.from_bytes(self.random(6), "big") / 2**48
+
+
+class Errand:
+    """One delivery that was taken. ``run`` once."""
+
+    def __init__(self, world: World, waking: Waking, lane: Lane, delivery: Delivery) -> None:
+        self._world, self._waking, self._lane, self._delivery = world, waking, lane, delivery
+
+    async def run(self) -> float | None:
+        """Carry it out and say in the store what became of it; when it is due again, if it is. Raises Unavailable: then
+        it is taken again by time."""
+        review = await self._review()
+        if review is None or self._is_over(review):
+            await self._given_up(OVER)
+            return None
+        said: Said | Unready | None = None
+        if self._lane.reviewer.webhook is not None:
+            said = await self._webhook(review, self._lane.reviewer.webhook)
+        if self._lane.reviewer.command is not None and not (isinstance(said, Answered)):
+            ran = await self._command(review, self._lane.reviewer.command)
+            said = ran if said is None or isinstance(said, Delivered) or isinstance(ran, Answered) else said
+        if said is None:
+            await self._given_up(OVER)
+            return None
+        return await self._became(review, said)
+
+    def _is_over(self, review: Review) -> bool:
+        now = self._world.wall()
+        return now >= self._end(review) or (self._delivery.event == "review.opened" and review.state != "pending")
+
+    def _end(self, review: Review) -> float:
+        return review.expires if self._delivery.event == "review.opened" else self._delivery.created + NEWS
+
+    async def _view(self, review: Review) -> View:
+        world = self._world
+        return View(
+            world.wall(), world.url, world.clean(review.show), await world.store.write(lambda store: store.key())
+        )
+
+    async def _webhook(self, review: Review, webhook: Webhook) -> Said | Unready:
+        message = await asyncio.to_thread(
+            webhooks.message, self._delivery, review, webhook, view=await self._view(review), place=self._world.place
+        )  # files are read, and 256 KiB are written
+        if isinstance(message, Unready):
+            return message
+        said = await send(message, self._world.way, now=self._world.wall())
+        if isinstance(said, Answered | Delivered):
+            self._look(review, said)
+        if not isinstance(said, Answered):
+            return said
+        if self._delivery.event != "review.opened" or webhook.format not in webhooks.ANSWERING:
+            return Delivered(said.said)
+        return await self._judged(review, said, "webhook")
+
+    def _look(self, review: Review, said: Answered | Delivered) -> None:
+        """Say once if it was taken by something that may show it to nobody."""
+        odd = said.odd if isinstance(said, Delivered) else None
+        if self._lane.is_news_odd(odd):
+            self._world.log.warning("review.delivery_odd", reviewer=self._lane.name, review=review.id, content_type=odd)
+
+    async def _judged(self, review: Review, said: Answered, door: command.AnswerDoor) -> Said:
+        world = self._world
+        given = await command.give(world.store, world.log, review, said.raw, door=door, now=world.wall())
+        return (
+            Again(f"{said.said}, with a verdict that does not read")
+            if given is None
+            else Answered(b"", f"{said.said}, {given}")
+        )
+
+    async def _command(self, review: Review, argv: list[str]) -> Said | None:
+        """None: it was stopped, since nobody asks any more, or somebody else has taken it."""
+        if self._delivery.event != "review.opened":
+            return Delivered("a command is not told of it")
+        world = self._world
+        data = await asyncio.to_thread(formats.data, review, await self._view(review), callback=True)
+        running = asyncio.create_task(
+            command.run(
+                argv,
+                formats.encoded(data),
+                environment=world.place.environment,
+                folder=world.place.folder,
+                seconds=review.expires - world.wall(),
+            )
+        )
+        holding = asyncio.create_task(self._hold())
+        try:
+            await asyncio.wait([running, holding], return_when=asyncio.FIRST_COMPLETED)
+            said = running.result() if running.done() else None
+        finally:
+            for task in (running, holding):
+                task.cancel()
+            await asyncio.gather(running, holding, return_exceptions=True)
+        return await self._judged(review, said, "command") if isinstance(said, Answered) else said
+
+    async def _hold(self) -> None:
+        """Keep it ours while the command runs. Ends when there is no more use in it."""
+        world = self._world
+        with self._waking.woken() as event:
+            while True:
+                await world.pause(event, HOLD)
+                event.clear()
+                with suppress(Unavailable):  # the command goes on; the lease may run out
+                    review = await self._review()
+                    if review is None or self._is_over(review) or not await self._held(world.wall()):
+                        return
+
+    async def _review(self) -> Review | None:
+        return await self._world.store.read(lambda store: store.get(self._delivery.review))
+
+    async def _held(self, now: float) -> bool:
+        return await self._world.store.write(lambda store: store.hold_delivery(self._delivery, now=now, seconds=LEASE))
+
+    async def _became(self, review: Review, said: Said | Unready) -> float | None:
+        match said:
+            case Answered(said=words):
+                await self._done(words, "answered")
+            case Delivered(said=words):
+                await self._done(words, "delivered")
+            case Again(said=words, after=after):
+                return await self._failed(review, words, after)
+            case Refused(said=words) | Unready(what=words):
+                return await self._failed(review, words, None)
+            case Gone(said=words):
+                self._lane.gone = True
+                return await self._failed(
+                    review, f"{words}: it is told nothing more until the policy is loaded anew", None
+                )
+            case _ as never:
+                assert_never(never)
+        return None
+
+    async def _done(self, words: str, result: str) -> None:
+        world, delivery = self._world, self._delivery
+        if self._lane.worked():
+            world.log.info("review.delivery_works", reviewer=self._lane.name)
+        self._count(result)
+        now = world.wall()
+        await world.store.write(lambda store: store.delivered(delivery, said=words, now=now))
+
+    async def _failed(self, review: Review, words: str, after: float | None) -> float | None:
+        world, delivery, now = self._world, self._delivery, self._world.wall()
+        if self._lane.failed(words, now=now, after=after, chance=world.chance()):
+            world.log.warning(
+                "review.delivery_failed", reviewer=self._lane.name, review=review.id, of=delivery.event, why=words
+            )
+        due = now + max(webhooks.retry_wait(delivery.tries + 1, world.chance()), after or 0.0)
+        if due >= self._end(review):
+            self._count("failed")
+            await self._given_up(words)
+            return None
+        self._count("again")
+        await world.store.write(lambda store: store.postpone(delivery, due=due, said=words, now=now))
+        return due
+
+    async def _given_up(self, words: str) -> None:
+        now = self._world.wall()
+        await self._world.store.write(lambda store: store.give_up(self._delivery, said=words, now=now))
+
+    def _count(self, result: str) -> None:
+        self._world.count("samplegate_review_deliveries_total", reviewer=self._lane.name, result=result)
+
+
+GLANCE: Final = 2.0  # seconds between two cheap looks whether another process has changed anything
+# seconds between two looks for what is due though nobody said so, such as what a killed process had taken
+SWEEP: Final = 15.0
+TICK: Final = 1.0  # seconds between two looks for what has expired, while anything is pending
+IDLE: Final = 5.0  # the same while nothing is
+PURGE: Final = 3_600.0
+
+
+class Outbox:
+    """One process's deliveries. ``reviewers``: of the policy in force, the same objects until it is loaded anew.
+
+    ``keep``: seconds that a review is kept after it ended.
+    """
+
+    def __init__(self, world: World, reviewers: Callable[[], Mapping[str, Reviewer]], *, keep: float) -> None:
+        self._world, self._reviewers, self._keep = world, reviewers, keep
+        self._taker = f"outbox_{world.random(8).hex()}"
+        self._waking = Waking()
+        self._lanes: dict[str, Lane] = {}
+        self._under_way: set[str] = set()
+        self._look_at = 0.0
+        self._seen = -1
+        self._store_fails = False
+
+    async def run(self) -> None:
+        """Until it is cancelled: then commands are killed, and what was taken is given to others by time."""
+        stop = self._world.store.watch(self._waking)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._deliver(tasks))
+                tasks.create_task(self._tidy())
+        finally:
+            stop()
+
+    async def _deliver(self, tasks: asyncio.TaskGroup) -> None:
+        with self._waking.woken() as event:
+            while True:
+                event.clear()
+                try:
+                    await self._look(tasks)
+                    self._store_works()
+                except Unavailable as problem:
+                    self._store_failed(problem)
+                except Exception as problem:
+                    self._broke(problem)
+                await self._world.pause(event, max(0.0, min(GLANCE, self._look_at - self._world.wall())))
+
+    async def _look(self, tasks: asyncio.TaskGroup) -> None:
+        now, newest = self._world.wall(), await self._world.store.read(lambda store: store.last_change())
+        if newest == self._seen and now < self._look_at:
+            return
+        if newest != self._seen:
+            self._waking()  # commands look whether they are still wanted
+        self._look_at = now + SWEEP
+        await self._take(tasks, now)
+        self._seen = newest
+
+    async def _take(self, tasks: asyncio.TaskGroup, now: float) -> None:
+        for name, reviewer in self._reviewers().items():
+            if reviewer.webhook is None and reviewer.command is None:
+                continue
+            lane = self._lane(name, reviewer)
+            if lane.ready > now and not lane.gone:
+                self._look_at = min(self._look_at, lane.ready)
+            if (room := lane.room(now)) > 0:
+                for delivery in await self._taken(name, now, room):
+                    self._start(tasks, lane, delivery)
+
+    async def _taken(self, reviewer: str, now: float, limit: int) -> Sequence[Delivery]:
+        take, taker = [reviewer], self._taker
+        return await self._world.store.write(
+            lambda store: store.take_deliveries(take, taker=taker, now=now, seconds=LEASE, limit=limit)
+        )
+
+    def _lane(self, name: str, reviewer: Reviewer) -> Lane:
+        lane = self._lanes.get(name)
+        if lane is None or lane.reviewer is not reviewer:
+            lane = self._lanes[name] = Lane(name, reviewer)
+        return lane
+
+    def _start(self, tasks: asyncio.TaskGroup, lane: Lane, delivery: Delivery) -> None:
+        if delivery.id in self._under_way:  # its lease ran out while the store was away: it is ours again
+            return
+        self._under_way.add(delivery.id)
+        lane.under_way += 1
+        tasks.create_task(self._carry(lane, delivery))
+
+    async def _carry(self, lane: Lane, delivery: Delivery) -> None:
+        next_look = 0.0
+        try:
+            next_look = await Errand(self._world, self._waking, lane, delivery).run() or 0.0
+        except Unavailable as problem:
+            self._store_failed(problem)
+        except Exception:
+            self._world.log.error(  # noqa: G201
+                "review.delivery_broke", review=delivery.review, reviewer=delivery.reviewer, exc_info=True
+            )
+        finally:
+            lane.under_way -= 1
+            self._under_way.discard(delivery.id)
+        self._look_at = min(self._look_at, next_look)
+        self._waking()
+
+    async def _tidy(self) -> None:
+        """Reviews expire by time, and ended ones are forgotten."""
+        purge_at, never = 0.0, asyncio.Event()
+        with self._waking.woken() as event:
+            while True:
+                event.clear()
+                now, waiting = self._world.wall(), False
+                try:
+                    waiting = await self._expire(now)
+                    if now >= purge_at:
+                        await self._purge(now - self._keep)
+                        purge_at = now + PURGE
+                except Unavailable as problem:
+                    self._store_failed(problem)
+                except Exception as problem:
+                    self._broke(problem)
+                await self._world.pause(never if waiting else event, TICK if waiting else IDLE)
+
+    async def _purge(self, before: float) -> None:
+        await self._world.store.write(lambda store: store.purge(before))
+
+    async def _expire(self, now: float) -> bool:
+        """Whether anything is pending."""
+        pending = await self._world.store.read(lambda store: store.pending())
+        self._world.waiting(pending, now)
+        if pending:
+            await self._world.store.write(lambda store: store.expire(now))
+        return bool(pending)
+
+    def _broke(self, problem: Exception) -> None:
+        """A fault of ours: nobody else would tell anybody anything again."""
+        self._look_at = max(self._look_at, self._world.wall() + IDLE)
+        self._world.log.error("review.outbox_broke", exc_info=problem)
+
+    def _store_failed(self, problem: Unavailable) -> None:
+        self._look_at = max(self._look_at, self._world.wall() + IDLE)
+        if not self._store_fails:
+            self._world.log.error("review.store_failed", why=str(problem))
+        self._store_fails = True
+
+    def _store_works(self) -> None:
+        if self._store_fails:
+            self._world.log.info("review.store_works")
+        self._store_fails = False

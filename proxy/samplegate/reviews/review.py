@@ -1,0 +1,249 @@
+"""Pure. One review: what was asked of whom, what a verdict on it is bound to, and what became of it. Values only;
+``states.py`` says what may follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from samplegate.core.eras import Era
+from samplegate.policy.schema import Kind, Mode, Show
+from samplegate.protocol.requests import Call
+from samplegate.protocol.strictjson import Fault, told
+from samplegate.secret_names import secret_fields, without_secrets
+
+State: TypeAlias = Literal["pending", "approved", "rejected", "answered", "expired", "withdrawn"]
+Stage: TypeAlias = Literal["request", "answer"]
+"""What is reviewed: the server's request before anything is done about it, or a model's answer before the server sees
+it."""
+Door: TypeAlias = Literal["gate", "webhook", "callback", "command", "api", "page", "cli"]
+"""By what way something was said of a review; ``gate`` is the gate itself (time, and what peers took back)."""
+
+DECIDED: Final[frozenset[State]] = frozenset({"approved", "rejected", "answered"})
+ENDED: Final[frozenset[State]] = frozenset(get_args(State)) - {"pending"}
+# bytes of a request or an answer that is put before a person: some pictures; each is kept for days
+MOST_REVIEWED: Final = 8 * 1024 * 1024
+PROGRAMS: Final[frozenset[Door]] = frozenset({"webhook", "command"})
+"""Doors at which a program answers at once: no person stands behind what it says, as far as anybody can know."""
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What edits of a sampling request must keep to: the policy's hard limits, as far as they can be told at a form's
+    field."""
+
+    models: tuple[str, ...] = ()
+    """Our names of the models that may be asked; the first is the choice of the policy."""
+    max_tokens: Mapping[str, int] = {}
+    """The most output tokens by model; no entry: no bound."""
+    temperature_min: float | None = None
+    temperature_max: float | None = None
+    drops_system_prompt: bool = False
+    """The rule takes it away, so there is none to edit."""
+    prepended: str = ""
+    """What the rule puts before the system prompt: an edited one must begin with it."""
+
+
+class Edits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What a person changes of a sampling request; None: as it is. A system prompt of "" takes it away."""
+
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    system_prompt: str | None = None
+    model: str | None = None
+    """Our name of a model."""
+    max_tokens: int | None = None
+    temperature: float | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person said. ``approve``: go on (sampling, with or without edits; a model's answer as it is); ``answer``:
+    this is the answer."""
+
+    word: Literal["approve", "reject", "answer"]
+    edits: Edits | None = None
+    result: Mapping[str, Any] | None = None
+    """``answer``: the whole result in the newest shape (an elicitation's action and content; sampling's role, content,
+    model, stopReason)."""
+    reason: str = ""
+    tell_server: bool = False
+    """Whether the server sees the reason."""
+
+
+class Unsent(msgspec.Struct, frozen=True):
+    """A param of a sampling request that no model is sent, as the server asked it."""
+
+    param: str
+    value: Any
+    effect: str
+    """What the gate makes of it, as a clause for people."""
+
+
+class Review(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, or a model's answer to one, that waits for a person, and its history's last line. Times in unix
+    seconds."""
+
+    id: str
+    """``rv_`` and 24 random letters and digits: known to nobody who was not told."""
+    digest: str
+    """``sha256:`` and hex: what a verdict is bound to (``create.py``)."""
+    lookup: str
+    """The digest without a model's answer: by it the next same request finds a verdict."""
+    stage: Stage
+    reviewer: str
+    rule: str
+    policy_hash: str
+    decision_id: str
+    """Of the request that opened it, in the decision log."""
+    server: str
+    caller: str
+    era: Era
+    revision: str
+    kind: Kind
+    mode: Mode | None
+    calls: tuple[Call, ...]
+    arguments: Any
+    """The params of the client's call it was asked in, decoded, without ``_meta``; None where that is not known, or too
+    large to show."""
+    params: Mapping[str, Any]
+    """Exactly what will be acted on: what a model is asked (within the rule's bounds), or what the form or the URL
+    says."""
+    changed: tuple[str, ...] = ()
+    """The params that the rule's bounds changed."""
+    unsent: tuple[Unsent, ...] = ()
+    """Of a sampling request: model preferences, includeContext, metadata and the like. No verdict is bound to them,
+    because no model gets them."""
+    bounds: Bounds | None = None
+    """Sampling that may be approved; None: a person can only answer it or refuse it."""
+    why: str = ""
+    """Why it cannot be approved."""
+    answer: Mapping[str, Any] | None = None
+    """Stage ``answer``: the result that would be released."""
+    worst_usd: int | None = None
+    """What its sampling may cost at worst, in units of ``ledger.SCALE["usd"]``; None: unknown, or nothing is asked of a
+    model."""
+    show: Show = "redacted"
+    created: float
+    expires: float
+    """When it no longer waits for a verdict."""
+    late: float
+    """Seconds that a verdict may be used after it was given."""
+    answers_until: float | None = None
+    """When its request's peers will have given up; later verdicts answer the next same request. None: as long as it
+    waits."""
+    state: State = "pending"
+    verdict: Verdict | None = None
+    decided: float | None = None
+    """When it left ``pending``."""
+    who: str = ""
+    """Who decided: a person's name as far as their door knows it."""
+    door: Door | None = None
+    waiter: str | None = None
+    """Who in which process waits for the verdict, or has taken it to act on it."""
+    held_until: float = 0.0
+    """When the waiter is taken for dead unless it says otherwise before."""
+    used_by: str | None = None
+    """The decision_id that the verdict was released under: after it the verdict is good for nothing."""
+    used: float | None = None
+
+    @property
+    def method(self) -> str:
+        """The request's method."""
+        return "sampling/createMessage" if self.kind == "sampling" else "elicitation/create"
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a review's history. ``number`` grows over all reviews of a store."""
+
+    number: int
+    review: str
+    at: float
+    what: Literal[
+        "opened",
+        "joined",
+        "approved",
+        "rejected",
+        "answered",
+        "expired",
+        "withdrawn",
+        "used",
+        "given back",
+        "told",
+        "untold",
+    ]
+    """``told`` and ``untold`` are of its deliveries: by webhook or command, or that it could not be."""
+    who: str = ""
+    door: Door = "gate"
+    detail: str = ""
+    """Never content."""
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which reviews are listed, newest first. ``before`` is the id of the last one of the page before; ``oldest_first``
+    turns the order round."""
+
+    states: tuple[State, ...] = ()
+    """Empty: all."""
+    reviewers: tuple[str, ...] | None = None
+    """None: all."""
+    server: str | None = None
+    kind: Kind | None = None
+    before: str | None = None
+    limit: int = 50
+    oldest_first: bool = False
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """One message to a reviewer's webhook or command, kept until it is delivered or given up."""
+
+    id: str
+    """``msg_`` and 24 random letters and digits; the same at each try."""
+    review: str
+    reviewer: str
+    event: Literal["review.opened", "review.decided", "review.expired", "review.withdrawn"]
+    created: float
+    due: float
+    """When it is tried next."""
+    tries: int = 0
+    state: Literal["waiting", "done", "failed"] = "waiting"
+    taker: str | None = None
+    held_until: float = 0.0
+    said: str = ""
+    """What became of the last try: a status or a kind of fault, never content."""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """``path``: the field, such as ``content.port`` or ``edits.maxTokens``; "" for the whole. ``what`` follows its
+    name, and holds no content."""
+
+    path: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}" if self.path else self.what
+
+
+def below(path: str, fault: Fault) -> Problem:
+    """A parser's fault, whose own place is before its first colon, as a problem below ``path``; ``path`` ends with a
+    dot."""
+    place, colon, what = str(fault).partition(": ")
+    return Problem(f"{path}{place}", what) if colon else Problem(path[:-1], place)
+
+
+def unknown(given: dict[str, object], known: frozenset[str], path: str = "") -> list[Problem]:
+    """A problem for each member that nothing knows: most likely a known one misspelt, so it is not passed over."""
+    return [
+        Problem(f"{path}{told(name)}", f"is none of {', '.join(sorted(known))}") for name in given if name not in known
+    ]
+
+
+def cleared(review: Review) -> Review:
+    """The review without the values that a person gave for secret-looking fields of a form (R39). That a field was
+    filled in stays."""
+    verdict = review.verdict
+    content = None if verdict is None or verdict.result is None else verdict.result.get("content")
+    if verdict is None or verdict.result is None or review.kind != "elicitation" or not isinstance(content, dict):
+        return review
+    clean = without_secrets(content, secret_fields(review.params.get("requestedSchema")))
+    return replace(review, verdict=replace(verdict, result={**verdict.result, "content": clean}))

@@ -1,0 +1,217 @@
+"""The tables of reviews, their history and their deliveries; their migration by alembic; and a review as a row and
+back.
+
+Only what is searched, or changes, has a column of its own; ``body`` is written once and holds whatever JSON servers
+send, which comes back unchanged. Nothing here is SQLite's alone. alembic is imported only to create or migrate the
+tables (``migrations/``).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Row,
+    String,
+    Table,
+    Text,
+)
+
+from samplegate.reviews.review import Delivery, Event, Review, Verdict
+from samplegate.sqlite import Schema
+
+VERSION: Final = "0001"
+"""The newest revision in ``migrations/versions``."""
+VERSION_TABLE: Final = "review_version"
+
+METADATA: Final = MetaData()
+
+REVIEWS: Final = Table(
+    "reviews",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("lookup", String, nullable=False),
+    Column("digest", String, nullable=False),
+    Column("stage", String, nullable=False),
+    Column("reviewer", String, nullable=False),
+    Column("server", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("expires", Double, nullable=False),
+    Column("late", Double, nullable=False),
+    Column("announced", Boolean, nullable=False),
+    Column("state", String, nullable=False),
+    Column("decided", Double),
+    Column("who", String, nullable=False),
+    Column("door", String),
+    Column("waiter", String),
+    Column("held_until", Double, nullable=False),
+    Column("answers_until", Double),
+    Column("used_by", String),
+    Column("used", Double),
+    Column("verdict", Text),
+    Column("body", Text, nullable=False),  # the last: what stands before it is read without it
+    Index("reviews_lookup", "lookup", "used_by", "state", "expires"),
+    Index("reviews_state_created", "state", "created", "id", "reviewer", "server", "kind"),
+    Index("reviews_created", "created", "id", "reviewer", "server", "kind"),
+    Index("reviews_state_expires", "state", "expires"),
+    Index("reviews_decided", "decided"),
+    Index("reviews_waiter", "waiter"),
+)
+
+EVENTS: Final = Table(
+    "review_events",
+    METADATA,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("review", String, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("what", String, nullable=False),
+    Column("who", String, nullable=False),
+    Column("door", String, nullable=False),
+    Column("detail", String, nullable=False),
+    Index("review_events_review", "review", "number"),
+)
+
+DELIVERIES: Final = Table(
+    "review_deliveries",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("review", String, nullable=False),
+    Column("reviewer", String, nullable=False),
+    Column("event", String, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("due", Double, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("state", String, nullable=False),
+    Column("taker", String),
+    Column("held_until", Double, nullable=False),
+    Column("said", String, nullable=False),
+    Index("review_deliveries_due", "state", "due"),
+    Index("review_deliveries_review", "review"),
+)
+
+FACTS: Final = Table(
+    "review_facts",
+    METADATA,
+    Column("name", String, primary_key=True),
+    Column("number", Integer),
+    Column("value", LargeBinary),
+)
+"""``events``: the number of the newest event, given out in the order of commits, which a sequence would not promise.
+``key``: 32 random bytes."""
+
+OLDER: Final = frozenset[str]()
+"""Versions that the steps lead on from."""
+_one_at_a_time: Final = threading.Lock()  # alembic's env.py finds its connection in a global
+
+
+def _make(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.attributes["connection"] = connection
+    with _one_at_a_time:
+        command.upgrade(config, VERSION)
+
+
+SCHEMA: Final = Schema(
+    version=VERSION,
+    select=f"SELECT version_num FROM {VERSION_TABLE}",
+    table=VERSION_TABLE,
+    make=_make,
+    contents="reviews",
+    another="name another store",
+    older=OLDER,
+)
+
+MOST_TEXT: Final = 1_000  # characters of a name or a reason in a column of its own
+_FIELDS: Final = frozenset(Review.__struct_fields__)
+_COLUMNS: Final = frozenset(name for name in _FIELDS if name in REVIEWS.columns)
+_BODY: Final = _FIELDS - _COLUMNS
+_CHANGING: Final = ("state", "decided", "who", "door", "waiter", "held_until", "answers_until", "used_by", "used")
+
+
+def row(review: Review, *, announced: bool) -> dict[str, Any]:
+    """All columns of a new review."""
+    fixed = {name: _value(getattr(review, name)) for name in _COLUMNS - {"verdict"}}
+    body = json_text({name: getattr(review, name) for name in sorted(_BODY)})
+    return {**fixed, "verdict": _verdict(review), "announced": announced, "body": body}
+
+
+def changes(before: Review, after: Review) -> dict[str, Any]:
+    """The columns that differ. What was asked never does."""
+    changed = {
+        name: _value(getattr(after, name)) for name in _CHANGING if getattr(before, name) != getattr(after, name)
+    }
+    return changed if after.verdict is before.verdict else {**changed, "verdict": _verdict(after)}
+
+
+def review(found: Row[Any]) -> Review:
+    """The review that a row says."""
+    columns = {name: found._mapping[name] for name in _COLUMNS}
+    verdict = None if columns["verdict"] is None else msgspec.convert(json_value(columns["verdict"]), Verdict)
+    return msgspec.convert({**json_value(found.body), **columns, "verdict": verdict}, Review)
+
+
+def event(found: Row[Any]) -> Event:
+    """The event that a row says."""
+    return msgspec.convert({name: found._mapping[name] for name in Event.__struct_fields__}, Event)
+
+
+def delivery(found: Row[Any]) -> Delivery:
+    """The delivery that a row says."""
+    return msgspec.convert({name: found._mapping[name] for name in Delivery.__struct_fields__}, Delivery)
+
+
+def json_text(value: Any) -> str:
+    """JSON that reads as the same value again. Half characters and numbers that are none go the way of a tolerant
+    writer."""
+    try:
+        text = msgspec.json.encode(value).decode()
+        if msgspec.json.decode(text) == msgspec.to_builtins(value):
+            return text
+    except (UnicodeError, msgspec.DecodeError):
+        pass
+    return json.dumps(msgspec.to_builtins(value))
+
+
+def json_value(text: str) -> Any:
+    """What ``json_text`` was given, as dicts and lists."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return json.loads(text)
+
+
+def plain(text: str) -> str:
+    """As a column may hold it and an index look for it: bounded, no halves of characters, no NUL, which no database
+    takes."""
+    return text[:MOST_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def plains(texts: Iterable[str]) -> list[str]:
+    """The same for several."""
+    return [plain(text) for text in texts]
+
+
+def _value(value: Any) -> Any:
+    return plain(value) if isinstance(value, str) else value
+
+
+def _verdict(of: Review) -> str | None:
+    return None if of.verdict is None else json_text(of.verdict)

@@ -1,0 +1,457 @@
+"""The SQL store of reviews: each method is one transaction that reads rows, asks ``core.review.states`` and writes what
+follows with its event.
+
+For the command line, and for the thread behind ``threads.py``. Shapes and meanings: ``ports.ReviewTransactions``.
+"""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec.structs import replace
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, insert, or_, select, update
+
+from samplegate.core.review import states
+from samplegate.core.review.states import Conflict
+from samplegate.process_locks import Holder
+from samplegate.reviews import sql_schema
+from samplegate.reviews.review import DECIDED, Delivery, Door, Event, Filter, Review, Stage, State, Verdict, cleared
+from samplegate.reviews.sql_schema import DELIVERIES, EVENTS, FACTS, REVIEWS, plain, plains
+from samplegate.store.engine import Database
+
+What: TypeAlias = Literal[
+    "opened",
+    "joined",
+    "approved",
+    "rejected",
+    "answered",
+    "expired",
+    "withdrawn",
+    "used",
+    "given back",
+    "told",
+    "untold",
+]
+
+PROCESS: Final = 32  # characters of a waiter's name that name its process
+AT_A_TIME: Final = 200  # reviews of one transaction where many end at once: others wait no longer than for that
+MOST_LISTED: Final = 1_000
+MOST_TAKEN: Final = 1_000
+_LETTERS: Final = string.ascii_letters + string.digits
+_r: Final = REVIEWS.c
+_d: Final = DELIVERIES.c
+_one: Final = select(REVIEWS).where(_r.id == bindparam("wanted"))
+
+
+class Reviews:
+    """Opened by its first call. For one thread at a time. ``make``: whether a store that does not exist is created. All
+    raise Unavailable."""
+
+    def __init__(self, url: str, *, make: bool = True) -> None:
+        self.database = Database(url, make=make)
+        self._holder = Holder(self.database.path.with_name(f"{self.database.path.name}-holders"))
+        self.changed = 0
+        """Grows with every change that watchers should hear of."""
+
+    def close(self) -> None:
+        """Close the database; a later call opens it again."""
+        self.database.close()
+        self._holder.close(remove=True)
+
+    # -- the gate
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def seek(
+        self,
+        lookup: str,
+        *,
+        stage: Stage,
+        waiter: str,
+        now: float,
+        seconds: float,
+        until: float | None = 0.0,
+        own: str = "",
+    ) -> Review | None:
+        with self.database.writing() as db:
+            self._register(waiter)
+            self._free_of_dead(db, lookup, now)
+            for found in _free(db, lookup, stage=stage, waiter=waiter, now=now, own=own):
+                if states.standing(found, waiter, now, own) != "none":
+                    taken = states.held(found, waiter=waiter, now=now, seconds=seconds, until=until)
+                    _write(db, found, taken)
+                    if found.state == "pending" and found.waiter != taken.waiter:
+                        tell(db, taken, "joined", now)
+                        self.changed += 1
+                    return taken
+        return None
+
+    def _register(self, waiter: str) -> None:
+        """This process lives as long as the file of its name is locked; a waiter's name begins with it."""
+        if len(waiter) > PROCESS:
+            self._holder.register(waiter[:PROCESS])
+
+    def _free_of_dead(self, db: Connection, lookup: str, now: float) -> None:
+        """End the leases of processes that no longer run, so that the same request joins the review that one of them
+        opened."""
+        held = and_(_r.lookup == plain(lookup), _r.used_by.is_(None), _r.waiter.is_not(None), _r.held_until > now)
+        waiters = [
+            waiter
+            for waiter in db.execute(select(_r.waiter).where(held).distinct()).scalars()
+            if waiter and len(waiter) > PROCESS
+        ]
+        dead = set(self._holder.dead({waiter[:PROCESS] for waiter in waiters}))
+        gone = [waiter for waiter in waiters if waiter[:PROCESS] in dead]
+        if gone:
+            db.execute(update(REVIEWS).where(_r.waiter.in_(gone), _r.used_by.is_(None)).values(held_until=now))
+
+    def open(self, review: Review, *, announce: bool, most: int) -> bool:
+        with self.database.writing() as db:
+            self._register(review.waiter or "")
+            waiting = (
+                select(func.count()).select_from(REVIEWS).where(_r.state == "pending", _r.expires > review.created)
+            )
+            if db.execute(waiting).scalar_one() >= most:
+                return False
+            db.execute(insert(REVIEWS), sql_schema.row(review, announced=announce))
+            if announce:
+                _deliver(db, review, "review.opened", review.created)
+            tell(db, review, "opened", review.created)
+        self.changed += 1
+        return True
+
+    def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
+        with self.database.writing() as db:
+            for first in range(0, len(waiters), AT_A_TIME):
+                theirs = update(REVIEWS).where(
+                    _r.waiter.in_(plains(waiters[first : first + AT_A_TIME])), _r.used_by.is_(None)
+                )
+                db.execute(theirs.values(held_until=now + seconds))
+
+    def leave(self, id: str, *, waiter: str, now: float) -> None:
+        with self.database.writing() as db:
+            self._leave(db, _found(db, id), waiter, now)
+
+    def _leave(self, db: Connection, review: Review | None, waiter: str, now: float) -> None:
+        freed = None if review is None else states.left(review, waiter)
+        if review is None or freed is None:
+            return
+        _write(db, review, freed)
+        if freed.state in DECIDED:
+            tell(db, freed, "given back", now)
+        self.changed += 1
+
+    def withdraw(self, id: str, *, waiter: str, now: float, why: str) -> bool:
+        with self.database.writing() as db:
+            review = _found(db, id)
+            gone = None if review is None else states.withdrawn(review, waiter=waiter, now=now)
+            if review is None or gone is None:
+                self._leave(db, review, waiter, now)
+                return False
+            self._end(db, review, gone, "review.withdrawn", now, detail=why)
+        return True
+
+    def use(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
+        scrub = False
+        with self.database.writing() as db:
+            found = [(_found(db, id), waiter, decision_id) for id, waiter, decision_id in uses]
+            spent = [
+                (review, states.used(review, waiter=waiter, decision_id=decision_id, now=now), decision_id)
+                for review, waiter, decision_id in found
+                if review is not None
+            ]
+            if len(spent) < len(uses) or any(after is None for _, after, _ in spent):
+                return False
+            for review, after, decision_id in spent:
+                assert after is not None
+                clean = cleared(after)  # secrets in it are not kept any longer
+                scrub = scrub or clean != after
+                _write(db, review, clean)
+                tell(db, after, "used", now, detail=decision_id)
+        self.changed += 1
+        if scrub:
+            self.database.scrub()
+        return True
+
+    def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
+        with self.database.reading() as db:
+            return any(
+                states.standing(review, waiter, now) == "decided"
+                for review in _free(db, lookup, stage=stage, waiter=waiter, now=now)
+            )
+
+    # -- verdicts and ends
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
+        with self.database.writing() as db:
+            review = _found(db, id)
+            if review is None:
+                return None
+            said = states.decided(review, verdict, who=who, door=door, now=now)
+            if isinstance(said, Conflict):
+                if said.review is not review:
+                    self._end(db, review, said.review, "review.expired", now)
+                return said
+            self._end(db, review, said, "review.decided", now)
+        return said
+
+    def expire(self, now: float) -> Sequence[Review]:
+        over = select(_r.id).where(_r.state == "pending", _r.expires <= now).order_by(_r.expires, _r.id)
+        with self.database.reading() as db:
+            ids = db.execute(over).scalars().all()
+        return [
+            gone
+            for first in range(0, len(ids), AT_A_TIME)
+            for gone in self._expire_some(ids[first : first + AT_A_TIME], now)
+        ]
+
+    def _expire_some(self, ids: Sequence[str], now: float) -> Sequence[Review]:
+        over = []
+        with self.database.writing() as db:
+            for id in ids:
+                review = _found(db, id)
+                gone = None if review is None else states.expired(review, now)
+                if review is not None and gone is not None:
+                    self._end(db, review, gone, "review.expired", now)
+                    over.append(gone)
+        return over
+
+    def _end(
+        self,
+        db: Connection,
+        before: Review,
+        after: Review,
+        event: Literal["review.decided", "review.expired", "review.withdrawn"],
+        now: float,
+        *,
+        detail: str = "",
+    ) -> None:
+        """Queue the notification that a review is no longer pending, if its reviewer was notified of the opening."""
+        _write(db, before, after)
+        if db.execute(select(_r.announced).where(_r.id == after.id)).scalar():
+            _deliver(db, after, event, now)
+        tell(db, after, after.state, now, detail=detail)
+        self.changed += 1
+
+    def purge(self, before: float) -> int:
+        count = 0
+        while some := self._purge_some(before):
+            count += some
+        if count:
+            self.database.scrub()
+        return count
+
+    def _purge_some(self, before: float) -> int:
+        with self.database.writing() as db:
+            ids = db.execute(select(_r.id).where(_r.decided < before).limit(AT_A_TIME)).scalars().all()
+            if ids:
+                for column in (EVENTS.c.review, _d.review, _r.id):
+                    db.execute(delete(column.table).where(column.in_(ids)))
+        return len(ids)
+
+    def key(self) -> bytes:
+        ours = select(FACTS.c.value).where(FACTS.c.name == "key")
+        with self.database.reading() as db:
+            key: bytes | None = db.execute(ours).scalar()
+        if key is None:
+            with self.database.writing() as db:
+                key = db.execute(ours).scalar()
+                if key is None:
+                    key = secrets.token_bytes(32)
+                    db.execute(insert(FACTS), {"name": "key", "value": key})
+        return key
+
+    # -- looking
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def get(self, id: str) -> Review | None:
+        with self.database.reading() as db:
+            return _found(db, id)
+
+    def starting(self, begin: str, most: int) -> Sequence[str]:
+        """Up to ``most`` ids that begin with ``begin``, for people who type them. Ids are ASCII, so all sort before the
+        last character."""
+        begin = plain(begin)
+        statement = select(_r.id).where(_r.id >= begin, _r.id < begin + "\uffff").order_by(_r.id).limit(most)
+        with self.database.reading() as db:
+            return db.execute(statement).scalars().all()
+
+    def list(self, filter: Filter) -> Sequence[Review]:
+        # each state is walked along its own index, so that few of many are found as fast as many of few
+        limit = min(max(filter.limit, 0), MOST_LISTED)
+        with self.database.reading() as db:
+            beyond = (
+                None
+                if filter.before is None
+                else db.execute(select(_r.created, _r.id).where(_r.id == plain(filter.before))).first()
+            )
+            if limit == 0 or (filter.before is not None and beyond is None):
+                return ()
+            states: Sequence[str | None] = sorted(set(filter.states)) or (None,)
+            pages = [db.execute(page(filter, state, beyond, limit)).all() for state in states]
+            ids = [
+                id
+                for _, id in sorted(
+                    ((found.created, found.id) for some in pages for found in some), reverse=not filter.oldest_first
+                )[:limit]
+            ]
+            found = {row.id: sql_schema.review(row) for row in db.execute(select(REVIEWS).where(_r.id.in_(ids)))}
+            return [found[id] for id in ids]
+
+    def history(self, id: str) -> Sequence[Event]:
+        with self.database.reading() as db:
+            found = db.execute(select(EVENTS).where(EVENTS.c.review == plain(id)).order_by(EVENTS.c.number))
+            return [sql_schema.event(row) for row in found]
+
+    def last_change(self) -> int:
+        with self.database.reading() as db:
+            return db.execute(select(FACTS.c.number).where(FACTS.c.name == "events")).scalar_one() or 0
+
+    def changes(self, after: int, limit: int) -> Sequence[Event]:
+        statement = select(EVENTS).where(EVENTS.c.number > after).order_by(EVENTS.c.number).limit(max(limit, 0))
+        with self.database.reading() as db:
+            return [sql_schema.event(row) for row in db.execute(statement)]
+
+    def pending(self) -> Mapping[str, tuple[int, float]]:
+        statement = (
+            select(_r.reviewer, func.count(), func.min(_r.created)).where(_r.state == "pending").group_by(_r.reviewer)
+        )
+        with self.database.reading() as db:
+            return {reviewer: (count, oldest) for reviewer, count, oldest in db.execute(statement)}
+
+    # -- deliveries
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def take_deliveries(
+        self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int
+    ) -> Sequence[Delivery]:
+        free = or_(_d.taker.is_(None), _d.held_until <= now)
+        due = select(DELIVERIES).where(_d.state == "waiting", _d.due <= now, _d.reviewer.in_(plains(reviewers)), free)
+        with self.database.writing() as db:
+            found = [
+                sql_schema.delivery(row)
+                for row in db.execute(due.order_by(_d.due, _d.id).limit(min(max(limit, 0), MOST_TAKEN)))
+            ]
+            taken = [replace(one, taker=plain(taker), held_until=now + seconds) for one in found]
+            for one in taken:
+                _change(db, one.id, taker=one.taker, held_until=one.held_until)
+        return taken
+
+    def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
+        with self.database.writing() as db:
+            kept = _waiting(db, delivery)
+            if kept is None or kept.taker != delivery.taker:
+                return False
+            _change(db, kept.id, held_until=now + seconds)
+            return True
+
+    def delivered(self, delivery: Delivery, *, said: str, now: float) -> None:
+        self._end_delivery(delivery, "done", said, now)
+
+    def give_up(self, delivery: Delivery, *, said: str, now: float) -> None:
+        self._end_delivery(delivery, "failed", said, now)
+
+    def _end_delivery(self, delivery: Delivery, state: Literal["done", "failed"], said: str, now: float) -> None:
+        """It was delivered, whoever holds it now; or its taker gives it up."""
+        with self.database.writing() as db:
+            kept = _waiting(db, delivery)
+            if kept is None or (state == "failed" and kept.taker != delivery.taker):
+                return
+            _change(db, kept.id, state=state, tries=kept.tries + 1, taker=None, held_until=0.0, said=plain(said))
+            review = _found(db, kept.review)
+            if review is not None:
+                tell(db, review, "told" if state == "done" else "untold", now, detail=f"{kept.event}: {said}")
+            self.changed += 1
+
+    def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None:
+        with self.database.writing() as db:
+            kept = _waiting(db, delivery)
+            if kept is not None and kept.taker == delivery.taker:
+                _change(db, kept.id, due=due, tries=kept.tries + 1, taker=None, held_until=0.0, said=plain(said))
+
+
+def _found(db: Connection, id: str) -> Review | None:
+    found = db.execute(_one, {"wanted": plain(id)}).first()
+    return None if found is None else sql_schema.review(found)
+
+
+def _free(db: Connection, lookup: str, *, stage: Stage, waiter: str, now: float, own: str = "") -> Iterator[Review]:
+    """The reviews for a waiter: those with verdicts in the order of these, then pending ones by age. ``states`` decides
+    on each."""
+    unheld = or_(_r.waiter.is_(None), _r.waiter == plain(waiter), _r.held_until <= now)
+    of_it = and_(_r.lookup == plain(lookup), _r.used_by.is_(None), _r.stage == stage, unheld)
+    in_time = or_(now < _r.decided + _r.late, _r.waiter == plain(waiter), _r.id == plain(own))
+    verdicts = select(_r.id).where(of_it, _r.state.in_(sorted(DECIDED)), in_time).order_by(_r.decided, _r.id)
+    waiting = select(_r.id).where(of_it, _r.state == "pending", _r.expires > now).order_by(_r.created, _r.id)
+    for statement in (verdicts, waiting):
+        for id in db.execute(statement).scalars().all():
+            found = _found(db, id)
+            if found is not None:
+                yield found
+
+
+def page(filter: Filter, state: str | None, beyond: Any, limit: int) -> Select[float, str]:
+    """When the first reviews of one state were created, and their ids: from an index alone."""
+    said: list[ColumnElement[bool]] = [] if state is None else [_r.state == state]
+    if beyond is not None:
+        # the first of the two is for the index
+        if filter.oldest_first:
+            said += [_r.created >= beyond.created, or_(_r.created > beyond.created, _r.id > beyond.id)]
+        else:
+            said += [_r.created <= beyond.created, or_(_r.created < beyond.created, _r.id < beyond.id)]
+    if filter.reviewers is not None:
+        said.append(_r.reviewer.in_(plains(filter.reviewers)))
+    if filter.server is not None:
+        said.append(_r.server == plain(filter.server))
+    if filter.kind is not None:
+        said.append(_r.kind == filter.kind)
+    order = (_r.created, _r.id) if filter.oldest_first else (_r.created.desc(), _r.id.desc())
+    return select(_r.created, _r.id).where(*said).order_by(*order).limit(limit)
+
+
+def _write(db: Connection, before: Review, after: Review) -> None:
+    changed = sql_schema.changes(before, after)
+    if changed:
+        db.execute(update(REVIEWS).where(_r.id == after.id).values(**changed))
+
+
+def tell(db: Connection, review: Review, what: What | State, at: float, *, detail: str = "") -> None:
+    """An event of the review's history under the next number, never with content. The person who decided is named with
+    the verdict alone."""
+    by_person = what in DECIDED
+    count = update(FACTS).where(FACTS.c.name == "events").values(number=FACTS.c.number + 1).returning(FACTS.c.number)
+    line = {
+        "number": db.execute(count).scalar_one(),
+        "review": review.id,
+        "at": at,
+        "what": what,
+        "who": plain(review.who) if by_person else "",
+        "door": (review.door or "gate") if by_person else "gate",
+        "detail": plain(detail),
+    }
+    db.execute(insert(EVENTS), line)
+
+
+def _deliver(db: Connection, review: Review, event: str, now: float) -> None:
+    id = "msg_" + "".join(secrets.choice(_LETTERS) for _ in range(24))
+    values = {
+        "id": id,
+        "review": review.id,
+        "reviewer": plain(review.reviewer),
+        "event": event,
+        "created": now,
+        "due": now,
+    }
+    db.execute(insert(DELIVERIES), {**values, "tries": 0, "state": "waiting", "held_until": 0.0, "said": ""})
+
+
+def _waiting(db: Connection, delivery: Delivery) -> Delivery | None:
+    found = db.execute(select(DELIVERIES).where(_d.id == plain(delivery.id), _d.state == "waiting")).first()
+    return None if found is None else sql_schema.delivery(found)
+
+
+def _change(db: Connection, id: str, **values: Any) -> None:
+    db.execute(update(DELIVERIES).where(_d.id == id).values(**values))

@@ -1,0 +1,476 @@
+"""Pure. Views of a review for reviewers outside: the API's, a webhook's data, a command's input, and forms in words
+(R32). Pure; JSON-able copies.
+
+``id, digest, state, stage, reviewer, rule, server, caller, era, kind, mode, method, during`` (list of {method, tool}),
+``created, expires, answers_until, decided, used`` (RFC 3339, UTC, null where there is none), ``seconds_left`` (0 unless
+pending), ``late_seconds, link, worst_usd`` (dollars), ``who, door, verdict`` (null or what was said), ``notes``
+(sentences), ``show, truncated``; and unless ``show`` is "none" also ``arguments`` (of the call), ``request`` (sampling:
+MCP's params as a model would be asked; elicitation: message and requestedSchema, or message and url), ``address`` (url
+mode: host, host_unicode, port, warnings), ``bounds`` (of edits; null: it cannot be approved, and ``why``), ``changed``
+(params the rule changed), ``unsent`` (list of {param, value, effect}: what no model is sent of a sampling request),
+``answer`` (stage answer).
+
+Content that leaves has no secrets, names pictures by type and size, and is cut to a number of bytes. Schemas may be any
+JSON. It escapes nothing: each way of showing it does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from samplegate.policy.ledger import SCALE
+from samplegate.policy.schema import Show
+from samplegate.reviews.review import DECIDED, Event, Review, Verdict, cleared
+from samplegate.secret_names import secret_fields, without_secrets
+from samplegate.urls import ShownUrl, shown_url
+
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+def span(seconds: float) -> str:
+    """Seconds as 42 s, 13 min, 24 h, 3 d; never less than 0 s."""
+    for unit, size in _UNITS:
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
+MOST_CHOICES: Final = 30
+MOST_TEXT: Final = 200  # characters of a bound, a default or a choice
+_BOUNDS: Final = {
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "exclusiveMinimum": "more than {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "minItems": "at least {} of them",
+    "maxItems": "at most {} of them",
+    "format": "of the format {}",
+    "pattern": "matching {}",
+}
+
+
+def kind(schema: Mapping[str, Any]) -> str:
+    """One of a list, some of a list, or the type's name."""
+    found = schema.get("type")
+    if found == "array":
+        return "some of a list"
+    return "one of a list" if "enum" in schema or "oneOf" in schema else found if isinstance(found, str) else "value"
+
+
+def lines(schema: Mapping[str, Any], *, secret: bool) -> Iterator[str]:
+    """All but its name, kind, title and description. ``secret``: it looks like one, so no default is told (R39)."""
+    bounds = [words.format(_short(schema[name])) for name, words in _BOUNDS.items() if name in schema]
+    if bounds:
+        yield f"must be {', '.join(bounds)}"
+    if "default" in schema and not secret:
+        yield f"default: {_short(schema['default'])}"
+    found = choices(schema)
+    for value, title in found[:MOST_CHOICES]:
+        yield f"- {_short(value)}{f': {_short(title)}' if title not in ('', value) else ''}"
+    if len(found) > MOST_CHOICES:
+        yield f"and {len(found) - MOST_CHOICES} more"
+
+
+def choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The values that an enum takes, each with its title or "", of all four ways to write one."""
+    listed = schema.get("items") if schema.get("type") == "array" else schema
+    if not isinstance(listed, Mapping):
+        return []
+    for name in ("oneOf", "anyOf"):
+        if isinstance(listed.get(name), list):
+            return [
+                (str(one.get("const", "")), str(one.get("title", "")))
+                for one in listed[name]
+                if isinstance(one, Mapping)
+            ]
+    values, titles = listed.get("enum"), listed.get("enumNames")
+    values, titles = (each if isinstance(each, list) else [] for each in (values, titles))
+    return [(str(value), str(titles[at]) if at < len(titles) else "") for at, value in enumerate(values)]
+
+
+def _short(value: Any) -> str:
+    """As somebody would type it: lists with commas."""
+    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+        value = ", ".join(value)
+    text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 3]}..."
+
+
+Clean = Callable[[str], str]
+
+MAX_DEPTH: Final = 70  # params nest 64 deep at most
+TOO_DEEP: Final = "[nested too deep]"
+
+_STEPS: Final = ((16_384, 2_000), (4_096, 500), (1_024, 100), (256, 50), (128, 20), (64, 8))
+"""Characters that texts, and items that lists and objects, are cut to, step by step, until the whole is small enough.
+"""
+
+
+def cleaned(value: Any, clean: Clean | None, depth: int = 0) -> Any:
+    """Every text, names of members too, through ``clean``; pictures, sounds and other binary data as their type and
+    size."""
+    if depth > MAX_DEPTH:
+        return TOO_DEEP
+    match value:
+        case str():
+            return value if clean is None else clean(value)
+        case list() | tuple():
+            return [cleaned(each, clean, depth + 1) for each in value]
+        case Mapping():
+            return _members(without_media(value), clean, depth)
+        case _:
+            return value
+
+
+def _members(value: Mapping[str, Any], clean: Clean | None, depth: int) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, each in value.items():
+        free = name if clean is None else clean(name)
+        while free in out:  # two names that differed in their secrets stay two
+            free += "#"
+        out[free] = cleaned(each, clean, depth + 1)
+    return out
+
+
+def without_media(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A content block with the size of its data in bytes in the data's place; anything else as it is."""
+    name = "data" if block.get("type") in ("image", "audio") else "blob"
+    data = block.get(name)
+    if not isinstance(data, str):
+        return block
+    return {
+        **{key: each for key, each in block.items() if key != name},
+        "bytes": len(data) * 3 // 4 - data[-2:].count("="),
+    }
+
+
+def all_without_media(value: Any) -> Any:
+    """The same for all of a value, with texts as they are."""
+    return cleaned(value, None)
+
+
+def without_secret_defaults(schema: Any) -> Any:
+    """A requestedSchema in which fields that look secret bring no values along (R39)."""
+    secret = secret_fields(schema)
+    if not secret:
+        return schema
+    values = frozenset({"default", "examples", "const", "enum"})
+    fields = schema["properties"].items()
+    return {
+        **schema,
+        "properties": {name: _without(field, values) if name in secret else field for name, field in fields},
+    }
+
+
+def _without(field: Any, names: frozenset[str]) -> Any:
+    return {name: value for name, value in field.items() if name not in names} if isinstance(field, dict) else field
+
+
+def size(value: Any) -> int:
+    """Bytes as compact JSON."""
+    return len(json.dumps(value, separators=(",", ":")))
+
+
+def cut(value: dict[str, Any], most: int) -> dict[str, Any] | None:
+    """``value`` with its texts and lists cut until it is at most ``most`` bytes of ASCII JSON; None where that does not
+    help."""
+    value = all_without_media(value)
+    for characters, items in _STEPS:
+        if size(value) <= most:
+            return value
+        value = {name: _cut(each, characters, items) for name, each in value.items()}
+    return value if size(value) <= most else None
+
+
+def _cut(value: Any, characters: int, items: int) -> Any:
+    match value:
+        case str() if len(value) > characters + 40:
+            return f"{value[:characters]}... [cut: {len(value)} characters]"
+        case list():
+            return [_cut(each, characters, items) for each in value[:items]]
+        case dict():
+            return {name[:characters]: _cut(each, characters, items) for name, each in list(value.items())[:items]}
+        case _:
+            return value
+
+
+MOST_MESSAGES: Final = 10
+MOST_FIELDS: Final = 30
+# characters of a form with all that its fields may be: a chat's block holds 3000 with what is escaped in it
+FITS: Final = 2_500
+_address_of: Final = re.compile(r"(?i)\b[a-z][a-z0-9+.-]{0,30}://\S+")
+
+
+def asks(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names of ours and texts of the server's, the most important first. ``told``: of ``told``, whose ``show`` is not
+    "none"."""
+    if "request" not in told:  # too large to be told
+        return
+    request = told["request"]
+    if told["stage"] == "answer":
+        yield "The model's answer", _content_of_answer((told.get("answer") or {}).get("content"))
+    if told["mode"] == "url":
+        yield from _opening(told, request)
+    elif told["mode"] == "form":
+        yield "It says", str(request.get("message", ""))
+        yield "It asks for", _fields(request.get("requestedSchema"))
+    else:
+        yield from _sampling(request, told.get("bounds") or {})
+    for each in told.get("unsent") or ():
+        yield f"The server also asked for {each['param']} ({each['effect']})", _json(each["value"])
+    if told.get("arguments"):
+        arguments = _json(told["arguments"])
+        yield "Arguments of the call", _without_addresses(arguments) if told["mode"] == "url" else arguments
+
+
+def _opening(told: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """R41, T12: the host apart, the address itself nowhere."""
+    address = told.get("address") or {}
+    host, shown = address.get("host") or "none that can be told", address.get("host_unicode")
+    yield "Host", host if shown in (None, "", host) else f"{host}\n(looks like {shown})"
+    if address.get("warnings"):
+        yield "Beware", "\n".join(map(str, address["warnings"]))
+    yield "It says", _without_addresses(str(request.get("message", "")))
+
+
+def _without_addresses(text: str) -> str:
+    return _address_of.sub("[address: at the page]", text)
+
+
+def _sampling(request: Mapping[str, Any], bounds: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    models = bounds.get("models") or ()
+    settings = [f"model {models[0]}"] if models else []
+    settings += [
+        f"{name} {request[name]}" for name in ("maxTokens", "temperature") if isinstance(request.get(name), int | float)
+    ]
+    if settings:
+        yield "Settings", ", ".join(settings)
+    if isinstance(request.get("systemPrompt"), str):
+        yield "System prompt", request["systemPrompt"]
+    messages = request.get("messages")
+    messages = messages if isinstance(messages, list) else []
+    if len(messages) > MOST_MESSAGES:
+        yield "Messages", f"{len(messages)} of them; the last {MOST_MESSAGES} follow"
+    for message in messages[-MOST_MESSAGES:]:
+        found = message if isinstance(message, Mapping) else {}
+        yield (
+            f"Message of the {'assistant' if found.get('role') == 'assistant' else 'user'}",
+            _content_of_answer(found.get("content")),
+        )
+
+
+def _content_of_answer(content: Any) -> str:
+    blocks = content if isinstance(content, Sequence) and not isinstance(content, str) else [content]
+    return "\n".join(_block(block) for block in blocks)
+
+
+def _block(block: Any) -> str:
+    if not isinstance(block, Mapping):
+        return "" if block is None else _json(block)
+    if block.get("type") == "text":
+        return str(block.get("text", ""))
+    if block.get("type") in ("image", "audio"):
+        return f"[{block['type']}, {block.get('mimeType', 'of no type')}]"
+    return _json(block)
+
+
+def _fields(schema: Any) -> str:
+    """Each with its bounds, default and choices; without them where that is too much to read here."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(properties, Mapping) or not properties:
+        return "nothing but a yes"
+    required = schema.get("required")
+    needed, secret = required if isinstance(required, list) else [], secret_fields(schema)
+    fields = [
+        (name, field if isinstance(field, Mapping) else {}) for name, field in list(properties.items())[:MOST_FIELDS]
+    ]
+    more = [f"and {len(properties) - MOST_FIELDS} more"] if len(properties) > MOST_FIELDS else []
+    heads = [_head(name, field, name in needed) for name, field in fields]
+    rest = [[f"    {line}" for line in lines(field, secret=name in secret)] for name, field in fields]
+    whole = "\n".join([*(line for head, below in zip(heads, rest, strict=True) for line in (head, *below)), *more])
+    return whole if len(whole) <= FITS else "\n".join([*heads, *more, "(what each may be is at the page)"])
+
+
+def _head(name: str, field: Mapping[str, Any], needed: bool) -> str:
+    said = " - ".join(str(field[key]) for key in ("title", "description") if isinstance(field.get(key), str))
+    return f"{name} ({kind(field)}{', required' if needed else ''}){f': {said}' if said else ''}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+MOST_BYTES: Final = 256 * 1024
+"""A good ``most`` for webhooks and commands."""
+_PLAIN: Final = (
+    "id",
+    "digest",
+    "state",
+    "stage",
+    "reviewer",
+    "rule",
+    "server",
+    "caller",
+    "era",
+    "kind",
+    "mode",
+    "method",
+)
+_MOMENTS: Final = ("created", "expires", "answers_until", "decided", "used")
+_FORM: Final = ("message", "requestedSchema")
+_URL: Final = ("message", "url")
+
+
+def told(
+    review: Review, *, show: Show, now: float, url: str | None, clean: Clean | None = None, most: int | None = None
+) -> dict[str, Any]:
+    """The review as JSON values. ``clean`` takes secrets out of a text (show "redacted"); ``most`` bounds the bytes of
+    it as JSON in ASCII.
+
+    What secret-looking fields of a form were filled in with is never told. Beyond ``most``, pictures go first, then
+    texts and lists are cut, then the content is left out altogether; ``truncated`` and a note say so.
+    """
+    review = cleared(review)
+    bare = _outline(review, now, url) | {"show": show, "truncated": False}
+    if show == "none":
+        return bare
+    content = _content(review, show, clean)
+    whole = bare | content
+    if most is None or size(whole) <= most:
+        return whole
+    shorter = cut(content, most - size(bare) - 500)
+    note = (
+        "it is cut short here: the whole is at the page"
+        if shorter
+        else "it is too large to be told here: it is at the page"
+    )
+    return (
+        bare
+        | (shorter or {})
+        | {"truncated": True, "notes": [*bare["notes"], note], "show": show if shorter else "none"}
+    )
+
+
+def _outline(review: Review, now: float, url: str | None) -> dict[str, Any]:
+    """Who, what, when, where: no content and no names of fields."""
+    return {
+        **{name: getattr(review, name) for name in _PLAIN},
+        "during": [{"method": call.method, "tool": call.tool} for call in review.calls],
+        **{name: moment(getattr(review, name)) for name in _MOMENTS},
+        "seconds_left": max(0, int(review.expires - now)) if review.state == "pending" else 0,
+        "late_seconds": int(review.late),
+        "link": None if url is None else f"{url}/reviews/{review.id}",
+        "worst_usd": None if review.worst_usd is None else review.worst_usd / SCALE["usd"],
+        "who": review.who,
+        "door": review.door,
+        "verdict": None if review.verdict is None else {"verdict": review.verdict.word},
+        "notes": notes(review, now),
+    }
+
+
+def moment(seconds: float | None) -> str | None:
+    """Unix seconds as RFC 3339 in UTC, to the second."""
+    return (
+        None
+        if seconds is None
+        else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    )
+
+
+def notes(review: Review, now: float) -> list[str]:
+    """What whoever decides should know beside the request, as sentences. Without content."""
+    found = []
+    if review.mode == "url" and review.state == "pending":  # R45
+        found.append(
+            "the server means its own user to open this address; whoever decides here is not that user and should not"
+            " sign in there"
+        )
+    if review.state == "pending" and review.answers_until is not None and now >= review.answers_until:
+        late = f"once, within {span(review.late)}" if review.late else "not at all"
+        found.append(f"its request has ended: a verdict now answers the next same request, {late}")
+    if review.state in DECIDED and review.used is None and review.waiter is None and review.decided is not None:
+        over = now >= review.decided + review.late
+        found.append(
+            "the verdict was never used, and is over"
+            if over
+            else "the verdict is not used yet: the next same request gets it"
+        )
+    return found
+
+
+def withdrawn_for(events: Sequence[Event]) -> str:
+    """Why a review was withdrawn, by its history; "" if it was not."""
+    return next((event.detail for event in reversed(events) if event.what == "withdrawn"), "")
+
+
+def _content(review: Review, show: Show, clean: Clean | None) -> dict[str, Any]:
+    address = shown_url(review.params["url"]) if review.mode == "url" else None
+    content: dict[str, Any] = {
+        "arguments": review.arguments,
+        "request": _request(review),
+        "address": None if address is None else _address(address),
+        "bounds": None if review.bounds is None else _plain(review.bounds),
+        "why": review.why,
+        "changed": list(review.changed),
+        "unsent": [msgspec.structs.asdict(each) for each in review.unsent],
+        "answer": review.answer,
+    }
+    if review.verdict is not None:
+        content["verdict"] = said(review.verdict, review)
+    return content if show == "full" else _redacted(content, address, clean)
+
+
+def _plain(struct: msgspec.Struct) -> Any:
+    """As a JSON parser would give it: lists, no tuples."""
+    return msgspec.json.decode(msgspec.json.encode(struct))
+
+
+def _request(review: Review) -> dict[str, Any]:
+    if review.kind == "sampling":
+        return dict(review.params)
+    return {name: review.params[name] for name in (_URL if review.mode == "url" else _FORM) if name in review.params}
+
+
+def _address(address: ShownUrl) -> dict[str, Any]:
+    return {
+        "host": address.host,
+        "host_unicode": address.host_unicode,
+        "port": address.port,
+        "warnings": list(address.warnings),
+    }
+
+
+def said(verdict: Verdict, review: Review) -> dict[str, Any]:
+    """A verdict in the form that it is given in (``verdicts.py``), with nulls left out."""
+    out: dict[str, Any] = {"verdict": verdict.word}
+    if verdict.edits is not None:
+        out["edits"] = _plain(verdict.edits)
+    if verdict.result is not None:
+        names = ("action", "content") if review.kind == "elicitation" else ("content",)
+        out |= {name: verdict.result[name] for name in names if name in verdict.result}
+    if verdict.reason:
+        out |= {"reason": verdict.reason, "tell_server": verdict.tell_server}
+    return out
+
+
+def _redacted(content: Mapping[str, Any], address: ShownUrl | None, clean: Clean | None) -> dict[str, Any]:
+    request = dict(content["request"])
+    if address is not None:
+        request["url"] = address.bare
+    if "requestedSchema" in request:
+        request["requestedSchema"] = without_secret_defaults(request["requestedSchema"])
+    arguments = without_secrets(content["arguments"])
+    unsent = [
+        {**each, "value": without_secrets({each["param"]: each["value"]})[each["param"]]} for each in content["unsent"]
+    ]
+    out: dict[str, Any] = cleaned({**content, "request": request, "arguments": arguments, "unsent": unsent}, clean)
+    return out

@@ -1,0 +1,254 @@
+"""The REST API: what waits and what became of it, and verdicts. A bearer token says who asks; no cookie is ever looked
+at, and no GET decides.
+
+Not the page, and not what a verdict may say: that is ``core/review/verdicts.py`` for every door.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+import yaml
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from samplegate.core.review import states
+from samplegate.core.review.states import Conflict
+from samplegate.policy.schema import Kind, Show
+from samplegate.reviews import verdict as verdicts
+from samplegate.reviews.notify import formats
+from samplegate.reviews.review import Filter, Review, State, Verdict
+from samplegate.reviews.views import told, withdrawn_for
+from samplegate.reviews.web.context import CHALLENGE, Person, Web, missing, problem, unfit, unknown
+from samplegate.reviews.web.events import Feed, Stream, last_seen, shown
+from samplegate.reviews.web.security import Mistakes, Pace, headers_of, sender
+
+MAX_LIMIT: Final = 200
+DEFAULT_LIMIT: Final = 50
+MAX_NAME: Final = 200  # characters of a reviewer's or server's name
+MAX_VALUES: Final = 50  # of one parameter
+ID: Final = re.compile(r"rv_[A-Za-z0-9]{24}")
+STATES: Final[tuple[State, ...]] = get_args(State)
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+_KIND: Final[Mapping[str, Kind]] = {kind: kind for kind in KINDS}
+_SEVERAL: Final = frozenset({"state", "reviewer"})
+_NAMES: Final = (*sorted(_SEVERAL), "server", "kind", "limit", "before")
+_limit: Final = re.compile(r"[0-9]{1,3}")
+
+
+def read(query: Sequence[tuple[str, str]], person: Person) -> Filter | list[tuple[str, str]]:
+    """The reviews that are asked for, of those that this person may see. ``query``: names and values as they came."""
+    given: dict[str, list[str]] = {}
+    for name, value in query:
+        given.setdefault(name, []).append(value)
+    problems = [(name[:MAX_NAME], f"is not one of {', '.join(_NAMES)}") for name in given.keys() - set(_NAMES)]
+    problems += [(name, "stands twice") for name in given.keys() - _SEVERAL if len(given[name]) > 1]
+    for name, values in given.items():
+        problems += [(name, what) for what in dict.fromkeys(_wrong(name, value) for value in values) if what]
+        problems += [(name, f"stands more than {MAX_VALUES} times")] if len(values) > MAX_VALUES else []
+    return problems or _filter(given, person)
+
+
+def _wrong(name: str, value: str) -> str:
+    match name:
+        case "state" | "kind":
+            allowed = STATES if name == "state" else KINDS
+            return "" if value in allowed else f"is not one of {', '.join(allowed)}"
+        case "limit":
+            return (
+                ""
+                if _limit.fullmatch(value) and 1 <= int(value) <= MAX_LIMIT
+                else f"is no whole number from 1 to {MAX_LIMIT}"
+            )
+        case "before":
+            return "" if ID.fullmatch(value) else "is no id of a review"
+        case "reviewer" | "server":
+            return "" if 0 < len(value) <= MAX_NAME else f"is empty, or longer than {MAX_NAME} characters"
+    return ""
+
+
+def _filter(given: dict[str, list[str]], person: Person) -> Filter:
+    return Filter(
+        states=tuple(state for state in STATES if state in given.get("state", [])),
+        reviewers=person.reviewers_among(given.get("reviewer")),
+        server=given.get("server", [None])[0],
+        kind=_KIND.get(given.get("kind", [""])[0]),
+        before=given.get("before", [None])[0],
+        limit=int(given.get("limit", [str(DEFAULT_LIMIT)])[0]),
+    )
+
+
+EACH: Final = Pace(burst=100, rate=5.0)
+ALL: Final = Pace(burst=1_000, rate=50.0)
+"""Wrong tokens that are answered 401 before 429: more than a program with an old token makes, which is not to lock its
+neighbours out."""
+
+
+def openapi_document(version: str) -> dict[str, Any]:
+    """The description of this API (OpenAPI 3.1) for one release."""
+    text = files("samplegate.reviews.web").joinpath("openapi.yaml").read_bytes()
+    found: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    found["info"]["version"] = version
+    return found
+
+
+class Giver(msgspec.Struct, frozen=True):
+    """Who may give a verdict on one review, and by what door. ``show``: what they are told of the review afterwards."""
+
+    who: str
+    door: Literal["api", "callback"]
+    show: Show
+
+
+class Api:
+    """The routes over one store. ``feed``: its changes."""
+
+    def __init__(self, web: Web, feed: Feed) -> None:
+        self._web = web
+        self._feed = feed
+        self._mistakes = Mistakes(EACH, ALL, web.wall)
+        self._openapi_document = openapi_document(web.version)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/openapi.json", self._openapi),
+            Route("/v1/reviews", self._list),
+            Route("/v1/reviews/events", self._events),
+            Route("/v1/reviews/{id}", self._one),
+            Route("/v1/reviews/{id}/history", self._history),
+            Route("/v1/reviews/{id}/verdict", self._verdict, methods=["POST"]),
+        ]
+
+    async def _openapi(self, request: Request) -> Response:
+        """Public: it says what any release says."""
+        return JSONResponse(self._openapi_document)
+
+    async def _list(self, request: Request) -> Response:
+        person = self._person(request)
+        if isinstance(person, Response):
+            return person
+        wanted = read(request.query_params.multi_items(), person)
+        if isinstance(wanted, list):
+            return unfit(wanted)
+        found = await self._web.store.read(lambda store: store.list(wanted))
+        more = found[-1].id if len(found) == wanted.limit else None
+        return JSONResponse({"reviews": [self._told(review, "none") for review in found], "next": more})
+
+    async def _one(self, request: Request) -> Response:
+        review = await self._seen(request)
+        return review if isinstance(review, Response) else await self._shown(review, "full")
+
+    async def _history(self, request: Request) -> Response:
+        review = await self._seen(request)
+        if isinstance(review, Response):
+            return review
+        events = await self._web.store.read(lambda store: store.history(review.id))
+        return JSONResponse({"events": [shown(event) for event in events]})
+
+    async def _events(self, request: Request) -> Response:
+        person = self._person(request)
+        if isinstance(person, Response):
+            return person
+        token = headers_of(request.scope).bearer() or ""
+        return Stream(self._feed, lambda: self._web.person(token), last_seen(request))
+
+    async def _verdict(self, request: Request) -> Response:
+        found = await self._to_decide(request)
+        if isinstance(found, Response):
+            return found
+        review, giver = found
+        if headers_of(request.scope).media_type() != "application/json":
+            return problem(415, "send the verdict as application/json in UTF-8")
+        verdict = verdicts.read(await request.body(), review, digest="needed")
+        if not isinstance(verdict, Verdict):
+            return unfit([(each.path, each.what) for each in verdict])
+        return await self._decide(review, verdict, giver)
+
+    async def _decide(self, review: Review, verdict: Verdict, giver: Giver) -> Response:
+        """The first verdict wins; a later one is told what came of it."""
+        now = self._web.wall()
+        outcome = await self._web.store.write(
+            lambda store: store.decide(review.id, verdict, who=giver.who, door=giver.door, now=now)
+        )
+        if outcome is None:
+            return missing()
+        if isinstance(outcome, Conflict):
+            stands = outcome.review
+            why = (
+                withdrawn_for(await self._web.store.read(lambda store: store.history(stands.id)))
+                if stands.state == "withdrawn"
+                else ""
+            )
+            said = f"it is not pending any more: {stands.state}{f' ({why})' if why else ''}"
+            return await to_thread.run_sync(lambda: problem(409, said, review=self._told(stands, giver.show)))
+        self._web.log.info("verdict.given", review=review.id, verdict=verdict.word, who=giver.who, door=giver.door)
+        return await self._shown(outcome, giver.show)
+
+    async def _to_decide(self, request: Request) -> tuple[Review, Giver] | Response:
+        """A review and who may decide it: a person of its reviewer, or who shows the token that was made for it."""
+        token = headers_of(request.scope).bearer()
+        if token is not None and token.startswith(formats.TOKEN_PREFIX):
+            return await self._by_callback(request, token)
+        person = self._person(request)
+        if isinstance(person, Response):
+            return person
+        review = await self._get(request)
+        if review is None or not person.sees(review):
+            return missing()
+        if not person.decides(review):
+            return problem(403, "this token may look at reviews, not decide them")
+        return review, Giver(person.name, "api", "full")
+
+    async def _by_callback(self, request: Request, token: str) -> tuple[Review, Giver] | Response:
+        """Whether there is such a review is told to nobody whose token does not open it."""
+        key, review = await self._web.store.write(lambda store: store.key()), await self._get(request)
+        why = formats.callback_fault(
+            key, token, review.id if review else "", review.digest if review else "", self._web.wall()
+        )
+        if review is not None and why is None:
+            return review, Giver("callback", "callback", "none")
+        return self._wrong(request, problem(401, f"the token {why}", headers=CHALLENGE))
+
+    async def _seen(self, request: Request) -> Review | Response:
+        """The review of the path, if this person may see it."""
+        person = self._person(request)
+        if isinstance(person, Response):
+            return person
+        review = await self._get(request)
+        return missing() if review is None or not person.sees(review) else review
+
+    async def _get(self, request: Request) -> Review | None:
+        id = request.path_params["id"]
+        return await self._web.store.read(lambda store: store.get(id)) if ID.fullmatch(id) else None
+
+    def _person(self, request: Request) -> Person | Response:
+        """Who asks: by a token in the one header for it."""
+        token = headers_of(request.scope).bearer()
+        person = None if token is None else self._web.person(token)
+        if person is not None:
+            return person
+        return unknown() if token is None else self._wrong(request, unknown())
+
+    def _wrong(self, request: Request, refused: Response) -> Response:
+        """The answer to a wrong token. A valid one is never slowed down: behind a proxy all of them come from one
+        address."""
+        wait = self._mistakes.attempt(sender(request.scope))
+        return (
+            problem(429, "too many wrong tokens came from here", headers={"retry-after": str(wait)})
+            if wait
+            else refused
+        )
+
+    async def _shown(self, review: Review, show: Show) -> Response:
+        """In a thread: one with many pictures takes a tenth of a second, in which others are served."""
+        return await to_thread.run_sync(lambda: JSONResponse(self._told(review, show)))
+
+    def _told(self, review: Review, show: Show) -> dict[str, object]:
+        now = self._web.wall()
+        return told(states.expired(review, now) or review, show=show, now=now, url=self._web.url)

@@ -1,0 +1,76 @@
+"""The reviewers' listener as one ASGI application: its routes, and what stands around them. Not where it listens, nor
+who people are."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from samplegate.reviews.web import events, pages
+from samplegate.reviews.web.api import Api
+from samplegate.reviews.web.context import Web
+from samplegate.reviews.web.security import BODY_TIME, Guard
+from samplegate.reviews.web.sign_in import HOME, Entering, SignIn, listener_of, person_of, stranger
+
+
+class ReviewsApp:
+    """The application. ``end``: streams end and none begins, so that a listener can close."""
+
+    def __init__(self, web: Web, *, poll: float, keep_alive: float, body_time: float) -> None:
+        self._feed = events.Feed(web, poll=poll, keep_alive=keep_alive)
+        signin = SignIn(web)
+        routes = [*Api(web, self._feed).routes(), *signin.routes(), *_more(web, self._feed), *pages.routes(web)]
+        router = Router(routes, redirect_slashes=False, default=_nothing)
+        self._app = Guard(Entering(router, signin), web, body_time=body_time)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        # `app`: the router raises what it refuses, and Guard words it
+        await self._app({**scope, "app": self}, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                self.end()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+
+    def end(self) -> None:
+        """For the daemon's shutdown."""
+        self._feed.end()
+
+
+def reviews_app(
+    web: Web, *, poll: float = events.POLL, keep_alive: float = events.KEEP_ALIVE, body_time: float = BODY_TIME
+) -> ReviewsApp:
+    """The API below /v1 and the page below /reviews.
+
+    ``poll``: seconds between two looks at the store for other processes' changes, while somebody listens.
+    ``keep_alive``: seconds of silence on a stream. ``body_time``: seconds that a body has. To be made in the running
+    event loop.
+    """
+    return ReviewsApp(web, poll=poll, keep_alive=keep_alive, body_time=body_time)
+
+
+def _more(web: Web, feed: events.Feed) -> list[Route]:
+    async def home(_request: Request) -> Response:
+        return RedirectResponse(HOME, 303)
+
+    async def changes(request: Request) -> Response:
+        """The page's own stream, as long as its session holds."""
+        if person_of(web, request) is None:
+            return stranger(request)
+        return events.Stream(feed, listener_of(request), events.last_seen(request))
+
+    return [Route("/", home), Route("/reviews/events", changes)]
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    raise HTTPException(404)

@@ -1,0 +1,220 @@
+"""What changes, as server-sent events: one look at the store for all who listen, and each is told of the reviews that
+they may see.
+
+A store may be changed by other processes: it is asked about once a second, and at once after a change of our own. An
+event says that something happened and to which review, never its content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from samplegate.reviews.review import Event, Review
+from samplegate.reviews.views import moment
+from samplegate.reviews.web.context import Person, Web
+from samplegate.reviews.web.security import said
+
+MAX_LISTENERS: Final = 64
+POLL: Final = 1.0  # seconds: what another process's change takes at most to be seen
+KEEP_ALIVE: Final = 15.0  # seconds between two signs of life: proxies give up silent streams after 30 to 60
+MAX_STREAM: Final = 3_600.0  # seconds; then the browser connects anew, and whoever is gone unnoticed is let go
+PAGE: Final = 200  # events that are fetched at a time
+MAX_OUTLINES: Final = 512  # events whose reviews are remembered, for listeners that come to them a moment later
+_number: Final = 18  # digits
+
+
+class Feed:
+    """The changes of one store, for several listeners."""
+
+    def __init__(self, web: Web, *, poll: float = POLL, keep_alive: float = KEEP_ALIVE) -> None:
+        self.web = web
+        self.keep_alive = keep_alive
+        self.listeners = 0
+        self.ended = asyncio.Event()
+        """Set: all streams end; the daemon goes."""
+        self._poll = poll
+        self._lock = asyncio.Lock()
+        self._newest = -1
+        self._looked = float("-inf")
+        self._nudged: set[asyncio.Event] = set()
+        self._unwatch: Callable[[], None] | None = None
+        self._outlines: dict[int, Review | None] = {}
+
+    def enter(self) -> asyncio.Event | None:
+        """One listener more, and what is set when it should look; None where there are enough."""
+        if self.listeners >= MAX_LISTENERS or self.ended.is_set():
+            return None
+        self.listeners += 1
+        bell = asyncio.Event()
+        self._nudged.add(bell)
+        if self._unwatch is None:
+            self._unwatch = self.web.store.watch(self._nudge)
+        return bell
+
+    def leave(self, bell: asyncio.Event) -> None:
+        """One less."""
+        self.listeners -= 1
+        self._nudged.discard(bell)
+        if not self._nudged and self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
+
+    def end(self) -> None:
+        """Every stream ends, and none begins."""
+        self.ended.set()
+        self._nudge()
+
+    async def newest(self, *, fresh: bool = False) -> int:
+        """The number of the newest event, as of a look that is at most ``poll`` seconds old, or of now. It goes back
+        only where another store has taken this one's place. Raises Unavailable."""
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            if fresh or now - self._looked >= self._poll:
+                self._looked = now
+                before, self._newest = self._newest, await self.web.store.read(lambda store: store.last_change())
+                if self._newest < before:
+                    self._outlines.clear()
+            return self._newest
+
+    async def outline(self, event: Event) -> Review | None:
+        """The review of an event, without its contents; None where it is gone. One look for all who listen."""
+        async with self._lock:
+            if event.number not in self._outlines:
+                found = await self.web.store.read(lambda store: store.get(event.review))
+                self._outlines[event.number] = (
+                    None if found is None else replace(found, params={}, arguments=None, answer=None, verdict=None)
+                )
+                if len(self._outlines) > MAX_OUTLINES:
+                    del self._outlines[next(iter(self._outlines))]
+            return self._outlines[event.number]
+
+    async def wait(self, bell: asyncio.Event) -> None:
+        """Until something may have changed."""
+        try:
+            async with asyncio.timeout(self._poll):
+                await bell.wait()
+        except TimeoutError:
+            pass
+        bell.clear()
+
+    def _nudge(self) -> None:
+        self._looked = float("-inf")
+        for bell in self._nudged:
+            bell.set()
+
+
+class Stream(Response):
+    """The response. ``person``: who listens, asked again before every event; None ends it. ``after``: the last event
+    they know; None: from now."""
+
+    def __init__(self, feed: Feed, person: Callable[[], Person | None], after: int | None) -> None:
+        super().__init__()
+        self._feed = feed
+        self._person = person
+        self._after = after
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The listener's place is taken and given back here: a response that is never sent takes none."""
+        bell = self._feed.enter()
+        if bell is None:
+            await said(
+                scope, 503, f"as many as {MAX_LISTENERS} listen already; try again later", {"retry-after": "30"}
+            )(scope, receive, send)
+            return
+        try:
+            # a number beyond it is of a store that was there before
+            newest = await self._feed.newest(fresh=True)
+            after = newest if self._after is None else min(self._after, newest)
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 200,
+                    "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
+                }
+            )
+            if scope["method"] != "HEAD":
+                await self._until_gone(bell, after, receive, send)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._feed.leave(bell)
+
+    async def _until_gone(self, bell: asyncio.Event, after: int, receive: Receive, send: Send) -> None:
+        """Tell until the client is gone, or there is nothing more to tell."""
+        telling = asyncio.ensure_future(self._tell(bell, after, send))
+        gone = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait((telling, gone), timeout=MAX_STREAM, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (telling, gone):
+                task.cancel()
+            results = await asyncio.gather(telling, gone, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception) and not isinstance(result, OSError):
+                raise result
+
+    async def _tell(self, bell: asyncio.Event, after: int, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        spoke = loop.time()
+        await send(_part(b"retry: 2000\n\n"))
+        while not self._feed.ended.is_set():
+            newest = await self._feed.newest()
+            if newest < after:  # another store, whose numbers begin again: its last event is told
+                after = newest - 1
+            if newest > after:
+                events = await self._changes(after)
+                for text in await self._texts(events):
+                    await send(_part(text))
+                    spoke = loop.time()
+                if len(events) == PAGE:
+                    after = events[-1].number
+                    continue
+                # those of forgotten reviews are gone
+                after = max(newest, *(event.number for event in events[-1:]), after)
+            if self._person() is None:
+                return
+            if loop.time() - spoke >= self._feed.keep_alive:
+                await send(_part(b": still here\n\n"))
+                spoke = loop.time()
+            await self._feed.wait(bell)
+
+    async def _changes(self, after: int) -> Sequence[Event]:
+        return await self._feed.web.store.read(lambda store: store.changes(after, PAGE))
+
+    async def _texts(self, events: Sequence[Event]) -> list[bytes]:
+        """Those that this person may see. A review that is gone is nobody's any more."""
+        found: list[bytes] = []
+        for event in events:
+            review = await self._feed.outline(event)
+            person = self._person()
+            if review is not None and person is not None and person.sees(review):
+                told = {**shown(event), "reviewer": review.reviewer, "state": review.state}
+                found.append(f"id: {event.number}\nevent: change\ndata: {json.dumps(told)}\n\n".encode())
+        return found
+
+
+def shown(event: Event) -> dict[str, Any]:
+    """An event for programs, its time as everywhere in the API."""
+    return {name: getattr(event, name) for name in Event.__struct_fields__} | {"at": moment(event.at)}
+
+
+def last_seen(request: Request) -> int | None:
+    """What a client that comes back says it knows; None where it says nothing that is a number."""
+    said = request.headers.get("last-event-id", "")
+    return int(said) if said.isascii() and said.isdigit() and len(said) <= _number else None
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _part(text: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": text, "more_body": True}

@@ -1,0 +1,585 @@
+"""The forms of a review's page: their fields, the input as verdict JSON, and problems beside the fields.
+
+Inputs have names of ours (``f.0``), because a peer's names would control autofill. What looks like a secret is never
+filled in (R39).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from samplegate.policy.schema import Kind
+from samplegate.protocol.elicitation_schema import MISSING, Field, Form, NotFlat, read_form
+from samplegate.protocol.strictjson import Fault, decode
+from samplegate.reviews.review import Review
+from samplegate.reviews.web.context import Posted, first, kept, same, unbroken
+from samplegate.secret_names import secret_fields
+
+MAX_FIELDS: Final = 200
+MAX_OPTIONS: Final = 3_000  # of all fields: beyond, a form is written as JSON
+MAX_RADIOS: Final = 6
+MAX_LABEL: Final = 300
+MAX_DESCRIPTION: Final = 4_000
+LONG: Final = 200  # characters that a text may have to be a line
+
+Draws: TypeAlias = Literal["line", "lines", "number", "date", "email", "url", "radios", "select", "checkboxes"]
+NONE: Final = "none"
+"""The value of the choice that is no answer."""
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One choice; ``value`` is its number, for a peer's own values may be anything."""
+
+    value: str
+    label: str
+    chosen: bool
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One field."""
+
+    name: str
+    """Of the input."""
+    key: str
+    """The peer's name for it."""
+    label: str
+    description: str
+    draws: Draws
+    required: bool
+    hints: tuple[str, ...]
+    secret: bool
+    value: str = ""
+    options: tuple[Option, ...] = ()
+    problem: str = ""
+
+
+def drawable(form: Form) -> bool:
+    """Whether it is small enough to be drawn."""
+    return len(form.fields) <= MAX_FIELDS and sum(len(choices(field)) for field in form.fields) <= MAX_OPTIONS
+
+
+def entries(form: Form, posted: Posted | None, problems: Mapping[str, str]) -> tuple[Entry, ...]:
+    """Every field with its default, or with what was typed; ``problems`` by the peer's names."""
+    secrets = secret_fields(form.schema)
+    return tuple(
+        _entry(n, field, field.name in secrets, posted, problems.get(field.name, ""))
+        for n, field in enumerate(form.fields)
+    )
+
+
+def _entry(n: int, field: Field, secret: bool, posted: Posted | None, problem: str) -> Entry:
+    name, draws = f"f.{n}", _draws(field)
+    default = None if secret or field.default is MISSING else field.default
+    value = _initial(default) if posted is None else first(posted, name) or ""
+    chosen = _selected(field, default) if posted is None else set(posted.get(name, ()))
+    chooses = draws in ("radios", "select", "checkboxes")
+    description = field.schema.get("description")
+    return Entry(
+        name, field.name, (field.title or field.name)[:MAX_LABEL],
+        description[:MAX_DESCRIPTION] if isinstance(description, str) else "",
+        draws, field.required, tuple(_hints(field)), secret, "" if chooses else value,
+        tuple(_options(field, draws, chosen)) if chooses else (), problem,
+    )  # fmt: skip
+
+
+def choices(field: Field) -> list[tuple[str, str]]:
+    """The values of an enum and what they are called."""
+    source = (
+        field.schema.get("items", {}) if field.type == "multi_enum" else field.schema if field.type == "enum" else {}
+    )
+    for name in ("oneOf", "anyOf"):
+        if name in source:
+            return [(each["const"], str(each.get("title", each["const"]))) for each in source[name]]
+    values = source.get("enum", [])
+    names = source.get("enumNames")
+    if isinstance(names, list) and len(names) == len(values) and all(isinstance(name, str) for name in names):
+        return list(zip(values, names, strict=True))
+    return [(value, value) for value in values]
+
+
+def _draws(field: Field) -> Draws:
+    match field.type:
+        case "boolean":
+            return "radios"
+        case "enum":
+            return "radios" if len(choices(field)) <= MAX_RADIOS else "select"
+        case "multi_enum":
+            return "checkboxes"
+        case "number" | "integer":
+            return "number"
+        case _:
+            return _text_draws(field)
+
+
+def _text_draws(field: Field) -> Draws:
+    formats: dict[Any, Draws] = {"date": "date", "email": "email", "uri": "url"}
+    if (found := formats.get(field.schema.get("format"))) is not None:
+        return found
+    return (
+        "lines"
+        if field.schema.get("maxLength", 0) > LONG or (isinstance(field.default, str) and "\n" in field.default)
+        else "line"
+    )
+
+
+def _options(field: Field, draws: Draws, chosen: set[str]) -> Iterator[Option]:
+    if draws == "select" or (draws == "radios" and not field.required):
+        yield Option(NONE, "Choose one" if field.required else "No answer", not chosen or NONE in chosen)
+    if field.type == "boolean":
+        yield from (Option(value, label, value in chosen) for value, label in (("true", "Yes"), ("false", "No")))
+        return
+    for n, (value, title) in enumerate(choices(field)):
+        label = title if title == value else f"{title} ({value})"
+        yield Option(str(n), label[:MAX_LABEL], str(n) in chosen)
+
+
+def _selected(field: Field, default: Any) -> set[str]:
+    if field.type == "boolean":
+        return {json.dumps(default)} if isinstance(default, bool) else set()
+    defaults = default if isinstance(default, list) else [default]
+    return {str(n) for n, (value, _) in enumerate(choices(field)) if value in defaults}
+
+
+def _initial(default: Any) -> str:
+    return (
+        default
+        if isinstance(default, str)
+        else ""
+        if default is None or isinstance(default, bool | list | dict)
+        else json.dumps(default)
+    )
+
+
+def _hints(field: Field) -> Iterator[str]:
+    """What the schema wants of it, in words."""
+    schema = field.schema
+    if field.type in ("integer", "number"):
+        yield "a whole number" if field.type == "integer" else "a number"
+    formats = {
+        "email": "an e-mail address",
+        "uri": "an absolute address, such as https://example.com/",
+        "date": "a date, such as 2026-11-22",
+    }
+    formats["date-time"] = "a moment with its time zone, such as 2026-11-22T10:03:00Z or 2026-11-22T11:03:00+01:00"
+    if field.type == "string" and (said := formats.get(str(schema.get("format")))):
+        yield said
+    for name, words in _BOUNDS.items():
+        if name in schema:
+            yield words.format(json.dumps(schema[name]))
+    if field.type == "string" and schema.get("pattern"):
+        yield f"matches the expression {str(schema['pattern'])[:MAX_LABEL]}"
+
+
+_BOUNDS: Final = {
+    "minimum": "at least {}", "exclusiveMinimum": "more than {}", "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}", "minLength": "at least {} characters", "maxLength": "at most {} characters",
+    "minItems": "at least {} of them", "maxItems": "at most {} of them",
+}  # fmt: skip
+
+_to_number: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,40})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?\Z")
+MAX_INTEGER: Final = 2**63 - 1
+
+
+class Unfilled:
+    """Nothing was typed or chosen: the field is left out."""
+
+
+UNFILLED: Final = Unfilled()
+
+
+def content(form: Form, posted: Posted) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values by the peer's names, and what is wrong by the same names. Empty fields are left out, never filled with
+    defaults."""
+    values: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    for n, field in enumerate(form.fields):
+        value = _value(field, posted, f"f.{n}")
+        if isinstance(value, Problem):
+            problems[field.name] = str(value)
+        elif value is not UNFILLED:
+            values[field.name] = value
+        elif field.required:
+            problems[field.name] = "is needed"
+    return values, problems
+
+
+class Problem(str):
+    """What is wrong with what was typed."""
+
+    __slots__ = ()
+
+
+def _value(field: Field, posted: Posted, name: str) -> Any:
+    if field.type == "multi_enum":
+        return _picked(field, posted.get(name, ()))
+    typed = first(posted, name)
+    if not typed or (typed == NONE and field.type in ("boolean", "enum")):
+        return UNFILLED
+    match field.type:
+        case "boolean":
+            return {"true": True, "false": False}.get(typed, Problem("must be yes or no"))
+        case "enum":
+            values = dict(_numbered(field))
+            return values.get(typed, Problem("must be one of the choices"))
+        case "number" | "integer":
+            return number(typed, whole=field.type == "integer")
+        case _:
+            return kept(field.default, typed) if isinstance(field.default, str) else kept("", typed)
+
+
+def _numbered(field: Field) -> list[tuple[str, str]]:
+    return [(str(n), value) for n, (value, _) in enumerate(choices(field))]
+
+
+def _picked(field: Field, numbers: Any) -> Any:
+    """The chosen values in their order. None chosen is no answer, or the empty list where one is needed."""
+    values = dict(_numbered(field))
+    if not set(numbers) <= values.keys():
+        return Problem("must be some of the choices")
+    picked = [value for number, value in values.items() if number in numbers]
+    return picked if picked or (field.required and not field.schema.get("minItems")) else UNFILLED
+
+
+def number(typed: str, *, whole: bool) -> Any:
+    """What was typed as a number, or the Problem with it."""
+    text = typed.strip().replace("\u2212", "-")
+    found = _to_number.match(text)
+    if found is None or (whole and (found[1] or found[2])):
+        return Problem("must be a whole number" if whole else "must be a number, with a point for fractions")
+    value: int | float = json.loads(text)
+    too_large = math.isinf(value) if isinstance(value, float) else abs(value) > MAX_INTEGER
+    return Problem("is too large a number") if too_large else value
+
+
+def as_json(posted: Posted) -> Mapping[str, Any] | str:
+    """Content that was written as JSON, for forms too large to be drawn; or what is wrong with it."""
+    try:
+        value = decode((first(posted, "content") or "").encode("utf-8", "replace"), max_bytes=1 << 20)
+    except Fault as fault:
+        return f"is not JSON: {fault}"
+    return value if isinstance(value, dict) else "must be an object with the fields of the form"
+
+
+_NAMES: Final = {
+    "edits.systemPrompt": ("edit.system", "System prompt"),
+    "edits.model": ("edit.model", "Model"),
+    "edits.maxTokens": ("edit.max_tokens", "Max tokens"),
+    "edits.temperature": ("edit.temperature", "Temperature"),
+    "reason": ("reason", "Reason"),
+    "tell_server": ("reason", "Reason"),
+    "digest": ("", "What was shown"),
+    "action": ("", "Answer"),
+}
+_message: Final = re.compile(r"edits\.messages\.(\d+)(?:\.content)?(?:\.(\d+))?")
+_part: Final = re.compile(r"content(?:\.(\d+))?(?:\.|\Z)")
+
+
+class Wrong(msgspec.Struct, frozen=True):
+    """One line of the summary."""
+
+    anchor: str
+    """The field's id; "" for none."""
+    label: str
+    what: str
+
+
+def summary(problems: Mapping[str, str], kind: Kind, entries: Sequence[Entry]) -> tuple[Wrong, ...]:
+    """All that is wrong, in the order in which it was found."""
+    by_key = {f"content.{entry.key}": entry for entry in entries}
+    return tuple(_wrong(path, what, kind, by_key) for path, what in problems.items())
+
+
+def _wrong(path: str, what: str, kind: Kind, by_key: Mapping[str, Entry]) -> Wrong:
+    if (entry := by_key.get(path)) is not None:
+        return Wrong(entry.name, entry.label, what)
+    label = (
+        _NAMES[path][1]
+        if path in _NAMES
+        else path.removeprefix("content.")
+        if path.startswith("content") and kind == "elicitation"
+        else ""
+    )
+    return Wrong(field_of(path, kind), label, what)
+
+
+def at(problems: Mapping[str, str], kind: Kind) -> dict[str, str]:
+    """What is wrong with each field, by its id; where several things are, they are one sentence."""
+    found: dict[str, str] = {}
+    for path, what in problems.items():
+        name = field_of(path, kind)
+        found[name] = f"{found[name]}; {what}" if name in found else what
+    return found
+
+
+def field_of(path: str, kind: Kind) -> str:
+    """The id of the field that a problem belongs to; "" where it has none."""
+    if path in _NAMES:
+        return _NAMES[path][0]
+    if found := _message.match(path):
+        return f"edit.text.{found[1]}.{found[2] or 0}"
+    if (found := _part.match(path)) is None:
+        return ""
+    return "content" if kind == "elicitation" else f"answer.{found[1] or 0}"
+
+
+# characters of one form: up to three bytes each on the way back, and the listener takes 1 MiB
+MAX_EDITED: Final = 150_000
+MAX_EDITORS: Final = 200
+
+
+class Editor(msgspec.Struct, frozen=True):
+    """One text."""
+
+    name: str
+    label: str
+    text: str
+
+
+def editors(review: Review) -> tuple[Editor, ...]:
+    """The texts of the messages, as far as they fit into a form."""
+    if review.bounds is None:
+        return ()
+    found = [
+        Editor(f"edit.text.{m}.{b}", f"Message {m + 1}{f', part {b + 1}' if b else ''} ({message.get('role')})", text)
+        for m, message in enumerate(review.params.get("messages", ()))
+        for b, text in texts(message.get("content"))
+    ]
+    return _fitting(found)
+
+
+def answers(review: Review) -> tuple[Editor, ...]:
+    """The texts of a model's answer; an empty one where a person is to write it."""
+    if review.answer is None:
+        return (Editor("answer.0", "Your answer", ""),)
+    found = list(texts(review.answer.get("content")))
+    return _fitting(
+        [Editor(f"answer.{b}", f"Part {b + 1}" if len(found) > 1 else "The answer", text) for b, text in found]
+    )
+
+
+def _fitting(found: list[Editor]) -> tuple[Editor, ...]:
+    kept: list[Editor] = []
+    left = MAX_EDITED
+    for editor in found[:MAX_EDITORS]:
+        left -= len(editor.text)
+        if left >= 0:
+            kept.append(editor)
+    return tuple(kept)
+
+
+PREVIEW: Final = "preview"
+
+
+Touched: TypeAlias = Literal["untouched", "edited", "written", "both"]
+"""What the reviewer has typed into the decision form: nothing, edits of what was asked or answered, an answer of their
+own, or both of these."""
+
+
+class Typed(msgspec.Struct, frozen=True):
+    """What the decision form holds, whichever button was pressed."""
+
+    touched: Touched
+    edits: dict[str, Any]
+    """Of a sampling request: the changed params."""
+    answer: Any
+    """The content that a person wrote: a text, a model's edited answer, or the values of a form."""
+    problems: dict[str, str]
+    labels: tuple[str, ...]
+    """Of the fields that were changed."""
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a reviewer said on the page."""
+
+    verdict: dict[str, Any]
+    problems: dict[str, str]
+    """By the paths that ``review.Problem`` has: what cannot even be put into a verdict."""
+    preview: bool
+    """Nothing is decided: the page shows what the decision would be."""
+    typed: Typed
+
+
+def said(review: Review, posted: Posted) -> Said:
+    """The verdict of the decision form; ``do`` names the button.
+
+    A page has one decision form, so every button comes with everything that was typed. A button that would drop a part
+    of it is refused (``_dropped``); only a refusal of the request may do so, because it releases nothing.
+    """
+    do = first(posted, "do") or ""
+    found = _typed(review, posted)
+    verdict: dict[str, Any] = {"digest": first(posted, "digest") or ""}
+    if reason := unbroken(first(posted, "reason") or "").strip():
+        verdict["reason"] = reason
+    word = do if do != PREVIEW else _previewed(review, found.touched)
+    chosen = _chosen(word, review, found)
+    verdict |= chosen or {}
+    problems = dict(found.problems) if "edits" in verdict or "content" in verdict else {}
+    if review.kind == "sampling" and do != PREVIEW and first(posted, "tell_server") == "yes":
+        verdict["tell_server"] = True
+    if chosen is None:
+        problems[""] = "This button is not on the page."
+    elif (dropped := _dropped(do, review, found)) is not None:
+        problems = {"": dropped} | problems
+    return Said(verdict, problems, do == PREVIEW, found)
+
+
+def _chosen(word: str, review: Review, found: Typed) -> dict[str, Any] | None:
+    """What a button says, with everything of the form that belongs to it. None: no such button."""
+    match word:
+        case "edit" if review.stage == "answer" and found.touched == "edited":
+            return {"verdict": "answer", "content": found.answer}
+        case "edit" if found.touched in ("edited", "both"):
+            return {"verdict": "approve", "edits": found.edits}
+        case "approve" | "edit":
+            return {"verdict": "approve"}
+        case "answer" if review.kind == "sampling" and review.stage == "request":
+            return {"verdict": "answer", "content": found.answer}
+        case "accept":
+            return {"verdict": "answer", "action": "accept"} | (
+                {} if review.mode == "url" else {"content": found.answer}
+            )
+        case "decline" | "cancel":
+            return {"verdict": "answer", "action": word}
+        case "reject":
+            return {"verdict": "reject"}
+        case _:
+            return None
+
+
+def _previewed(review: Review, touched: Touched) -> str:
+    """The button that fits what was typed."""
+    if review.kind == "elicitation":
+        return "accept"
+    return "answer" if touched == "written" else "edit"
+
+
+def _dropped(do: str, review: Review, found: Typed) -> str | None:
+    """Why this button would drop what was typed, or has nothing to send; None if it does what it says."""
+    labels = ", ".join(found.labels)
+    match do, found.touched:
+        case (("approve" | "edit" | "answer" | "preview"), "both"):
+            return (
+                f"You edited the request and also wrote an answer ({labels}). Only one of them can be used: undo the"
+                " other."
+            )
+        case "approve", "edited":
+            edit = "Release with edits" if review.stage == "answer" else "Approve with edits"
+            return f'Your edits would be lost ({labels}). Choose "{edit}", or undo the edits.'
+        case "edit", "untouched":
+            return (
+                f'Nothing is edited. Choose "{"Release" if review.stage == "answer" else "Approve"}" to let it pass as'
+                " it is."
+            )
+        case (("approve" | "edit"), "written"):
+            return 'The answer that you wrote would be lost. Choose "Send this answer", or remove it.'
+        case "answer", "edited":
+            return (
+                f"Your edits would be lost ({labels}): this button sends your own answer instead of asking the model."
+                " Undo the edits."
+            )
+        case _:
+            return None
+
+
+def _typed(review: Review, posted: Posted) -> Typed:
+    """What differs from the page as it was first shown. An absent field is untouched: browsers send every field that is
+    there."""
+    if review.kind == "elicitation":
+        content, problems = ({}, {}) if review.mode == "url" else _content(review, posted)
+        return Typed("untouched", {}, content, problems, ())
+    answer = _answer(review, posted)
+    if review.stage == "answer":
+        edited = answer != (review.answer or {}).get("content")
+        return Typed("edited" if edited else "untouched", {}, answer, {}, ("Answer",) if edited else ())
+    found, problems = edits(review, posted) if review.bounds is not None else ({}, {})
+    labels = tuple(label for name, label in _LABELS.items() if name in found or f"edits.{name}" in problems)
+    if not answer.strip():
+        return Typed("edited" if labels else "untouched", found, answer, problems, labels)
+    return Typed("both" if labels else "written", found, answer, problems, (*labels, "Your answer"))
+
+
+_LABELS: Final = {
+    "messages": "Messages",
+    "systemPrompt": "System prompt",
+    "model": "Model",
+    "maxTokens": "Max tokens",
+    "temperature": "Temperature",
+}
+
+
+def edits(review: Review, posted: Posted) -> tuple[dict[str, Any], dict[str, str]]:
+    """What was changed of a sampling request; fields that were left alone are left out."""
+    params, found, problems = review.params, dict[str, Any](), dict[str, str]()
+    prompt = first(posted, "edit.system")
+    if prompt is not None and not same(params.get("systemPrompt") or "", prompt):
+        found["systemPrompt"] = unbroken(prompt)
+    model = first(posted, "edit.model")
+    if model and review.bounds is not None and model != next(iter(review.bounds.models), None):
+        found["model"] = model
+    for name, field, whole in (("maxTokens", "edit.max_tokens", True), ("temperature", "edit.temperature", False)):
+        value = _number(params.get(name), first(posted, field), whole=whole)
+        if isinstance(value, Problem):
+            problems[f"edits.{name}"] = str(value)
+        elif value != params.get(name):
+            found[name] = value
+    messages = list(_messages(params, posted))
+    if messages != list(params.get("messages", ())):
+        found["messages"] = messages
+    return found, problems
+
+
+def _number(now: Any, typed: str | None, *, whole: bool) -> Any:
+    if typed is None or (not typed.strip() and now is None):
+        return now
+    return number(typed, whole=whole) if typed.strip() else Problem("cannot be taken out, only changed")
+
+
+def _messages(params: Mapping[str, Any], posted: Posted) -> Iterator[Any]:
+    for m, message in enumerate(params.get("messages", ())):
+        content = _texts(message.get("content"), posted, f"edit.text.{m}")
+        yield message if content == message.get("content") else {**message, "content": content}
+
+
+def _texts(content: Any, posted: Posted, place: str) -> Any:
+    """The content with the texts that were typed; whatever is no text stays."""
+    if isinstance(content, list | tuple):
+        return [_text(block, first(posted, f"{place}.{b}")) for b, block in enumerate(content)]
+    return _text(content, first(posted, f"{place}.0"))
+
+
+def _text(block: Any, typed: str | None) -> Any:
+    if typed is None or not isinstance(block, Mapping) or block.get("type") != "text":
+        return block
+    return {**block, "text": kept(str(block.get("text", "")), typed)}
+
+
+def texts(content: Any) -> Iterator[tuple[int, str]]:
+    """The texts of a content that can be edited, with their places."""
+    for b, block in enumerate(content if isinstance(content, list | tuple) else [content]):
+        if isinstance(block, Mapping) and block.get("type") == "text":
+            yield b, str(block.get("text", ""))
+
+
+def _answer(review: Review, posted: Posted) -> Any:
+    """A text, or the model's answer with its texts edited."""
+    if review.answer is None:
+        return unbroken(first(posted, "answer.0") or "")
+    return _texts(review.answer.get("content"), posted, "answer")
+
+
+def _content(review: Review, posted: Posted) -> tuple[Any, dict[str, str]]:
+    form = read_form(review.params.get("requestedSchema"), review.revision)
+    if isinstance(form, NotFlat):
+        return {}, {"content": f"cannot be filled in here: {form.why}"}
+    if not drawable(form):
+        written = as_json(posted)
+        return ({}, {"content": written}) if isinstance(written, str) else (written, {})
+    values, problems = content(form, posted)
+    return values, {f"content.{name}": what for name, what in problems.items()}

@@ -1,0 +1,531 @@
+"""The pages for reviewers: the queue, one review, a verdict on it, the history; and the parts of a review on each."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from urllib.parse import quote, urlencode
+
+import msgspec
+from anyio import to_thread
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from samplegate.core.review.states import Conflict, expired
+from samplegate.gate.ports import ReviewStore, Unavailable
+from samplegate.policy.schema import Kind
+from samplegate.protocol.elicitation_schema import NotFlat, read_form
+from samplegate.reviews import verdict as verdicts
+from samplegate.reviews.review import DECIDED, Event, Filter, Review, State, cleared
+from samplegate.reviews.views import withdrawn_for
+from samplegate.reviews.web import diff, forms, render, sign_in
+from samplegate.reviews.web.content import Block, Reader, Shown, Space
+from samplegate.reviews.web.context import Person, Posted, Web, first, many
+from samplegate.reviews.web.diff import Change
+from samplegate.reviews.web.forms import Typed, answers, at, editors, said, summary, texts
+from samplegate.reviews.web.render import lines
+from samplegate.urls import shown_url
+
+LENGTH: Final = 120  # characters
+_LOOKED_AT: Final = 20 * LENGTH
+_CUT: Final = " ..."
+_BLANKS: Final = " \t\r\n\f\v"
+_blank: Final = re.compile(f"[{_BLANKS}]+")
+
+
+class About(NamedTuple):
+    """``words`` is "" where there are none."""
+
+    label: str
+    words: str
+
+
+def about(review: Review) -> About:
+    """What a person would look at first. Never raises: what is of no known shape has no words."""
+    if review.stage == "answer":
+        return About("answer", first_words(next(_texts(review.answer or {}), "")))
+    if review.kind == "sampling":
+        return About("last user text", first_words(_last(review.params)))
+    if review.mode == "url":
+        return About("host", _host(str(review.params.get("url", ""))))
+    return About("message", first_words(str(review.params.get("message", ""))))
+
+
+def first_words(text: str) -> str:
+    """The beginning of a text as one line. Only plain blanks and line ends are joined: what else is not seen is written
+    out where it is shown."""
+    text = text.lstrip(_BLANKS)
+    line = _blank.sub(" ", text[:_LOOKED_AT]).rstrip(" ")
+    if len(line) <= LENGTH and len(text) <= _LOOKED_AT:
+        return line
+    return line[: LENGTH - len(_CUT)].rstrip(" ") + _CUT
+
+
+def _last(params: Mapping[str, Any]) -> str:
+    """The last text of the user that says something."""
+    messages = params.get("messages")
+    for message in reversed(messages if isinstance(messages, list | tuple) else ()):
+        if isinstance(message, Mapping) and message.get("role") == "user":
+            for text in reversed(list(_texts(message))):
+                if text.strip(_BLANKS):
+                    return text
+    return ""
+
+
+def _texts(message: Mapping[str, Any]) -> Iterator[str]:
+    return (text for _, text in texts(message.get("content")))
+
+
+def _host(url: str) -> str:
+    """As the network sees it, and in its letters; a host that readers disagree on is none."""
+    address = shown_url(url)
+    if address.host:
+        return address.host if address.host_unicode == address.host else f"{address.host} ({address.host_unicode})"
+    return "none that all programs read alike" if "//" in url else "none"
+
+
+Phase: TypeAlias = Literal["waits", "outlived", "used", "taken", "kept", "unused", "expired", "withdrawn"]
+"""``waits``: its request does; ``outlived``: only the review does. Decided: ``used``, ``taken`` by a request that
+waits, ``kept`` for the next same one, or ``unused`` and past."""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where it is between its request and its end."""
+
+    phase: Phase
+    request_until: float
+    """When its request stops waiting, or did."""
+    review_until: float
+    late: float
+    """Seconds that a verdict is good for after it was given; 0: only for a request that waits."""
+    kept_until: float
+    """Decided: when the verdict is good for nothing any more."""
+
+
+def standing(review: Review, now: float) -> Standing:
+    """How it stands at ``now``."""
+    request_until = review.expires if review.answers_until is None else min(review.answers_until, review.expires)
+    kept_until = (review.decided or 0.0) + review.late
+    return Standing(
+        _phase(review, now, request_until, kept_until), request_until, review.expires, review.late, kept_until
+    )
+
+
+def _phase(review: Review, now: float, request_until: float, kept_until: float) -> Phase:
+    if review.state == "pending":
+        return "waits" if now < request_until else "outlived"
+    if review.state not in DECIDED:
+        return "withdrawn" if review.state == "withdrawn" else "expired"
+    if review.used_by is not None:
+        return "used"
+    if review.waiter is not None and now < review.held_until:
+        return "taken"
+    return "kept" if now < kept_until else "unused"
+
+
+def asks(review: Review) -> str:
+    """What it is about, behind the server's name."""
+    if review.stage == "answer":
+        return "gets an answer of a model"
+    if review.kind == "sampling":
+        return "asks a model"
+    if review.mode == "url":
+        return "wants a web page opened"
+    schema = review.params.get("requestedSchema")
+    fields = schema.get("properties") if isinstance(schema, dict) else None
+    return f"asks for {many(len(fields), 'value')}" if isinstance(fields, dict) and fields else "asks for consent"
+
+
+def kind(review: Review) -> str:
+    """In two words."""
+    if review.kind == "sampling":
+        return "Model answer" if review.stage == "answer" else "Sampling"
+    return "Web page" if review.mode == "url" else "Form"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """A verdict as it is shown."""
+
+    changes: tuple[Change, ...]
+    blocks: tuple[Block, ...]
+    """A written or edited answer to a sampling request."""
+    action: str
+    """Of an elicitation."""
+    content: Shown | None
+
+
+def outcome(review: Review, space: Space) -> Outcome | None:
+    """What was said of a review that is decided; secrets that were filled in are not shown again (R39)."""
+    verdict = cleared(review).verdict
+    if verdict is None:
+        return None
+    edits = {} if verdict.edits is None else msgspec.to_builtins(verdict.edits)
+    result = verdict.result or {}
+    model = review.bounds.models[0] if review.bounds and review.bounds.models else ""
+    if review.kind == "elicitation":
+        content = result.get("content")
+        return Outcome((), (), str(result.get("action", "")), None if not content else space.json(content))
+    changed = [*diff.of_edits(review.params, model, edits)]
+    if review.answer is not None and "content" in result:
+        changed += diff.of_content(review.answer.get("content"), result["content"], "The answer")
+    blocks = Reader(space).content(result["content"]) if "content" in result and review.answer is None else ()
+    return Outcome(short(changed), blocks, "", None)
+
+
+def changes(review: Review, typed: Typed) -> tuple[Change, ...]:
+    """What the edits in the form change."""
+    if review.answer is not None:
+        return short(diff.of_content(review.answer.get("content"), typed.answer, "The answer"))
+    model = review.bounds.models[0] if review.bounds and review.bounds.models else ""
+    return short(diff.of_edits(review.params, model, typed.edits))
+
+
+def sent(verdict: Mapping[str, Any]) -> str:
+    """The values of a form as the server would get them, laid out; "" where there are none."""
+    content = verdict.get("content")
+    return (
+        json.dumps(content, indent=2, ensure_ascii=False) if isinstance(content, dict) and "action" in verdict else ""
+    )
+
+
+def short(found: list[Change]) -> tuple[Change, ...]:
+    """Without the middles of what stayed."""
+    return tuple(Change(change.label, diff.shortened(change.pieces)) for change in found)
+
+
+MAX_WAITING: Final = 100
+PAGE: Final = 50
+MAX_NAME: Final = 200  # characters of a reviewer's or server's name
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+STATES: Final[tuple[State, ...]] = get_args(State)
+
+
+async def waiting(store: ReviewStore, person: Person, asked: Mapping[str, str], now: float) -> dict[str, Any]:
+    """The names of ``waiting.html``, in pages by ``asked["after"]``, the last of the page before."""
+    chosen = _chosen(asked)
+    after = asked["after"][:100]
+    wanted = replace(
+        _filter(chosen, person), states=("pending",), before=after or None, limit=MAX_WAITING + 1, oldest_first=True
+    )
+    found = await store.read(lambda store: store.list(wanted))
+    more = len(found) > MAX_WAITING
+    listed = [review for review in found[:MAX_WAITING] if expired(review, now) is None]
+    return {
+        "rows": [_row(review, now) for review in listed], "more": more, "chosen": chosen, "kinds": KINDS,
+        "filtered": any(chosen.values()),
+        "at": _at("/reviews", chosen, after=after), "later": _at("/reviews", chosen,
+        after=found[MAX_WAITING - 1].id) if more else "",
+        "oldest": _at("/reviews", chosen) if after else "",
+    }  # fmt: skip
+
+
+async def history(store: ReviewStore, person: Person, asked: Mapping[str, str], now: float) -> dict[str, Any]:
+    """The names of ``history.html``. A filter that is none is taken for no filter."""
+    chosen = _chosen(asked) | {"state": asked["state"] if asked["state"] in STATES else ""}
+    states = tuple(state for state in STATES if state == chosen["state"])
+    wanted = replace(_filter(chosen, person), states=states, before=asked["before"][:100] or None, limit=PAGE + 1)
+    found = list(await store.read(lambda store: store.list(wanted)))
+    return {
+        "rows": [_row(expired(review, now) or review, now) for review in found[:PAGE]],
+        "chosen": chosen, "states": STATES, "kinds": KINDS, "filtered": any(chosen.values()),
+        "older": _at("/reviews/history", chosen, before=found[PAGE - 1].id) if len(found) > PAGE else "",
+        "newest": _at("/reviews/history", chosen) if asked["before"] else "",
+    }  # fmt: skip
+
+
+def _chosen(asked: Mapping[str, str]) -> dict[str, str]:
+    """The filters of both lists; "" for none."""
+    names = {name: asked[name].strip()[:MAX_NAME] for name in ("reviewer", "server")}
+    return {"kind": asked["kind"] if asked["kind"] in KINDS else "", **names}
+
+
+def _filter(chosen: Mapping[str, str], person: Person) -> Filter:
+    reviewers = person.reviewers_among([chosen["reviewer"]] if chosen["reviewer"] else None)
+    return Filter(
+        reviewers=reviewers,
+        server=chosen["server"] or None,
+        kind=next((kind for kind in KINDS if kind == chosen["kind"]), None),
+    )
+
+
+def _at(path: str, chosen: Mapping[str, str], **more: str) -> str:
+    query = urlencode({name: value for name, value in {**chosen, **more}.items() if value})
+    return f"{path}?{query}" if query else path
+
+
+def _row(review: Review, now: float) -> dict[str, Any]:
+    return {
+        "review": review,
+        "asks": asks(review),
+        "kind": kind(review),
+        "standing": standing(review, now),
+        "about": about(review),
+    }
+
+
+MAX_TOOLS: Final = 100
+_APART: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature", "tools"})
+"""The params of a sampling request that have a place of their own on the page."""
+
+
+class Try(msgspec.Struct, frozen=True):
+    """A form that was posted and decided nothing: what was typed comes back with what is wrong, or with what it would
+    come to."""
+
+    posted: Posted
+    said: forms.Said
+    problems: Mapping[str, str]
+    """By path, as ``review.Problem`` has them."""
+
+
+def view(
+    review: Review, events: Sequence[Event], person: Person, now: float, tried: Try | None = None
+) -> dict[str, Any]:
+    """The names of ``review.html``."""
+    space = Space()
+    reader = Reader(space)
+    problems = {} if tried is None else tried.problems
+    posted = None if tried is None else tried.posted
+    shows = tried is not None and tried.said.preview
+    values: dict[str, Any] = {
+        "review": review, "standing": standing(review, now), "asks": asks(review), "kind": kind(review),
+        "lines": lines(events),
+        "withdrawn_for": withdrawn_for(events),
+        "decides": person.decides(review) and review.state == "pending", "problems": problems,
+        "touched": "untouched" if tried is None else tried.said.typed.touched, "preview": shows,
+        "tried": tried is not None, "changes": () if tried is None else changes(review, tried.said.typed),
+        "sent": sent(tried.said.verdict) if tried is not None and shows and not problems else "",
+        "arguments": None if review.arguments is None else space.json(review.arguments),
+    }  # fmt: skip
+    values |= _sampling(review, space, reader) if review.kind == "sampling" else _elicitation(review, problems, posted)
+    values["typed"] = _Typed(posted)
+    values["summary"] = summary(problems, review.kind, values["entries"])
+    by_field = at(problems, review.kind)
+    values["problem_at"] = lambda name: by_field.get(name, "")
+    values["outcome"] = outcome(review, space)
+    values["message"] = (
+        space.text(str(review.params.get("message", "")), rendered=False) if review.kind == "elicitation" else None
+    )
+    values["raw"] = space.json(review.params)
+    return values | {"left_out": space.left_out, "unread": reader.left_out}
+
+
+class _Typed:
+    """What stands in a field: what was typed, else what the template says."""
+
+    def __init__(self, posted: Posted | None) -> None:
+        self._posted = posted
+
+    def __call__(self, name: str, otherwise: object = "") -> str:
+        found = None if self._posted is None else first(self._posted, name)
+        return found if found is not None else "" if otherwise is None else str(otherwise)
+
+
+def _sampling(review: Review, space: Space, reader: Reader) -> dict[str, Any]:
+    params, answer = review.params, review.answer
+    apart = _APART | {each.param for each in review.unsent}
+    system, others = params.get("systemPrompt"), {name: value for name, value in params.items() if name not in apart}
+    # in the order of the page, for what comes first has room first
+    released = () if answer is None else reader.content(answer.get("content"))
+    about = (
+        None
+        if answer is None
+        else space.json({name: value for name, value in answer.items() if name not in ("content", "role")})
+    )
+    return {
+        "answer": released, "about": about,
+        "system": space.text(system) if isinstance(system, str) and system else None,
+        "messages": reader.messages(params),
+        "tools": _tools(params, space),
+        "others": space.json(others) if others else None,
+        "unsent": tuple((each, space.json(each.value)) for each in review.unsent),
+        "editors": editors(review), "answers": answers(review), "entries": (),
+    }  # fmt: skip
+
+
+def _tools(params: Mapping[str, Any], space: Space) -> tuple[tuple[str, Shown], ...]:
+    listed = params.get("tools")
+    tools = [tool for tool in listed if isinstance(tool, dict)][:MAX_TOOLS] if isinstance(listed, list) else []
+    return tuple((str(tool.get("name", ""))[:200], space.json(tool)) for tool in tools)
+
+
+def _elicitation(review: Review, problems: Mapping[str, str], posted: Posted | None) -> dict[str, Any]:
+    base: dict[str, Any] = {"address": None, "entries": (), "unflat": "", "as_json": False}
+    if review.mode == "url":
+        return base | {"address": shown_url(str(review.params.get("url", "")))}
+    form = read_form(review.params.get("requestedSchema"), review.revision)
+    if isinstance(form, NotFlat):
+        return base | {"unflat": form.why}
+    if not forms.drawable(form):
+        return base | {"as_json": True}
+    by_name = {path.removeprefix("content."): what for path, what in problems.items() if path.startswith("content.")}
+    return base | {"entries": forms.entries(form, posted, by_name)}
+
+
+Handler = Callable[[Request, Person], Awaitable[Response]]
+
+
+def routes(web: Web) -> list[Route]:
+    """All of ``/reviews`` but signing in and out and the events."""
+    pages = Pages(web)
+    return [
+        render.ROUTE,
+        Route("/reviews", pages.signed_in(pages.waiting), methods=["GET"]),
+        Route("/reviews/history", pages.signed_in(pages.history), methods=["GET"]),
+        Route("/reviews/{id}", pages.signed_in(pages.one), methods=["GET"]),
+        Route("/reviews/{id}/verdict", pages.signed_in(pages.back), methods=["GET"]),
+        Route("/reviews/{id}/verdict", pages.signed_in(pages.verdict), methods=["POST"]),
+        Route("/reviews/{id}/content/{n:int}", pages.signed_in(pages.picture), methods=["GET"]),
+        Route("/reviews/{id}/raw", pages.signed_in(pages.raw), methods=["GET"]),
+    ]
+
+
+class Pages:
+    """The handlers of one listener. Nothing is remembered between requests."""
+
+    def __init__(self, web: Web) -> None:
+        self._web = web
+
+    def signed_in(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """The handler for who is signed in; everybody else is sent to do that. A store that cannot be reached is said
+        so."""
+
+        async def handle(request: Request) -> Response:
+            person = sign_in.person_of(self._web, request)
+            if person is None:
+                return sign_in.stranger(request)
+            try:
+                return await handler(request, person)
+            except Unavailable as problem:
+                self._web.log.error("reviews.unavailable", problem=str(problem))
+                return self._notice(
+                    request,
+                    person,
+                    503,
+                    "The reviews cannot be reached",
+                    "Their store does not answer. Nothing was decided; try again.",
+                )
+
+        return handle
+
+    async def waiting(self, request: Request, person: Person) -> Response:
+        """What waits, oldest first."""
+        asked = {name: request.query_params.get(name, "") for name in ("reviewer", "server", "kind", "after")}
+        return self._page(
+            request, "waiting.html", person, **await waiting(self._web.store, person, asked, self._web.wall())
+        )
+
+    async def history(self, request: Request, person: Person) -> Response:
+        """All of them, newest first, as far as the filters let through."""
+        asked = {name: request.query_params.get(name, "") for name in ("state", "reviewer", "server", "kind", "before")}
+        return self._page(
+            request, "history.html", person, **await history(self._web.store, person, asked, self._web.wall())
+        )
+
+    async def one(self, request: Request, person: Person) -> Response:
+        """One review, with the forms that decide it."""
+        review = await self._seen(request, person)
+        return self._missing(request, person) if review is None else await self._shown(request, person, review)
+
+    async def back(self, request: Request, person: Person) -> Response:
+        """Where a form was refused, the browser stands at the address that it was sent to; asked for, that is the
+        review. It decides nothing."""
+        del person
+        return RedirectResponse(f"/reviews/{quote(request.path_params['id'], safe='')}", 303)
+
+    async def verdict(self, request: Request, person: Person) -> Response:
+        """A form was posted: 303 where it decided, 422 with what is wrong at its field, 409 with how it stands, 200
+        with what it would come to."""
+        posted = await sign_in.read_form(self._web, request)
+        if isinstance(posted, Response):
+            return posted
+        review = await self._seen(request, person)
+        if review is None:
+            return self._missing(request, person)
+        if not person.decides(review):
+            return self._notice(request, person, 403, "You may only look", "Your role is viewer: a reviewer decides.")
+        if review.state != "pending":
+            return await self._shown(request, person, review, status=409)
+        return await self._tried(request, person, review, posted)
+
+    async def _tried(
+        self, request: Request, person: Person, review: Review, posted: Mapping[str, list[str]]
+    ) -> Response:
+        words = said(review, posted)
+        read = verdicts.read(words.verdict, review, digest="needed")
+        problems = (
+            {problem.path: problem.what for problem in read} | words.problems
+            if isinstance(read, tuple)
+            else words.problems
+        )
+        if words.preview and words.typed.touched == "untouched" and review.kind == "sampling":
+            problems = {}
+        if problems or words.preview or isinstance(read, tuple):
+            tried = Try(posted, words, problems)
+            return await self._shown(
+                request, person, review, tried, status=422 if problems and not words.preview else 200
+            )
+        now = self._web.wall()
+        decided = await self._web.store.write(
+            lambda store: store.decide(review.id, read, who=person.name, door="page", now=now)
+        )
+        if decided is None:
+            return self._missing(request, person)
+        if isinstance(decided, Conflict):
+            return await self._shown(request, person, decided.review, status=409)
+        return RedirectResponse(f"/reviews/{review.id}", 303)
+
+    async def picture(self, request: Request, person: Person) -> Response:
+        """A picture of a review, by its number on the page."""
+        review = await self._seen(request, person)
+        found = (
+            None if review is None else await to_thread.run_sync(render.picture_of, review, request.path_params["n"])
+        )
+        return self._missing(request, person) if found is None else found
+
+    async def raw(self, request: Request, person: Person) -> Response:
+        """The whole of what was asked as JSON, as text."""
+        review = await self._seen(request, person)
+        return self._missing(request, person) if review is None else await to_thread.run_sync(render.raw_of, review)
+
+    async def _seen(self, request: Request, person: Person) -> Review | None:
+        """The review, if this person may look at it, as it is now: time may have ended it a moment ago."""
+        review = await self._web.store.read(lambda store: store.get(request.path_params["id"]))
+        if review is None or not person.sees(review):
+            return None
+        return expired(review, self._web.wall()) or review
+
+    async def _shown(
+        self, request: Request, person: Person, review: Review, tried: Try | None = None, *, status: int = 200
+    ) -> Response:
+        events = await self._web.store.read(lambda store: store.history(review.id))
+        # a large review takes a tenth of a second to lay out, in which others are served
+        values = await to_thread.run_sync(view, review, events, person, self._web.wall(), tried)
+        return self._page(request, "review.html", person, status=status, late_by=status == 409, **values)
+
+    def _page(self, request: Request, template: str, person: Person, *, status: int = 200, **values: Any) -> Response:
+        return render.page(
+            self._web,
+            request,
+            template,
+            status=status,
+            person=person,
+            form_token=sign_in.form_token(self._web, request),
+            **values,
+        )
+
+    def _missing(self, request: Request, person: Person) -> Response:
+        return self._notice(
+            request,
+            person,
+            404,
+            "There is no such review",
+            "It was never there, is forgotten, or is not for you to see.",
+        )
+
+    def _notice(self, request: Request, person: Person, status: int, title: str, text: str) -> Response:
+        return self._page(request, "notice.html", person, status=status, title=title, text=text)

@@ -1,0 +1,142 @@
+"""Templates rendered to pages, static files, pictures and raw JSON. Autoescape is on; an undefined name is a fault."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+from itertools import groupby
+from typing import Any, Final
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from samplegate.reviews.review import Event, Review
+from samplegate.reviews.web import content, context
+from samplegate.reviews.web.context import Person, Web
+from samplegate.text import hides, plain, visible
+
+TYPES: Final = {
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "sign_in.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+_KEEP: Final = "public, max-age=31536000, immutable"
+
+
+@lru_cache(maxsize=len(TYPES))
+def _read(name: str) -> tuple[bytes, str]:
+    data = files("samplegate.reviews.web").joinpath("static", name).read_bytes()
+    return data, hashlib.sha256(data).hexdigest()[:16]
+
+
+def address(name: str) -> str:
+    """Where a page finds the file, with its digest: a new one has a new address."""
+    return f"/reviews/static/{name}?{_read(name)[1]}"
+
+
+async def serve(request: Request) -> Response:
+    """One of our files. Nothing of the file system is reached by a name that somebody sends."""
+    name = request.path_params["name"]
+    if name not in TYPES:
+        return PlainTextResponse("there is no such file\n", 404)
+    data, digest = _read(name)
+    keep = _KEEP if request.url.query == digest else "no-cache"
+    return Response(data, 200, {"cache-control": keep}, TYPES[name])
+
+
+ROUTE: Final = Route("/reviews/static/{name}", serve)
+
+MOST: Final = 50
+_MEANINGS: Final = {"joined": "the same request came again and waits"}
+"""Of events whose names do not say it."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One event, or several that are the same to a person: ``event`` is the last of them."""
+
+    event: Event
+    count: int
+    meaning: str
+
+
+def lines(events: Sequence[Event]) -> tuple[Line, ...]:
+    """The last lines, in order. Whoever is put off and asks again joins each time: one line for as long as nothing else
+    happens."""
+    found: list[Line] = []
+    for what, some in groupby(events, lambda event: event.what):
+        alike = list(some)
+        meaning = _MEANINGS.get(what, "")
+        found += (
+            [Line(alike[-1], len(alike), meaning)] if what == "joined" else [Line(event, 1, meaning) for event in alike]
+        )
+    return tuple(found[-MOST:])
+
+
+HEADERS: Final = {
+    "x-dns-prefetch-control": "off",
+    "permissions-policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=(), clipboard-read=()",
+}
+"""Of a page, beside those that every answer has (``security.py``)."""
+
+
+def page(
+    web: Web, request: Request, template: str, *, status: int = 200, person: Person | None = None, **values: Any
+) -> Response:
+    """One page of ``templates/``. ``person``: who is signed in, for the bar at the top; ``values`` are the template's
+    own names."""
+    values = {"form_token": "", "here": request.url.path, **values}
+    html = _environment().get_template(template).render(web=web, now=web.wall(), person=person, **values)
+    return HTMLResponse(html, status, HEADERS)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("samplegate.reviews.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "visible": visible,
+        "plain": plain,
+        "hides": hides,
+        "span": context.span,
+        "moment": context.moment,
+        "stamp": context.stamp,
+        "dollars": context.dollars,
+        "size": context.size,
+        "many": lambda count, one, more="": context.many(count, one, more),
+    }
+    made.globals["static"] = address
+    return made
+
+
+_SANDBOX: Final = {**HEADERS, "content-security-policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
+
+
+def picture_of(review: Review, number: int) -> Response | None:
+    """The picture with this number on the page; None where there is none that may be shown."""
+    block = next(itertools.islice(content.all_of(review), number, None), None)
+    found = None if block is None else content.picture(block)
+    if found is None or isinstance(found, str):
+        return None
+    return Response(found.data, 200, {**_SANDBOX, "content-disposition": "inline"}, found.type)
+
+
+def raw_of(review: Review) -> Response:
+    """Everything that was asked, as indented text."""
+    whole = {"method": review.method, "params": review.params, "arguments": review.arguments}
+    if review.answer is not None:
+        whole["answer"] = review.answer
+    text = json.dumps(whole, indent=2, ensure_ascii=True)  # what is not ASCII is escaped: nothing hides here either
+    return Response(text, 200, {**_SANDBOX, "content-disposition": "inline"}, "text/plain; charset=utf-8")

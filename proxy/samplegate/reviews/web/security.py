@@ -1,0 +1,326 @@
+"""What holds for every request before and after its handler: its host and origin, the size and time of its body,
+headers of the answer, faults.
+
+Plain ASGI around the application: the body is counted as it comes, whatever it announced, and a stream passes through
+unbuffered. ``Mistakes`` limits how often an address, and all together, may send an unknown token; it keeps no token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, MutableMapping
+from http import HTTPStatus
+from ipaddress import IPv6Address
+from math import ceil
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from samplegate.gate.ports import Unavailable
+from samplegate.request_headers import RequestHeaders, host_name, is_local_name
+from samplegate.reviews.web.context import Web, problem
+from samplegate.urls import PORTS, address_of, split
+
+# that are remembered: the one unseen for longest goes first, and the budget for all holds without it
+MAX_ADDRESSES: Final = 4096
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """``burst`` mistakes at once, and ``rate`` a second from there on."""
+
+    burst: float
+    rate: float
+
+
+class Mistakes:
+    """Token buckets over a clock in seconds. One that is set back refills nothing."""
+
+    def __init__(self, each: Pace, all: Pace, clock: Callable[[], float]) -> None:
+        self._each = each
+        self._all = all
+        self._clock = clock
+        self._spent_by: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._spent = (0.0, clock())
+
+    def wait(self, address: str) -> int:
+        """Seconds until this address may send another wrong token, 0 for now."""
+        now = self._clock()
+        mine = _left(self._spent_by.get(address, (0.0, now)), self._each, now)
+        theirs = _left(self._spent, self._all, now)
+        return max(_wait(mine, self._each), _wait(theirs, self._all))
+
+    def attempt(self, address: str) -> int:
+        """Count a wrong token, unless this address has to wait; the seconds it has to."""
+        wait = self.wait(address)
+        if not wait:
+            self.made(address)
+        return wait
+
+    def made(self, address: str) -> None:
+        """It was wrong."""
+        now = self._clock()
+        self._spent = (_left(self._spent, self._all, now) + 1, now)
+        self._spent_by[address] = (_left(self._spent_by.pop(address, (0.0, now)), self._each, now) + 1, now)
+        if len(self._spent_by) > MAX_ADDRESSES:
+            self._spent_by.popitem(last=False)
+
+
+def _left(spent: tuple[float, float], pace: Pace, now: float) -> float:
+    """The mistakes that are not made good yet."""
+    count, since = spent
+    return max(0.0, count - max(0.0, now - since) * pace.rate)
+
+
+def _wait(spent: float, pace: Pace) -> int:
+    over = spent + 1 - pace.burst
+    return 0 if over <= 0 else ceil(over / pace.rate)
+
+
+MAX_VERDICT: Final = 1024 * 1024  # bytes: edited messages are text, and long ones make some 100 KiB
+# the same by the page: a form spends three bytes on one, and nine on a letter of some alphabets
+MAX_FORM: Final = 4 * MAX_VERDICT
+MAX_BODY: Final = 64 * 1024  # bytes of any other body: a token and a few fields
+BODY_TIME: Final = 30.0  # seconds from the head to the end of the body
+
+PAGE_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
+    " base-uri 'none'; frame-ancestors 'none'"
+)
+"""For pages: nothing but our own files, nothing inline, nowhere else to post to."""
+API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
+_HEADERS: Final = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",  # not no-referrer: browsers would then send `Origin: null` with our own forms
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=(), payment=()",
+    "cache-control": "no-store",
+}
+_CLOSE: Final = {"connection": "close"}  # what is left of the body would be read as the next request
+_DETAILS: Final = {
+    404: "nothing is here; /reviews is the page and /v1/openapi.json describes the API",
+    405: "this path does not take this method",
+}
+
+
+class TooLarge(Exception):
+    """A body came to more bytes than are taken."""
+
+
+class TooSlow(Exception):
+    """A body did not come to its end in time."""
+
+
+class Guard:
+    """Stands around an application."""
+
+    def __init__(self, app: ASGIApp, web: Web, *, body_time: float = BODY_TIME) -> None:
+        self._app = app
+        self._web = web
+        self._body_time = body_time
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        sent = _Sent(scope, send)
+        refused = self._refused(scope)
+        if refused is not None:
+            await refused(scope, receive, sent)
+            return
+        try:
+            await self._app(scope, _bounded(receive, bound_of(scope["path"]), self._body_time), sent)
+        except Exception as problem:
+            answer = self._answer_to(problem, scope)
+            if not sent.began:
+                await answer(scope, receive, sent)
+
+    def _answer_to(self, problem: Exception, scope: Scope) -> Response:
+        """What cannot be done is told; what should not have happened is logged whole and told in a fixed sentence."""
+        match problem:
+            case HTTPException():
+                return said(
+                    scope,
+                    problem.status_code,
+                    _DETAILS.get(problem.status_code, problem.detail),
+                    dict(problem.headers or {}),
+                )
+            case TooLarge():
+                return too_large(scope)
+            case TooSlow():
+                return said(scope, 408, "body: did not come to its end in time; send it at once", _CLOSE)
+            case ClientDisconnect():
+                return said(scope, 400, "body: ended before its end; send all of it", _CLOSE)
+            case Unavailable():
+                self._web.log.error("web.unavailable", path=shown(scope["path"]), why=str(problem))
+                return said(scope, 503, "the store of reviews cannot be reached; try again", {"retry-after": "5"})
+        self._web.log.error("web.failed", method=scope["method"][:16], path=shown(scope["path"]), exc_info=problem)
+        return said(scope, 500, "a fault in the gate; the log has it")
+
+    def _refused(self, scope: Scope) -> Response | None:
+        headers = headers_of(scope)
+        if is_forged_host(headers, self._web):
+            return said(
+                scope,
+                403,
+                "host: this name is not one of the listener's; use an address, localhost or the host of reviews_url",
+            )
+        if is_cross_origin(headers, self._web):
+            return said(scope, 403, "origin: a page of another site sent this; open the page of the reviews itself")
+        announced, most = headers.length(), bound_of(scope["path"])
+        if announced is None:
+            return said(scope, 400, "content-length: is no number of bytes; send one")
+        return too_large(scope) if announced > most else None
+
+
+class _Sent:
+    """What is sent, with the headers that every answer has, and without a body where HEAD asked."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._head = scope["method"] == "HEAD"
+        self._policy = API_POLICY if is_api(scope) else PAGE_POLICY
+        self._send = send
+        self.began = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.began = True
+            headers = MutableHeaders(raw=list(message.get("headers", ())))
+            for name, value in {**_HEADERS, "content-security-policy": self._policy}.items():
+                headers.setdefault(name, value)
+            message = {**message, "headers": headers.raw}
+        elif self._head and message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await self._send(message)
+
+
+def is_api(scope: MutableMapping[str, Any]) -> bool:
+    """Whether a program asks, which wants JSON."""
+    return str(scope["path"]).startswith("/v1/") or scope["path"] == "/v1"
+
+
+def said(
+    scope: MutableMapping[str, Any], status: int, detail: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An answer that no handler made: problem details for programs, a line of text for people."""
+    if is_api(scope):
+        return problem(status, detail, headers=headers)
+    return PlainTextResponse(f"{HTTPStatus(status).phrase}: {detail}\n", status, headers)
+
+
+def too_large(scope: MutableMapping[str, Any]) -> Response:
+    """413; the rest of the body is not waited for."""
+    return said(scope, 413, f"body: is larger than {bound_of(scope['path'])} bytes; send less", _CLOSE)
+
+
+def bound_of(path: str) -> int:
+    """The most bytes of a body."""
+    if not path.endswith("/verdict"):
+        return MAX_BODY
+    return MAX_FORM if path.startswith("/reviews/") else MAX_VERDICT
+
+
+def shown(path: str) -> str:
+    """A path for the log: it is the client's, so it is short and plain."""
+    return path[:100].encode("ascii", "backslashreplace").decode()
+
+
+def _bounded(receive: Receive, most: int, seconds: float) -> Receive:
+    """The body's parts, counted and timed. What comes after its end (that the client is gone) is waited for as long as
+    it takes."""
+    until: float | None = asyncio.get_running_loop().time() + seconds
+    taken = 0
+
+    async def receiving() -> Message:
+        nonlocal taken, until
+        try:
+            async with asyncio.timeout_at(until):
+                message = await receive()
+        except TimeoutError:
+            raise TooSlow from None
+        if message["type"] == "http.request":
+            taken += len(message.get("body", b""))
+            if taken > most:
+                raise TooLarge
+            if not message.get("more_body", False):
+                until = None
+        return message
+
+    return receiving
+
+
+def headers_of(scope: MutableMapping[str, Any]) -> RequestHeaders:
+    """The headers of a request."""
+    return RequestHeaders(scope["headers"])
+
+
+def is_forged_host(headers: RequestHeaders, web: Web) -> bool:
+    """It came under a name that is none of the listener's: a page whose name was made to lead here (DNS rebinding,
+    R96).
+
+    An address as Host is no such name, and a client that sends none is no browser.
+    """
+    host = headers.one(b"host")
+    if host is None:
+        return headers.has(b"host")
+    name = host_name(host)
+    if is_local_name(name) or name == urlsplit(web.url).hostname:
+        return False
+    return not any(taken == "*" or taken.lower() in (host.lower(), name, f"{name}:*") for taken in web.hosts)
+
+
+def is_cross_origin(headers: RequestHeaders, web: Web) -> bool:
+    """A page of another origin sent it; what sends no Origin is no page, or no page's script or form."""
+    if not headers.has(b"origin"):
+        return False
+    origin = _origin(headers.one(b"origin") or "")
+    if origin is None:
+        return True
+    if origin == _origin(web.url):
+        return False
+    # Reached by another of its names, behind a proxy perhaps, which makes http of https: then the Host alone tells.
+    # Under the name of `url` the scheme must be that of `url`, or who listens on the way could put up a page under
+    # plain http.
+    host = (headers.one(b"host") or "").lower()
+    return host == urlsplit(web.url).netloc.lower() or origin != _origin(f"{origin[0]}://{host}")
+
+
+def is_cross_site(headers: RequestHeaders) -> bool:
+    """A browser says that what sent this is no page of ours; what says nothing is an old one, or none."""
+    return headers.all(b"sec-fetch-site") not in ([], ["same-origin"])
+
+
+def is_own_page(headers: RequestHeaders, web: Web) -> bool:
+    """A browser says that a page of ours sent it, in one of the two ways that all of them say it of a form that is
+    posted."""
+    return (
+        not is_cross_origin(headers, web)
+        and not is_cross_site(headers)
+        and (headers.has(b"origin") or headers.has(b"sec-fetch-site"))
+    )
+
+
+def sender(scope: MutableMapping[str, Any]) -> str:
+    """Whose requests are counted together: an address, or the network of an IPv6 one, since a host has 2**64 of
+    those."""
+    client = scope.get("client")
+    address = address_of(client[0] if client else "")
+    if isinstance(address, IPv6Address):
+        return str(IPv6Address(int(address) >> 64 << 64))
+    return "" if address is None else str(address)
+
+
+def _origin(text: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port; None for what is no http origin, ``null`` among it."""
+    parts = split(text.lower())
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        return None
+    return parts.scheme, parts.hostname, parts.port or PORTS[parts.scheme]

@@ -1,0 +1,285 @@
+"""Signing in at the page and out again: a token for a session cookie, the session of each request, and forms that only
+our own pages post.
+
+The API knows no cookie and has none of this. Not the page's looks: those are a template.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+from urllib.parse import parse_qs, quote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from samplegate.reviews.web import render
+from samplegate.reviews.web.context import Person, Web
+from samplegate.reviews.web.security import Mistakes, Pace, headers_of, is_cross_site, is_own_page, sender
+from samplegate.web import sessions
+
+SIGN_IN: Final = "/reviews/sign-in"
+SIGN_OUT: Final = "/reviews/sign-out"
+HOME: Final = "/reviews"
+FORM_FIELD: Final = "form_token"
+"""The hidden field of every form of a session."""
+MAX_FIELDS: Final = 2_000  # of a form: schemas with some hundred fields have been seen
+EACH: Final = Pace(burst=10, rate=0.2)
+ALL: Final = Pace(burst=200, rate=5.0)
+"""Nobody guesses a token of 256 bits; this keeps the log and the machine quiet, and tokens that people thought up a
+little safer."""
+
+_SESSION: Final = "samplegate.session"
+_FOREIGN: Final = "This form was not sent by a page of ours"
+_place: Final = re.compile(r"/reviews(?:/[A-Za-z0-9_-]{1,64}){0,2}(?:\?[A-Za-z0-9_.=&%+-]{0,500})?")
+
+
+class Session(msgspec.Struct, frozen=True):
+    """Somebody who is signed in now, and what their forms carry."""
+
+    claims: sessions.Claims
+    person: Person
+    form: str
+    now: Callable[[], Person | None]
+    """Who it is by now, for what goes on after the request came in."""
+
+
+def person_of(web: Web, request: Request) -> Person | None:
+    """Who is signed in, None for nobody. Asked of the settings with each request: a token that is taken away ends its
+    sessions."""
+    del web  # what it says was asked when the request came in
+    session: Session | None = request.scope.get(_SESSION)
+    return None if session is None else session.person
+
+
+def listener_of(request: Request) -> Callable[[], Person | None]:
+    """Who is signed in, to be asked again and again by what stands open: None once the session is over, by whatever it
+    ends."""
+    session: Session | None = request.scope.get(_SESSION)
+    return (lambda: None) if session is None else session.now
+
+
+def form_token(web: Web, request: Request) -> str:
+    """What the hidden field ``form_token`` of this session's forms holds; empty for nobody, whose only form needs
+    none."""
+    del web
+    session: Session | None = request.scope.get(_SESSION)
+    return "" if session is None else session.form
+
+
+async def read_form(web: Web, request: Request) -> Mapping[str, list[str]] | Response:
+    """The fields of a form that a page of ours posted in this session, each with all its values; a response where it is
+    none."""
+    session: Session | None = request.scope.get(_SESSION)
+    if session is None:
+        return _said(
+            web, request, 403, "You are not signed in any more", "Nothing was decided. Sign in, and send it again."
+        )
+    form = await _fields(web, request)
+    if isinstance(form, Response):
+        return form
+    given = form.pop(FORM_FIELD, [])
+    if len(given) != 1 or not hmac.compare_digest(given[0].encode(), session.form.encode()):
+        return _said(
+            web,
+            request,
+            403,
+            "This form is not of your session",
+            "Nothing was decided. Load the page again, and send it from there.",
+        )
+    return form
+
+
+def stranger(request: Request) -> Response:
+    """Nobody is signed in: to the sign-in page, and back here afterwards.
+
+    A browser that follows a link from another site leaves a strict cookie out: then a page of ours asks once more, and
+    the cookie comes along.
+    """
+    headers = request.headers
+    if (
+        request.method == "GET"
+        and headers.get("sec-fetch-site") == "cross-site"
+        and "again" not in request.query_params
+    ):
+        query = f"{request.url.query}&again=1" if request.url.query else "again=1"
+        again = back_to(f"{request.url.path}?{query}")
+        return Response(
+            '<!doctype html><meta charset="utf-8"><title>Reviews</title><meta http-equiv="refresh"'
+            f' content="0;url={again.replace("&", "&amp;")}"><p><a href="{again.replace("&", "&amp;")}">Go on to the'
+            " reviews</a></p>",
+            media_type="text/html",
+        )
+    place = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    place = back_to(place) if request.method in ("GET", "HEAD") else HOME
+    return RedirectResponse(SIGN_IN + ("" if place == HOME else f"?next={quote(place, safe='/')}"), 303)
+
+
+def back_to(place: str) -> str:
+    """Where to go after signing in: a page of ours and nowhere else."""
+    return place if _place.fullmatch(place) and not place.startswith((SIGN_IN, SIGN_OUT)) else HOME
+
+
+class SignIn:
+    """The two routes, and what they remember: mistakes, and sessions that were ended."""
+
+    def __init__(self, web: Web) -> None:
+        self._web = web
+        self._mistakes = Mistakes(EACH, ALL, web.wall)
+        self._ended = sessions.Ended(web.wall)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(SIGN_IN, self._sign_in, methods=["GET", "POST"]),
+            Route(SIGN_OUT, self._sign_out, methods=["POST"]),
+        ]
+
+    async def session(self, scope: Scope) -> Session | None:
+        """Whose session a request belongs to. Raises Unavailable where the store cannot say its key."""
+        cookie = Request(scope).cookies.get(self._cookie)
+        if cookie is None:
+            return None
+        key = await self._web.store.write(lambda store: store.key())
+        claims = sessions.read(cookie, key, self._web.wall())
+        person = None if claims is None else self._who(claims)
+        if claims is None or person is None:
+            return None
+        return Session(claims, person, sessions.form_token(claims.id, key), lambda: self._who(claims))
+
+    def _who(self, claims: sessions.Claims) -> Person | None:
+        """Whose session it is now: nobody's once it is over, signed out, or its token is nobody's or another's."""
+        if self._web.wall() >= claims.until or claims in self._ended:
+            return None
+        person = self._web.known(bytes.fromhex(claims.token))
+        return person if person is not None and person.name == claims.name else None
+
+    async def _sign_in(self, request: Request) -> Response:
+        if request.method != "POST":
+            return self._page(request, 200, back_to(request.query_params.get("next", HOME)), "")
+        if not is_own_page(headers_of(request.scope), self._web):
+            return _said(self._web, request, 403, _FOREIGN, "Open the sign-in page, and use its form.")
+        form = await _fields(self._web, request)
+        if isinstance(form, Response):
+            return form
+        place = back_to(form.get("next", [HOME])[0])
+        token = form.get("token", [""])[0].strip()
+        person = self._web.person(token)
+        if person is None:
+            return self._wrong(request, place)
+        self._web.log.info("person.signed_in", person=person.name)
+        return await self._welcome(person, token, place)
+
+    def _wrong(self, request: Request, place: str) -> Response:
+        """The answer to a wrong token. A valid one is never slowed down: behind a proxy all of them come from one
+        address."""
+        address = sender(request.scope)
+        wait = self._mistakes.attempt(address)
+        if wait:
+            response = self._page(request, 429, place, f"too many wrong tokens; try again in {wait} seconds")
+            response.headers["retry-after"] = str(wait)
+            return response
+        self._web.log.warning("person.refused", address=address)
+        return self._page(request, 403, place, "nobody has this token; look whether it is whole")
+
+    async def _welcome(self, person: Person, token: str, place: str) -> Response:
+        """A new session with an id of its own, whatever cookie came along."""
+        until = int(self._web.wall()) + self._web.session
+        claims = sessions.Claims(
+            self._web.random(16).hex(), person.name, hashlib.sha256(token.encode()).hexdigest(), until
+        )
+        response = RedirectResponse(place, 303)
+        self._set(
+            response, sessions.made(claims, await self._web.store.write(lambda store: store.key())), self._web.session
+        )
+        return response
+
+    async def _sign_out(self, request: Request) -> Response:
+        form = await read_form(self._web, request)
+        if isinstance(form, Response):
+            return form
+        session: Session = request.scope[_SESSION]
+        if self._ended.add(session.claims):
+            self._web.log.warning(
+                "person.sessions_ended",
+                why=f"more than {sessions.MAX_ENDED} sessions were signed out; one token's are all over",
+            )
+        self._web.log.info("person.signed_out", person=session.person.name)
+        response = RedirectResponse(SIGN_IN, 303)
+        self._set(response, "", 0)
+        return response
+
+    def _page(self, request: Request, status: int, place: str, problem: str) -> Response:
+        return render.page(self._web, request, "sign_in.html", status=status, person=None, next=place, problem=problem)
+
+    @property
+    def _is_secure(self) -> bool:
+        return self._web.url.startswith("https:")
+
+    @property
+    def _cookie(self) -> str:
+        """``__Host-``: browsers take it only with Secure, for this host alone, so that no page of a neighbouring name
+        sets one."""
+        return "__Host-samplegate" if self._is_secure else "samplegate"
+
+    def _set(self, response: Response, value: str, seconds: int) -> None:
+        response.set_cookie(
+            self._cookie, value, max_age=seconds, path="/", secure=self._is_secure, httponly=True, samesite="strict"
+        )
+
+
+class Entering:
+    """Finds each page's session before its handler runs. The API and our own files have none."""
+
+    def __init__(self, app: ASGIApp, signin: SignIn) -> None:
+        self._app = app
+        self._signin = signin
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (
+            scope["type"] == "http"
+            and f"{scope['path']}/".startswith("/reviews/")
+            and not scope["path"].startswith("/reviews/static/")
+        ):
+            scope = {**scope, _SESSION: await self._signin.session(scope)}
+        await self._app(scope, receive, send)
+
+
+async def _fields(web: Web, request: Request) -> dict[str, list[str]] | Response:
+    """A posted form's fields, each with its values as they came."""
+    if is_cross_site(headers_of(request.scope)):
+        return _said(web, request, 403, _FOREIGN, "Nothing was done. Open the page of the reviews itself.")
+    if headers_of(request.scope).media_type() != "application/x-www-form-urlencoded":
+        return _said(
+            web, request, 415, "This is no form", "Nothing was done. Forms come as application/x-www-form-urlencoded."
+        )
+    try:
+        text = (await request.body()).decode("ascii")
+        return parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+    except ValueError:
+        return _said(
+            web,
+            request,
+            400,
+            "This form cannot be read",
+            f"It is not URL-encoded UTF-8, or has more than {MAX_FIELDS} fields.",
+        )
+
+
+def _said(web: Web, request: Request, status: int, title: str, text: str) -> Response:
+    """A page that says why nothing was done."""
+    return render.page(
+        web,
+        request,
+        "notice.html",
+        status=status,
+        person=person_of(web, request),
+        form_token=form_token(web, request),
+        title=title,
+        text=text,
+    )

@@ -1,0 +1,132 @@
+"""What all conversations of one process share: limits, brakes, models, the decision log, the counters, and the policy
+in force. It decides nothing.
+
+A reload swaps the policy whole: what is built of the new one is built before anything live is touched, and rounds that
+are open end under the one they began with.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from samplegate.audit.cassette import Tape
+from samplegate.audit.decision_log import DecisionLog
+from samplegate.audit.record import Record
+from samplegate.gate.ports import Reviews
+from samplegate.limits.brakes import Brakes
+from samplegate.limits.limiter import Admission
+from samplegate.policy.file import load
+from samplegate.policy.match import Rulebook
+from samplegate.policy.redaction import Redactor
+from samplegate.sampler.client import Models
+from samplegate.telemetry.log import Log
+from samplegate.telemetry.metrics import Metrics
+from samplegate.telemetry.observers import Draws, Tally
+
+
+class Rules(msgspec.Struct, eq=False):
+    """One policy with what was built of it. ``open`` rounds still run under it."""
+
+    policy: load.Loaded
+    book: Rulebook
+    models: Models
+    open: int = 0
+    withheld: Redactor | None = None
+    """Finds secrets in what reviewers are told; made when it is first needed."""
+
+    @property
+    def hash(self) -> str:
+        """Names the policy in records and metrics."""
+        return self.policy.hash
+
+
+class Swapped(Protocol):
+    """A conversation: what a reload and the memory of all of them need of it."""
+
+    def swap(self) -> None: ...
+    @property
+    def held(self) -> int: ...
+
+
+class House:
+    """One process. ``key`` seals what is handed on to clients (32 bytes; random where none is given, so that no other
+    process opens it)."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        *,
+        state: Path,
+        decisions: DecisionLog,
+        log: Log,
+        tape: Tape | None = None,
+        key: bytes | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.rules = rules
+        self.state = state
+        self.decisions = decisions
+        self.log = log
+        self.tape = tape
+        self.key = key if key is not None else secrets.token_bytes(32)
+        self.metrics = Metrics() if metrics is None else metrics
+        self.tally = Tally(self.metrics)
+        self.draws = Draws(rules.book.terms, self.metrics)
+        self.admission = Admission(rules.book.terms, state=state, clock=time.time, log=log)
+        self.brakes = Brakes(rules.book.policy.brakes)
+        self.reviews: Reviews | None = None
+        """The way to people, where the process has one."""
+        self._conversations: set[Swapped] = set()
+        self._retired: set[Rules] = set()
+
+    def enter(self, conversation: Swapped) -> None:
+        """A conversation begins; it is told of swaps until ``leave``."""
+        self._conversations.add(conversation)
+
+    def leave(self, conversation: Swapped) -> None:
+        """It is over."""
+        self._conversations.discard(conversation)
+
+    def held(self) -> int:
+        """Bytes that all conversations remember of requests that are open."""
+        return sum(conversation.held for conversation in self._conversations)
+
+    def replace(self, rules: Rules) -> Rules:
+        """Put another policy in force; the old one, which is to be retired. Limits and brakes that are the same in both
+        go on where they stand."""
+        same = self.rules.book.policy.brakes == rules.book.policy.brakes
+        brakes = self.brakes if same else Brakes(rules.book.policy.brakes)
+        old, self.rules, self.brakes = self.rules, rules, brakes
+        self._retired.add(old)
+        self.admission.amend(rules.book.terms)
+        self.draws.amend(rules.book.terms)
+        for conversation in list(self._conversations):
+            try:
+                conversation.swap()
+            except Exception:  # the others are not to stay under the old rules for it
+                self.log.error("policy.not_swapped", exc_info=True)  # noqa: G201
+        return old
+
+    async def retire(self, rules: Rules) -> None:
+        """End the models of a policy that is no longer in force, once no round runs under it."""
+        if rules is not self.rules and not rules.open and rules in self._retired:
+            self._retired.discard(rules)
+            await rules.models.aclose()
+
+    def recorded(self, record: Record) -> None:
+        """A record stands: count it, and tape it where that is wanted."""
+        self.tally.take(record)
+        if self.tape is not None:
+            self.tape.take_record(record)
+
+    async def aclose(self) -> None:
+        """End the models, the limits and the decision log. What is not settled stays at its worst case."""
+        for rules in (self.rules, *self._retired):
+            await rules.models.aclose()
+        await self.admission.aclose()
+        await self.decisions.aclose()

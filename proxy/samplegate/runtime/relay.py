@@ -1,0 +1,433 @@
+"""The shell around one session: lines from the links go in, effects are carried out, rounds run as tasks. It holds no
+rule of its own.
+
+Lines are handled where they arrive, in the event loop's callback: a passed-through frame costs no task switch. Only
+rounds are tasks. A fault in the session or the gate ends what it happened in, unanswered, and nothing else: the other
+calls of this process go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Final, assert_never
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import msgspec
+
+from samplegate.policy.decisions import Reason, Unanswered
+from samplegate.protocol import frames
+from samplegate.protocol.bridge.calls import Converses
+from samplegate.protocol.frames import Frame
+from samplegate.protocol.requests import ClientCapabilities
+from samplegate.protocol.rounds import (
+    Close,
+    Conclusion,
+    Effects,
+    Later,
+    Note,
+    Open,
+    Over,
+    Release,
+    Reply,
+    Round,
+    Settled,
+    Side,
+    ToClient,
+    ToServer,
+    Withdraw,
+)
+from samplegate.protocol.session_state import OpenCall
+from samplegate.runtime.flow import ClientEnd, Link, NoClient, NoServer, OneLane, OnePipe, ServerEnd, Silent, outlets
+
+
+class Receiver(msgspec.Struct, eq=False):
+    """What a link calls for its side; one with several lanes names them."""
+
+    relay: Relay
+    side: Side
+
+    def received(self, line: bytes) -> None:
+        """One line came on the only lane."""
+        self.relay.take(self.side, 0, line)
+
+    def oversized(self, size: int, head: bytes) -> None:
+        """A line over the bound was thrown away; its head may say who waits for it."""
+        self.relay.take_oversized(self.side, 0, size, head)
+
+    def oversized_end(self, head: bytes, tail: bytes) -> None:
+        """Such a line is over; some writers put the id last."""
+        self.relay.take_end(self.side, 0, head, tail)
+
+    def ended(self) -> None:
+        """Nothing more comes from this side."""
+        self.relay.ended(self.side)
+
+
+class InputReceiver(Receiver, eq=False):
+    """What the link to our own client calls: the end of its input is not yet the end of the client, who may still
+    read."""
+
+    over: anyio.Event = msgspec.field(default_factory=anyio.Event)
+
+    def ended(self) -> None:
+        """Nothing more comes from the client."""
+        self.over.set()
+
+
+class StreamReceiver(msgspec.Struct, eq=False):
+    """What the link to a server with a stream for each request calls."""
+
+    relay: Relay
+
+    def received(self, lane: int, line: bytes | Frame) -> None:
+        """One frame, read or not, came on the stream of the request with this number, or on the standalone one (0)."""
+        self.relay.take("server", lane, line)
+
+    def oversized(self, lane: int, size: int, head: bytes) -> None:
+        """A frame over the bound was thrown away."""
+        self.relay.take_oversized("server", lane, size, head)
+
+    def ended(self) -> None:
+        """The server's session is gone."""
+        self.relay.ended("server")
+
+
+LARGE: Final = 256 * 1024  # bytes of a frame after which memory is given back
+TOKENS: Final = 1.0  # seconds between two that a model's tokens cause
+BEAT: Final = 5.0  # seconds between two progress notifications of a round: well under any peer's patience, and rare
+
+
+class Waiting(msgspec.Struct, eq=False):
+    """A round that runs: its scope, and the client's reply that it waits for."""
+
+    scope: anyio.CancelScope
+    replied: anyio.Event = msgspec.field(default_factory=anyio.Event)
+    reply: Reply | None = None
+    told: float = float("-inf")
+    """When the peers were last told of tokens."""
+
+    def ask_anew(self) -> None:
+        """Whatever was answered before answers nothing from here on."""
+        self.replied, self.reply = anyio.Event(), None
+
+
+class Relay:
+    """Carries one session between a client link and a server link."""
+
+    def __init__(
+        self,
+        session: Converses,
+        run_round: Callable[[Round], Awaitable[Conclusion]],
+        *,
+        clock: Callable[[], float],
+        note: Callable[[Note], None],
+        beat: float = BEAT,
+    ) -> None:
+        self.session = session
+        self.clock = clock
+        self.note = note
+        self.first_call: Callable[[], Coroutine[Any, Any, object]] | None = None
+        """Run beside the client's first tools/call; nothing is decided by it."""
+        self.on_large: Callable[[], None] | None = None
+        """Called for each frame that came and is large."""
+        self.client = Receiver(self, "client")
+        self.server = Receiver(self, "server")
+        self.streams = StreamReceiver(self)
+        self.left: list[OpenCall] = []
+        """The clients' requests that had no answer when the first side ended."""
+        self._some_answered = anyio.Event()
+        self.client_gone = anyio.Event()
+        self.server_gone = anyio.Event()
+        self._run_round = run_round
+        self._beat = beat
+        self._rounds: dict[str, Waiting] = {}
+        self._group: anyio.abc.TaskGroup | None = None
+        self._to_client: ClientEnd = NoClient()
+        self._to_server: ServerEnd = NoServer()
+
+    def connect(self, client: Link, server: Link) -> None:
+        """Both have one lane: each side is read only as fast as the other takes it, and as it takes its answers."""
+        to_client, to_server = outlets(client, server)
+        self._to_client, self._to_server = OneLane(to_client), OnePipe(to_server)
+
+    def connect_client(self, client: ClientEnd) -> None:
+        """The client's side is there."""
+        self._to_client = client
+
+    def connect_server(self, server: ServerEnd) -> None:
+        """The server's side is there."""
+        self._to_server = server
+
+    def take(self, side: Side, lane: int, line: bytes | Frame) -> None:
+        """One frame came. The gate's fault with it is never an allow: the frame is gone, and whoever waits for it is
+        told."""
+        if self.on_large is not None and len(_raw(line)) > LARGE:
+            self.on_large()
+        if side == "client":
+            if self.first_call is not None and b"tools/call" in _raw(line):
+                self.start(self.beside, self.first_call)
+                self.first_call = None
+            if self._to_server.full:
+                self.refuse(lane, _raw(line), "the server does not take its input")
+                return
+        try:
+            self.carry_out(self.session.frame(side, lane, line, self.clock()), side)
+        except Exception:
+            self.note(Note("frame.failed", {"side": side, "exc_info": True}))
+            self.guarded(
+                "frame.failed",
+                lambda: self.session.lost(side, lane, _raw(line), "it met a fault of the gate"),
+                side=side,
+            )
+
+    def refuse(self, lane: int, line: bytes, why: str) -> None:
+        """A client's frame goes nowhere: whoever waits for an answer has it at once."""
+        self.guarded("frame.failed", lambda: self.session.lost("client", lane, line, why), side="client")
+
+    def take_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> None:
+        """Such a frame is over; some writers put the id last."""
+        self.guarded("frame.failed", lambda: self.session.lost_end(side, lane, head, tail), side=side)
+
+    def take_oversized(self, side: Side, lane: int, size: int, head: bytes) -> None:
+        """A frame over the bound was thrown away; its head may say who waits for it."""
+        self.note(Note("frame.oversized", {"side": side, "size": size}))
+        self.guarded(
+            "frame.failed",
+            lambda: self.session.lost(side, lane, head, f"it is a line of {size} bytes or more"),
+            side=side,
+        )
+
+    def lane_closed(self, lane: int) -> None:
+        """The client's end of a lane is gone: in the modern era that takes its requests back, in the legacy eras it
+        does not (T35)."""
+        self.guarded("side.failed", lambda: self.session.lane_closed("client", lane), side="client")
+
+    def undelivered(self, id: str | int) -> None:
+        """A request to the client reached no stream that the client reads: the server gets an error in place of an
+        answer."""
+        self.guarded("side.failed", lambda: self.session.undelivered(id), side="client")
+
+    async def run(self, until: Callable[[], Awaitable[None]]) -> None:
+        """Run rounds until ``until`` returns; those still open are withdrawn then."""
+        async with anyio.create_task_group() as group:
+            self._group = group
+            group.start_soon(self._beats)
+            await until()
+            group.cancel_scope.cancel()
+
+    def client_silent(self) -> None:
+        """The client sends nothing more, but still reads: its requests go on, and what the server asks of it has an
+        error for an answer."""
+        self._to_client = Silent(self._to_client, self._unanswerable, self._answered)
+        self.session.state.silent = True
+        # a rule that forwards cannot be carried out any more: its `otherwise` applies
+        self.session.state.client = ClientCapabilities()
+        for id in self.session.questions():
+            self.undelivered(id)
+
+    def _unanswerable(self, id: str | int, line: bytes) -> None:
+        """The server asks a client that cannot answer. A ping only wants to know whether somebody is there (R104)."""
+        self.start(self._no_answer, id, frames.read(line).method == "ping")
+
+    async def _no_answer(self, id: str | int, ping: bool) -> None:
+        if ping:
+            self.take("client", 0, frames.result(id, b"{}"))
+        else:
+            self.undelivered(id)
+
+    def _answered(self) -> None:
+        self._some_answered.set()
+        self._some_answered = anyio.Event()
+
+    async def all_answered(self) -> None:
+        """Wait until no request of a silent client is open."""
+        while self.session.open_calls():
+            await self._some_answered.wait()
+
+    def give_up(self, why: str) -> None:
+        """The server's side is to end: open requests get an error that gives the reason."""
+        self.session.state.outlived, self.session.state.ended_because = True, why
+        self.ended("server")
+
+    def ended(self, side: Side) -> None:
+        """A side has gone: what is open is withdrawn."""
+        if not (self.client_gone.is_set() or self.server_gone.is_set()):
+            self.left = self.session.open_calls()
+        self.guarded("side.failed", lambda: self.session.eof(side), side=side)
+        (self.client_gone if side == "client" else self.server_gone).set()
+
+    def guarded(self, event: str, effects: Callable[[], Effects], **where: object) -> bool:
+        """Carry out what the session says; False if there was a fault, which is then in the log."""
+        try:
+            self.carry_out(effects())
+        except Exception:
+            self.note(Note(event, {**where, "exc_info": True}))
+            return False
+        return True
+
+    def carry_out(self, effects: Effects, source: Side | None = None) -> None:
+        """Carry effects out, in their order. ``source`` is the side whose line they come of: what goes on to the other
+        is no answer of ours."""
+        for effect in effects:
+            match effect:
+                case ToClient(asks=None, takes_back=None):
+                    self._to_client.send(effect.lane, effect.line, effect.last, source != "server")
+                case ToClient():
+                    self._ask_client(effect, source != "server")
+                case ToServer():
+                    self._to_server.send(effect.lane, effect.line, source != "client", effect.frame)
+                case Open(round):
+                    self._rounds[round.id] = Waiting(anyio.CancelScope())
+                    self.start(self._round, round, self._rounds[round.id])
+                case Withdraw(round):
+                    waiting = self._rounds.pop(round, None)
+                    if waiting is not None:
+                        waiting.scope.cancel()
+                case Reply():
+                    self._replied(effect)
+                case Later():
+                    self.start(self._later, effect)
+                case Note():
+                    self.note(effect)
+                case Over() | Close():
+                    self._end_lane(effect)
+                case _:
+                    assert_never(effect)
+
+    def _ask_client(self, effect: ToClient, own: bool) -> None:
+        """Send a request to the client, or its cancellation."""
+        if effect.asks is not None:
+            self._to_client.ask(effect.lane, effect.asks, effect.line, own)
+        elif effect.takes_back is not None:
+            self._to_client.take_back(effect.lane, effect.takes_back, effect.line, own)
+
+    def _end_lane(self, effect: Over | Close) -> None:
+        if isinstance(effect, Over):
+            self._to_client.over(effect.lane)
+        elif effect.lane:  # all that leads to the server ends with its process or its client
+            self._to_server.close_lane(effect.lane)
+
+    async def ask_client(self, round: Round) -> Reply:
+        """The gate's port: forward a pushed request and wait for the client, who is told if nobody waits any more.
+
+        May be called again in one round: what the client answers to one forward never answers another.
+        """
+        # withdrawn before it began: then there is nothing of it left to forward
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        waiting = self._rounds[round.id]
+        waiting.ask_anew()
+        self.carry_out(self.session.forward(round.id))
+        taken = False
+        try:
+            await waiting.replied.wait()
+            taken = True
+        finally:
+            if not taken:
+                self.carry_out(self.session.unforward(round.id, "nobody waits for the answer any more"))
+        assert waiting.reply is not None
+        return waiting.reply
+
+    def tokens(self, round: str, count: int) -> None:
+        """The gate's port: a round's model has written so many tokens, which keeps the peers' timers alive; told once
+        in a while (R101)."""
+        waiting, now = self._rounds.get(round), self.clock()
+        if waiting is not None and now - waiting.told >= TOKENS:
+            waiting.told = now
+            self._progress(round, count)
+
+    async def beside(self, task: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Run what nobody waits for; its fault ends nothing else."""
+        try:
+            await task()
+        except Exception:
+            self.note(Note("warm.failed", {"exc_info": True}))
+
+    def start(self, task: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        """Run a task beside the conversation; its end ends it."""
+        assert self._group is not None
+        self._group.start_soon(task, *args)
+
+    async def _round(self, round: Round, waiting: Waiting) -> None:
+        with waiting.scope:
+            try:
+                conclusion = await self._conclusion(round)
+            finally:
+                self._rounds.pop(round.id, None)
+            if not self._release(round, conclusion):
+                self._release(round, _unanswered(round))
+
+    async def _conclusion(self, round: Round) -> Conclusion:
+        try:
+            return await self._run_round(round)
+        except Exception:
+            self.note(Note("request.failed", {"round": round.id, "door": round.door, "exc_info": True}))
+            return _unanswered(round)
+
+    def _release(self, round: Round, conclusion: Conclusion) -> bool:
+        return self.guarded(
+            "request.failed",
+            lambda: self.session.round_done(round.id, conclusion, self.clock()),
+            round=round.id,
+            door=round.door,
+        )
+
+    def _replied(self, reply: Reply) -> None:
+        waiting = self._rounds.get(reply.round)
+        if waiting is not None:
+            waiting.reply = reply
+            waiting.replied.set()
+
+    async def _later(self, later: Later) -> None:
+        await anyio.sleep(later.delay)
+        self.guarded("request.failed", lambda: self.session.due(later.token), round=later.token, door="input_required")
+
+    async def _beats(self) -> None:
+        while True:
+            await anyio.sleep(self._beat)
+            for round in list(self._rounds):
+                self._progress(round)
+
+    def _progress(self, round: str, tokens: int = 0) -> None:
+        self.guarded("progress.failed", lambda: self.session.round_progress(round, tokens), round=round)
+
+
+def _raw(line: bytes | Frame) -> bytes:
+    return line.raw if isinstance(line, Frame) else line
+
+
+def _unanswered(round: Round) -> Settled:
+    """Nobody waits for ever for what a fault of ours ended. The log names the fault by the round."""
+    outcome = Unanswered(Reason.ERROR, detail="a fault in the gate; the log has it")
+    return Settled({key: Release(outcome, round.id) for key in round.items})
+
+
+SOONEST: Final = 0.01  # seconds between two looks at what is in flight
+
+
+async def enforce_timeouts(start: float, call: float, silent: Callable[[], None], relay: Relay) -> None:
+    """Enforce a server's timeouts, in seconds, until its side ends: ``start`` for its first answer, ``call`` for each
+    later one (0: no limit).
+
+    Requests in flight are checked periodically. A request that arrives after a look cannot time out before the next
+    one, so no frame has to set a timer. ``silent`` is called once, before the server is given up for its ``start``.
+    """
+    while not relay.server_gone.is_set():
+        state, now = relay.session.state, relay.clock()
+        waits = []
+        opening = state.inflight.opening(answered=state.answered)
+        if opening is not None and now - opening >= start:
+            silent()
+            relay.give_up(f"the server did not answer its first request within {start:g} s (setting start_timeout)")
+            return
+        if opening is not None or not state.answered:
+            waits.append(start if opening is None else opening + start - now)
+        if call:
+            relay.guarded("request.failed", partial(relay.session.overdue, now, call))
+            oldest = state.inflight.oldest_wait()
+            waits.append(call if oldest is None else oldest + call - now)
+        if not waits:
+            return
+        await anyio.sleep(max(min(waits), SOONEST))

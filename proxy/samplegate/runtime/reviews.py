@@ -1,0 +1,150 @@
+"""One process's way to people: the desk where rounds wait, the outbox that tells reviewers, and the store of both. Only
+put together here.
+
+Nothing of it is imported before a policy names a reviewer, and the store is opened by the first who needs it: `run`
+starts no slower for it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from samplegate.config.settings import ProcessSettings
+from samplegate.gate.ports import ReviewStore, Unavailable
+from samplegate.policy.schema import Show
+from samplegate.reviews import create
+from samplegate.runtime.process import House, Rules
+
+if TYPE_CHECKING:
+    from samplegate.reviews.store import KeptReviews
+    from samplegate.reviews.views import Clean
+
+DAY: Final = 86_400.0
+
+
+class Office:
+    """``folder`` is the policy's, to which the files of webhooks are relative; ``environment`` holds their variables.
+
+    ``url``: how people reach the page where the settings do not say it.
+    """
+
+    def __init__(
+        self,
+        house: House,
+        settings: ProcessSettings,
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        url: str | None = None,
+    ) -> None:
+        from samplegate.reviews.service import Counts, Desk
+
+        self._house = house
+        self._settings = settings
+        self._place = folder, environment
+        self._url = settings.reviews_url or url
+        self._hashes = {house.rules.hash}
+        """Of the policies that this process has had: the reviews of others are theirs."""
+        self._kept: KeptReviews | None = None
+        self._needed = anyio.Event()
+        self._telling = anyio.CancelScope()
+        self.counts = Counts(house.metrics)
+        self.desk = Desk(
+            self.store,
+            wall=time.time,
+            clock=time.monotonic,
+            random=secrets.token_bytes,
+            log=house.log,
+            counts=self.counts,
+            most=settings.max_pending_reviews,
+        )
+        house.reviews = self.desk
+
+    def store(self) -> ReviewStore:
+        """The store; it is not opened before its first call."""
+        if self._kept is None:
+            from samplegate.reviews.store import KeptReviews
+
+            self._kept = KeptReviews(self._settings.reviews)
+            self._needed.set()
+        return self._kept
+
+    async def run(self, *, at_once: bool = False) -> None:
+        """Beside all conversations, until cancelled. ``at_once``: also tell what an earlier process left to be told."""
+        if at_once or self._left_over():
+            self.store()
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self.desk.run)
+                await self._needed.wait()
+                while True:
+                    with anyio.CancelScope() as self._telling:
+                        await self._outbox()
+        finally:
+            if self._kept is not None:
+                self._kept.close()
+
+    def amend(self, folder: Path, environment: Mapping[str, str]) -> None:
+        """After a reload: where the policy's files and variables are now."""
+        if (folder, environment) != self._place:
+            self._place = folder, environment
+            self._telling.cancel()  # what was under way is taken again; receivers know a message by its id
+
+    async def reloaded(self) -> None:
+        """After a reload: what the policy in force does not ask for any more is withdrawn."""
+        self._hashes.add(self._house.rules.hash)
+        policy, hashes = self._house.rules.policy.policy, self._hashes
+        try:
+            await self.desk.reloaded(
+                lambda review: create.gone(policy, review) if review.policy_hash in hashes else None
+            )
+        except Unavailable as problem:
+            self._house.log.error("review.not_withdrawn", problem=str(problem))
+
+    async def _outbox(self) -> None:
+        from samplegate.reviews.notify.outbox import Outbox, World
+        from samplegate.reviews.notify.webhook import Place, Way, networks_of
+
+        world = World(
+            store=self.store(),
+            place=Place(*self._place),
+            way=Way(networks_of(self._settings.webhook_networks), os.environ),
+            url=self._url,
+            clean=self._clean,
+            log=self._house.log,
+            count=self._house.metrics.count,
+            waiting=self.counts.waiting,
+            wall=time.time,
+            random=secrets.token_bytes,
+        )
+        await Outbox(
+            world, lambda: self._house.rules.policy.policy.reviewers, keep=self._settings.keep_reviews * DAY
+        ).run()
+
+    def _left_over(self) -> bool:
+        """Whether there may be messages of an earlier process: then the outbox begins before anybody asks."""
+        reviewers = self._house.rules.policy.policy.reviewers.values()
+        told = any(reviewer.webhook is not None or reviewer.command is not None for reviewer in reviewers)
+        return told and Path(self._settings.reviews.partition(":")[2]).exists()
+
+    def _clean(self, show: Show) -> Clean | None:
+        """What takes secrets out of what webhooks are told: the detector's patterns and the policy's own."""
+        return None if show == "full" else partial(_without_secrets, self._house.rules)
+
+
+def _without_secrets(rules: Rules, text: str) -> str:
+    from samplegate.policy import redaction
+    from samplegate.runtime import secret_patterns
+
+    found = rules.withheld
+    if found is None:
+        found = rules.withheld = redaction.of_patterns({**secret_patterns.known(), **rules.policy.policy.secrets})
+    return redaction.clean_text(found, text)

@@ -1,0 +1,230 @@
+"""The gate's ports for one conversation, bound to what its process shares: clock, models, limits, decision log,
+counters. It decides nothing."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from samplegate.audit.record import Record
+from samplegate.gate.gate import Gate
+from samplegate.gate.ports import Ports, Unavailable
+from samplegate.policy.decisions import Reason
+from samplegate.policy.ledger import Draw, Refused, Reserved
+from samplegate.policy.prompt import SampleRequest, SampleResult
+from samplegate.protocol.bridge.calls import Converses
+from samplegate.protocol.rounds import Conclusion, Note, Round
+from samplegate.protocol.session import Session
+from samplegate.protocol.session_state import State
+from samplegate.runtime.process import House, Rules
+from samplegate.runtime.relay import Relay
+from samplegate.sampler.client import Models
+from samplegate.telemetry.log import Level
+from samplegate.telemetry.observers import Notes
+
+_WARNED: Final = frozenset({Reason.MODEL, Reason.TIMEOUT, Reason.LIMIT, Reason.RECORDS, Reason.REVIEW, Reason.ERROR})
+UNNAMED: Final = "default"
+"""What a wrapped server is called where nobody gave it a name."""
+
+
+class Wires:
+    """One conversation's session, gate and relay, wired together. ``leave`` ends its part in the house."""
+
+    def __init__(
+        self,
+        house: House,
+        server: str,
+        *,
+        caller: str = "local",
+        realm: str = "",
+        maps_ids: bool = False,
+        streams: bool = False,
+        outlived: bool = False,
+        session: Callable[[State], Converses] = Session,
+        observe: Callable[[Note], object] = lambda _: None,
+    ) -> None:
+        """``observe``: takes every note of the session, beside the log and the counters."""
+        self.house = house
+        self.server = server
+        self._realm = realm
+        self._observe = observe
+        self.notes = Notes(house.log, house.metrics, server)
+        self.state = State(
+            house.rules.book,
+            server,
+            secrets.token_hex(4),
+            house.key,
+            epoch=time.time() - time.monotonic(),
+            caller=caller,
+            maps_ids=maps_ids,
+            streams=streams,
+            outlived=outlived,
+            of_all=house.held,
+        )
+        self.relay = Relay(session(self.state), self._round, clock=time.monotonic, note=self._note)
+        self._rules = house.rules
+        self._gate = self._gate_of(house.rules)
+        if any(model.warm for model in house.rules.policy.policy.models):
+            self.relay.first_call = house.rules.models.warm
+        house.enter(self)
+
+    def swap(self) -> None:
+        """Another policy is in force: what begins from here on is decided by it."""
+        self._rules = self.house.rules
+        self._gate = self._gate_of(self._rules)
+        self.state.book = self._rules.book
+        if self.relay.first_call is not None:
+            self.relay.first_call = self._rules.models.warm
+
+    @property
+    def held(self) -> int:
+        """Bytes that its session remembers of requests that are open."""
+        return self.state.held
+
+    def leave(self) -> None:
+        """The conversation is over."""
+        self.house.leave(self)
+
+    def _gate_of(self, rules: Rules) -> Gate:
+        house = self.house
+        ports = Ports(
+            sample=partial(self._sample, rules.models),
+            reserve=partial(self._reserve, rules),
+            settle=partial(self._settle, rules),
+            progress=self.relay.tokens,
+            note=self._note,
+            ask_client=self.relay.ask_client,
+            record=self._record,
+            clock=time.monotonic,
+            wall=time.time,
+            random=secrets.token_bytes,
+            log=house.log,
+            in_force=lambda: house.rules.book,
+            realm=self._realm,
+            reviews=house.reviews,
+        )
+        return Gate(rules.book, rules.hash, ports, house.brakes)
+
+    async def _round(self, round: Round) -> Conclusion:
+        self.house.metrics.count("samplegate_rounds_total", server=round.origin.server, door=round.door)
+        rules, gate = self._rules, self._gate
+        rules.open += 1
+        try:
+            return await gate.run(round)
+        finally:
+            rules.open -= 1
+            if rules is not self.house.rules:
+                self.relay.start(self.relay.beside, partial(self.house.retire, rules))
+
+    def _note(self, note: Note) -> None:
+        self.notes.take(note)
+        self._observe(note)
+        self._count(note)
+        if note.event == "request.failed":
+            self.house.metrics.count("samplegate_rounds_failed_total", server=self.server, door=note.fields["door"])
+            self.house.tally.fault(note.fields["round"])
+
+    def _count(self, note: Note) -> None:
+        metrics = self.house.metrics
+        match note.event:
+            case "brake.tripped":
+                metrics.count("samplegate_brakes_total", server=note.fields["server"], brake=note.fields["brake"])
+            case "secrets.found":
+                for pattern, count in note.fields["patterns"].items():
+                    metrics.count("samplegate_redactions_total", count, pattern=pattern, where=note.fields["where"])
+            case "remote.failed":
+                metrics.count("samplegate_calls_lost_total", server=self.server, reason="unreachable")
+            case "call.timed_out":
+                metrics.count("samplegate_calls_lost_total", server=self.server, reason="timeout")
+                self.house.tally.left(note.fields["method"], note.fields["tool"])
+            case "frame.refused" if note.fields["side"] == "client":
+                self.house.tally.refused(note.fields.get("requests", 0), note.fields["fault"])
+            case "notification.unattributed":
+                metrics.count("samplegate_notifications_dropped_total", server=self.server)
+            case "limit.warned":
+                metrics.count("samplegate_limit_warnings_total", limit=note.fields["limit"])
+
+    async def _reserve(self, rules: Rules, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
+        started = time.monotonic()
+        answer = await self.house.admission.reserve(draws, wait, rules.book.terms)
+        try:
+            self.house.draws.reserved(draws, answer, None if wait is None else time.monotonic() - started)
+        except Exception:  # nobody would ever settle what was reserved
+            self.house.log.error("metrics.failed", exc_info=True)  # noqa: G201
+        return answer
+
+    async def _settle(self, rules: Rules, reserved: Reserved, actual: Sequence[Draw]) -> None:
+        await self.house.admission.settle(reserved, actual)
+        try:
+            for name in self.house.draws.settled(reserved, actual, rules.book.terms):
+                self._note(Note("limit.overrun", {"limit": name}))
+        except Exception:  # the port never raises: what was asked for is done
+            self.house.log.error("metrics.failed", exc_info=True)  # noqa: G201
+
+    async def _sample(self, models: Models, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
+        metrics, started, first = self.house.metrics, time.monotonic(), True
+
+        def told(tokens: int) -> None:
+            nonlocal first
+            if first:
+                first = False
+                metrics.observe("samplegate_model_first_token_seconds", time.monotonic() - started, model=request.model)
+            heard(tokens)
+
+        try:
+            answer = await models.sample(request, told)
+        finally:
+            metrics.observe("samplegate_model_call_duration_seconds", time.monotonic() - started, model=request.model)
+        for direction in ("input", "output"):
+            tokens = getattr(answer, f"{direction}_tokens", None)
+            if tokens:
+                metrics.count("samplegate_model_tokens_total", tokens, model=request.model, direction=direction)
+        return answer
+
+    async def _record(self, record: Record) -> None:
+        """Write one; a record that was cancelled before it stood is none, and nothing is counted of it."""
+        house = self.house
+        try:
+            await house.decisions.write(record)
+        except Exception as problem:
+            house.metrics.count("samplegate_records_failed_total", server=record.server)
+            self._recorded(
+                record
+                if record.outcome == "withdrawn"
+                else replace(record, outcome="unanswered", reason=Reason.RECORDS)
+            )
+            if isinstance(problem, Unavailable):
+                raise
+            house.log.error("record.faulty", decision_id=record.decision_id, exc_info=True)  # noqa: G201
+            raise Unavailable(
+                f"decision log: a fault while writing ({type(problem).__name__}); the log has it"
+            ) from problem
+        self._recorded(record)
+
+    def _recorded(self, record: Record) -> None:
+        self.house.recorded(record)
+        getattr(self.house.log, _level(record))("request.decided", **_told(record))
+
+
+def _level(record: Record) -> Level:
+    """An operator's mistake is an error; what a server does not get for want of a model, a limit, a record or a person
+    is a warning."""
+    if any(attempt.result in ("bad_key", "unknown_model") for attempt in record.attempts):
+        return "error"
+    return "warning" if record.outcome == "unanswered" and record.reason in _WARNED else "info"
+
+
+def _told(record: Record) -> dict[str, Any]:
+    fields = ("decision_id", "server", "kind", "effect", "rule", "outcome", "reason", "detail", "model", "refused_by")
+    return {name: value for name in fields if (value := getattr(record, name))}
+
+
+def realm_of(server: str, command: Sequence[str], url: str | None) -> str:
+    """What tells servers that nobody named apart: a verdict on what one asked is none on what another asks in the same
+    words."""
+    return "" if server != UNNAMED else json.dumps([list(command), url])

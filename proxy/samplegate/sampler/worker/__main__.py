@@ -1,0 +1,188 @@
+"""``python -m samplegate.sampler.worker``: the child process that alone imports litellm. Not for people: it speaks JSON
+lines with ``client.py``.
+
+In: ``{"id", "name", "target": {model, api_base?, api_key?}, "hidden": [VARIABLE], "messages", "max_tokens", "timeout",
+...}`` and ``{"cancel": ID}``. Out: ``{"ready": true}`` or ``{"died": WHY}`` once, then one answer for every id, and
+before it ``{"id", "heard": PIECES}`` at the first piece of the answer and some times a second at most. The end of its
+input ends it at once, whatever it is doing.
+
+litellm prints to stdout and logs message content, so the pipes are moved away before it is imported, and descriptor 1
+is turned to 2, which the gate opens on the null device: nothing it says can reach the protocol, a log or the wrapped
+server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from samplegate.sampler.worker.call import Answer, ask, hold_back
+from samplegate.sampler.worker.errors import sentence
+
+# Before the import: no price map or header list is fetched from the net, no .env file of the working folder is read,
+# nothing is logged.
+BEFORE_IMPORT: Final[Mapping[str, str]] = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_OFFLINE_MODE": "true",
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
+    "LITELLM_MODE": "PRODUCTION",
+    "LITELLM_LOG": "CRITICAL",
+    "OPENAI_LOG": "",
+}
+SHORTEST_SECRET: Final = 8  # shorter values stand in ordinary text by chance
+# bytes; idle it has a tenth of them, and what every bound of ours allows at once would not fit many machines
+MOST_MEMORY: Final = 4 * 1024**3
+HEARD_EVERY: Final = 0.25  # seconds; progress is for people, and the pipe is for answers
+
+Send = Callable[[Mapping[str, Any]], None]
+
+
+class Worker:
+    """The calls in flight, each an asyncio task. Lives on the event loop."""
+
+    def __init__(self, litellm: Any, send: Send) -> None:
+        self._litellm = litellm
+        self._send = send
+        self._tasks: dict[int, asyncio.Task[Answer]] = {}
+
+    def take(self, line: bytes) -> None:
+        """One line from the gate: a call to begin or one to end."""
+        frame = msgspec.json.decode(line)
+        if "cancel" in frame:
+            task = self._tasks.get(frame["cancel"])
+            if task is not None:
+                task.cancel()
+            return
+        told = telling(lambda pieces: self._send({"id": frame["id"], "heard": pieces}), asyncio.get_running_loop().time)
+        asked = ask(self._litellm, frame, _secrets(frame), told)
+        task = self._tasks[frame["id"]] = asyncio.get_running_loop().create_task(asked)
+        task.add_done_callback(partial(self._done, frame["id"], frame["name"]))
+
+    def _done(self, id: int, name: str, task: asyncio.Task[Answer]) -> None:
+        """Every id is answered once, also where the task was cancelled before its first step or fell over an answer of
+        no known shape."""
+        del self._tasks[id]
+        if task.cancelled():
+            self._send({"id": id, "cancelled": True})
+        elif task.exception() is not None:
+            self._send({"id": id, "failed": {"failure": "error", "message": sentence(name, "error")}})
+        else:
+            self._send({"id": id, **task.result()})
+
+
+def telling(tell: Callable[[int], None], clock: Callable[[], float]) -> Callable[[int], None]:
+    """``tell`` at the first number and then once in HEARD_EVERY seconds at most; the numbers between are left out."""
+    last: float | None = None
+
+    def told(pieces: int) -> None:
+        nonlocal last
+        now = clock()
+        if last is None or now - last >= HEARD_EVERY:
+            last = now
+            tell(pieces)
+
+    return told
+
+
+def main() -> None:
+    """Run until the input ends, which ends the process."""
+    with contextlib.suppress(ValueError):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the gate decides
+    _limit_memory()
+    source, sink = _private_pipes()
+    outbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_write, args=(sink, outbox), daemon=True).start()
+
+    def send(frame: Mapping[str, Any]) -> None:
+        outbox.put(msgspec.json.encode(frame) + b"\n")
+
+    with asyncio.Runner() as runner:
+        inbox: asyncio.Queue[bytes] = asyncio.Queue()
+        threading.Thread(target=_read, args=(source, runner.get_loop(), inbox), daemon=True).start()
+        runner.run(_serve(inbox, send))
+
+
+async def _serve(inbox: asyncio.Queue[bytes], send: Send) -> None:
+    try:
+        worker = Worker(_import_litellm(), send)
+    except Exception as error:
+        missing = f" {error.name}" if isinstance(error, ImportError) else ""
+        send({"died": f"litellm cannot be imported ({type(error).__name__}{missing}); install samplegate again"})
+        await asyncio.Event().wait()  # until the gate has read that and closes our input
+        raise
+    send({"ready": True})
+    while True:
+        worker.take(await inbox.get())
+
+
+def _import_litellm() -> Any:
+    os.environ.update(BEFORE_IMPORT)
+    logging.disable(logging.CRITICAL)  # requests are logged whole, keys blotted out at best
+    litellm: Any = importlib.import_module("litellm")
+    litellm.suppress_debug_info = True
+    litellm.telemetry = False
+    hold_back(importlib.import_module("httpx").Response)
+    return litellm
+
+
+def _limit_memory() -> None:
+    """A second net under the bounds of what is read: what outgrows it fails by itself, with a MemoryError. Linux keeps
+    to it, others may."""
+    try:
+        import resource
+    except ImportError:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        known = [limit for limit in (soft, hard, MOST_MEMORY) if limit != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
+
+
+def _secrets(frame: Mapping[str, Any]) -> list[str]:
+    """The values that no answer may hold."""
+    values = [frame["target"].get("api_key", ""), *(os.environ.get(name, "") for name in frame["hidden"])]
+    return [value for value in values if len(value) >= SHORTEST_SECRET]
+
+
+def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Our two pipes under numbers that no child and no print reaches."""
+    source, sink = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.dup2(2, 1)
+    os.close(nowhere)
+    return os.fdopen(source, "rb"), os.fdopen(sink, "wb", buffering=0)
+
+
+def _read(source: BinaryIO, loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[bytes]) -> None:
+    """In a thread: a pipe can be read on every platform that way, and its end is noticed even while litellm is being
+    imported."""
+    for line in source:
+        loop.call_soon_threadsafe(inbox.put_nowait, line)
+    os._exit(0)  # the gate is gone or wants no more: open connections end with the process
+
+
+def _write(sink: BinaryIO, outbox: queue.SimpleQueue[bytes]) -> None:
+    """In a thread: a large answer must not hold up the other calls."""
+    try:
+        while True:
+            rest = memoryview(outbox.get())
+            while rest:
+                rest = rest[sink.write(rest) :]
+    except OSError:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,394 @@
+"""One call of one model through litellm, and the reading of its answer. Runs in the worker only; litellm and httpx are
+parameters.
+
+Only what is in ``ARGUMENTS`` and below reaches litellm: no retries, no fallbacks, no callbacks. Answers are streamed,
+which shows when a model has begun; a provider that cannot stream answers in one piece. litellm's wrapper reads from a
+tap in place of the provider's reader. The tap sees the provider's own chunks, and ends the wrapper before it assembles
+the answer a second time and counts its tokens with a tokenizer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets as randomness
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, Final
+
+import msgspec
+
+from samplegate.policy.prompt import Failure
+from samplegate.sampler.worker.errors import classify, sentence
+from samplegate.sampler.worker.request import RESPONSES, Offer, Unfit, fitted
+from samplegate.sampler.worker.response import Heard, Refused, TooMuch, read
+
+ARGUMENTS: Final = frozenset({"messages", "max_tokens", "temperature", "stop", "tools", "tool_choice"})
+_MANNER: Final = {
+    "num_retries": 0,
+    "max_retries": 0,
+    "drop_params": True,
+    "stream": True,
+    "stream_options": {"include_usage": True},
+}
+_MUST: Final = {"tools": "tools", "tool_choice": "a choice among tools"}
+
+Answer = dict[str, Any]
+
+
+async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], told: Callable[[int], None]) -> Answer:
+    """``{"sampled": {...}}`` or ``{"failed": {...}}``, the fields of ``Sampled`` and ``SampleFailed``.
+
+    ``call`` has our ``name`` of the model, ``target`` with litellm's ``model`` and, where given, ``api_base`` and
+    ``api_key``; the ARGUMENTS, ``offer``, and ``timeout`` in seconds. ``told`` hears the number of pieces of the answer
+    so far, at every one.
+    """
+    name, target = call["name"], call["target"]
+    asked = {key: call[key] for key in ARGUMENTS if key in call}
+    heard = Heard()
+    on_done.set(heard.ended_well)
+    try:
+        async with asyncio.timeout(call["timeout"]):
+            model, provider = _provider(litellm, target)
+            responds = _responds(litellm, model, provider, target.get("api_base"), asked.get("tools"))
+            asked["messages"] = fitted(RESPONSES if responds else provider, model, asked["messages"])
+            dropped = _dropped(litellm, model, provider, asked)
+            if responds and asked.pop("stop", None) is not None and "stop" not in dropped:
+                dropped.append("stop")
+            response = await litellm.acompletion(**target, **asked, **_MANNER, timeout=call["timeout"])
+            await listen(litellm, response, heard, told)
+        return {
+            "sampled": {
+                **read(
+                    heard,
+                    msgspec.convert(call.get("offer", {}), Offer),
+                    secrets,
+                    lambda: f"use_{randomness.token_hex(8)}",
+                ),
+                "dropped": dropped,
+            }
+        }
+    except _Unknown:
+        return _failed(name, "unknown_model", heard, free=True)
+    except Unfit as why:
+        return _failed(name, "bad_request", heard, what=str(why), free=True)
+    except Refused as why:
+        return _failed(name, why.failure, heard, what=why.what)
+    except (TooMuch, Flood) as why:
+        return _failed(name, "error", heard, what=str(why))
+    except Broken:
+        silent = "its answer is no chat completion; check api_base, and that the server knows this kind of request"
+        return _failed(
+            name,
+            "error",
+            heard,
+            what="its answer broke off; try again, or ask another model" if heard.pieces else silent,
+        )
+    except Exception as error:
+        fault = classify(error, time.time())
+        return _failed(
+            name,
+            fault.failure,
+            heard,
+            status=fault.status,
+            retry_after=fault.retry_after,
+            free=fault.free and not heard.pieces,
+        )
+
+
+class _Unknown(Exception):
+    """litellm knows no provider for the name."""
+
+
+def _provider(litellm: Any, target: Mapping[str, Any]) -> tuple[str, str]:
+    """litellm's names of the model and its provider. Raises _Unknown."""
+    try:
+        model, provider, *_ = litellm.get_llm_provider(**target)
+    except Exception:
+        raise _Unknown from None
+    return str(model), str(provider)
+
+
+def _responds(litellm: Any, model: str, provider: str, base: str | None, tools: Any) -> bool:
+    """Whether litellm will ask for a response in place of a chat completion; where it cannot be told, what a response
+    lacks is not sent."""
+    try:
+        facts, _ = litellm.main.responses_api_bridge_check(
+            model=model, custom_llm_provider=provider, tools=tools, api_base=base
+        )
+    except Exception:
+        return provider in ("openai", "azure", "azure_ai")
+    return bool(facts.get("mode") == "responses")
+
+
+def _dropped(litellm: Any, model: str, provider: str, asked: Mapping[str, Any]) -> list[str]:
+    """Which of what is asked litellm leaves out for this model, found by asking twice.
+
+    Raises Unfit for what must not be left out, and whatever litellm raises.
+    """
+
+    def translated(**params: Any) -> Any:
+        return litellm.utils.get_optional_params(model=model, custom_llm_provider=provider, drop_params=True, **params)
+
+    params = {key: value for key, value in asked.items() if key != "messages"}
+    whole_request = translated(**params)
+    other = 2 if params["max_tokens"] == 1 else 1
+    if translated(**{**params, "max_tokens": other}) == whole_request:
+        raise Unfit("its provider takes no bound on an answer's length, so it is not asked; choose another")  # R3
+
+    def without(key: str) -> dict[str, Any]:
+        return {k: v for k, v in params.items() if k != key and not (key == "tools" and k == "tool_choice")}
+
+    gone = [key for key in params if key != "max_tokens" and translated(**without(key)) == whole_request]
+    for key in gone:
+        if key in _MUST and params[key] != "none":  # a use that was forbidden is refused when it comes (R9)
+            raise Unfit(
+                f"its provider takes no {_MUST[key]}; ask another model, or let a client answer this one (effect:"
+                " forward)"
+            )
+    return [key for key in gone if key not in _MUST]
+
+
+def _failed(
+    name: str,
+    failure: Failure,
+    heard: Heard,
+    *,
+    status: int | None = None,
+    retry_after: float | None = None,
+    what: str | None = None,
+    free: bool = False,
+) -> Answer:
+    """What was counted is told all the same: it is paid for."""
+    failed = {
+        "failure": failure,
+        "message": sentence(name, failure, status, what),
+        "retry_after": retry_after,
+        "started": heard.pieces > 0,
+        "free": free,
+        "input_tokens": heard.input_tokens,
+        "output_tokens": heard.output_tokens,
+    }
+    return {"failed": failed}
+
+
+Told = Callable[[int], None]
+
+_JSON: Final = "application/json"
+
+
+class Broken(Exception):
+    """The stream ended before the provider said that it was done."""
+
+
+async def listen(litellm: Any, response: Any, heard: Heard, told: Told) -> None:
+    """Read all of it. ``told`` hears the number of pieces so far. Raises Broken, Flood, TooMuch and whatever litellm
+    raises."""
+    if not hasattr(response, "__aiter__"):
+        _whole(response, heard, told)
+        return
+    try:
+        tapped = _tap(response, heard)
+        body = await _json_body(getattr(response, "completion_stream", None))
+        if body is None:
+            await _pieces(response, heard, told, tapped)
+        else:
+            _whole(_converted(litellm, body), heard, told)
+    finally:
+        close = getattr(response, "aclose", None)
+        if close is not None:
+            await close()
+    if body is None:
+        _finish(response, heard)
+
+
+def _finish(response: Any, heard: Heard) -> None:
+    """The end of a stream must have been announced: one that breaks off between two pieces looks like any other."""
+    if heard.stop is None and heard.done and heard.pieces:  # some servers never give a reason
+        heard.stop, heard.output_tokens = "stop", heard.output_tokens or heard.last_count
+    if heard.stop is None:
+        heard.mapped = heard.mapped or getattr(response, "received_finish_reason", None)
+        if heard.knows or heard.mapped is None:
+            raise Broken
+        heard.stop = heard.mapped
+
+
+async def _pieces(response: Any, heard: Heard, told: Told, tapped: bool) -> None:
+    try:
+        async for chunk in response:
+            choices = getattr(chunk, "choices", None)
+            if choices and heard.piece(choices[0].delta):
+                told(heard.pieces)
+            if choices and not tapped:
+                heard.ended(choices[0].finish_reason)
+            _forget(response)
+    except _Ended:
+        return
+
+
+def _forget(wrapper: Any) -> None:
+    """litellm keeps every piece, some kilobytes each, to put them together at an end that it does not reach."""
+    kept = getattr(wrapper, "chunks", None)
+    if isinstance(kept, list):
+        kept.clear()
+    if isinstance(getattr(wrapper, "response_uptil_now", None), str):
+        wrapper.response_uptil_now = ""
+
+
+def _whole(response: Any, heard: Heard, told: Told) -> None:
+    """An answer that came in one piece."""
+    heard.named(getattr(response, "model", None))
+    choices = getattr(response, "choices", None)
+    if choices:
+        native = (getattr(choices[0], "provider_specific_fields", None) or {}).get("native_finish_reason")
+        mapped = getattr(choices[0], "finish_reason", None)
+        heard.mapped = mapped if isinstance(mapped, str) else None
+        heard.stop = native if isinstance(native, str) else heard.mapped
+        if heard.piece(choices[0].message):
+            told(heard.pieces)
+    heard.used(getattr(response, "usage", None))
+
+
+class _Ended(BaseException):
+    """The provider's stream is at its end. No Exception, for litellm handles all of those."""
+
+
+class _Tap:
+    """The provider's reader, overheard."""
+
+    def __init__(self, reader: Any, heard: Heard) -> None:
+        self._reader = reader
+        self._chunks: AsyncIterator[Any] = reader.__aiter__()
+        self._heard = heard
+        parse = getattr(reader, "chunk_parser", None)
+        if callable(parse):
+            reader.chunk_parser = _overhearing(parse, heard)
+
+    def __aiter__(self) -> _Tap:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            chunk = await self._chunks.__anext__()
+        except StopAsyncIteration:
+            raise _Ended from None
+        if type(chunk).__module__.partition(".")[0] == "openai":  # its package hands on what came, word for word
+            self._heard.native({"choices": [{"finish_reason": one.finish_reason} for one in chunk.choices or ()]})
+        self._heard.chunk(chunk)
+        return chunk
+
+    async def aclose(self) -> None:
+        for name in ("aclose", "close"):
+            close = getattr(self._reader, name, None)
+            if close is not None:
+                await close()
+                return
+
+
+def _overhearing(parse: Callable[..., Any], heard: Heard) -> Callable[..., Any]:
+    def overheard(*args: Any, **kwargs: Any) -> Any:
+        frame = kwargs.get("chunk", args[0] if args else None)
+        if isinstance(frame, dict):
+            heard.native(frame)
+        return parse(*args, **kwargs)
+
+    return overheard
+
+
+def _tap(wrapper: Any, heard: Heard) -> bool:
+    """False where there is no reader to overhear. Some are there already, others are made by the first step."""
+    reader = getattr(wrapper, "completion_stream", None)
+    if hasattr(reader, "__aiter__"):
+        wrapper.completion_stream = _Tap(reader, heard)
+        return True
+    make = getattr(wrapper, "make_call", None)
+    if reader is not None or make is None:
+        return False
+
+    async def made(*args: Any, **kwargs: Any) -> Any:
+        return _Tap(await make(*args, **kwargs), heard)
+
+    wrapper.make_call = made
+    return True
+
+
+async def _json_body(tap: Any) -> bytes | None:
+    """The body of an OpenAI-compatible server that answers with JSON although a stream was asked for; None for a
+    stream."""
+    answer = getattr(getattr(tap, "_reader", None), "response", None)
+    headers = getattr(answer, "headers", None)
+    if answer is None or headers is None or not hasattr(answer, "aiter_bytes"):
+        return None
+    if not str(headers.get("content-type", "")).lower().startswith(_JSON):
+        return None
+    return b"".join([some async for some in answer.aiter_bytes()])
+
+
+def _converted(litellm: Any, body: bytes) -> Any:
+    """A chat completion as litellm reads it where no stream is asked for."""
+    try:
+        answer = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        raise Broken from None
+    return litellm.utils.convert_to_model_response_object(
+        response_object=answer, model_response_object=litellm.ModelResponse()
+    )
+
+
+MAX_BODY: Final = 128 * 1024 * 1024  # bytes, decompressed; the longest answer in the smallest pieces that occur
+MAX_LINE: Final = 32 * 1024 * 1024  # bytes; the longest answer in one line, with a third of its characters escaped
+
+DONE: Final = re.compile(rb"\ndata: ?\[DONE\]")
+"""The line that ends a stream of OpenAI's shape. It cannot stand in a piece: there a line end is written as an escape.
+"""
+on_done: ContextVar[Callable[[], None] | None] = ContextVar("on_done", default=None)
+"""Told when that line was read, for the call that the current task makes: litellm and OpenAI's package keep it to
+themselves."""
+
+Reads = Callable[..., AsyncIterator[bytes]]
+
+
+class Flood(BaseException):
+    """More than that came. The message says which, for the operator. No Exception, for litellm handles all of those."""
+
+
+def hold_back(response: Any) -> None:
+    """Replace ``aiter_bytes`` of ``httpx.Response``, through which bodies, lines, events and errors are read, by one
+    that raises Flood."""
+    response.aiter_bytes = bounded(response.aiter_bytes)
+
+
+def bounded(read: Reads) -> Reads:
+    """The same bytes, as far as the bounds allow; it raises Flood where the next chunk would go past them.
+
+    Of a long line it hands on as much as went before, each time: OpenAI's package copies what it has of an event with
+    every chunk, which for one of 32 MiB would keep all other calls waiting for 15 s.
+    """
+
+    @wraps(read)
+    async def bounded_read(*args: Any, **kwargs: Any) -> AsyncIterator[bytes]:
+        body = line = 0
+        held = bytearray()
+        done, before = on_done.get(), b"\n"
+        async for chunk in read(*args, **kwargs):
+            body += len(chunk)
+            if done is not None:
+                if DONE.search(before + chunk):
+                    done()
+                before = (before + chunk)[-16:]
+            after = len(chunk) - (chunk.rfind(b"\n") + 1)
+            line = after if after < len(chunk) else line + len(chunk)
+            if body > MAX_BODY:
+                raise Flood(f"its answer is longer than {MAX_BODY} bytes; ask another model")
+            if line > MAX_LINE:
+                raise Flood(f"its answer has a line of more than {MAX_LINE} bytes; ask another model")
+            held += chunk
+            if after < len(chunk) or 2 * len(held) >= line:
+                yield bytes(held)
+                held.clear()
+        if held:
+            yield bytes(held)
+
+    return bounded_read

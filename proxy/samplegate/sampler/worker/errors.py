@@ -1,0 +1,179 @@
+"""An exception of a model call -> one of our failures, in our own words. No text of the exception is used: providers
+echo keys.
+
+Known by name and status, so litellm need not be imported to test it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Final, NamedTuple
+
+from samplegate.policy.prompt import Failure
+
+LONGEST_RETRY: Final = 86_400.0  # seconds; whoever says more means never
+
+_BY_NAME: Final[dict[str, Failure]] = {
+    "TimeoutError": "timeout",
+    "APITimeoutError": "timeout",
+    "Timeout": "timeout",
+    "ContentPolicyViolationError": "refused",
+    "RejectedRequestError": "refused",
+    "LiteLLMUnknownProvider": "unknown_model",
+    "ContextWindowExceededError": "bad_request",
+    "UnsupportedParamsError": "bad_request",
+}
+_BY_STATUS: Final[dict[int, Failure]] = {
+    400: "bad_request",
+    401: "bad_key",
+    402: "bad_key",
+    403: "bad_key",
+    404: "unknown_model",
+    408: "timeout",
+    413: "bad_request",
+    422: "bad_request",
+    429: "rate_limited",
+    502: "unreachable",
+    503: "unreachable",
+    504: "unreachable",
+    529: "unreachable",
+}
+_TRANSPORT: Final = frozenset(
+    {"TransportError", "ClientConnectionError", "ServerDisconnectedError", "ConnectionError", "gaierror", "SSLError"}
+)
+_UNREACHED: Final = frozenset(
+    {"ConnectError", "ConnectTimeout", "ClientConnectorError", "ConnectionRefusedError", "gaierror"}
+)
+"""No connection came about, so nothing was sent."""
+_REACHED: Final = frozenset(
+    {"HTTPStatusError", "ServerDisconnectedError", "ReadError", "ReadTimeout", "WriteError", "RemoteProtocolError"}
+)
+_SENTENCES: Final[dict[Failure, str]] = {
+    "bad_key": (
+        "its provider did not take the key; check api_key_env, api_key_file or the provider's own variable, and the"
+        " account"
+    ),
+    "rate_limited": "its provider asks to slow down; wait, or raise the limits of the account",
+    "refused": "its provider refused to answer this; the text goes against its content policy",
+    "unreachable": "its provider cannot be reached; check api_base, the network and the provider's status",
+    "unknown_model": "its provider does not know it; check `model` and api_base, litellm wants provider/name",
+    "bad_request": (
+        "its provider did not take the request; it may be too long, or the model may lack something that was asked for"
+    ),
+    "timeout": "it did not answer in time; give the rule a longer timeout, or ask a faster model",
+    "empty": "it answered without text; raise max_tokens if it spends them on thinking",
+    "error": "its provider failed; try again, or ask another model",
+}
+
+
+class Fault(NamedTuple):
+    """A failure with its status (None if no answer came) and the seconds to wait, where the provider said so."""
+
+    failure: Failure
+    status: int | None
+    retry_after: float | None
+    free: bool = False
+    """It was refused with a 4xx, or not sent at all, so nothing can have been charged."""
+
+
+def sentence(model: str, failure: Failure, status: int | None = None, what: str | None = None) -> str:
+    """The message of a failure: ``model`` is our name, ``what`` replaces the sentence that stands for ``failure``."""
+    tail = "" if status is None else f" (status {status})"
+    return f"model {model}: {what or _SENTENCES.get(failure, _SENTENCES['error'])}{tail}"
+
+
+def classify(error: BaseException, now: float = math.nan) -> Fault:
+    """What went wrong; ``now`` is Unix seconds, for a Retry-After that is a date.
+
+    litellm's own status is 500 for much that never was an answer, so the causes behind it are looked at too.
+    """
+    while type(error).__name__ == "MidStreamFallbackError" and isinstance(
+        behind := getattr(error, "original_exception", None), Exception
+    ):
+        error = behind
+    chain = list(_causes(error))
+    return _classified(error, chain, now)._replace(free=_is_free(chain))
+
+
+def _classified(error: BaseException, chain: list[BaseException], now: float) -> Fault:
+    names = {kind.__name__ for cause in chain for kind in type(cause).__mro__}
+    answered = "HTTPStatusError" in names or "APIStatusError" in {type(cause).__name__ for cause in chain[1:]}
+    status = _status(error)
+    known: list[Failure] = [_BY_NAME[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _BY_NAME]
+    if known:
+        return Fault(known[0], status if answered else None, None)
+    failure: Failure = "error" if status is None else _BY_STATUS.get(status, "bad_request" if status < 500 else "error")
+    if status is not None and status < 500:
+        return Fault(failure, status, _retry_after(error, now))
+    if not answered and any(_is_missing_key(cause) for cause in chain):
+        return Fault("bad_key", None, None)
+    if not answered and names & _TRANSPORT:
+        return Fault("unreachable", None, None)
+    if not answered:
+        return Fault("error", None, None)
+    return Fault(failure, status, _retry_after(error, now))
+
+
+def _is_free(chain: list[BaseException]) -> bool:
+    """Nobody was reached, or a refusal in every word of it: one 500 among the causes and it is none.
+
+    A time-out (408) or a hang-up (499) may come after the work.
+    """
+    names = {kind.__name__ for cause in chain for kind in type(cause).__mro__}
+    if names & _UNREACHED and not names & _REACHED:
+        return True
+    statuses = [status for cause in chain if (status := _status(cause)) is not None]
+    if any(_is_missing_key(cause) for cause in chain) and all(status < 500 or status == 500 for status in statuses):
+        return not any(type(cause).__name__ in ("HTTPStatusError", "APIStatusError") for cause in chain)
+    return bool(statuses) and all(400 <= status < 500 and status not in (408, 499) for status in statuses)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The exception and what is behind it, outermost first; bounded, for a chain may be a ring."""
+    cause: BaseException | None = error
+    for _ in range(16):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _status(error: BaseException) -> int | None:
+    status = getattr(error, "status_code", None)
+    # litellm gives some that it cannot read a 200
+    return status if isinstance(status, int) and 400 <= status <= 599 else None
+
+
+def _is_missing_key(cause: BaseException) -> bool:
+    """The openai package's plain OpenAIError is what it raises for a missing key, before anything is sent."""
+    return type(cause).__name__ == "OpenAIError" and type(cause).__module__.partition(".")[0] == "openai"
+
+
+def _retry_after(error: BaseException, now: float) -> float | None:
+    headers = (
+        getattr(error, "litellm_response_headers", None)
+        or getattr(getattr(error, "response", None), "headers", None)
+        or {}
+    )
+    try:
+        said = str(headers.get("retry-after", ""))[:64]
+    except AttributeError:
+        return None
+    try:
+        seconds: float | None = float(said)
+    except ValueError:
+        seconds = _until(said, now)
+    return seconds if seconds is not None and 0 <= seconds <= LONGEST_RETRY else None
+
+
+def _until(said: str, now: float) -> float | None:
+    """The seconds to an HTTP date; none are left to one that is over."""
+    try:
+        moment = parsedate_to_datetime(said)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    stamp = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+    return None if math.isnan(now) else max(stamp - now, 0.0)

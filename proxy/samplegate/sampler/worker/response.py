@@ -1,0 +1,387 @@
+"""A model's answer: the parts received so far, bounded while they grow, and the whole in MCP's newest shape. No I/O.
+
+Three values are not taken from litellm, because it invents them when a provider omits them: the tokens (counted with a
+tokenizer), the reason to stop (``stop`` in every piece of Gemini's, and at the end of a stream that broke off), and the
+model's name (the one that was asked).
+
+Text comes first, then images, then uses of tools (R13), each under the server's name for the tool and an id of its own
+(T27). What has no place among them is a failure and is named, not left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from samplegate.policy.prompt import Failure
+from samplegate.sampler.worker.request import PROVIDER, SIGNATURE, Offer, is_base64, signed_with, whole
+
+# characters; a thousand times what models write, small enough for every frame after it
+MAX_ANSWER: Final = 16 * 1024 * 1024
+MAX_PIECES: Final = 1_000_000  # of a stream; an answer has one for a token or for several
+MAX_USES: Final = 128
+
+_WORD: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
+_RESPONSES: Final = frozenset({"response.completed", "response.incomplete"})
+_ANTHROPIC: Final = frozenset(
+    {
+        "message_start",
+        "message_delta",
+        "message_stop",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+    }
+)
+
+
+class TooMuch(Exception):
+    """The answer has outgrown its bounds. The message says which, for the operator."""
+
+
+class Call(msgspec.Struct):
+    """A tool that the model wants used, as far as it came."""
+
+    id: str | None = None
+    name: str = ""
+    arguments: list[str] = []
+    signature: object = None
+
+
+class Heard(msgspec.Struct):
+    """An answer in the making."""
+
+    texts: list[str] = []
+    calls: list[Call] = []
+    images: list[object] = []
+    audio: bool = False
+    refusal: bool = False
+    pieces: int = 0
+    """Pieces that held something of the answer: what is told as tokens."""
+    stop: str | None = None
+    """The provider's own reason to stop; None until it gave one."""
+    mapped: str | None = None
+    """litellm's word for it."""
+    knows: bool = False
+    """The provider's own frames were seen in a shape that is known, so ``stop`` is all it said."""
+    model: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    last_count: int | None = None
+    """Of the output, whether the end was announced by then or not."""
+    done: bool = False
+    """The stream's own end was seen (``[DONE]``): it did not break off."""
+    length: int = 0
+    _open: dict[int, Call] = {}
+    _all: int = 0
+
+    def piece(self, delta: Any) -> bool:
+        """One delta of a stream, or a whole message; True if it held something. Raises TooMuch."""
+        self._all += 1
+        if self._all > MAX_PIECES:
+            raise TooMuch(f"its answer came in more than {MAX_PIECES} pieces; ask another model")
+        before = self.length
+        self._text(getattr(delta, "content", None))
+        self._images(getattr(delta, "images", None))
+        self.audio = self.audio or bool(getattr(delta, "audio", None))
+        self.refusal = self.refusal or _refuses(delta)
+        calls = getattr(delta, "tool_calls", None) or ()
+        for place, one in enumerate(calls):
+            self._call(one, place)
+        if getattr(delta, "function_call", None):
+            self._call_of(Call(), delta.function_call)
+        thought = getattr(delta, "reasoning_content", None)
+        held = self.length > before or bool(calls) or bool(isinstance(thought, str) and thought)
+        self.pieces += held
+        return held
+
+    def native(self, frame: Mapping[str, Any]) -> None:
+        """One frame of the provider's own, before litellm changes its words."""
+        kind = frame.get("type")
+        if isinstance(kind, str) and kind in _ANTHROPIC:
+            self.knows = True
+            self._stopped(_of(frame.get("delta"), "stop_reason"))
+        if isinstance(kind, str) and kind in _RESPONSES:
+            self._responded(frame.get("response"))
+        for key, name in (("candidates", "finishReason"), ("choices", "finish_reason")):
+            listed = frame.get(key)
+            if isinstance(listed, list):
+                self.knows = True
+                self._stopped(_of(listed[0] if listed else None, name))
+        blocked = _of(frame.get("promptFeedback"), "blockReason")
+        if blocked is not None:
+            self.knows = True
+            self._stopped(blocked)
+
+    def chunk(self, raw: Any) -> None:
+        """One piece as litellm's reader of the provider gave it, before litellm adds to it."""
+        self.named(getattr(raw, "model", None))
+        choices = getattr(raw, "choices", None)
+        if isinstance(choices, list) and choices:
+            self.ended(getattr(choices[0], "finish_reason", None))
+            # a piece that holds nothing else is left out later
+            self.refusal = self.refusal or _refuses(getattr(choices[0], "delta", None))
+        elif isinstance(raw, Mapping) and raw.get("is_finished"):
+            self.ended(raw.get("finish_reason"))
+        self.used(getattr(raw, "usage", None) or (raw.get("usage") if isinstance(raw, Mapping) else None))
+
+    def ended(self, word: object) -> None:
+        """litellm's word for the end: it counts where the provider's own is not seen."""
+        if isinstance(word, str) and word:
+            self.mapped = word
+            if not self.knows:
+                self._stopped(word)
+
+    def ended_well(self) -> None:
+        """The stream did not break off."""
+        self.done = True
+
+    def named(self, model: object) -> None:
+        """The model that answers, as its provider says."""
+        if isinstance(model, str) and model:
+            self.model = model
+
+    def used(self, usage: object) -> None:
+        """What the provider counted. The output only once the end was announced: what is told before is told again,
+        higher."""
+        if usage is None:
+            return
+        self.input_tokens = _count(usage, "prompt_tokens") or self.input_tokens
+        self.last_count = _count(usage, "completion_tokens") or self.last_count
+        if self.stop is not None or not self.knows:
+            self.output_tokens = _count(usage, "completion_tokens") or self.output_tokens
+
+    def _text(self, text: object) -> None:
+        if isinstance(text, str) and text:
+            self._grow(len(text))
+            self.texts.append(text)
+
+    def _images(self, images: object) -> None:
+        for image in images if isinstance(images, list) else ():
+            url = _get(_get(image, "image_url"), "url")
+            self._grow(len(url) if isinstance(url, str) else 1)
+            self.images.append(url)
+
+    def _call(self, delta: Any, place: int) -> None:
+        """A call's beginning, or more of its arguments; a new id at an old index is another call, for some servers
+        number all with 0."""
+        index = _get(delta, "index")
+        index = index if isinstance(index, int) and not isinstance(index, bool) else place
+        id, function = _get(delta, "id"), _get(delta, "function")
+        call = self._open.get(index)
+        if call is None or (_get(function, "name") and isinstance(id, str) and id and call.id and id != call.id):
+            call = self._open[index] = Call()
+        if isinstance(id, str) and id:
+            call.id = id
+        fields = _get(delta, "provider_specific_fields") or _get(function, "provider_specific_fields")
+        call.signature = _get(fields, "thought_signature") or call.signature
+        self._call_of(call, function)
+
+    def _call_of(self, call: Call, function: object) -> None:
+        if not any(call is one for one in self.calls):
+            if len(self.calls) == MAX_USES:
+                raise TooMuch(f"it wants more than {MAX_USES} tools used at once; ask another model")
+            self.calls.append(call)
+        name, arguments = _get(function, "name"), _get(function, "arguments")
+        if isinstance(name, str) and not call.name:
+            self._grow(len(name))
+            call.name = name
+        if isinstance(arguments, str) and arguments:
+            self._grow(len(arguments))
+            call.arguments.append(arguments)
+
+    def _grow(self, by: int) -> None:
+        self.length += by
+        if self.length > MAX_ANSWER:
+            raise TooMuch(f"its answer is longer than {MAX_ANSWER} characters; lower max_tokens")
+
+    def _responded(self, response: object) -> None:
+        """The last event of OpenAI's responses says everything again, and more than the pieces do where litellm cuts a
+        whole answer into some."""
+        self.knows = True
+        self.named(_of(response, "model"))
+        reason = _of(_of(response, "incomplete_details"), "reason")
+        self._stopped(reason if isinstance(reason, str) else "stop")
+        output = _of(response, "output")
+        items = [item for item in output if _of(item, "type") == "function_call"] if isinstance(output, list) else []
+        if items:
+            self.calls, self._open = [], {}
+        for item in items:
+            id = _of(item, "call_id")
+            self._call_of(Call(id if isinstance(id, str) else None), item)
+
+    def _stopped(self, word: object) -> None:
+        if isinstance(word, str) and _WORD.match(word):
+            self.stop = word
+
+
+def _refuses(delta: Any) -> bool:
+    """OpenAI's own field, which litellm keeps aside."""
+    return bool(getattr(delta, "refusal", None) or (_get(getattr(delta, "provider_specific_fields", None), "refusal")))
+
+
+def _of(value: object, key: str) -> object:
+    return value.get(key) if isinstance(value, Mapping) else None
+
+
+def _get(value: object, key: str) -> Any:
+    return value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
+
+
+def _count(usage: object, which: str) -> int | None:
+    """A count of the provider's; litellm says 0 where there was none, and no answer has none."""
+    count = _get(usage, which)
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else None
+
+
+MAX_DEPTH: Final = 64  # of a tool's arguments: what every reader after us takes
+
+_STOPS: Final[Mapping[str, str]] = {"stop": "endTurn", "length": "maxTokens", "stop_sequence": "stopSequence"}
+# What providers call the same, which says no more than that (R5); other words pass as they are.
+_ENDS: Final = frozenset({"end_turn", "complete", "eos", "eos_token", "stop", "finish_reason_unspecified"})
+_LENGTHS: Final = frozenset({"max_tokens", "max_output_tokens"})
+_USES: Final = frozenset({"tool_calls", "tool_use", "function_call"})
+# These pass as they are: what the model had to say was cut off by its provider.
+_CUT: Final = frozenset(
+    "content_filter refusal safety recitation language blocklist prohibited_content spii image_safety"
+    " malformed_function_call pause_turn".split()
+)
+_NAME: Final = re.compile(r"[\x20-\x7e]{1,256}\Z")
+_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}\Z")
+_URL: Final = re.compile(r"data:(image/[a-z0-9][a-z0-9.+-]{0,63});base64,", re.IGNORECASE)
+_SIGNED: Final = "__thought__"  # litellm hides a signature behind this, in the id
+
+Block = dict[str, Any]
+
+
+class Refused(Exception):
+    """The answer is not taken. ``what`` is for the operator; None: what is said of the failure anyway."""
+
+    def __init__(self, failure: Failure, what: str | None = None) -> None:
+        super().__init__(what)
+        self.failure: Failure = failure
+        self.what = what
+
+
+def read(heard: Heard, offer: Offer, secrets: Sequence[str], fresh: Callable[[], str]) -> dict[str, Any]:
+    """The fields of ``Sampled`` but for ``dropped``. ``fresh`` makes an id of a tool use. Raises Refused."""
+    if heard.audio:
+        raise Refused("error", "it answered with audio, which cannot be passed on; ask another model")
+    text = "".join(heard.texts)
+    uses = _uses(heard.calls, offer, fresh)
+    content = [*([{"type": "text", "text": whole(text)}] if text else []), *map(_image, heard.images), *uses]
+    if not content:
+        refused = heard.refusal or heard.mapped == "content_filter" or heard.stop == "content_filter"
+        raise Refused("refused" if refused else "empty")
+    if offer.required and not uses:
+        raise Refused("error", "it used no tool although it was required to (toolChoice); ask another model")
+    if _leaks(text, heard, uses, secrets):
+        raise Refused("error", "its answer holds the key it was called with; the answer is withheld, change the key")
+    return {
+        "content": content,
+        "model": _model(heard.model, secrets),
+        "stop_reason": _stop_reason(heard.stop, bool(uses)),
+        "unknown_stop": None if is_known(heard.stop) else heard.stop,
+        "input_tokens": heard.input_tokens,
+        "output_tokens": heard.output_tokens,
+    }
+
+
+def _stop_reason(word: str | None, uses: bool) -> str:
+    """R5. Gemini stops to have tools used with the same word as at its end; an unknown word only means that the model
+    ended."""
+    lower = "" if word is None else word.lower()
+    if word is None or lower in _USES or lower in _ENDS or not is_known(word):
+        return "toolUse" if uses else "endTurn"
+    if lower in _LENGTHS:
+        return "maxTokens"
+    return _STOPS.get(word, word)
+
+
+def is_known(word: str | None) -> bool:
+    """Whether a provider's word for why it stopped is one that has a meaning for others; no word needs none."""
+    return word is None or word in _STOPS or word.lower() in _ENDS | _USES | _LENGTHS | _CUT
+
+
+def _uses(calls: Sequence[Call], offer: Offer, fresh: Callable[[], str]) -> list[Block]:
+    taken = set(offer.taken)
+    uses: list[Block] = []
+    for call in calls:
+        name = offer.names.get(call.name)
+        if name is None:
+            offered = f"{len(offer.names)} were offered" if offer.names else "none was offered"
+            raise Refused("error", f"it wants a tool used that nobody offered ({offered}); ask another model")
+        id = _unique(call.id, taken, fresh)
+        block: Block = {"type": "tool_use", "id": id, "name": name, "input": _arguments(call, len(uses))}
+        hidden = (call.id or "").partition(_SIGNED)[2]
+        if (signature := signed_with(call.signature or hidden)) is not None:
+            block["_meta"] = {PROVIDER: {SIGNATURE: signature}}
+        uses.append(block)
+    return uses
+
+
+def _unique(given: str | None, taken: set[str], fresh: Callable[[], str]) -> str:
+    """The provider's id if it is one and stands nowhere else, else a new one."""
+    id = (given or "").partition(_SIGNED)[0]
+    while not _ID.match(id) or id in taken:
+        id = fresh()
+    taken.add(id)
+    return id
+
+
+def _arguments(call: Call, index: int) -> dict[str, Any]:
+    raw = "".join(call.arguments).strip() or "{}"
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        value = None
+    if not isinstance(value, dict) or _deep(value):
+        raise Refused(
+            "error",
+            f"the arguments of its tool use {index + 1} are no JSON object; raise max_tokens, or ask another model",
+        )
+    return value
+
+
+def _deep(value: object) -> bool:
+    level: list[object] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            one
+            for outer in level
+            if isinstance(outer, dict | list)
+            for one in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _image(url: object) -> Block:
+    found = _URL.match(url) if isinstance(url, str) else None
+    if not isinstance(url, str) or found is None or not is_base64(url[found.end() :]):
+        raise Refused(
+            "error", "it answered with an image that is not in the answer itself; nothing is fetched, ask another model"
+        )
+    return {"type": "image", "data": url[found.end() :], "mimeType": found[1].lower()}
+
+
+def _leaks(text: str, heard: Heard, uses: Sequence[Block], secrets: Sequence[str]) -> bool:
+    """Arguments as they came and as they go, which spell a character differently."""
+    said = [
+        text,
+        heard.stop or "",
+        *("".join(call.arguments) for call in heard.calls),
+        *(msgspec.json.encode(use).decode() for use in uses),
+    ]
+    return any(secret in one for secret in secrets for one in said)
+
+
+def _model(model: str | None, secrets: Sequence[str]) -> str | None:
+    """The model that really answered (R1), None where its provider says nothing that could be a name."""
+    if model is None or not _NAME.match(model) or any(secret in model for secret in secrets):
+        return None
+    return model

@@ -1,0 +1,135 @@
+"""Pure. Which names look like they stand for a secret, and values without them. A guess by name: no promise that other
+text holds none (R39, T37)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from itertools import pairwise
+from typing import Any, Final
+
+REMOVED: Final = "[secret]"
+
+_LONGEST_NAME: Final = 1_000  # characters; a longer name is not read and counts as a secret's
+# characters of one form's names, titles and descriptions, up to a microsecond each; what is beyond counts likewise
+_MOST_READ: Final = 100_000
+
+_words: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_not_ascii: Final = re.compile(r"[^\x00-\x7f]+")
+_one: Final = frozenset(
+    "password passwords passwd passwort pwd passphrase passcode secret secrets credential credentials apikey pin otp"
+    " totp mfa cvv cvc csc ssn iban bearer authorization pat privatekey cookie pass dbpass userpass jwt".split()
+)
+_two: Final = frozenset(
+    "api key,access key,secret key,private key,signing key,encryption key,ssh key,license key,account key,recovery"
+    " code,backup code,security code,verification code,auth code,card number,credit card,debit card,account"
+    " number,social security,pass word,one time,seed phrase".split(",")
+)
+_squashed: Final = frozenset(pair.replace(" ", "") for pair in _two)
+_stem: Final = re.compile(
+    "password|passwd|passwort|passphrase|kennwort|contrasena|mot ?de"
+    " ?passe|secret(?!ar)|(?<!m)apikey|privatekey|sshkey|mnemonic|seedphrase|(?<!^max)(?<!^min)token(?!iz)"
+)
+"""What makes a secret of any name that it is a part of; not the secretary, the map key and the tokenizer."""
+_everyday: Final = frozenset("pass pin pat cookie bearer csc".split())
+"""Words that a sentence uses for other things; in capitals (PIN) they are the secret there too."""
+_counts: Final = frozenset("max min new input output prompt completion total stop context num of many per".split())
+_counted: Final = frozenset({"count", "limit", "budget"})
+
+
+def looks_secret(name: str) -> bool:
+    """True if a name, title or label asks for what must never go through a form (R39): ``apiKey``, ``dbpassword``,
+    "Card number"."""
+    if len(name) > _LONGEST_NAME:
+        return True
+    plain = _plain(name)
+    words = [word.lower() for word in _words.findall(plain)]
+    return _says(words, _one) or _holds_stem(words, "" if " " not in plain else " ")
+
+
+def _speaks_of_secret(prose: str) -> bool:
+    """The same for a sentence, where a pass or a pin is often something else."""
+    words = _words.findall(_plain(prose))
+    lower = [word.lower() for word in words]
+    return (
+        _says(lower, _one - _everyday)
+        or _holds_stem(lower, " ")
+        or any(word.isupper() and word.lower() in _everyday for word in words)
+    )
+
+
+def _plain(text: str) -> str:
+    """In the letters that a reader takes it for: no full-width forms and accents, nothing that is not seen."""
+    return text if text.isascii() else _not_ascii.sub("", unicodedata.normalize("NFKD", text))
+
+
+def _says(words: list[str], single: frozenset[str]) -> bool:
+    return any(word in single or word in _squashed for word in words) or any(
+        {f"{a} {b}", f"{a} {b.removesuffix('s')}"} & _two for a, b in pairwise(words)
+    )
+
+
+def _holds_stem(words: list[str], between: str) -> bool:
+    text = between.join(words)
+    return _stem.search(between.join(_uncounted(words)) if "token" in text else text) is not None
+
+
+def _uncounted(words: list[str]) -> list[str]:
+    """Without the tokens that are counted, which are no secret: ``max_tokens``, ``token_count``, "500 tokens"."""
+    sides = zip(["", *words[:-1]], words, [*words[1:], ""], strict=True)
+    return [
+        w
+        for a, w, b in sides
+        if w not in ("token", "tokens") or not (a.isdigit() or b in _counted or (a in _counts and w == "tokens"))
+    ]
+
+
+def secret_fields(schema: Any) -> frozenset[str]:
+    """The fields of a requestedSchema that look secret by name, title, description or format."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict):
+        return frozenset()
+    found: set[str] = set()
+    left = _MOST_READ
+    for name, field in properties.items():
+        title, description = _said(field, "title"), _said(field, "description")
+        left -= len(name) + len(title) + len(description)
+        if left < 0 or _is_marked(field) or looks_secret(name) or looks_secret(title) or _speaks_of_secret(description):
+            found.add(name)
+    return frozenset(found)
+
+
+def _said(field: Any, member: str) -> str:
+    said = field.get(member) if isinstance(field, dict) else None
+    return said if isinstance(said, str) else ""
+
+
+def _is_marked(field: Any) -> bool:
+    return isinstance(field, dict) and (field.get("format") == "password" or field.get("writeOnly") is True)
+
+
+def without_secrets(value: Any, names: frozenset[str] = frozenset()) -> Any:
+    """A copy of decoded JSON in which every string and number under a secret-looking name, or one of ``names``, is
+    REMOVED."""
+    match value:
+        case dict():
+            return {
+                name: _removed(item) if name in names or looks_secret(name) else without_secrets(item, names)
+                for name, item in value.items()
+            }
+        case list():
+            return [without_secrets(item, names) for item in value]
+        case _:
+            return value
+
+
+def _removed(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _removed(item) for name, item in value.items()}
+        case list():
+            return [_removed(item) for item in value]
+        case bool() | None:
+            return value
+        case _:
+            return REMOVED

@@ -1,0 +1,280 @@
+"""The ASGI application of the operators' listener: its routes and who may use them. Raw ASGI, for six routes need no
+framework.
+
+``GET /metrics``, ``/healthz``, ``/readyz``, ``/version`` and ``/`` are for whoever reaches the listener, and hold no
+secret. ``POST /reload`` needs the token of the settings, from everywhere: every user and every web page of a machine
+reaches its loopback.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from samplegate.gate.ports import Log, Unavailable
+from samplegate.request_headers import RequestHeaders, host_name, is_local_name
+from samplegate.urls import is_loopback
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+MAX_BODY: Final = 65_536  # bytes that a request may announce; nothing here needs one, and some clients send `{}`
+MAX_LINES: Final = 200  # of one answer; a policy may have more problems than anybody reads at once
+LINE: Final = 2000  # characters
+TEXT: Final = "text/plain; charset=utf-8"
+ROUTES: Final[Mapping[str, tuple[Literal["GET", "POST"], str]]] = {
+    "/metrics": ("GET", "Metrics in the Prometheus text format, or OpenMetrics if the client accepts it."),
+    "/healthz": ("GET", "200 while the event loop runs."),
+    "/readyz": (
+        "GET",
+        "200 `ready`, or 503 with one line for each cause. JSON if the client accepts it.",
+    ),
+    "/version": ("GET", "The version, the hash of the policy in force, the start time and the servers, as JSON."),
+    "/": ("GET", "The same as `/version`."),
+    "/reload": (
+        "POST",
+        "Reads the files again: 200 with the changes, or 422 with every problem and its place; then nothing changed.",
+    ),
+}
+"""The method and the description of each path, which deploy/README.md lists."""
+JSON: Final = "application/json"
+_CHALLENGE: Final = ("www-authenticate", 'Bearer realm="samplegate admin"')
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """One request without its body, which is never read."""
+
+    method: str
+    path: str
+    headers: RequestHeaders
+    local: str
+    """The address that it came to."""
+
+    @classmethod
+    def of(cls, scope: Scope) -> Asked:
+        """From an ASGI scope of type http."""
+        address = scope.get("server") or ("", None)
+        return cls(scope["method"], scope["path"], RequestHeaders(scope["headers"]), str(address[0] or ""))
+
+    @property
+    def has_body(self) -> bool:
+        return self.headers.length() != 0 or self.headers.has(b"transfer-encoding")
+
+    @property
+    def is_large(self) -> bool:
+        """It announces more than is worth waiting for, or a length that is none."""
+        length = self.headers.length()
+        return length is None or length > MAX_BODY
+
+    def has_forged_host(self, names: Collection[str]) -> bool:
+        """It came to this machine's own address under a foreign name: a web page whose name was made to lead here (DNS
+        rebinding, R96).
+
+        An address as Host is no such name, and a client that sends none is no browser. On other addresses the listener
+        may have any name.
+        """
+        if self.headers.is_doubled(b"host"):
+            return True
+        host = self.headers.one(b"host")
+        if host is None or not is_loopback(self.local):
+            return False
+        return not is_local_name(host_name(host)) and host_name(host) not in names
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One HTTP response."""
+
+    status: int
+    body: bytes
+    content_type: str = TEXT
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def messages(self, asked: Asked) -> list[dict[str, Any]]:
+        """As ASGI sends it; without its body, but with its length, for HEAD."""
+        headers = {
+            "content-type": self.content_type,
+            "content-length": str(len(self.body)),
+            "cache-control": "no-store",
+            "x-content-type-options": "nosniff",
+            **({"connection": "close"} if asked.has_body else {}),  # the body was not read
+            **dict(self.headers),
+        }
+        start = {
+            "type": "http.response.start",
+            "status": self.status,
+            "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+        }
+        return [start, {"type": "http.response.body", "body": b"" if asked.method == "HEAD" else self.body}]
+
+
+class ReloadReport(msgspec.Struct, frozen=True):
+    """Taken whole, or refused whole: with problems, everything is as it was before."""
+
+    policy: str
+    """The hash of the policy that is in force now."""
+    policy_before: str
+    problems: tuple[str, ...] = ()
+    """Why it was refused: all of them, each one line with its ``file:line:column`` where it has one."""
+    warnings: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    """Servers, by name."""
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    """Other settings that are different now, by name."""
+    restart: tuple[str, ...] = ()
+    """Settings that were changed in the file and need a restart to count."""
+
+    @property
+    def result(self) -> str:
+        """``changed``, ``unchanged`` or ``refused``: the label of samplegate_reloads_total."""
+        if self.problems:
+            return "refused"
+        other = self.added or self.changed or self.removed or self.settings
+        return "changed" if other or self.policy != self.policy_before else "unchanged"
+
+    def lines(self) -> list[str]:
+        """For people, one line each."""
+        warned = [f"warning: {warning}" for warning in self.warnings]
+        if self.problems:
+            return [f"refused: nothing has changed, policy {self.policy} stays in force", *self.problems, *warned]
+        policy = f"policy {self.policy_before} -> {self.policy}" if self.policy != self.policy_before else ""
+        names = {
+            "servers added": self.added,
+            "servers changed": self.changed,
+            "servers removed": self.removed,
+            "settings changed": self.settings,
+        }
+        restart = f"need a restart to count: {', '.join(self.restart)}" if self.restart else ""
+        changes = [policy, *(f"{what}: {', '.join(found)}" for what, found in names.items() if found), restart]
+        return [self.result, *filter(None, changes), *warned]
+
+
+class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
+    """The ASGI application, for HTTP only."""
+
+    metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
+    """An Accept header -> a text and its content type."""
+    ready: Callable[[], Sequence[str]]
+    """What is not ready, a line each; none: ready."""
+    unavailable: Callable[[], Sequence[str]] = tuple
+    """What is not served though the rest is ready, a line each."""
+    reload: Callable[[], Awaitable[ReloadReport]]
+    """Joins those who ask at the same time; raises Unavailable where there can be none now."""
+    about: Callable[[], Mapping[str, object]]
+    """The version, the policy's hash, the start, the servers; plain values, no secret."""
+    token: Callable[[], bytes | None]
+    """What a reload needs, asked each time; None: there is none."""
+    log: Log
+    hosts: Collection[str] = ()
+    """Names besides this machine's own by which a listener on loopback may be called."""
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        asked = Asked.of(scope)
+        for message in (await self._answer(asked)).messages(asked):
+            await send(message)
+
+    async def _answer(self, asked: Asked) -> Answer:
+        """Never raises: a fault is logged whole, and the operator gets a fixed sentence."""
+        handlers: dict[str, Callable[[Asked], Awaitable[Answer]]] = {
+            "/metrics": self._metrics,
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/version": self._version,
+            "/": self._version,
+            "/reload": self._reload,
+        }
+        if asked.has_forged_host(self.hosts):
+            return lines(403, ["host: this name is not one of the listener's; use an address, or localhost"])
+        if asked.is_large:
+            return lines(413, [f"body: more than {MAX_BODY} bytes; no request needs a body here"])
+        if asked.path not in handlers:
+            return lines(404, [f"nothing is here; there are {', '.join(sorted(handlers))}"])
+        method, _ = ROUTES[asked.path]
+        if asked.method != method and (asked.method, method) != ("HEAD", "GET"):
+            allowed = "GET, HEAD" if method == "GET" else method
+            return lines(405, [f"{asked.path} takes {allowed}"], [("allow", allowed)])
+        try:
+            return await handlers[asked.path](asked)
+        except Exception:
+            self.log.error("admin.failed", path=asked.path, exc_info=True)  # noqa: G201
+            return lines(500, [f"{asked.path}: a fault in the gate; the log has it"])
+
+    async def _metrics(self, asked: Asked) -> Answer:
+        return Answer(200, *await self.metrics(",".join(asked.headers.all(b"accept"))))
+
+    async def _healthz(self, asked: Asked) -> Answer:
+        """The event loop turns, or this would not be answered."""
+        return json(200, {"alive": True}) if asked.headers.accepts_json() else lines(200, ["alive"])
+
+    async def _readyz(self, asked: Asked) -> Answer:
+        """Not ready only for what is missing; servers that are unavailable are listed and leave the status alone."""
+        missing, unavailable = list(self.ready()), list(self.unavailable())
+        status = 503 if missing else 200
+        if asked.headers.accepts_json():
+            return json(status, {"ready": not missing, "missing": missing, "unavailable": unavailable})
+        return lines(status, [*(missing or ["ready"]), *(line for line in unavailable if line not in missing)])
+
+    async def _version(self, asked: Asked) -> Answer:
+        return json(200, self.about())
+
+    async def _reload(self, asked: Asked) -> Answer:
+        refused = self._refused(asked)
+        if refused is not None:
+            self.log.warning("admin.refused", path=asked.path, status=refused.status)
+            return refused
+        try:
+            report = await self.reload()
+        except Unavailable as problem:
+            return lines(503, [str(problem)])
+        status = 422 if report.problems else 200
+        plain = {"result": report.result, **msgspec.structs.asdict(report)}
+        return json(status, plain) if asked.headers.accepts_json() else lines(status, report.lines())
+
+    def _refused(self, asked: Asked) -> Answer | None:
+        """Why this asker sets nothing off."""
+        try:
+            wanted, given = self.token(), asked.headers.bearer()
+        except Unavailable as problem:
+            return lines(503, [f"reload: {problem}"])
+        if not wanted:
+            return lines(
+                403,
+                ["reload: there is no token for it; set admin_token_file in the settings, or send the process SIGHUP"],
+            )
+        if given is None or not hmac.compare_digest(
+            hashlib.sha256(given.encode("latin-1")).digest(), hashlib.sha256(wanted).digest()
+        ):
+            wrong = "another token" if given is not None else "no token"
+            return lines(
+                401,
+                [f"reload: {wrong} was given; send `Authorization: Bearer` and the content of admin_token_file"],
+                [_CHALLENGE],
+            )
+        return None
+
+
+def lines(status: int, found: Sequence[str], headers: Iterable[tuple[str, str]] = ()) -> Answer:
+    """Text, each item a line of its own whatever is in it."""
+    cut = (line if len(line) <= LINE else line[: LINE - 1] + "…" for line in found[:MAX_LINES])
+    shown = [
+        line
+        if line.isprintable()
+        else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+        for line in cut
+    ]
+    if len(found) > MAX_LINES:
+        shown.append(f"and {len(found) - MAX_LINES} more")
+    return Answer(
+        status, "".join(f"{line}\n" for line in shown).encode("utf-8", "backslashreplace"), TEXT, tuple(headers)
+    )
+
+
+def json(status: int, value: object) -> Answer:
+    """Structs and plain values."""
+    return Answer(status, msgspec.json.encode(value) + b"\n", JSON)

@@ -1,0 +1,191 @@
+"""One conversation of the daemon: many lanes of one client, or of one caller's requests, and one server behind. It
+reads no frame.
+
+It lives until its client or its server ends it, or the daemon does; whoever still waits for the server then has an
+error first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+
+from samplegate.daemon.behind import Opens
+from samplegate.protocol.frames import Frame
+from samplegate.protocol.rounds import Note
+from samplegate.runtime.flow import STANDALONE, ManyLanes, Sink
+from samplegate.runtime.relay import Relay
+from samplegate.runtime.session_wiring import Wires
+from samplegate.transport.stdio import CannotStart
+
+# seconds for the last lines of a process that has ended; one that it left behind may hold its output open
+TAIL: Final = 0.3
+
+
+class Conversation:
+    """What the HTTP front calls: see ``links.front.http.Conversation``."""
+
+    def __init__(
+        self, wires: Wires, behind: Opens, timeouts: Callable[[Relay], Coroutine[Any, Any, None]] | None = None
+    ) -> None:
+        self.wires = wires
+        self.failed: CannotStart | None = None
+        """Why it could not be started."""
+        self.exit: object = None
+        """What the server's process left with, minus the number of a signal; None where it has not ended by itself."""
+        self._behind = behind
+        self._timeouts = timeouts
+        self._relay = wires.relay
+        self._lanes = ManyLanes(self._lost, self._unreached)
+        self._numbers = 0
+        self.used = self._relay.clock()
+        """When a lane was opened or closed last."""
+        self._started = False
+        self._died = False
+        self._ending = anyio.Event()
+        self._over = anyio.Event()
+        self._calls: list[Callable[[], None]] = []
+        self._relay.connect_client(self._lanes)
+
+    @property
+    def lanes(self) -> int:
+        """How many are entered, those of a legacy session that stand always among them."""
+        return len(self._lanes.sinks)
+
+    @property
+    def busy_lanes(self) -> int:
+        """How many have requests under way."""
+        return sum(1 for lane in self.wires.state.inflight.lanes if lane >= 0)
+
+    @property
+    def asked_to_end(self) -> bool:
+        """Whether it was we who ended it, and the server lived until then."""
+        return self._ending.is_set() and not self._died
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more can be said in it."""
+        return self._ending.is_set() or self._over.is_set() or self._relay.server_gone.is_set()
+
+    def open_lane(self, lane: Sink, *, standalone: bool = False, caller: str | None = None, trace: str = "") -> int:
+        """Enter a lane; its number."""
+        number = STANDALONE
+        if not standalone:
+            self._numbers += 1
+            number = self._numbers
+        if caller is not None:
+            self.wires.state.callers[number] = caller
+        if trace:
+            self.wires.state.traces[number] = trace
+        self.used = self._relay.clock()
+        self._lanes.sinks[number] = lane  # also where it is over: whoever writes on it is told so
+        return number
+
+    def received(self, lane: int, line: bytes | Frame) -> None:
+        """One frame of the client's came."""
+        if self.over:
+            self._relay.refuse(lane, line.raw if isinstance(line, Frame) else line, "the server has ended")
+        else:
+            self._relay.take("client", lane, line)
+
+    def close_lane(self, lane: int) -> None:
+        """The client's end of a lane is gone; what is owed to a legacy client is still taken by its sink (T35)."""
+        self.used = self._relay.clock()
+        self._relay.lane_closed(lane)
+        if lane not in self.wires.state.inflight.lanes:
+            self._lanes.sinks.pop(lane, None)
+            self.wires.state.callers.pop(lane, None)
+            self.wires.state.traces.pop(lane, None)
+
+    def undelivered(self, id: str | int) -> None:
+        """No stream of the client took a request in time."""
+        if not self.over:
+            self._relay.undelivered(id)
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called once when it is over."""
+        if self._over.is_set():
+            call()
+        else:
+            self._calls.append(call)
+
+    async def aclose(self, why: str | None = None) -> None:
+        """End it, and wait until the server's side is closed. ``why``: the error's text for those who still wait for an
+        answer."""
+        if why is not None:
+            self._relay.session.state.ended_because = why
+        self._died = self._died or self._relay.server_gone.is_set()
+        self._ending.set()
+        await self._over.wait()
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """The whole of it. ``task_status`` is told once the server's side is open, or that it cannot be (``failed``).
+
+        Never raises: a fault of ours ends this conversation, and no other.
+        """
+        try:
+            await self._relay.run(lambda: self._converse(task_status))
+        except Exception:
+            self._relay.note(Note("conversation.failed", {"server": self.wires.server, "exc_info": True}))
+            self.failed = self.failed or CannotStart(
+                f"server {self.wires.server}", "", "met a fault of the gate", "see the log"
+            )
+            self._end()
+        finally:
+            self.wires.leave()
+            self._over.set()
+            self._lanes.close()
+            for call in self._calls:
+                call()
+        if not self._started:
+            task_status.started()
+
+    async def _converse(self, task_status: anyio.abc.TaskStatus[None]) -> None:
+        try:
+            async with self._behind.open(self._relay) as ended:
+                self._started = True
+                task_status.started()
+                if self._timeouts is not None:
+                    self._relay.start(self._timeouts, self._relay)
+                await self._first(ended)
+                self._end()
+        except CannotStart as problem:
+            self.failed = problem
+
+    async def _first(self, ended: Callable[[], Awaitable[object]]) -> None:
+        """Until the server's end and its last lines, or the end of its output, or our own."""
+
+        async def process() -> None:
+            self.exit = await ended()
+            with anyio.move_on_after(TAIL):
+                await self._relay.server_gone.wait()
+            group.cancel_scope.cancel()
+
+        async def one(event: anyio.Event) -> None:
+            await event.wait()
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(process)
+            group.start_soon(one, self._relay.server_gone)
+            group.start_soon(one, self._ending)
+
+    def _end(self) -> None:
+        """Rounds are withdrawn; whoever waits for the server is told that it has ended."""
+        if not self._relay.server_gone.is_set():
+            self._relay.ended("server")
+        self._lanes.close()
+
+    def _unreached(self, id: str | int) -> None:
+        """There is no stream at all. The relay is in the middle of sending, so it learns of this in the next turn."""
+        asyncio.get_running_loop().call_soon(self.undelivered, id)
+
+    def _lost(self, lane: int, last: bool) -> None:
+        """What came for a lane that is gone."""
+        self._relay.note(
+            Note("answer.undelivered" if last else "frame.undelivered", {"server": self.wires.server}, warn=False)
+        )

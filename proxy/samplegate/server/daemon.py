@@ -1,0 +1,293 @@
+"""One process that serves: its servers, callers and listeners, a reload, and its end. It reads no frame.
+
+What is read and bound before is in ``serving``, what operators see of it in ``operators``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from samplegate.audit.decision_log import DecisionLog
+from samplegate.auth.guard import Guard, Telling
+from samplegate.auth.tokens import still_taken
+from samplegate.daemon import lag, operators
+from samplegate.daemon.operators import Operators
+from samplegate.gate.ports import Unavailable
+from samplegate.protocol.rounds import Note
+from samplegate.runtime.process import House
+from samplegate.server.announcements import announce
+from samplegate.server.listeners import Listeners
+from samplegate.server.metrics import Counting
+from samplegate.server.prepare import Wanted
+from samplegate.server.reload import Change, Joined, Reloads, tell_policy
+from samplegate.server.reviews import Reviewers
+from samplegate.server.servers import Public, Server
+from samplegate.server.systemd import Notify
+from samplegate.server.watch import watching
+from samplegate.settings.serve_definition import ServeSettings
+from samplegate.telemetry.log import Log
+from samplegate.telemetry.metrics import Metrics, metrics_file
+from samplegate.transport.http_server.http import Bounds, Receive, Scope, Send
+from samplegate.transport.http_server.sessions import Sessions
+
+# seconds that sessions and connections outlive the last answer of a drain: clients list tools right after it
+LINGER: Final = 3.0
+
+
+class Daemon:
+    """One process that serves."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        wanted: Wanted,
+        decisions: DecisionLog,
+        log: Log,
+        listeners: Listeners,
+        *,
+        notify: Notify,
+        started: float,
+        key: bytes | None,
+    ) -> None:
+        self._args = args
+        self._wanted = wanted
+        self._settings = wanted.settings
+        self._decisions = decisions
+        self._log = log
+        self._listeners = listeners
+        self._notify = notify
+        self._started = started
+        self._key = key
+
+    async def run(self) -> int:
+        """From the first connection to the last."""
+        self._patience = anyio.CancelScope()
+        self._asked = anyio.Event()
+        settings = self._settings
+        metrics = Metrics(read=settings.metrics_file is not None or settings.admin_listen is not None)
+        self.house = House(
+            self._wanted.rules,
+            state=settings.state,
+            decisions=self._decisions,
+            log=self._log,
+            key=self._key,
+            metrics=metrics,
+        )
+        self._log.count_dropped(self.house.metrics)
+        tell_policy(self.house)
+        self.house.metrics.set("samplegate_reload_last_success", 1)
+        self.house.metrics.set("samplegate_draining", 0)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.house.aclose)
+            group = await stack.enter_async_context(anyio.create_task_group())
+            self._build(group)
+            await self._serve(group)
+            group.cancel_scope.cancel()
+        return 0
+
+    def _build(self, group: anyio.abc.TaskGroup) -> None:
+        """Servers, callers, reloads and the operators' view of them; nothing is listened to yet."""
+        settings, at = self._settings, self._listeners.at("public")
+        self.counting = Counting(self.house)
+        self.sessions = Sessions(_bounds(settings), note=self._note)
+        self.public = Public(
+            self.house,
+            self.sessions,
+            group=group,
+            http=_pool,
+            tell=self.counting.access,
+            max_frame=settings.max_frame_bytes,
+            most=settings.max_children,
+            idle=settings.session_idle,
+        )
+        telling = Telling(self._log, self.house.metrics.count, clock=time.monotonic)
+        self.guard = Guard(self.public, settings, server_at=self.public.at, telling=telling, bound=at)
+        self.public.prepared(settings.servers, self._wanted.environment).put()
+        self.reviewers = Reviewers(self.house, settings, self._wanted, self._listeners)
+        self.reloads = Reloads(self._args, self._wanted, self.house, self._prepared, at)
+        self.reload = Joined(self._reloaded)
+        self.operators = Operators(
+            self.house,
+            settings,
+            public=self.public,
+            guard=self.guard,
+            counting=self.counting,
+            listeners=self._listeners,
+            started=self._started,
+        )
+
+    async def _listen(self, group: anyio.abc.TaskGroup) -> None:
+        """Serve on every listener that there is; operators see the start, and clients wait for the models that are to
+        be warm."""
+        if "admin" in self._listeners:
+            app = self.operators.app(self.reload)
+            self._listeners.open(
+                "admin", app, operators.BOUNDS, group, refused=self.counting.crowded, keep_alive=operators.KEEP_ALIVE
+            )
+        await self._warm()
+        self._listeners.open("public", self._front, self.sessions.bounds, group, refused=self.counting.crowded)
+        self.reviewers.listen(group, refused=self.counting.crowded)
+
+    async def _serve(self, group: anyio.abc.TaskGroup) -> None:
+        await group.start(self._watch)  # first of all: until then SIGHUP ends a process
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            group.start_soon(self._signalled, signals)
+            await self._listen(group)
+            group.start_soon(
+                lag.measure, lambda late: self.house.metrics.observe("samplegate_event_loop_lag_seconds", late)
+            )
+            group.start_soon(self._notify.feed)
+            metrics = metrics_file(self.house.metrics, self._settings.metrics_file, "serve")
+            if metrics is not None and self._settings.metrics_interval:
+                group.start_soon(metrics.keep, self._settings.metrics_interval, self._log)
+            group.start_soon(self.guard.warm)
+            self.operators.unready = None
+            for event, line, fields in self.operators.hello():
+                announce(self._log, event, line, fields=fields)
+            self._notify.ready(f"serving {len(self.public.servers)} servers")
+            await self._asked.wait()
+            await self._drain()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # who asks once more is answered by the end, which is near
+        self._listeners.end()
+        if metrics is not None:
+            try:
+                metrics.write()
+            except Unavailable as problem:
+                announce(self._log, "metrics.unwritten", str(problem), level="warning")
+
+    async def _warm(self) -> None:
+        """Start the models that are to be warm, unless we are asked to stop meanwhile."""
+        async with anyio.create_task_group() as waiting:
+            waiting.start_soon(self._until_asked, waiting.cancel_scope)
+            await self.reloads.warm()
+            waiting.cancel_scope.cancel()
+
+    async def _until_asked(self, scope: anyio.CancelScope) -> None:
+        await self._asked.wait()
+        scope.cancel()
+
+    async def _drain(self) -> None:
+        """Not ready but open for ``drain_delay``; then accept reads only, let calls under way be answered, and end what
+        is left."""
+        began, delay, seconds = time.monotonic(), float(self._settings.drain_delay), float(self._settings.drain_timeout)
+        self.operators.unready = "draining: it is ending"
+        self.house.metrics.set("samplegate_draining", 1)
+        self._notify.stopping("draining", delay + seconds + 10)
+        self._log.info("drain.began", delay=delay, seconds=seconds)
+        done = False
+        with self._patience:
+            await anyio.sleep(delay)  # balancers notice that it is not ready, and send their traffic elsewhere
+            self.reviewers.drain()
+            done = await self._answered(seconds, began)
+        if self._patience.cancelled_caught:
+            self.reviewers.drain()
+            done = await self.sessions.drain(0.0)
+        self._decisions.hurry(5.0)
+        self.house.admission.hurry(5.0)
+        await self.public.aclose()
+        await self.guard.aclose()
+        self.reviewers.end()
+        self._log.info("drain.ended", complete=done)
+        end = "all that was under way was answered" if done else "some calls were cut off"
+        announce(self._log, "daemon.ended", "; ".join(filter(None, [self.house.tally.summary(), end])))
+
+    async def _answered(self, seconds: float, since: float) -> bool:
+        """Wait for the answers to calls in flight, for each server at most its ``end_of_input_timeout``; False if some
+        were cut off."""
+        cut_off: list[str] = []
+        done = False
+
+        async def one(server: Server) -> None:
+            if await server.drain():
+                cut_off.append(server.name)
+
+        async with anyio.create_task_group() as group:
+            for server in self.public.servers.values():
+                group.start_soon(one, server)
+            done = await self.sessions.drain(seconds, linger=LINGER, since=since)
+            group.cancel_scope.cancel()
+        return done and not cut_off
+
+    async def _signalled(self, signals: AsyncIterator[signal.Signals]) -> None:
+        """The first signal asks us to stop, the second to stop waiting."""
+        async for _ in signals:
+            if self._asked.is_set():
+                self._patience.cancel()
+            self._asked.set()
+
+    async def _watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Reload on SIGHUP, and where a file changes."""
+
+        def files() -> Sequence[Path]:
+            return self.reloads.wanted.files if self._settings.watch else ()
+
+        async with watching(files, note=self._note, since=self._started) as wishes:
+            task_status.started()
+            async for _ in wishes:
+                await self.reload()
+
+    async def _reloaded(self) -> Any:
+        self._notify.reloading()
+        report = await self.reloads.reload()
+        self._notify.ready(f"reload {report.result}")
+        return report
+
+    def _prepared(self, wanted: Wanted) -> Change:
+        """Other servers and callers, built and not in force yet."""
+        callers = self.guard.prepared(wanted.settings)
+        servers = self.public.prepared(wanted.settings.servers, wanted.environment)
+
+        def put() -> None:
+            servers.put()
+            callers()
+            self.reviewers.put(wanted)
+
+        async def end() -> None:
+            await self.reviewers.office.reloaded()
+            await servers.end()
+            for server in self.public.servers.values():
+                await server.end_callers(kept)
+
+        kept = still_taken(self.reloads.wanted.settings.callers, wanted.settings.callers)
+        return Change(servers.changes, put, end)
+
+    async def _front(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The clients' listener: a fault that nobody below has taken is in our log, for uvicorn's is silent."""
+        try:
+            await self.guard(scope, receive, send)
+        except Exception:
+            self._log.error("http.failed", exc_info=True)
+            raise
+
+    def _note(self, note: Note) -> None:
+        fields = dict(note.fields)
+        self._log.warning(note.event, **fields) if note.warn else self._log.debug(note.event, **fields)
+
+
+def _bounds(settings: ServeSettings) -> Bounds:
+    return Bounds(
+        connections=settings.max_connections,
+        head=settings.max_header_bytes,
+        body=settings.max_body_bytes,
+        body_time=float(settings.body_timeout),
+        sessions=settings.max_sessions,
+        sessions_per_caller=settings.max_sessions_per_caller,
+        idle=float(settings.session_idle),
+    )
+
+
+def _pool() -> Any:
+    from samplegate.transport.http_client.connection import pool
+
+    return pool()

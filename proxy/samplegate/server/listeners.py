@@ -1,0 +1,132 @@
+"""The daemon's listeners: sockets that are bound before anything starts, uvicorn on each, and their shutdown.
+
+uvicorn's signal handlers, lifespan and logs are off: the daemon controls its own shutdown and writes its own log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import anyio.abc
+import uvicorn
+
+from samplegate.config.values import Address
+from samplegate.transport.http_server.http import Bounds
+from samplegate.transport.http_server.uvicorn_protocol import Connections
+from samplegate.transport.stdio import CannotStart
+
+BACKLOG: Final = 2048  # connections that wait to be taken: a burst of clients after a restart
+# seconds that an idle connection stays: longer than common balancers keep theirs, or they would meet a closed one
+KEEP_ALIVE: Final = 75
+_SILENT: Final = logging.CRITICAL + 1
+
+
+def bind(setting: str, at: Address) -> socket.socket:
+    """A listening socket. Raises CannotStart."""
+    family = socket.AF_INET6 if ":" in at.host else socket.AF_INET
+    try:
+        found = socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, where = next((one for one in found if one[0] == family), found[0])
+        ours = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            if sys.platform != "win32":
+                ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            ours.bind(where)
+            ours.listen(BACKLOG)
+            ours.setblocking(False)
+        except BaseException:
+            ours.close()
+            raise
+    except OSError as problem:
+        why = (problem.strerror or str(problem)).lower()
+        raise CannotStart(
+            setting, str(at), f"cannot be listened on: {why}", "give another address, or port 0 for any free one"
+        ) from None
+    return ours
+
+
+def bound(ours: socket.socket) -> Address:
+    """Where a socket listens."""
+    host, port = ours.getsockname()[:2]
+    return Address(str(host), int(port))
+
+
+class Listener(uvicorn.Server):
+    """One of uvicorn's servers, whose end is asked for by ``should_exit``."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the daemon's."""
+        yield
+
+
+def listener(connections: Connections, *, keep_alive: int = KEEP_ALIVE) -> Listener:
+    """A server for these connections. ``keep_alive``: seconds that one waits for another request."""
+    for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
+        # clients would write lines of another form into our log, as many as they like
+        logging.getLogger(name).setLevel(_SILENT)
+    config = uvicorn.Config(
+        connections.app,
+        http=connections.protocol,  # type: ignore[arg-type]  # called as a class is
+        interface="asgi3",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=keep_alive,
+        timeout_graceful_shutdown=1,
+    )
+    return Listener(config)
+
+
+class Listeners:
+    """``sockets``: those that are bound, by the name of their listener; what has no socket is not served."""
+
+    def __init__(self, sockets: Mapping[str, socket.socket]) -> None:
+        self._sockets = sockets
+        self._open: dict[str, tuple[Connections, Listener]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._sockets
+
+    def at(self, name: str) -> Address:
+        """Where one of them listens."""
+        return bound(self._sockets[name])
+
+    def open(
+        self,
+        name: str,
+        app: Any,
+        bounds: Bounds,
+        group: anyio.abc.TaskGroup,
+        *,
+        refused: Callable[[], object],
+        keep_alive: int = KEEP_ALIVE,
+    ) -> None:
+        """Serve ``app`` on a listener from now on.
+
+        ``refused`` is called for each connection over ``bounds.connections``; ``keep_alive``: seconds that one waits
+        for another request.
+        """
+        connections = Connections(app, bounds, refused=refused)
+        server = listener(connections, keep_alive=keep_alive)
+        self._open[name] = connections, server
+        group.start_soon(server.serve, [self._sockets[name]])
+
+    def connections(self) -> dict[str, int]:
+        """How many are open on each."""
+        return {name: len(connections.open) for name, (connections, _) in self._open.items()}
+
+    def end(self) -> None:
+        """Ask all of them to end, with their connections."""
+        for _, server in self._open.values():
+            server.should_exit = True

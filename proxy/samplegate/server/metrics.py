@@ -1,0 +1,78 @@
+"""What is counted and logged of HTTP requests, conversations and the process. It decides nothing."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from typing import Final
+
+from samplegate import __version__
+from samplegate.runtime.process import House
+from samplegate.server.servers import Public
+from samplegate.telemetry.log import AccessLog
+from samplegate.telemetry.observers import method_class, status_class
+from samplegate.transport.http_server.http import Access
+
+REASONS: Final[dict[str, str]] = {
+    "accept": "headers",
+    "content_type": "headers",
+    "header": "headers",
+    "mismatch": "headers",
+    "protocol": "headers",
+    "version": "headers",
+    "meta": "headers",
+    "body_size": "body",
+    "body_time": "body",
+    "batch": "body",
+    "parse": "body",
+    "gone": "session",
+    "session": "session",
+    "event": "session",
+    "busy": "busy",
+    "session_full": "busy",
+    "draining": "busy",
+}
+"""Why the front refuses, as metrics name it."""
+
+_SHOWN: Final = tuple(name for name in Access.__struct_fields__ if name != "seconds")
+
+
+class Counting:
+    """Takes what the front tells of each request."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._lines = AccessLog(house.log)
+        house.metrics.only("samplegate_build_info", version=__version__, python=platform.python_version())
+
+    def access(self, told: Access) -> None:
+        """One HTTP request is over: its metrics, and its line in the access log."""
+        metrics, server = self._house.metrics, told.server
+        method = method_class(told.http, told.method if told.method != "answer" else None)
+        labels = {"server": server, "era": told.era or None, "method": method}
+        metrics.count("samplegate_http_requests_total", **labels, status=status_class(told.status or None))
+        if method != "stream":  # a stream lasts as long as its client
+            metrics.observe("samplegate_http_request_duration_seconds", told.seconds, **labels)
+        if told.reason in REASONS:
+            metrics.count("samplegate_http_refused_total", server=server, reason=REASONS[told.reason])
+        if told.end == "slow":
+            metrics.count("samplegate_streams_dropped_total", server=server)
+        if self._lines.wanted:
+            fields = {name: value for name in _SHOWN if (value := getattr(told, name)) != ""}
+            fields["seconds"] = round(told.seconds, 6)
+            self._lines.take(fields)
+
+    def crowded(self) -> None:
+        """A connection was one too many, and asked for no server yet."""
+        self._house.metrics.count("samplegate_http_refused_total", server=None, reason="busy")
+
+    def refresh(self, public: Public, connections: Mapping[str, int]) -> None:
+        """The gauges, as they stand now; ``connections`` by listener."""
+        metrics = self._house.metrics
+        for name, server in public.servers.items():
+            for era, count in server.open_conversations().items():
+                metrics.set("samplegate_sessions_open", count, server=name, era=era)
+            metrics.set("samplegate_lanes_open", server.open_lanes(), server=name)
+        for listener, count in connections.items():
+            metrics.set("samplegate_connections_open", count, listener=listener)
+        metrics.set("samplegate_decision_log_failing", 0 if self._house.decisions.problem() is None else 1)

@@ -1,0 +1,152 @@
+"""Preparation of `serve`: reads and checks its inputs before anything starts and again at each reload; and the key that
+seals rounds. Starts nothing."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from samplegate.auth.guard import preload
+from samplegate.config import SettingsError
+from samplegate.config.identities import PeopleSettings
+from samplegate.config.serve import LoadedServe, load_serve
+from samplegate.config.servers import ServerSettings
+from samplegate.daemon.people import misfits
+from samplegate.gate.ports import Unavailable
+from samplegate.policy.catalogue import SCRIPTED
+from samplegate.policy.match import unnamed
+from samplegate.preparation import check_state, read_rules, without_webhooks
+from samplegate.runtime.process import Rules
+from samplegate.sampler.keys import child_environment
+from samplegate.settings.serve_definition import ServeSettings
+from samplegate.transport.subprocess import unresolved
+
+LEAST: Final = 32
+"""Bytes of a file that can be a key."""
+MOST: Final = 64 * 1024
+"""Bytes of one: it is no key's file that is larger."""
+
+_PURPOSE: Final = b"samplegate seal 1"
+_remedy: Final = "such as `openssl rand -hex 32` prints"
+
+
+def seal_key(file: Path | None) -> bytes | None:
+    """32 bytes made of what the file holds, by HMAC-SHA-256 under a name of ours, so that the same file may serve
+    others; a line end behind it is not a part of it. None without a file. Raises Unavailable.
+    """
+    if file is None:
+        return None
+    try:
+        with file.open("rb") as opened:
+            found = opened.read(MOST + 1)
+    except OSError as problem:
+        raise Unavailable(
+            f"seal_key_file: {file} cannot be read: {(problem.strerror or str(problem)).lower()}"
+        ) from None
+    if len(found) > MOST:
+        raise Unavailable(f"seal_key_file: {file} is larger than {MOST} bytes; write a key into it, {_remedy}")
+    line = found.removesuffix(b"\n").removesuffix(b"\r")
+    # else it is a key of random bytes that happens to end so
+    if found.endswith(b"\n") and (len(line) >= LEAST or len(found) < LEAST):
+        found = line
+    if len(found) < LEAST:
+        raise Unavailable(
+            f"seal_key_file: {file} holds {len(found)} bytes, and a key has {LEAST} or more; write one, {_remedy}"
+        )
+    return hmac.digest(_PURPOSE, found, hashlib.sha256)
+
+
+_COMMON: Final = frozenset(
+    "HOME LANG LANGUAGE LC_ALL LC_CTYPE LOGNAME PATH PWD SHELL TEMP TERM TMP TMPDIR TZ USER "
+    "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT USERNAME USERPROFILE".split()
+)
+"""Variables that hold no secret and that processes need, whoever else is given them too, as in `PATH:
+/opt/bin:${PATH}`."""
+
+
+class Wanted(msgspec.Struct, frozen=True, eq=False):
+    """What the files and the command line say: the settings, the policy with what was built of it, and what may be
+    wrong with them."""
+
+    settings: ServeSettings
+    rules: Rules
+    environment: Mapping[str, str]
+    """Of the servers' processes: ours, without the keys of models and without what is put into a server's own settings
+    (``${VAR}``)."""
+    reviewers_see: Mapping[str, str]
+    """The whole of it with the env file, where webhooks find their secrets; nothing where the policy names no reviewer.
+    Secret."""
+    models_see: Mapping[str, str]
+    """The environment as the models have it, with the env file; nothing where no model has a use for it. Secret."""
+    warnings: tuple[str, ...]
+    files: tuple[Path, ...]
+    """Whose change is a reload."""
+
+
+def read_all(args: argparse.Namespace) -> Wanted:
+    """Read it. Raises SettingsError, PolicyError, Unavailable."""
+    loaded = load_serve(
+        os.environ,
+        file=args.settings,
+        given=vars(args),
+        command=args.command,
+        url=args.url,
+        headers_from=args.header_from,
+        name=args.server or "default",
+        protocol=args.protocol,
+    )
+    settings = loaded.settings
+    preload(settings)  # at a reload this is not the event loop's thread
+    assert settings.policy is not None
+    rules = read_rules(settings.policy, loaded.environment)
+    check_state(rules, settings)
+    models = rules.policy.policy.models
+    seen = _seen_by_servers(loaded, rules)
+    problems = [
+        problem
+        for name, server in settings.servers.items()
+        if (problem := _unresolved(server, seen, loaded.places.get(name)))
+    ]
+    if problems:
+        raise SettingsError(problems)
+    return Wanted(
+        settings,
+        rules,
+        seen,
+        loaded.environment if rules.policy.policy.reviewers else {},
+        loaded.environment if any(model.model != SCRIPTED for model in models) else {},
+        (*loaded.warnings, *_warnings(rules, settings)),
+        tuple(dict.fromkeys([*loaded.files, settings.policy])),
+    )
+
+
+def _seen_by_servers(loaded: LoadedServe, rules: Rules) -> dict[str, str]:
+    """The environment of servers' processes."""
+    open_to_servers = {name: value for name, value in os.environ.items() if name not in loaded.named or name in _COMMON}
+    return child_environment(without_webhooks(open_to_servers, rules), rules.policy.policy.models)
+
+
+def _unresolved(server: ServerSettings, environment: Mapping[str, str], place: str | None) -> str | None:
+    """Why a server's command cannot be started."""
+    why = None if server.url is not None else unresolved(server.argv, env={**environment, **server.env}, cwd=server.cwd)
+    return None if why is None else str(why) if place is None else f"{place}: {why.value!r} {why.fault}; {why.remedy}"
+
+
+def _warnings(rules: Rules, settings: ServeSettings) -> list[str]:
+    """What can be told at the start and keeps nothing from running."""
+    found = [*map(str, rules.policy.warnings), *rules.models.problems()]
+    found += [
+        f"no rule can match a server named {name!r}; rename it, or write a rule for it"
+        for name in settings.servers
+        if unnamed(rules.book, name)
+    ]
+    return found + (
+        misfits(settings.people, rules.policy.policy.reviewers) if settings.people != PeopleSettings() else []
+    )

@@ -1,0 +1,220 @@
+"""A reload: reads the files again, builds everything that can fail, and only then puts it in force; one at a time. It
+reads no frame.
+
+A file that is wrong leaves all as it was. Listeners, folders and bounds are the process's: a change of those is told,
+and needs a restart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from samplegate.config import SettingsError
+from samplegate.config.values import Address
+from samplegate.gate.ports import Unavailable
+from samplegate.policy.file import load
+from samplegate.runtime.process import House, Rules
+from samplegate.server.admin import ReloadReport
+from samplegate.server.prepare import Wanted, read_all
+from samplegate.settings.serve_definition import ServeSettings
+
+T = TypeVar("T")
+
+
+class Joined(Generic[T]):
+    """Whoever asks while one is under way gets the next, together with all others who wait for it.
+
+    Not the one under way: that may have read the files before the change that is asked for. An asker who is cancelled
+    ends nothing.
+    """
+
+    def __init__(self, act: Callable[[], Awaitable[T]]) -> None:
+        self._act = act
+        self._running: asyncio.Task[T] | None = None
+        self._next: asyncio.Task[T] | None = None
+
+    async def __call__(self) -> T:
+        """What the act returns or raises. CancelledError after ``aclose``."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._turn(self._running))
+            # so that asyncio does not complain of it
+            self._next.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(self._next)
+
+    async def aclose(self) -> None:
+        """End what is under way and what waits."""
+        tasks = [task for task in (self._running, self._next) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _turn(self, before: asyncio.Task[T] | None) -> T:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        self._running, self._next = self._next, None
+        return await self._act()
+
+
+LIVE: Final = frozenset(
+    {"policy", "servers", "servers_file", "callers", "env_file", "people", "allowed_hosts", "allowed_origins"}
+)
+"""The settings that a reload puts in force."""
+_OTHER: Final = LIVE - {"policy", "servers", "servers_file"}
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """The names of servers that a reload touched."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What is built and not in force yet. ``put`` puts it there at once and cannot fail; ``end`` ends what is gone
+    then, which may take seconds."""
+
+    changes: Changes
+    put: Callable[[], None]
+    end: Callable[[], Awaitable[None]]
+
+
+class Reloads:
+    """``prepare`` builds other servers and callers and touches nothing; ``bound`` is what the clients' listener is
+    really bound to."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        wanted: Wanted,
+        house: House,
+        prepare: Callable[[Wanted], Change],
+        bound: Address,
+    ) -> None:
+        self.wanted = wanted
+        self._bound = bound
+        self._args = args
+        self._house = house
+        self._prepare = prepare
+
+    async def warm(self) -> None:
+        """Start what the policy in force wants started ahead."""
+        await self._warm(self._house.rules)
+
+    async def reload(self) -> ReloadReport:
+        """Read everything again and put it in force, or say why not. Never raises."""
+        report = await self._tried()
+        metrics, log = self._house.metrics, self._house.log
+        metrics.count("samplegate_reloads_total", result=report.result)
+        metrics.set("samplegate_reload_last_success", 0 if report.problems else 1)
+        fields = {name: value for name in report.__struct_fields__ if (value := getattr(report, name))}
+        (
+            log.error("reload.refused", **fields)
+            if report.problems
+            else log.info("reload.taken", result=report.result, **fields)
+        )
+        return report
+
+    async def _tried(self) -> ReloadReport:
+        now = self._house.rules.hash
+        try:
+            wanted = await anyio.to_thread.run_sync(read_all, self._args)
+        except (load.PolicyError, SettingsError, Unavailable) as problem:
+            return ReloadReport(now, now, tuple(str(problem).split("\n")))
+        except Exception:
+            self._house.log.error("reload.failed", exc_info=True)  # noqa: G201
+            return ReloadReport(now, now, ("reload: a fault while reading; the log has it",))
+        why = open_to_all(self._bound, wanted.settings)
+        if why is not None:
+            return ReloadReport(now, now, (why,))
+        return await self._in_force(wanted, now)
+
+    async def _in_force(self, wanted: Wanted, hash_before: str) -> ReloadReport:
+        before = self.wanted
+        try:
+            change = self._prepare(wanted)
+        except Exception:
+            self._house.log.error("reload.failed", exc_info=True)  # noqa: G201
+            return ReloadReport(hash_before, hash_before, ("reload: a fault while building it; the log has it",))
+        rotated = bool(wanted.models_see and before.models_see) and wanted.models_see != before.models_see
+        anew = rotated or wanted.rules.policy != before.rules.policy or _plays(wanted.rules)
+        kept = anew and wanted.rules.models.adopt(self._house.rules.models)
+        # models with another environment have a worker of their own, which is up before the old one ends
+        if anew and not kept:
+            await self._warm(wanted.rules)
+        old = self._house.replace(wanted.rules) if anew else None
+        change.put()  # rules, servers and callers: all in one turn of the loop
+        self.wanted = wanted
+        tell_policy(self._house)
+        report = self._report(before, change.changes, hash_before, rotated=rotated)
+        await self._end(change, old)
+        if kept:
+            await self._warm(wanted.rules)
+        return report
+
+    async def _warm(self, rules: Rules) -> None:
+        """Start the sampler's worker if the policy wants it warm. That it fails is logged and refuses no reload."""
+        problem = await rules.models.warm() if rules.models.wants_warm else None
+        if problem is not None:
+            self._house.log.error("sampler.not_started", problem=problem)
+
+    async def _end(self, change: Change, old: Rules | None) -> None:
+        """End what is gone. A fault there changes nothing of what is in force."""
+        try:
+            await change.end()
+            if old is not None:
+                await self._house.retire(old)
+        except Exception:
+            self._house.log.error("reload.not_ended", exc_info=True)  # noqa: G201
+
+    def _report(self, before: Wanted, changes: Changes, hash_before: str, *, rotated: bool) -> ReloadReport:
+        wanted = self.wanted
+        differing = _differing(before.settings, wanted.settings)
+        if rotated and "env_file" not in differing:
+            differing.append("env_file")
+        return ReloadReport(
+            self._house.rules.hash,
+            hash_before,
+            warnings=wanted.warnings,
+            added=changes.added,
+            changed=changes.changed,
+            removed=changes.removed,
+            settings=tuple(name for name in differing if name in _OTHER),
+            restart=tuple(name for name in differing if name not in LIVE),
+        )
+
+
+def _plays(rules: Rules) -> bool:
+    """Whether it answers from files of cases, which may have changed though the policy has not."""
+    policy = rules.policy.policy
+    return any(model.cases for model in policy.models) or any(getattr(rule, "cases", None) for rule in policy.rules)
+
+
+def open_to_all(bound: Address, settings: ServeSettings) -> str | None:
+    """Why these settings must not hold for a listener that is bound there, None if they may: strangers could call
+    without a token."""
+    if bound.is_loopback or settings.callers.required:
+        return None
+    return (
+        f"listen: {bound} is what is listened on until a restart, and can be reached from other machines, where nobody"
+        " would need a token; keep `callers:`, or restart with listen: on 127.0.0.1"
+    )
+
+
+def tell_policy(house: House) -> None:
+    """The policy in force, as metrics."""
+    house.metrics.only("samplegate_policy_info", hash=house.rules.hash)
+    house.metrics.set("samplegate_policy_loaded_timestamp_seconds", time.time())
+
+
+def _differing(before: ServeSettings, now: ServeSettings) -> list[str]:
+    return [name for name in ServeSettings.__struct_fields__ if getattr(before, name) != getattr(now, name)]

@@ -1,0 +1,86 @@
+"""Reviews in the daemon: the office beside all conversations, and the listener at which people see and decide them. It
+reads no frame."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import anyio.abc
+
+from samplegate import __version__
+from samplegate.daemon.people import People
+from samplegate.runtime.process import House
+from samplegate.runtime.reviews import Office
+from samplegate.server.listeners import Listeners
+from samplegate.server.prepare import Wanted
+from samplegate.settings.serve_definition import ServeSettings
+from samplegate.transport.http_server.http import Bounds
+
+if TYPE_CHECKING:
+    from samplegate.reviews.web.app import ReviewsApp
+
+NAME: Final = "reviews"
+"""The listener's name."""
+BOUNDS: Final = Bounds(connections=512, head=16 * 1024)
+"""People are few, but each open page holds a stream."""
+
+
+class Reviewers:
+    """One daemon's. To be made before any conversation begins."""
+
+    def __init__(self, house: House, settings: ServeSettings, wanted: Wanted, listeners: Listeners) -> None:
+        self._house = house
+        self._settings = settings
+        self._listeners = listeners
+        self._people = People(settings.people) if NAME in listeners else None
+        self._app: ReviewsApp | None = None
+        self._url = settings.reviews_url or (f"http://{listeners.at(NAME)}" if NAME in listeners else None)
+        assert settings.policy is not None
+        self.office = Office(
+            house, settings, folder=settings.policy.parent, environment=wanted.reviewers_see, url=self._url
+        )
+
+    def listen(self, group: anyio.abc.TaskGroup, *, refused: Callable[[], object]) -> None:
+        """Begin."""
+        group.start_soon(partial(self.office.run, at_once=self._people is not None))
+        if self._people is not None:
+            self._app = self._page(self._people)
+            self._listeners.open(NAME, self._app, BOUNDS, group, refused=refused)
+
+    def put(self, wanted: Wanted) -> None:
+        """After a reload: other people, other secrets of webhooks."""
+        assert wanted.settings.policy is not None
+        if self._people is not None:
+            self._people.put(wanted.settings.people)
+        self.office.amend(wanted.settings.policy.parent, wanted.reviewers_see)
+
+    def drain(self) -> None:
+        """The process ends: whoever waits may still be answered, and what is not is left to the next process."""
+        self.office.desk.end()
+
+    def end(self) -> None:
+        """Close the page: its streams would hold the listener open."""
+        if self._app is not None:
+            self._app.end()
+
+    def _page(self, people: People) -> ReviewsApp:
+        from samplegate.reviews.web.app import reviews_app
+        from samplegate.reviews.web.context import Web
+
+        assert self._url is not None
+        web = Web(
+            store=self.office.store(),
+            person=people.person,
+            known=people.known,
+            url=self._url,
+            wall=time.time,
+            random=secrets.token_bytes,
+            log=self._house.log,
+            version=__version__,
+            hosts=self._settings.allowed_hosts,
+        )
+        return reviews_app(web)

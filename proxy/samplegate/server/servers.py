@@ -1,0 +1,555 @@
+"""The servers of the daemon by path: their conversations, the number of their processes, and restarts.
+
+A path finds a server of the settings, or nothing: nothing of a request ever chooses what is started. A process that
+died is started again by the next request, after a pause that grows with each early death. No frame is read here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import msgspec
+
+from samplegate.auth.tokens import LOCAL
+from samplegate.config.servers import ServerSettings
+from samplegate.core.eras import META, META_CAPABILITIES
+from samplegate.daemon.behind import Opens, Process, Remote
+from samplegate.protocol import capabilities
+from samplegate.protocol.bridge.era_detection import Eras
+from samplegate.protocol.bridge.negotiation import Opening
+from samplegate.protocol.frames import Frame
+from samplegate.protocol.rawjson import Malformed
+from samplegate.protocol.rounds import Note
+from samplegate.protocol.session_state import DISCOVER
+from samplegate.runtime.evidence_files import Witnessed, key_of
+from samplegate.runtime.flow import Sink
+from samplegate.runtime.process import House
+from samplegate.runtime.relay import enforce_timeouts
+from samplegate.runtime.session_wiring import Wires
+from samplegate.server.conversation import Conversation
+from samplegate.server.reload import Change, Changes
+from samplegate.transport.http_server.endpoint import App, endpoint
+from samplegate.transport.http_server.http import Access, Receive, Refused, Scope, Send
+from samplegate.transport.http_server.sessions import Sessions
+from samplegate.transport.subprocess import unresolved
+
+if TYPE_CHECKING:
+    import aiohttp
+
+
+FIRST: Final = 0.5  # seconds
+LONGEST: Final = 30.0  # seconds: the longest wait for a restart after an operator has fixed the cause
+STEADY: Final = 60.0  # seconds: what lived this long came up well, and its death is a first one again
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """What is known of one server's deaths; a new one knows none."""
+
+    deaths: int = 0
+    """In a row, each before its process was steady."""
+
+    def died(self, started: float, now: float) -> Backoff:
+        """What is known after a death; both times are monotonic seconds."""
+        return Backoff(1 if now - started >= STEADY else self.deaths + 1)
+
+    @property
+    def wait(self) -> float:
+        """Seconds from the latest death to the next start."""
+        if self.deaths <= 1:
+            return 0.0
+        return min(LONGEST, FIRST * 2.0 ** min(self.deaths - 2, 32))
+
+
+class Places:
+    """``most`` of them, taken and given back. One of several callers gets three quarters at most, so that none can keep
+    the others out."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+        self._of: Counter[str] = Counter()
+
+    def take(self, caller: str) -> bool:
+        """Take one; False where there is none, or the caller has its share."""
+        share = self.most if caller == LOCAL.name else max(1, self.most * 3 // 4)
+        if self.taken >= self.most or self._of[caller] >= share:
+            return False
+        self.taken += 1
+        self._of[caller] += 1
+        return True
+
+    def give_back(self, caller: str) -> None:
+        """One is free again."""
+        self.taken -= 1
+        self._of[caller] -= 1
+        if not self._of[caller]:
+            del self._of[caller]
+
+
+EVERYBODY: Final = ""  # the key of the conversation that all callers share
+KEPT: Final = 300.0  # seconds that the eras of a server at a URL are remembered
+BUSY: Final = 5  # seconds after which a client may come back where there is no place
+
+
+class Key(NamedTuple):
+    """What modern requests share a conversation by."""
+
+    caller: str
+    prefers_legacy: bool = False
+
+
+class Server:
+    """One server, until the settings change it. ``idle`` seconds without an open lane end what a caller's modern
+    requests share."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        house: House,
+        behind: Opens,
+        *,
+        group: anyio.abc.TaskGroup,
+        clock: Callable[[], float],
+        places: Places,
+        idle: float,
+    ) -> None:
+        self.settings = settings
+        self._house = house
+        self._behind = behind
+        self._group = group
+        self._clock = clock
+        self._places = places
+        self._idle = idle
+        self._eras: Eras | None = None
+        self._learned = float("-inf")
+        self._shared: dict[Key, Conversation] = {}
+        self._locks: dict[Key, anyio.Lock] = {}
+        self._unaware: set[Conversation] = set()
+        """Those that modern callers share and that began before anything showed that the server prefers the legacy
+        eras."""
+        self._witnessed = Witnessed(
+            settings.name,
+            key_of(settings.name, settings.argv, settings.url),
+            state=house.state,
+            setting=(
+                f"servers: {{{settings.name}: {{protocol: legacy}}}} (or --protocol legacy for a server of the command"
+                " line)"
+            ),
+            log=house.log,
+        )
+        self._all: set[Conversation] = set()
+        self._backoff = Backoff()
+        self._died = float("-inf")
+        self._to_restart = False
+        self._closed = False
+        self.problem: str | None = None
+        """Why the last start failed, None where it did not."""
+        self._failing: str | None = None
+        """Why the server is of no use though it can be started: it died early, or it answered nothing. None once it
+        answers."""
+        self._silent = False
+
+    @property
+    def name(self) -> str:
+        """What the rules and the URL call it."""
+        return self.settings.name
+
+    def failing(self) -> str | None:
+        """Why its latest starts failed, None where they did not."""
+        if any(live.wires.state.answered and not live.over for live in self._all):
+            self._failing = None
+        return self._failing if self.problem is None else f"cannot start: {self.problem}"
+
+    def open_conversations(self) -> dict[str, int]:
+        """How many are open, by era: legacy clients' own, and those that modern callers share."""
+        shared = sum(1 for one in self._shared.values() if one in self._all)
+        return {"legacy": len(self._all) - shared, "modern": shared}
+
+    def open_lanes(self) -> int:
+        """Streams to clients."""
+        return sum(conversation.busy_lanes for conversation in self._all)
+
+    async def begin(self, caller: str) -> Conversation:
+        """A conversation of its own for one legacy session (R119). Raises Refused."""
+        return await self._start(caller, modern=False)
+
+    async def modern(self, caller: str, frame: Frame) -> Conversation | OfCaller:
+        """What this caller's modern requests share. Raises Refused."""
+        key = Key(EVERYBODY if self._is_shared_by_all() else caller)
+        if self._prefers_legacy(key, caller, frame):
+            key = Key(caller, True)
+        found = self._shared.get(key)
+        if found is None or found.over:
+            found = await self._one(key, caller)
+        return OfCaller(found, caller) if key.caller == EVERYBODY else found
+
+    def _prefers_legacy(self, key: Key, caller: str, frame: Frame) -> bool:
+        """Whether a frame goes to a conversation that prefers the legacy eras: never for a client that declared a
+        modern extension.
+
+        That applies from a client's next connection. In the modern era that is its ``server/discover``, or the end of
+        what was begun before.
+        """
+        if (
+            self.settings.protocol != "auto"
+            or not self._witnessed.evidence.prefers_legacy
+            or _has_modern_extension(frame)
+        ):
+            return False
+        begun = self._shared.get(key)
+        goes_on = begun in self._unaware and not begun.over and frame.method != DISCOVER if begun is not None else False
+        return not goes_on or Key(caller, True) in self._shared
+
+    def _is_shared_by_all(self) -> bool:
+        """A process may be, once it is known to be modern: what a legacy one asks names no caller. Over HTTP each has
+        streams at no cost."""
+        if self.settings.share != "all" or self._behind.streams:
+            return False
+        if self.settings.protocol != "auto":
+            return self.settings.protocol == "modern"
+        if self._eras is None:
+            for live in self._all:
+                self._learn(live)
+        return self._eras is not None and self._eras.modern is True
+
+    async def _one(self, key: Key, caller: str) -> Conversation:
+        """Of several requests that come at once the first starts it, and the others wait."""
+        lock = self._locks.setdefault(key, anyio.Lock())
+        try:
+            async with lock:
+                found = self._shared.get(key)
+                if found is None or found.over:
+                    found = self._shared[key] = await self._start(
+                        caller, modern=True, prefers_legacy=key.prefers_legacy
+                    )
+                    found.on_end(partial(self._forget, key, found))
+                    self._group.start_soon(self._end_idle, found)
+        finally:
+            if not lock.statistics().tasks_waiting and self._locks.get(key) is lock:
+                del self._locks[key]
+        return found
+
+    def _forget(self, key: Key, conversation: Conversation) -> None:
+        if self._shared.get(key) is conversation:
+            del self._shared[key]
+
+    async def _start(self, caller: str, *, modern: bool, prefers_legacy: bool = False) -> Conversation:
+        self._check()
+        if not self._behind.streams and not self._places.take(caller):
+            raise Refused(
+                503,
+                f"server {self.name}: as many processes run as may, or as may for one caller; come back later",
+                BUSY,
+            )
+        started = self._clock()
+        conversation = self._made(caller, modern, prefers_legacy)
+        self._all.add(conversation)
+        if not self._witnessed.evidence.prefers_legacy:
+            self._unaware.add(conversation)
+        self._count_start()
+        conversation.on_end(partial(self._ended, conversation, started))
+        with anyio.move_on_after(self.settings.start_timeout):
+            await self._group.start(conversation.run)
+            if conversation.failed is None:
+                self.problem = None
+                return conversation
+            self.problem = str(conversation.failed)
+            self._house.log.error("server.not_started", server=self.name, problem=self.problem)
+        raise Refused(502, f"server {self.name}: it could not be started; the gate's log has why", BUSY)
+
+    def _count_start(self) -> None:
+        if not self._behind.streams:
+            self._house.metrics.count("samplegate_children_started_total", server=self.name)
+            if self._to_restart:
+                self._to_restart = False
+                self._house.metrics.count("samplegate_children_restarted_total", server=self.name)
+
+    def _check(self) -> None:
+        """Whether it may be started now. Raises Refused."""
+        if self._closed:
+            raise Refused(503, f"server {self.name}: the gate is ending, or its settings have changed; come back", 1)
+        left = self._died + self._backoff.wait - self._clock()
+        if left > 0:
+            raise Refused(
+                503,
+                f"server {self.name}: it has died {self._backoff.deaths} times in a row; it is started again in a"
+                " while",
+                max(1, ceil(left)),
+            )
+
+    def _made(self, caller: str, modern: bool, prefers_legacy: bool) -> Conversation:
+        self._witnessed.refresh()
+        for live in self._all:
+            self._learn(live)
+        if self._behind.streams and self._clock() - self._learned > KEPT:
+            self._eras = None  # whoever stands behind a URL may be another by now
+        wires = Wires(
+            self._house,
+            self.name,
+            caller=caller,
+            realm=self._behind.realm,
+            maps_ids=modern,
+            streams=self._behind.streams,
+            outlived=True,
+            session=partial(Opening, known=self._eras, protocol=self.settings.protocol, prefers_legacy=prefers_legacy),
+            observe=self._observe,
+        )
+        timeouts = partial(enforce_timeouts, self.settings.start_timeout, self.settings.call_timeout, self._log_silent)
+        return Conversation(wires, self._behind, timeouts)
+
+    def _observe(self, note: Note) -> None:
+        """What a session noticed about how the server asks counts where the protocol version is not set."""
+        if self.settings.protocol == "auto":
+            self._witnessed.take(note)
+
+    def _learn(self, conversation: Conversation) -> None:
+        """What a conversation has found out about the eras of the server (R86)."""
+        session = conversation.wires.relay.session
+        if _died_probing(conversation):
+            self._eras = Eras(legacy=True, modern=False)
+        elif isinstance(session, Opening) and session.eras != self._eras:
+            self._eras, self._learned = session.eras, self._clock()
+
+    def _ended(self, conversation: Conversation, started: float) -> None:
+        self._all.discard(conversation)
+        self._unaware.discard(conversation)
+        self._learn(conversation)
+        lost = len(conversation.wires.relay.left)
+        if lost:
+            reason = "removed" if self._closed else "died"
+            self._house.metrics.count("samplegate_calls_lost_total", lost, server=self.name, reason=reason)
+        silent, self._silent = self._silent, False
+        if conversation.asked_to_end and conversation.wires.state.answered:
+            self._failing = None
+        if self._behind.streams:
+            return
+        self._places.give_back(conversation.wires.state.caller)
+        self._house.metrics.count("samplegate_children_exited_total", server=self.name, how=_how(conversation))
+        if not conversation.asked_to_end:
+            now = self._clock()
+            self._backoff, self._died, self._to_restart = self._backoff.died(started, now), now, True
+            if not _died_probing(conversation):
+                self._eras = None  # it may come back as another
+            if conversation.failed is None:  # else it never lived, and the log has why
+                self._house.log.warning("server.died", server=self.name, deaths=self._backoff.deaths)
+                if self._backoff.wait and not silent:
+                    self._failing = f"its process has died {self._backoff.deaths} times in a row"
+
+    def _log_silent(self) -> None:
+        self._silent, self._failing = (
+            True,
+            f"it did not answer its first request within {self.settings.start_timeout:g} s (start_timeout)",
+        )
+        self._house.log.error("server.silent", server=self.name, seconds=self.settings.start_timeout)
+
+    async def _end_idle(self, conversation: Conversation) -> None:
+        """End it once nobody has used it for a while."""
+        while not conversation.over:
+            left = conversation.used + self._idle - self._clock()
+            if not conversation.lanes and left <= 0:
+                await conversation.aclose()
+                return
+            await anyio.sleep(max(left, min(self._idle, 1.0)))
+
+    async def end_callers(self, keep: Callable[[str], bool]) -> None:
+        """End the conversations of callers who are not taken any more, with the streams that they have open."""
+        async with anyio.create_task_group() as group:
+            for conversation in list(self._all):
+                if not keep(conversation.wires.state.caller):
+                    group.start_soon(conversation.aclose)
+
+    async def drain(self) -> bool:
+        """Cut off the calls that are still in flight after the server's ``end_of_input_timeout``; whether there were
+        any."""
+        seconds = self.settings.end_of_input_timeout
+        if seconds is None:
+            return False
+        await anyio.sleep(seconds)
+        calls = sum(len(conversation.wires.relay.session.open_calls()) for conversation in self._all)
+        if calls:
+            self._house.log.warning("drain.cut_off", server=self.name, seconds=seconds, calls=calls)
+            await self.aclose("the gate is shutting down (setting end_of_input_timeout)")
+        return calls > 0
+
+    async def aclose(self, why: str | None = None) -> None:
+        """End all of its conversations, with ``why`` as the error of those who still wait; nothing is begun any
+        more."""
+        self._closed = True
+        async with anyio.create_task_group() as group:
+            for conversation in list(self._all):
+                group.start_soon(conversation.aclose, why)
+
+
+class OfCaller:
+    """A conversation that several callers share, as one of them sees it."""
+
+    def __init__(self, conversation: Conversation, caller: str) -> None:
+        self._conversation = conversation
+        self._caller = caller
+        self.received = conversation.received
+        self.close_lane = conversation.close_lane
+        self.on_end = conversation.on_end
+        self.undelivered = conversation.undelivered
+        self.aclose = conversation.aclose
+
+    def open_lane(self, lane: Sink, *, standalone: bool = False, trace: str = "") -> int:
+        """Enter a lane, which is this caller's."""
+        return self._conversation.open_lane(lane, standalone=standalone, caller=self._caller, trace=trace)
+
+
+def _has_modern_extension(frame: Frame) -> bool:
+    """Whether a frame's envelope declares one; one of two readings declares nothing, and the session refuses it."""
+    try:
+        return capabilities.has_modern_extension(frame.lookup(META, META_CAPABILITIES))
+    except Malformed:
+        return False
+
+
+def _how(conversation: Conversation) -> str:
+    """How a server's process ended, as metrics have it."""
+    if conversation.failed is not None:
+        return "failed"
+    if conversation.asked_to_end:
+        return "asked"
+    return "signal" if isinstance(conversation.exit, int) and conversation.exit < 0 else "code"
+
+
+def _died_probing(conversation: Conversation) -> bool:
+    """Whether its server ended when it was asked which eras it speaks: some do, at a request that they do not know."""
+    session = conversation.wires.relay.session
+    return isinstance(session, Opening) and session.died_probing
+
+
+ALONE: Final = "/mcp"
+
+
+def path_of(name: str) -> str:
+    """Where a server is served."""
+    return f"/servers/{name}/mcp"
+
+
+class Place(msgspec.Struct, frozen=True, eq=False):
+    """A server and its endpoint."""
+
+    server: Server
+    app: App
+
+
+class Public:
+    """All servers. ``http`` makes the pool that those over HTTP are reached with, once there is one."""
+
+    def __init__(
+        self,
+        house: House,
+        sessions: Sessions,
+        *,
+        group: anyio.abc.TaskGroup,
+        http: Callable[[], aiohttp.ClientSession],
+        tell: Callable[[Access], None],
+        max_frame: int,
+        most: int,
+        idle: float,
+    ) -> None:
+        self.places = Places(most)
+        self._house = house
+        self._sessions = sessions
+        self._group = group
+        self._make_http = http
+        self._http: aiohttp.ClientSession | None = None
+        self._tell = tell
+        self._max_frame = max_frame
+        self._idle = idle
+        self._environment: Mapping[str, str] = {}
+        self._by_name: dict[str, Place] = {}
+        self._by_path: dict[str, Place] = {}
+
+    @property
+    def servers(self) -> dict[str, Server]:
+        """By name."""
+        return {name: place.server for name, place in self._by_name.items()}
+
+    def unresolved(self) -> dict[str, str]:
+        """Why servers cannot be started now, by name: their programs are looked for at each call."""
+        found = {name: server.settings for name, server in self.servers.items() if server.settings.url is None}
+        problems = {
+            name: unresolved(each.argv, env={**self._environment, **each.env}, cwd=each.cwd)
+            for name, each in found.items()
+        }
+        return {name: str(problem) for name, problem in problems.items() if problem is not None}
+
+    def at(self, path: str) -> ServerSettings | None:
+        """The server at a path."""
+        place = self._by_path.get(path)
+        return None if place is None else place.server.settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, of a caller who may use the server at its path."""
+        place = self._by_path.get(scope["path"])
+        if place is None:  # removed while its caller was found out
+            await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body"})
+            return
+        await place.app(scope, receive, send)
+
+    def prepared(self, servers: Mapping[str, ServerSettings], environment: Mapping[str, str]) -> Change:
+        """What serves these and no others: built, and not in force yet. ``environment`` is that of all processes that
+        start from then on."""
+        kept = {name: place for name, place in self._by_name.items() if servers.get(name) == place.server.settings}
+        gone = [place.server for name, place in self._by_name.items() if name not in kept]
+        changes = Changes(
+            added=tuple(name for name in servers if name not in self._by_name),
+            changed=tuple(server.name for server in gone if server.name in servers),
+            removed=tuple(server.name for server in gone if server.name not in servers),
+        )
+        by_name = {name: kept.get(name) or self._made(settings) for name, settings in servers.items()}
+        by_path = {path_of(name): place for name, place in by_name.items()}
+        if len(servers) == 1:
+            by_path[ALONE] = next(iter(by_name.values()))
+
+        def put() -> None:
+            self._by_name, self._by_path, self._environment = by_name, by_path, environment
+
+        return Change(changes, put, partial(self._end, gone, changes.removed))
+
+    async def _end(self, gone: Sequence[Server], removed: Sequence[str]) -> None:
+        """End the conversations of servers that are gone; nobody else's are touched."""
+        async with anyio.create_task_group() as group:
+            for server in gone:
+                group.start_soon(server.aclose)
+        for name in removed:
+            self._house.metrics.forget(server=name)
+
+    def _made(self, settings: ServerSettings) -> Place:
+        server = Server(
+            settings,
+            self._house,
+            self._behind(settings),
+            group=self._group,
+            clock=time.monotonic,
+            places=self.places,
+            idle=self._idle,
+        )
+        return Place(server, endpoint(server, self._sessions, tell=self._tell))
+
+    def _behind(self, settings: ServerSettings) -> Opens:
+        if settings.url is None:
+            return Process(settings, lambda: self._environment, self._max_frame, self._house.log)
+        if self._http is None:
+            self._http = self._make_http()
+        return Remote(settings, self._http, self._max_frame)
+
+    async def aclose(self) -> None:
+        """End every conversation, then the pool."""
+        async with anyio.create_task_group() as group:
+            for server in self.servers.values():
+                group.start_soon(server.aclose)
+        if self._http is not None:
+            await self._http.close()

@@ -1,0 +1,339 @@
+"""The log: events on stderr, JSON lines for programs and plain lines for a terminal. Only the fields given are logged.
+
+structlog makes an event's line, imported by the first event: a quiet start pays nothing. The access log has a line for
+every call, made without structlog and collected. Untrusted text in a line cannot end the line, control a terminal or be
+long. No write waits for a reader: lines are kept up to a bound, and more are dropped and counted. stdout is never
+written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import re
+import select
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, MutableMapping
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from typing import Any, Final, Literal, TextIO, TypeAlias
+
+import msgspec
+
+from samplegate.telemetry.metrics import Metrics
+
+Format: TypeAlias = Literal["json", "text"]
+Event: TypeAlias = Mapping[str, Any]
+"""``time``, ``level``, ``event`` and fields, in the order in which they are shown; ``exception`` is a traceback."""
+
+MAX_VALUE: Final = 1000  # characters; a traceback is the only long value and has its own bound
+MAX_TRACEBACK: Final = 20_000
+
+_plain: Final = re.compile(r"[\w.:/@+-]+\Z", re.ASCII)
+
+
+def stamp(now: float) -> str:
+    """A time in Unix seconds as lines show it: UTC, to the millisecond, never one that has not begun."""
+    return f"{_second(int(now))}.{int(now % 1 * 1000):03d}Z"
+
+
+@lru_cache(maxsize=2)
+def _second(whole: int) -> str:
+    return datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def as_json(event: Event) -> str:
+    """``{"time": "2026-11-01T12:00:01.000Z", "level": "warning", "event": "request.refused", "rule": "no
+    secrets"}``."""
+    return _quoted(_bounded(event))
+
+
+def as_text(event: Event) -> str:
+    """``12:00:01 warning  request.refused   rule="no secrets" kind=elicitation``; a traceback follows on its own
+    lines."""
+    fields = _bounded(event)
+    trace = fields.pop("exception", None)
+    head = f"{fields.pop('time')[11:19]} {fields.pop('level'):<7} {fields.pop('event')}"
+    line = " ".join([head, *(f"{name}={_shown(value)}" for name, value in fields.items())])
+    if trace is None:
+        return line
+    lines = [ascii(part)[1:-1].replace("##", "#\\x23") for part in str(trace).splitlines()]
+    return "\n    ".join([line, *lines])
+
+
+FORMS: Final[Mapping[Format, Callable[[Event], str]]] = {"json": as_json, "text": as_text}
+
+
+def _bounded(event: Event) -> dict[str, Any]:
+    return {name: _short(value, MAX_TRACEBACK if name == "exception" else MAX_VALUE) for name, value in event.items()}
+
+
+def _short(value: Any, most: int) -> Any:
+    if isinstance(value, bool | int | float | None):
+        return value
+    if isinstance(value, list | tuple | set | frozenset):
+        items = sorted(map(str, value)) if isinstance(value, set | frozenset) else list(value)
+        return [_short(item, most) for item in items[:50]]
+    text = str(value)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) and _plain.match(value) else _quoted(value)
+
+
+def _quoted(value: Any) -> str:
+    """JSON in ASCII: nothing in it drives a terminal or ends the line. Nor a CI system, which looks for ``##`` anywhere
+    in one."""
+    return json.dumps(value).replace("##", "#\\u0023")
+
+
+# seconds that a line may be collected: too short for readers to notice, and a busy gate writes once for hundreds of
+# calls
+DELAY: Final = 0.05
+# characters, all ASCII: what a pipe that is ready takes without waiting (POSIX's PIPE_BUF on Linux)
+PIECE: Final = 4096
+# characters collected that are written before their time, so that a pipe of 64 KiB is emptied meanwhile
+FULL: Final = 4 * PIECE
+HELD: Final = 256 * 1024  # characters kept while nobody reads: about a thousand lines
+
+Later: TypeAlias = Callable[[float, Callable[[], None]], object]
+"""Calls something so many seconds later. Raises RuntimeError where no event loop runs."""
+
+
+def _in_loop(seconds: float, call: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_later(seconds, call)
+
+
+class Outlet:
+    """Lines, all ASCII, onto one stream. ``later`` is the running event loop's, but in tests."""
+
+    def __init__(self, stream: TextIO, later: Later = _in_loop) -> None:
+        self._stream = stream
+        self._later = later
+        self._lock = threading.RLock()
+        self._held: deque[str] = deque()
+        self._size = 0
+        self._armed = self._stuck = self._registered = False
+        self.dropped = 0
+        """Lines that nobody will see."""
+        self._count: Callable[[int], object] | None = None
+
+    def count_dropped(self, count: Callable[[int], object]) -> None:
+        """Also report the number of dropped lines to this function, now and later."""
+        with self._lock:
+            count(self.dropped)
+            self._count = count
+
+    def put(self, line: str) -> None:
+        """Write a line now, after all that is collected. If the stream takes nothing it is kept like those."""
+        with self._lock:
+            self.flush()
+            self._keep(line)
+            self.flush()
+
+    def collect(self, line: str) -> None:
+        """Write a line within DELAY; at once where no event loop runs."""
+        with self._lock:
+            self._keep(line)
+            if (self._size >= FULL and not self._stuck) or not (self._armed or self._arm()):
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is collected, as far as the stream takes it without waiting."""
+        with self._lock:
+            waiting = 0
+            try:
+                while self._held and _ready(self._stream):
+                    waiting = len(self._held)
+                    self._stream.write(self._piece())
+                    self._stream.flush()
+            except (OSError, ValueError):  # closed, or nobody reads any more
+                self._drop(waiting)
+                self._held.clear()
+                self._size = 0
+            self._stuck = bool(self._held)
+            if self._stuck and not self._armed:
+                self._arm()
+
+    def _keep(self, line: str) -> None:
+        if self._held and self._size + len(line) >= HELD:
+            self._drop(1)
+            return
+        self._held.append(line + "\n")
+        self._size += len(line) + 1
+
+    def _drop(self, lines: int) -> None:
+        self.dropped += lines
+        if self._count is not None:
+            self._count(lines)
+
+    def _piece(self) -> str:
+        """Takes the next whole lines, or the begin of one that is too long to go at once."""
+        first = self._held.popleft()
+        if len(first) > PIECE:
+            self._held.appendleft(first[PIECE:])
+            first = first[:PIECE]
+        parts, size = [first], len(first)
+        while self._held and size + len(self._held[0]) <= PIECE:
+            parts.append(self._held.popleft())
+            size += len(parts[-1])
+        self._size -= size
+        return "".join(parts)
+
+    def _arm(self) -> bool:
+        """See to it that what is held is looked at again; False where there is no event loop to do it."""
+        if not self._registered:
+            self._registered = True
+            atexit.register(self.flush)
+        try:
+            self._later(DELAY, self._due)
+        except RuntimeError:
+            return False
+        self._armed = True
+        return True
+
+    def _due(self) -> None:
+        self._armed = False
+        self.flush()
+
+
+def _ready(stream: TextIO) -> bool:
+    """False if a write would wait: a pipe that nobody empties. Always True where that cannot be asked (a file,
+    Windows)."""
+    if sys.platform == "win32":
+        return True
+    try:
+        fd = stream.fileno()
+    except (OSError, ValueError):
+        return True
+    return bool(select.select((), (fd,), (), 0)[1]) if fd < 1024 else True  # select's own limit
+
+
+Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+LEVELS: Final[Mapping[Level, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+class Log:
+    """Events with fields: dotted, past tense, never a message's content. On stderr, as text where that is a terminal
+    and JSON elsewhere."""
+
+    def __init__(self, level: Level = "info", format: Format | None = None, stream: TextIO | None = None) -> None:
+        out = sys.stderr if stream is None else stream
+        self.outlet = Outlet(out)
+        """Where its lines go, for who makes some by itself."""
+        self.format: Format = format or ("text" if _is_terminal(out) else "json")
+        self._least = LEVELS[level]
+        self._bound: Any = None
+
+    def count_dropped(self, metrics: Metrics) -> None:
+        """Have lines that nobody will see counted there from now on, with those of before."""
+        self.outlet.count_dropped(partial(metrics.count, "samplegate_log_dropped_total"))
+
+    def tells(self, level: Level) -> bool:
+        """Whether events of this level are written."""
+        return LEVELS[level] >= self._least
+
+    def debug(self, event: str, **fields: object) -> None:
+        """For whoever looks for a fault."""
+        self._say("debug", event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        """The ordinary course."""
+        self._say("info", event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Something to look at; the gate goes on."""
+        self._say("warning", event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        """Something failed. ``exc_info=True`` adds the traceback."""
+        self._say("error", event, fields)
+
+    def _say(self, level: Level, event: str, fields: dict[str, Any]) -> None:
+        if not self.tells(level):
+            return
+        if self._bound is None:
+            self._bound = _structlog(_Lines(self.outlet), self.format)
+        getattr(self._bound, level)(event, **fields)
+
+
+class _Lines:
+    """What structlog writes whole lines to. Each level is the same."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self.debug = self.info = self.warning = self.error = outlet.put
+
+
+def _structlog(lines: _Lines, format: Format) -> Any:
+    hidden = "rich" not in sys.modules
+    if hidden:
+        # structlog would import it for tracebacks that we do not print: 0.1 s, 5 MiB
+        sys.modules["rich"] = None  # type: ignore[assignment]
+    try:
+        import structlog
+    finally:
+        if hidden:
+            del sys.modules["rich"]
+    form = FORMS[format]
+
+    def stamped(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        return {"time": stamp(time.time()), "level": event.pop("level"), "event": event.pop("event"), **event}
+
+    return structlog.wrap_logger(
+        lines,
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            stamped,
+            lambda _logger, _method, event: form(event),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS["debug"]),
+        context_class=dict,
+        cache_logger_on_first_use=True,
+    )
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except ValueError:
+        return False
+
+
+EVENT: Final = "http.request"
+Value: TypeAlias = str | int | float
+
+_encoded: Final = msgspec.json.Encoder().encode
+_spaced: Final = msgspec.json.format
+
+
+class AccessLog:
+    """Lines for one log, by its level and in its format. ``wall`` is Unix seconds."""
+
+    def __init__(self, log: Log, *, wall: Callable[[], float] = time.time) -> None:
+        self.wanted = log.tells("info")
+        """Whether it writes what it is given."""
+        self._form = _as_json if log.format == "json" else FORMS[log.format]
+        self._outlet = log.outlet
+        self._wall = wall
+
+    def take(self, fields: Mapping[str, Value]) -> None:
+        """One request is over; its line is out ``DELAY`` later, or before the next event of the log."""
+        if self.wanted:
+            self._outlet.collect(self._form({"time": stamp(self._wall()), "level": "info", "event": EVENT, **fields}))
+
+
+def _as_json(event: Event) -> str:
+    """What ``as_json`` makes of it, in a fifth of the time where nothing has to be cut or escaped beyond what JSON
+    itself wants."""
+    try:
+        line = _spaced(_encoded(event), indent=0).decode("ascii")
+    except (ValueError, OverflowError):  # not ASCII, half a character, or a number beyond 64 bits
+        return as_json(event)
+    return as_json(event) if len(line) > MAX_VALUE or "##" in line or "\x7f" in line else line

@@ -1,0 +1,349 @@
+"""Observers that feed the metrics, the log and the summary: HTTP requests, notes of sessions, reservations on limits,
+records.
+
+A peer chooses how often something happens and its name, so metrics have classes of names, and the log has the first
+event of a kind and then counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from itertools import pairwise
+from typing import Final
+
+from samplegate.audit.record import Record, Released, comes_again, may_be_revoked
+from samplegate.core.eras import CALLS
+from samplegate.gate.ports import Log
+from samplegate.policy.ledger import SCALE, Draw, Refused, Reserved, Terms
+from samplegate.protocol.rounds import Note
+from samplegate.telemetry.metrics import Metrics
+
+_BEGIN: Final = frozenset({"initialize", "server/discover"})
+_LISTEN: Final = "subscriptions/listen"
+
+
+def method_class(http: str, method: str | None) -> str:
+    """``begin``, ``call``, ``end``, ``message``, ``stream`` or ``other``, by the HTTP verb and the JSON-RPC method
+    (None for a response)."""
+    if http != "POST":
+        return {"GET": "stream", "DELETE": "end"}.get(http, "other")
+    if method is None or method.startswith("notifications/"):
+        return "message"
+    if method in CALLS:
+        return "call"
+    if method in _BEGIN:
+        return "begin"
+    return "stream" if method == _LISTEN else "other"
+
+
+def status_class(status: int | None) -> str:
+    """``2xx`` and so on; ``gone`` for None. What is no status of HTTP reads ``other``."""
+    if status is None:
+        return "gone"
+    return f"{status // 100}xx" if 100 <= status < 600 else "other"
+
+
+LOGGED: Final = 20  # of an event; then the 100th, the 1000th and so on
+DROPPED: Final = "samplegate_frames_dropped_total"
+COUNTED: Final[Mapping[str, str]] = {
+    "frame.refused": "samplegate_frames_refused_total",
+    "frame.unasked": DROPPED,
+    "frame.oversized": DROPPED,
+    "frame.failed": DROPPED,
+}
+"""The events by which a frame was lost, and the metric of each; its ``reason`` is the event's second half."""
+
+
+class Notes:
+    """Takes every note of one session. ``take`` is called where a fault is handled, so that its traceback can be
+    logged."""
+
+    def __init__(self, log: Log, metrics: Metrics, server: str) -> None:
+        self._log = log
+        self._metrics = metrics
+        self._server = server
+        self._seen: Counter[str] = Counter()
+
+    def take(self, note: Note) -> None:
+        """Count one note, and log it unless there were too many of its event."""
+        if note.event in COUNTED:
+            reason = note.event.partition(".")[2]
+            self._metrics.count(COUNTED[note.event], server=self._server, side=note.fields.get("side"), reason=reason)
+        if not note.warn:
+            self._log.debug(note.event, **note.fields)
+            return
+        self._seen[note.event] += 1
+        count = self._seen[note.event]
+        if count <= LOGGED:
+            self._tell(note, {})
+        elif _is_round(count):
+            self._tell(note, {"count": count})
+
+    def summary(self) -> str:
+        """``not every one is in the log: 5120 frame.refused``; empty where the log has all."""
+        many = ", ".join(f"{count} {event}" for event, count in sorted(self._seen.items()) if count > LOGGED)
+        return f"not every one is in the log: {many}" if many else ""
+
+    def _tell(self, note: Note, more: Mapping[str, object]) -> None:
+        tell = self._log.error if "exc_info" in note.fields else self._log.warning
+        tell(note.event, **note.fields, **more)
+
+
+def _is_round(count: int) -> bool:
+    """A power of ten."""
+    return str(count).strip("0") == "1"
+
+
+WAITED: Final = 0.05  # seconds: less is the store's own time, not a wait for room
+USED: Final = "samplegate_limit_used_ratio"
+
+
+class Draws:
+    """Counts for the limits of the policy in force."""
+
+    def __init__(self, terms: Mapping[str, Terms], metrics: Metrics) -> None:
+        self._terms = terms
+        self._metrics = metrics
+        self._used: dict[str, float] = {}
+
+    def amend(self, terms: Mapping[str, Terms]) -> None:
+        """Another policy is in force: the series of limits that it lacks are gone, and how full the others are is told
+        of their new amounts."""
+        before, self._terms = self._terms, terms
+        for name, was in before.items():
+            now = terms.get(name)
+            if now is None:
+                self._used.pop(name, None)
+                self._metrics.forget(limit=name)
+            elif used := self._used.get(name):
+                self._set_used(name, used * was.most / now.most if _goes_on(was, now) and now.most else 0.0)
+
+    def reserved(self, draws: Sequence[Draw], answer: Reserved | Refused, wait: float | None) -> None:
+        """A reservation and what came of it; ``wait`` is the seconds that it took where it might wait, else None."""
+        waited = (wait or 0.0) > WAITED
+        if isinstance(answer, Refused):
+            names, result = [answer.limit], "unavailable" if answer.why == "unavailable" else "refused"
+        else:
+            names, result = sorted({draw.limit for draw in draws}), "waited" if waited else "granted"
+            for name, share in answer.fill.items():
+                if name in self._terms:
+                    self._set_used(name, share)
+        for name in names:
+            if name not in self._terms:
+                continue  # a round of a policy that is not in force any more: its series is forgotten, and stays so
+            self._metrics.count("samplegate_limit_reservations_total", limit=name, result=result)
+            if wait is not None and (waited or isinstance(answer, Refused)):
+                self._metrics.observe("samplegate_limit_wait_seconds", wait, limit=name)
+
+    def settled(
+        self, reserved: Reserved, actual: Sequence[Draw], under: Mapping[str, Terms] | None = None
+    ) -> list[str]:
+        """A correction; the limits that it came over what was reserved on. Slots are free again, whatever is said of
+        them.
+
+        ``under`` are the terms that its draws were measured for, where those may not be in force any more. A limit that
+        there is not now, or that counts something else, has no series that it could change.
+        """
+        true = {(draw.limit, draw.key): draw.amount for draw in actual}
+        measured = self._terms if under is None else under
+        over: list[str] = []
+        for draw in reserved.draws:
+            was, terms = measured.get(draw.limit), self._terms.get(draw.limit)
+            if was is None:
+                continue
+            amount = 0 if was.per == "slots" else true.get((draw.limit, draw.key), 0)
+            if amount > draw.amount:
+                over.append(draw.limit)
+            if terms is not None and _goes_on(was, terms):
+                self._correct(terms, amount - draw.amount)
+        return over
+
+    def _correct(self, terms: Terms, more: int) -> None:
+        if terms.most:
+            self._set_used(terms.name, max(0.0, self._used.get(terms.name, 0.0) + more / terms.most))
+        if more > 0:
+            self._metrics.count("samplegate_limit_overruns_total", limit=terms.name)
+
+    def _set_used(self, name: str, share: float) -> None:
+        self._used[name] = share
+        self._metrics.set(USED, share, limit=name)
+
+
+def _goes_on(was: Terms, now: Terms) -> bool:
+    """Whether a limit counts the same as before, whatever its amount is."""
+    return (was.quantity, was.per, was.period, was.tz, was.by) == (now.quantity, now.per, now.period, now.tz, now.by)
+
+
+MAX_HANDED_ON: Final = 10_000  # forwards whose second record is still to come
+MAX_REVIEWED: Final = 10_000  # outcomes by a verdict that may be revoked yet, within seconds
+MAX_LISTED: Final = 50  # what --strict lists; the decision log has them all
+
+
+class Tally:
+    """Sees every record of a process."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._outcomes: Counter[str] = Counter()
+        self._failed: list[Record] = []
+        self._spent = 0
+        self._unpriced = 0
+        self._refused_by: Counter[str] = Counter()
+        self._handed_on: dict[str, Released] = {}
+        self._reviewed: dict[str, Released] = {}
+        self._faults = 0
+        self._faulty: list[str] = []
+        self._left = 0
+        self._left_first: list[str] = []
+        self._refused = 0
+        self._refused_first: list[str] = []
+
+    def take(self, record: Record) -> None:
+        """Count one record. The two of a request whose client comes back are one request, and so are a record and the
+        one that revokes it.
+
+        Except in the metrics, where nothing is taken back.
+        """
+        self._take_back(record)
+        if comes_again(record.outcome, record.door):
+            _keep(self._handed_on, record, MAX_HANDED_ON)
+        elif may_be_revoked(record.outcome, record.review):
+            _keep(self._reviewed, record, MAX_REVIEWED)
+        self._outcomes[record.outcome] += 1
+        if record.outcome in ("denied", "unanswered"):
+            self._failed.append(record) if len(self._failed) < MAX_LISTED else None
+        self._count(record)
+        if not record.revokes:  # what was spent and tried stands in the record before
+            self._count_once(record)
+            self._count_models(record)
+
+    def _take_back(self, record: Record) -> None:
+        before = (self._reviewed if record.revokes else self._handed_on).pop(record.decision_id, None)
+        if before is not None:
+            self._outcomes[before] -= 1
+        if record.revokes:
+            self._failed = [one for one in self._failed if one.decision_id != record.decision_id]
+
+    def fault(self, round: str) -> None:
+        """Count one round that a fault of the gate's own ended, which may have no record."""
+        self._faults += 1
+        if len(self._faulty) < MAX_LISTED:
+            self._faulty.append(f"round {round}: unanswered by a fault in the gate; the log has it")
+
+    def left(self, method: str, tool: str | None) -> None:
+        """Count one request of a client that its server never answered."""
+        self._left += 1
+        if len(self._left_first) < MAX_LISTED:
+            self._left_first.append(f"{method}{'' if tool is None else f' {tool}'}: the server did not answer")
+
+    def refused(self, count: int, fault: str) -> None:
+        """Count the requests of a client's batch that was refused."""
+        self._refused += count
+        room = max(MAX_LISTED - len(self._refused_first), 0)
+        self._refused_first += [f"a call in a batch: refused, because {fault}"] * min(count, room)
+
+    @property
+    def failed(self) -> int:
+        """How many requests ended Denied or Unanswered, rounds by a fault, calls without an answer, and calls of
+        refused batches."""
+        return self._outcomes["denied"] + self._outcomes["unanswered"] + self._faults + self._left + self._refused
+
+    def summary(self) -> str:
+        """``3 requests: 2 answered, 1 unanswered``, then the cost, the limits that refused some, and faults, where
+        there were any."""
+        total = sum(self._outcomes.values())
+        parts = ", ".join(
+            f"{count} {outcome.replace('_', ' ')}" for outcome, count in sorted(self._outcomes.items()) if count
+        )
+        requests = f"{total} request{_s(total)}: {parts}" if total else "no requests"
+        limits = (f"limit {name} refused {count}" for name, count in sorted(self._refused_by.items()))
+        faults = f"{self._faults} round{_s(self._faults)} ended by a fault" if self._faults else ""
+        left = f"{self._left} call{_s(self._left)} without an answer" if self._left else ""
+        refused = f"{self._refused} call{_s(self._refused)} refused" if self._refused else ""
+        return "; ".join(filter(None, (requests, self._cost(), *limits, faults, left, refused)))
+
+    def _cost(self) -> str:
+        """``0.0042 USD and 1 model call of unknown price``: what is unknown is said, never taken as nothing."""
+        known = f"{dollars(self._spent)} USD" if self._spent else ""
+        unknown = f"{self._unpriced} model call{_s(self._unpriced)} of unknown price" if self._unpriced else ""
+        return " and ".join(filter(None, (known, unknown)))
+
+    def failures(self) -> list[str]:
+        """One line for each request that ended Denied or Unanswered, each call without an answer, and each call of a
+        refused batch."""
+        lines = [*(_line(record) for record in self._failed), *self._faulty, *self._left_first, *self._refused_first]
+        rest = self.failed - len(lines)
+        return [*lines, f"and {rest} more"] if rest else lines
+
+    def _count(self, record: Record) -> None:
+        self._metrics.count(
+            "samplegate_requests_total",
+            server=record.server,
+            kind=record.kind,
+            rule=record.rule,
+            effect=record.effect,
+            outcome=record.outcome,
+            reason=record.reason.value,
+            decided_by=record.decided_by,
+        )
+
+    def _count_once(self, record: Record) -> None:
+        if record.refused_by is not None:
+            self._refused_by[record.refused_by] += 1
+        if record.duration_ms is not None:
+            seconds = record.duration_ms / 1000
+            self._metrics.observe(
+                "samplegate_request_duration_seconds",
+                seconds,
+                server=record.server,
+                kind=record.kind,
+                effect=record.effect,
+            )
+        for shadow in record.shadows:
+            labels = {"server": record.server, "kind": record.kind, "rule": shadow.rule, "effect": shadow.effect}
+            self._metrics.count("samplegate_shadow_decisions_total", **labels)
+
+    def _count_models(self, record: Record) -> None:
+        for attempt in record.attempts:
+            self._metrics.count("samplegate_model_calls_total", model=attempt.model, result=attempt.result)
+            labels = {"server": record.server, "model": attempt.model, "rule": record.rule}
+            if attempt.usd is None:
+                self._unpriced += 1
+                self._metrics.count("samplegate_unpriced_calls_total", **labels)
+            else:
+                self._spent += attempt.usd
+                self._metrics.count("samplegate_cost_usd_total", attempt.usd / SCALE["usd"], **labels)
+        for failed, following in pairwise(record.attempts):
+            self._metrics.count(
+                "samplegate_fallbacks_total", model_from=failed.model, model_to=following.model, reason=failed.result
+            )
+
+
+def _keep(outcomes: dict[str, Released], record: Record, most: int) -> None:
+    outcomes[record.decision_id] = record.outcome
+    if len(outcomes) > most:
+        del outcomes[next(iter(outcomes))]
+
+
+def dollars(units: int) -> str:
+    """``ledger.SCALE["usd"]`` units as dollars: two decimals from one dollar on, below that as many as two digits
+    need."""
+    amount = Decimal(units).scaleb(-12)
+    places = 2 if not amount or amount >= 1 else 1 - amount.adjusted()
+    return f"{amount:.{places}f}"
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _line(record: Record) -> str:
+    rule = f"rule {record.rule!r}" if record.rule is not None else "no rule"
+    during = ", ".join(call.tool or call.method for call in record.calls) or "no call"
+    said = f": {record.detail}" if record.detail else ""
+    return (
+        f"{record.kind} during {during}: {record.outcome} ({record.reason.value}, {rule}){said} [decision"
+        f" {record.decision_id}]"
+    )

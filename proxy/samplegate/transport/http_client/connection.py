@@ -1,0 +1,374 @@
+"""The link to one remote server: frames go in, each finds its era, its order and its stream; what comes back is handed
+on with the stream's number.
+
+Whatever comes of a failure is one JSON-RPC error for the request it concerns. Notifications and answers go one after
+the other, because HTTP keeps no order; requests wait for them. All remote servers of a process share one pool of
+connections, without cookies, proxies from the environment or redirects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+import aiohttp
+
+from samplegate.core.eras import META_VERSION
+from samplegate.protocol import frames, http_headers, rawjson
+from samplegate.protocol.capabilities import modern_meta
+from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.rawjson import Malformed
+from samplegate.protocol.rounds import Note
+from samplegate.protocol.session_state import INITIALIZE
+from samplegate.transport.http_client import wire
+from samplegate.transport.http_client.calls import Call, LegacyCall, ModernCall
+from samplegate.transport.http_client.headers import Mirror
+from samplegate.transport.http_client.streams import Shared, Standalone
+from samplegate.transport.http_client.wire import Fault, Wire, of_error, of_status
+from samplegate.transport.lines import MAX_LINE, Backlog, Backlogged
+
+MAX_CONNECTIONS: Final = 2_000  # open streams hold one each; a process may mostly have 1,024 to 65,536 descriptors
+# seconds; common servers close after 5, and a call must not be sent into a connection that is being closed
+IDLE: Final = 4.0
+MAX_HEADER: Final = 16_384  # bytes of one line of a response's head
+
+
+def pool() -> aiohttp.ClientSession:
+    """A pool; whoever made it closes it. Only within a running loop."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=IDLE),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,  # a few bytes could become many; compressed answers are refused
+        trust_env=False,
+        max_line_size=MAX_HEADER,
+        max_field_size=MAX_HEADER,
+    )
+
+
+TIME: Final = 10.0  # seconds for one: a server says 202 at once, and what follows waits for it
+GRACE: Final = 0.25
+"""Seconds that a notification waits for requests before it: a server that answers in one piece says nothing until it
+has the answer."""
+MAX_WAITING: Final = 1_000
+
+
+class Tells:
+    """The order of what needs no answer. ``told`` is called with each frame that the server has accepted."""
+
+    def __init__(self, shared: Shared, told: Callable[[Frame], None]) -> None:
+        self._shared = shared
+        self._told = told
+        self._waiting: set[asyncio.Task[None]] = set()
+        self.last: asyncio.Task[None] | None = None
+        """What the next frame has to wait for, None if nothing is on its way."""
+
+    def tell(
+        self,
+        frame: Frame,
+        own: Callable[[], Mapping[str, str]],
+        *,
+        before: Iterable[asyncio.Future[Any]],
+        requests: Iterable[asyncio.Future[Any]],
+    ) -> bool:
+        """Send one frame after those told before it and ``before``, and if they do not take long ``requests``. False if
+        too many wait."""
+        if len(self._waiting) >= MAX_WAITING:
+            self._say(frame, Fault(f"{MAX_WAITING} others wait already"))
+            return False
+        after = [*before, *([] if self.last is None else [self.last])]
+        task = asyncio.get_running_loop().create_task(
+            self._send(frame, own, after, [one for one in requests if not one.done()])
+        )
+        self.last = task
+        self._waiting.add(task)
+        task.add_done_callback(self._over)
+        return True
+
+    def close(self) -> list[asyncio.Task[None]]:
+        """Send nothing any more; the tasks that end of it."""
+        tasks = list(self._waiting)
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._waiting.discard(task)
+        if self.last is task:
+            self.last = None
+
+    async def _send(
+        self,
+        frame: Frame,
+        own: Callable[[], Mapping[str, str]],
+        after: list[asyncio.Future[Any]],
+        requests: list[asyncio.Future[Any]],
+    ) -> None:
+        if after:
+            await asyncio.wait(after)
+        if requests:
+            await asyncio.wait(requests, timeout=GRACE)
+        try:
+            async with asyncio.timeout(TIME):
+                await self._post(frame, own())
+        except (Fault, aiohttp.ClientError, OSError) as error:
+            self._say(frame, of_error(error))
+        except Exception:
+            self._shared.note(Note("remote.failed", {"origin": self._shared.wire.origin, "exc_info": True}))
+
+    async def _post(self, frame: Frame, own: Mapping[str, str]) -> None:
+        if self._shared.legacy.gone:
+            raise Fault("its session is over")
+        response = await self._shared.wire.post(own, frame.raw)
+        response.close()
+        if response.status == 404 and self._shared.legacy.id is not None:
+            self._shared.lost()
+        if response.status >= 300:
+            raise of_status(response.status)
+        self._told(frame)
+
+    def _say(self, frame: Frame, fault: Fault) -> None:
+        what = frame.method[:100] or frame.kind
+        self._shared.note(
+            Note("remote.untold", {"origin": self._shared.wire.origin, "method": what, "fault": fault.reason})
+        )
+
+
+MAX_CALLS: Final = 1_000  # requests in flight; each holds a connection
+MAX_UNSENT: Final = 64 * 1024 * 1024  # bytes that wait for a server that does not take them
+# seconds that a legacy stream may stay open after its request was cancelled; then nothing more is expected of it
+CANCELLED: Final = 30.0
+END: Final = 0.5  # seconds for the server to take the end of its session
+_INITIALIZED: Final = "notifications/initialized"
+_CANCELLED: Final = "notifications/cancelled"
+
+
+class RemoteReceiver(Protocol):
+    """What the relay gives. Called from the event loop, synchronously, in the order of each stream, never from within
+    ``send``."""
+
+    def received(self, lane: int, line: bytes | Frame) -> None:
+        """Take one frame that came on the stream of the request with this number, or on the standalone one (0)."""
+
+    def oversized(self, lane: int, size: int, head: bytes) -> None:
+        """Learn that a frame over the bound, which is no answer, was thrown away: at least ``size`` bytes that begin
+        with ``head``."""
+
+    def ended(self) -> None:
+        """Learn that the server has ended the session for good. Called once; requests in flight have their error, or
+        get it."""
+
+
+class Remote(Backlogged):
+    """One client's way to one remote server, or that of one caller's modern requests. All of it belongs to the event
+    loop's thread.
+
+    ``headers`` are our own credentials for this server; those that the protocol sets are left out of them.
+    ``max_frame`` in bytes.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        receiver: RemoteReceiver,
+        *,
+        http: aiohttp.ClientSession,
+        note: Callable[[Note], None],
+        headers: Mapping[str, str] | None = None,
+        max_frame: int = MAX_LINE,
+    ) -> None:
+        self._receiver = receiver
+        self._note = note
+        wire = Wire(url, http, headers or {})
+        self._shared = Shared(wire, note, self._received, self._oversized, self._lost, max_frame)
+        self._legacy = self._shared.legacy
+        self._mirror = Mirror(wire, note, max_frame)
+        self._tells = Tells(self._shared, self._told)
+        self._backlog = Backlog()
+        self._calls: dict[Call, asyncio.Task[None]] = {}
+        self._beginning: asyncio.Future[None] | None = None
+        """The ``initialize`` that everything legacy waits for."""
+        self._standalone: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self._version = ""
+        """Of the last modern request, for a notification that names none."""
+        self._closed = False
+        self._told_end = False
+
+    def pause_reading(self) -> None:
+        """Read no stream any further; what one read has brought is still delivered."""
+        self._shared.flow.pause()
+
+    def resume_reading(self) -> None:
+        self._shared.flow.resume()
+
+    def send(self, lane: int, line: bytes | Frame) -> None:
+        """Send one frame, read or not; returns at once. What comes of a request comes on ``lane``, in the end its
+        answer or an error."""
+        if self._closed:
+            return
+        try:
+            frame = frames.of(line)
+            meta = modern_meta(frame)
+        except Malformed as problem:
+            self._unread(lane, problem)
+            return
+        if frame.kind == "request":
+            self._request(lane, frame, meta)
+        elif frame.kind == "notification":
+            self._notification(frame, meta)
+        elif self._beginning is not None:
+            self._tells.tell(frame, self._legacy.headers, before=(), requests=())
+        else:  # R89: nobody asks in the modern era
+            self._note(
+                Note("frame.refused", {"side": "client", "fault": "an answer, which the modern era does not send"})
+            )
+
+    def close_lane(self, lane: int) -> None:
+        """End the streams of modern requests with this number, which takes them back (R99). Nothing more of them is
+        delivered."""
+        for call in [call for call in self._calls if call.lane == lane and call.modern]:
+            self._take_back(call)
+
+    async def aclose(self) -> None:
+        """End every stream and the session, within about a second. Nothing is delivered from here on. May be called
+        again."""
+        self._closed = True
+        self._mirror.close()
+        tasks = [*self._calls.values(), *([] if self._standalone is None else [self._standalone])]
+        self._end_session()
+        for task in tasks:
+            task.cancel()
+        self._shared.flow.resume()
+        waiting = [*tasks, *self._tells.close(), *self._ending]
+        if waiting:
+            await asyncio.wait(waiting, timeout=END * 1.5)
+        for task in self._ending:
+            task.cancel()
+
+    # -- what goes out
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _request(self, lane: int, frame: Frame, meta: rawjson.Object | None) -> None:
+        assert frame.id is not None
+        fault = self._full(len(frame.raw))
+        if fault is not None:
+            self._answer_soon(lane, frame.id, fault)
+            return
+        if meta is not None:
+            self._version = rawjson.string(meta.raw(META_VERSION)) or ""
+            self._start(ModernCall(self._shared, lane, frame, meta, self._mirror))
+            return
+        if frame.method == INITIALIZE and self._legacy.begun:
+            self._end_session()
+        call = LegacyCall(self._shared, lane, frame, self._before())
+        if frame.method == INITIALIZE:
+            self._beginning = call.accepted
+        self._start(call)
+
+    def _full(self, size: int) -> Fault | None:
+        if len(self._calls) >= MAX_CALLS:
+            return Fault(f"{MAX_CALLS} requests to it are in flight already", transport="full")
+        if self._backlog.size and self._backlog.size + size > MAX_UNSENT:
+            return Fault("it does not take its input", transport="full")
+        return None
+
+    def _before(self) -> list[asyncio.Future[Any]]:
+        """What has to be accepted before anything legacy may follow."""
+        return [one for one in (self._beginning, self._tells.last) if one is not None and not one.done()]
+
+    def _start(self, call: Call) -> None:
+        self._backlog.add(len(call.frame.raw))
+        call.written = self._backlog.remove
+        task = self._calls[call] = asyncio.get_running_loop().create_task(call.run())
+        task.add_done_callback(lambda _: self._over(call))
+
+    def _over(self, call: Call) -> None:
+        self._calls.pop(call, None)
+        call.accept()
+        call.was_written()
+
+    def _notification(self, frame: Frame, meta: rawjson.Object | None) -> None:
+        if frame.method == _CANCELLED:
+            call = self._named(frame)
+            if call is not None and call.modern:  # over HTTP the end of the stream says it (R99)
+                self._take_back(call)
+                return
+            if call is not None:
+                asyncio.get_running_loop().call_later(CANCELLED, self._take_back, call)
+        if self._beginning is None:
+            self._modern_notification(frame, meta)
+            return
+        accepted = [call.accepted for call in self._calls if not call.modern]
+        self._tells.tell(frame, self._legacy.headers, before=self._before(), requests=accepted)
+
+    def _modern_notification(self, frame: Frame, meta: rawjson.Object | None) -> None:
+        """No notification of the client's is defined here; one that comes all the same goes on as the headers' rules
+        can be read for it (T31)."""
+        version = self._version if meta is None else rawjson.string(meta.raw(META_VERSION)) or ""
+        own = http_headers.standard(frame.method, frame.object, version)
+        self._tells.tell(frame, lambda: own, before=(), requests=())
+
+    def _named(self, frame: Frame) -> Call | None:
+        """The request that a cancellation names."""
+        id = frames.plain_id(frame.lookup("requestId"))
+        return next((call for call in self._calls if call.id == id), None)
+
+    def _take_back(self, call: Call) -> None:
+        task = self._calls.get(call)
+        if task is not None:
+            call.silent = True
+            task.cancel()
+
+    def _unread(self, lane: int, problem: Malformed) -> None:
+        self._note(Note("frame.refused", {"side": "client", "fault": problem.fault}))
+        if problem.id is not None and not problem.answers:
+            self._answer_soon(lane, problem.id, Fault(f"the request cannot be read: {problem.fault}"))
+
+    def _answer_soon(self, lane: int, id: FrameId, fault: Fault) -> None:
+        """Not from within ``send``: the relay is in the middle of something then."""
+        self._note(Note("remote.failed", {"origin": self._shared.wire.origin, "fault": fault.reason}))
+        asyncio.get_running_loop().call_soon(self._received, lane, wire.fault_answer(id, fault))
+
+    # -- the legacy session
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _told(self, frame: Frame) -> None:
+        """The server has accepted a notification or answer: after ``initialized`` it may speak on its own."""
+        if frame.method == _INITIALIZED and self._standalone is None and not self._closed:
+            self._standalone = asyncio.get_running_loop().create_task(Standalone(self._shared).run())
+
+    def _lost(self) -> None:
+        self._legacy.gone = True
+        if not self._told_end and not self._closed:
+            self._told_end = True
+            self._note(Note("remote.session_ended", {"origin": self._shared.wire.origin}))
+            self._receiver.ended()
+
+    def _end_session(self) -> None:
+        """Have the server forget the session, if there is one; nobody waits for that."""
+        if self._standalone is not None:
+            self._standalone.cancel()
+            self._standalone = None
+        if self._legacy.id is not None and not self._legacy.gone:
+            task = asyncio.get_running_loop().create_task(self._delete(self._legacy.headers()))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+        self._legacy.forget()
+
+    async def _delete(self, own: Mapping[str, str]) -> None:
+        with suppress(Fault, aiohttp.ClientError, OSError):  # some servers do not let their sessions be ended (R94)
+            async with asyncio.timeout(END):
+                await self._shared.wire.delete(own)
+
+    # -- what comes back
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _received(self, lane: int, line: bytes | Frame) -> None:
+        if not self._closed:
+            self._receiver.received(lane, line)
+
+    def _oversized(self, lane: int, size: int, head: bytes) -> None:
+        if not self._closed:
+            self._receiver.oversized(lane, size, head)

@@ -1,0 +1,333 @@
+"""One HTTP request to one remote server: its own credentials, its bounds, and no way to another origin; its response's
+body, and what can go wrong.
+
+A body is read no faster than it is consumed and no further than its bound. An error is one sentence for the caller,
+without the URL, headers or words of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+import yarl
+from aiohttp.abc import AbstractStreamWriter
+from multidict import CIMultiDict
+
+from samplegate import __version__
+from samplegate.protocol import frames, rawjson
+from samplegate.protocol.rawjson import MAX_TOLERATED, Malformed
+from samplegate.protocol.results import INTERNAL
+from samplegate.transport.sse import Event, Oversized, Parser
+
+_STATUS: Final = {
+    400: "it does not take the request",
+    401: "it does not take the gate's credentials",
+    403: "it forbids this to the gate",
+    404: "it has nothing at this address",
+    405: "it takes no POST at this address",
+    406: "it cannot answer as the protocol says",
+    413: "the request is too large for it",
+    415: "it does not take JSON",
+    429: "it has too many requests",
+    431: "the request's headers are too large for it",
+    502: "what stands before it cannot reach it",
+    503: "it is not ready",
+    504: "what stands before it has waited too long",
+}
+
+
+class Fault(Exception):
+    """Why a remote server's answer did not come. ``data`` goes into the error for programs: ``httpStatus``, or
+    ``transport`` and a word."""
+
+    def __init__(self, reason: str, **data: Any) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.data = data
+
+
+class Gone(Fault):
+    """The server does not know our session any more (R94)."""
+
+    def __init__(self) -> None:
+        super().__init__("HTTP 404: it does not know the session any more", httpStatus=404)
+
+
+def of_status(status: int) -> Fault:
+    """An HTTP answer that is no MCP answer."""
+    why = _STATUS.get(status) or (
+        "it redirects"
+        if 300 <= status < 400
+        else "it failed"
+        if status >= 500
+        else "it is not an answer of the protocol"
+    )
+    return Fault(f"HTTP {status}: {why}", httpStatus=status)
+
+
+def of_error(error: BaseException) -> Fault:
+    """What the HTTP client ran into."""
+    match error:
+        case Fault():
+            return error
+        case aiohttp.ClientConnectorDNSError():
+            return Fault("its name cannot be resolved", transport="unreachable")
+        case aiohttp.ClientConnectorCertificateError():
+            return Fault("its certificate is not valid", transport="tls")
+        case aiohttp.ClientSSLError() | aiohttp.ServerFingerprintMismatch():
+            return Fault("no TLS connection can be made", transport="tls")
+        case aiohttp.ClientConnectorError():
+            return Fault(f"it cannot be reached{_said(error)}", transport="unreachable")
+        case TimeoutError():
+            return Fault("no connection was made in time", transport="unreachable")
+        case aiohttp.ClientPayloadError():
+            return Fault("its answer broke off", transport="broken")
+        case aiohttp.ClientResponseError():
+            return Fault("its answer is not HTTP, or its headers are too large", transport="broken")
+        case _:
+            return Fault("it closed the connection before it had answered", transport="broken")
+
+
+def _said(error: OSError) -> str:
+    """The system's own words, which come from a number: a text of an exception may hold an address."""
+    return f": {os.strerror(error.errno).lower()}" if error.errno is not None and error.errno > 0 else ""
+
+
+def fault_answer(id: frames.FrameId, fault: Fault) -> bytes:
+    """The fault as the answer of the request it concerns."""
+    return frames.error(
+        id,
+        INTERNAL,
+        f"the remote server did not answer: {fault.reason}",
+        rawjson.dump(fault.data) if fault.data else None,
+    )
+
+
+MAX_ERROR: Final = 1024 * 1024  # bytes of the body of an HTTP error that is looked at
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+
+
+class Flow:
+    """Whether responses are read: while nobody has paused it."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+
+    def pause(self) -> None:
+        """Read no further; what one read has brought is still delivered."""
+        self._open.clear()
+
+    def resume(self) -> None:
+        """Go on."""
+        self._open.set()
+
+    async def clear(self) -> None:
+        """Wait while it is paused."""
+        if not self._open.is_set():
+            await self._open.wait()
+
+
+def kind_of(response: aiohttp.ClientResponse) -> str:
+    """The content type, without parameters and in lower case; empty if there is none. Raises Fault for a body that is
+    compressed."""
+    if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("identity", ""):
+        raise Fault("its answer is compressed, which it was not asked for")
+    return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+async def body(response: aiohttp.ClientResponse, most: int, flow: Flow) -> bytes:
+    """The whole body. Raises Fault if it is larger than ``most`` bytes, and what aiohttp raises."""
+    length = response.content_length
+    if length is not None and length > most:
+        raise Fault(f"its answer has {length} bytes, more than {most}")
+    chunks, size = [], 0
+    while chunk := await response.content.readany():
+        await flow.clear()
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > most:
+            raise Fault(f"its answer has more than {most} bytes")
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def events(
+    response: aiohttp.ClientResponse, most: int, flow: Flow, take: Callable[[Event | Oversized], None]
+) -> None:
+    """Hand on every event until the stream ends. Raises what aiohttp raises when it breaks."""
+    parser = Parser(most)
+    while chunk := await response.content.readany():
+        await flow.clear()
+        for event in parser.feed(chunk):
+            take(event)
+
+
+async def answer(response: aiohttp.ClientResponse, most: int) -> frames.Frame:
+    """The answer alone, of a request that is our own: what else comes on its stream is dropped. Raises Fault, Malformed
+    and what aiohttp raises."""
+    kind = kind_of(response)
+    if response.status != 200 or kind not in (JSON, EVENTS):
+        raise of_status(response.status)
+    if kind == JSON:
+        return read(await body(response, most, Flow()))
+    parser = Parser(most)
+    while chunk := await response.content.readany():
+        for event in parser.feed(chunk):
+            if isinstance(event, Event) and event.data and (frame := read(event.data)).kind in ("result", "error"):
+                return frame
+    raise Fault("its stream ended without an answer", transport="broken")
+
+
+def one_line(text: bytes) -> bytes:
+    """JSON as one line, since frames are lines elsewhere. Raises Malformed where a line end stands in a string: it
+    would become another text."""
+    text = text.strip(b" \t\r\n")
+    if b"\n" not in text and b"\r" not in text:
+        return text
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        _tolerant(text)
+    return text.replace(b"\r", b" ").replace(b"\n", b" ")
+
+
+def _tolerant(text: bytes) -> None:
+    try:
+        if len(text) > MAX_TOLERATED:
+            raise ValueError
+        json.loads(text)
+    except (ValueError, RecursionError):
+        raise Malformed("it is not JSON") from None
+
+
+def read(text: bytes) -> frames.Frame:
+    """A body or an event's data as a frame. Raises Malformed."""
+    return frames.read(one_line(text))
+
+
+CONNECT: Final = 10.0  # seconds for a connection, the wait for a place in the pool included
+MAX_HOPS: Final = 3
+# bytes of our own headers: what servers take ends at 8 to 64 KiB, and theirs is the word
+MAX_HEADERS: Final = 48 * 1024
+_SLICE: Final = 256 * 1024
+_TIMES: Final = aiohttp.ClientTimeout(total=None, connect=CONNECT, sock_connect=CONNECT)
+_SAME: Final = frozenset({307, 308})
+"""Redirects that repeat the request as it is."""
+_RESERVED: Final = frozenset(
+    "accept accept-encoding connection content-length content-type cookie host last-event-id mcp-method mcp-name"
+    " mcp-protocol-version mcp-session-id te trailer transfer-encoding upgrade".split()
+)
+BOTH: Final = "application/json, text/event-stream"
+STREAM: Final = "text/event-stream"
+
+
+class Body(aiohttp.Payload):
+    """A frame as a request's body, which tells when the system has taken it all."""
+
+    _autoclose = True
+
+    def __init__(self, line: bytes, written: Callable[[], None]) -> None:
+        super().__init__(line, content_type="application/json")
+        self._line = line
+        self._size = len(line)
+        self._written = written
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The frame as text; nothing here asks for it."""
+        return self._line.decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Write it all."""
+        await self.write_with_length(writer, None)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Write it in slices, each when the one before has been taken."""
+        if len(self._line) <= _SLICE:
+            await writer.write(self._line)
+        else:
+            view = memoryview(self._line)
+            for at in range(0, len(view), _SLICE):
+                await writer.write(view[at : at + _SLICE])
+        self._written()
+
+
+class Wire:
+    """The way to one server."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession, headers: Mapping[str, str]) -> None:
+        self._url = yarl.URL(url)
+        self._http = http
+        self._base: CIMultiDict[str] = CIMultiDict({"User-Agent": f"samplegate/{__version__}"})
+        for name, value in headers.items():
+            if name.lower() not in _RESERVED and not name.lower().startswith("mcp-param-"):
+                self._base[name] = value
+        self._base["Accept-Encoding"] = "identity"
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port: what of the address may be said."""
+        return str(self._url.origin())
+
+    async def post(
+        self, own: Mapping[str, str], line: bytes, written: Callable[[], None] | None = None
+    ) -> aiohttp.ClientResponse:
+        """POST a frame; the response's head has come when this returns, and whoever called closes it. Raises Fault and
+        what aiohttp raises."""
+        if sum(len(name) + len(value) for name, value in own.items()) > MAX_HEADERS:
+            raise Fault(f"the request's headers would be larger than {MAX_HEADERS} bytes")
+        headers = {"Accept": BOTH, "Content-Type": "application/json", **own}
+        return await self._open("POST", headers, lambda: Body(line, written or _nothing))
+
+    async def get(self, own: Mapping[str, str]) -> aiohttp.ClientResponse:
+        """GET the standalone stream, or one that has broken off. As ``post``."""
+        return await self._open("GET", {"Accept": STREAM, "Cache-Control": "no-store", **own}, _no_body)
+
+    async def delete(self, own: Mapping[str, str]) -> None:
+        """DELETE a session; what the server says to that is of no use to anybody."""
+        (await self._open("DELETE", own, _no_body)).close()
+
+    async def _open(
+        self, method: str, own: Mapping[str, str], body: Callable[[], Body | None]
+    ) -> aiohttp.ClientResponse:
+        headers, url = self._base.copy(), self._url
+        headers.update(own)
+        hops = 0
+        while True:
+            response = await self._http.request(
+                method, url, data=body(), headers=headers, allow_redirects=False, timeout=_TIMES
+            )
+            if response.status not in _SAME:
+                return response
+            response.close()
+            hops += 1
+            if hops > MAX_HOPS:
+                raise Fault(
+                    f"HTTP {response.status}: it redirects more than {MAX_HOPS} times", httpStatus=response.status
+                )
+            url = self._next(response, url)
+
+    def _next(self, response: aiohttp.ClientResponse, url: yarl.URL) -> yarl.URL:
+        """Where a redirect leads, within the server's own origin: our credentials go nowhere else."""
+        try:
+            target = url.join(yarl.URL(response.headers["Location"]))
+            same = target.origin() == self._url.origin() and target.user is None
+        except (KeyError, ValueError):
+            raise Fault(f"HTTP {response.status}: it redirects to nowhere", httpStatus=response.status) from None
+        if not same:
+            raise Fault(f"HTTP {response.status}: it redirects to another origin", httpStatus=response.status)
+        return target
+
+
+def _no_body() -> None:
+    return None
+
+
+def _nothing() -> None:
+    """Nobody waits for it to be written."""

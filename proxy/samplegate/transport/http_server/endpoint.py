@@ -1,0 +1,202 @@
+"""MCP over HTTP at one server's path: an ASGI application for both eras. It reads the body of a POST and chooses the
+era; the rest is theirs.
+
+Not who may call (an application around this one has put the caller into the scope), and no Host or Origin (R96).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+import msgspec
+
+from samplegate.links.front import heading
+from samplegate.links.front.heading import Found
+from samplegate.links.front.visit import Visit
+from samplegate.protocol import frames, rawjson
+from samplegate.protocol.frames import Frame
+from samplegate.protocol.rawjson import Malformed
+from samplegate.protocol.rounds import Note
+from samplegate.transport.http_server import legacy, modern
+from samplegate.transport.http_server.http import (
+    INTERNAL,
+    PARSE_ERROR,
+    Access,
+    Receive,
+    Reply,
+    Scope,
+    Send,
+    Served,
+    method_label,
+    not_allowed,
+    refusal,
+)
+from samplegate.transport.http_server.modern import Mirrored
+from samplegate.transport.http_server.sessions import Sessions
+from samplegate.transport.lines import one_line
+
+_CLOSE: Final = ((b"connection", b"close"),)
+"""What is still to come of such a request is not read."""
+
+
+async def read_body(
+    receive: Receive, found: Found, most: int, seconds: float, *, there: bool = False
+) -> bytes | Reply | None:
+    """The body as one line, the refusal, or None where the client went away before it was complete. ``there``: it need
+    not be waited for."""
+    announced = found.get(b"content-length", b"0")
+    if not announced.isdigit() or len(announced) > 18 or int(announced) > most:
+        return _too_large(most)
+    if there:
+        whole = await _whole(receive, most)
+    else:
+        try:
+            async with asyncio.timeout(seconds):
+                whole = await _whole(receive, most)
+        except TimeoutError:
+            return refusal(
+                408, "body_time", f"the body was not complete after {seconds:g} seconds", code=INTERNAL, extra=_CLOSE
+            )
+    return one_line(whole) if isinstance(whole, bytes) else whole
+
+
+async def _whole(receive: Receive, most: int) -> bytes | Reply | None:
+    message = await receive()
+    if message["type"] != "http.request":
+        return None
+    first: bytes = message.get("body", b"")
+    if message.get("more_body"):
+        return await _rest(receive, first, most)
+    return _too_large(most) if len(first) > most else first
+
+
+async def _rest(receive: Receive, first: bytes, most: int) -> bytes | Reply | None:
+    whole = bytearray(first)
+    more = True
+    while more and len(whole) <= most:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        whole += message.get("body", b"")
+        more = message.get("more_body", False)
+    return _too_large(most) if len(whole) > most else bytes(whole)
+
+
+def _too_large(most: int) -> Reply:
+    return refusal(413, "body_size", f"the body is larger than {most} bytes", extra=_CLOSE)
+
+
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+_any: Final = msgspec.json.Decoder(msgspec.Raw)
+_TRACE: Final = b"traceparent"
+
+
+def endpoint(served: Served, sessions: Sessions, *, tell: Callable[[Access], None] = lambda _: None) -> App:
+    """The application for one server. ``sessions`` is shared by all of a process; ``tell`` is called once for each HTTP
+    request, at its end.
+
+    Of the scope it reads ``samplegate.caller`` (a name; absent: ``local``) and ``samplegate.connection``
+    (``connection.Connection``).
+    """
+
+    mirrored = Mirrored()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"{scope['type']}: only http is served here")
+        visit = Visit(scope, receive, send, served.name, sessions.clock())
+        sessions.visits.add(visit)
+        try:
+            reply = await _served(visit, served, sessions, mirrored)
+            if reply is not None:
+                await visit.answer(reply)
+        finally:
+            visit.unwatch()
+            sessions.leave(visit)
+            tell(visit.told(sessions.clock()))
+
+    return app
+
+
+async def _served(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored) -> Reply | None:
+    """The answer; a fault of ours is one too, and its log has it."""
+    try:
+        return await _routed(visit, served, sessions, mirrored)
+    except Exception:
+        sessions.note(
+            Note("http.failed", {"server": visit.server, "era": visit.era, "method": visit.method, "exc_info": True})
+        )
+        if visit.status:  # a stream has begun: all that can be told is its end
+            await visit.cut()
+            return None
+        return refusal(500, "failed", "a fault in the gate; its log has it", code=INTERNAL)
+
+
+async def _routed(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored) -> Reply | None:
+    visit.found, visit.twice = heading.gathered(visit.scope["headers"])
+    if _TRACE in visit.found:
+        visit.trace = heading.traceparent(heading.text(visit.found[_TRACE]))
+    if visit.http == "POST":
+        return await _posted(visit, served, sessions, mirrored)
+    if visit.http == "GET":
+        return await legacy.get(visit, sessions)
+    if visit.http == "DELETE":
+        return await legacy.delete(visit, sessions)
+    return not_allowed(f"the method {visit.http[:20]} is not served here")
+
+
+async def _posted(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored) -> Reply | None:
+    fault = heading.post_fault(visit.found, visit.twice)
+    if fault is not None:
+        return fault
+    bounds = sessions.bounds
+    line = await read_body(visit.receive, visit.found, bounds.body, bounds.body_time, there=visit.complete())
+    if not isinstance(line, bytes):
+        visit.end = "" if line is not None else "gone"
+        return line
+    frame = _read(line)
+    if isinstance(frame, Malformed):
+        visit.posted = line
+        del line
+        return await _unread(visit, sessions, frame)
+    visit.posted = frame
+    visit.method = method_label(frame.method) if frame.kind in ("request", "notification") else "answer"
+    try:
+        is_modern = modern.is_modern(visit, frame)
+    except Malformed as problem:  # two readings of what says the era
+        return refusal(400, "parse", f"refused: {problem.fault}", frame.id)
+    if not (is_modern or visit.trace) and b'"traceparent"' in line:
+        visit.trace = _traced(frame)
+    del line, frame  # what waits for the answer must not keep it
+    if is_modern:
+        return await modern.post(visit, served, sessions, mirrored)
+    return await legacy.post(visit, served, sessions)
+
+
+def _read(line: bytes) -> Frame | Malformed:
+    try:
+        return frames.read(line)
+    except Malformed as problem:
+        return Malformed(problem.fault, problem.id, answers=problem.answers)  # a traceback would keep the line
+
+
+async def _unread(visit: Visit, sessions: Sessions, problem: Malformed) -> Reply | None:
+    line = visit.posted
+    assert isinstance(line, bytes)
+    if frames.is_batch(line) and heading.SESSION in visit.found:
+        del line
+        return await legacy.batch(visit, sessions)
+    try:
+        _any.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return refusal(400, "parse", "the body is not JSON", code=PARSE_ERROR)
+    return refusal(400, "parse", f"refused: {problem.fault}", None if problem.answers else problem.id)
+
+
+def _traced(frame: Frame) -> str:
+    try:
+        return heading.traceparent(rawjson.string(frame.meta.raw("traceparent")))
+    except Malformed:
+        return ""

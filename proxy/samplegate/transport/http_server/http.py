@@ -1,0 +1,333 @@
+"""Shared parts of the HTTP front: bounds, complete answers, the facts reported about each request, and the ports to the
+rest of the gate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
+
+import msgspec
+
+from samplegate.protocol import frames
+from samplegate.protocol.frames import Frame, FrameId
+
+MIB = 1024 * 1024
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts are for a process, all servers together, unless they say otherwise; sizes in bytes, times in seconds."""
+
+    connections: int = 2000
+    """Open at a time on one listener, idle ones too: each costs a descriptor and some KiB."""
+    pipelined: int = 100
+    """Requests of one connection that wait for their answers; real clients send one at a time."""
+    lingering: int = 64
+    """Beside them, for a second each: those that are told to come back, so that they can read it."""
+    head: int = 64 * 1024
+    """Of one request's line and headers; tokens and names take a few KiB."""
+    head_time: float = 20.0
+    """From a connection's or a request's first byte to the end of its headers."""
+    body: int = 64 * MIB
+    """Of one POST: as a line over stdio."""
+    body_time: float = 30.0
+    """From a request's headers to the end of its body."""
+    connection_idle: float = 90.0
+    """From a connection's last answer to its next request. uvicorn ends it sooner, unless a body ended after its
+    answer."""
+    commit: float = 5.0
+    """A call that takes longer is answered by a stream: the first byte is out before an intermediary gives up (some
+    after 10), a client of 2025-11-25 can resume, and hardly an error that needs a status of its own comes later."""
+    keep_alive: float = 15.0
+    """Between two comments on a silent stream (R102): the least patient intermediaries close after 30."""
+    stalled: float = 30.0
+    """A client that takes no byte for so long is not waited for."""
+    opening: float = 120.0
+    """For a server's answer to ``initialize``: it may install itself first."""
+    sessions: int = 4000
+    """Legacy sessions."""
+    sessions_per_caller: int = 2000
+    """Without authentication everybody is one caller."""
+    idle: float = 1800.0
+    """A legacy session without a connection and nothing in flight ends after it."""
+    detached: float = 3600.0
+    """The same with something in flight, which goes on without its client (T35)."""
+    streams: int = 64
+    """Of one legacy session, requests in flight and streams that are open."""
+    requests_per_caller: int = 1000
+    """Modern requests in flight, subscriptions too."""
+    events: int = 1000
+    """Kept of one stream for whoever comes back."""
+    event_bytes: int = 4 * MIB
+    """The same; one event larger than this is still kept. Also how much may wait behind the event that a client is
+    about to read, or more as long as the client has taken something while so much came."""
+    held_bytes: int = 256 * MIB
+    """Of all streams' events, waiting and kept: over it the largest gives way."""
+    finished: int = 32
+    """Streams of one session that are over and can be asked for again."""
+    resume: float = 300.0
+    """For so long after their end."""
+    unread: float = 60.0
+    """For a request to a client that reads no stream at all: as long as most peers wait for an answer. Then the request
+    gets an error."""
+    retry: int = 1000
+    """Milliseconds that a client is told to wait before it comes back (R95)."""
+
+
+class Refused(Exception):
+    """A conversation cannot be begun or gone on with; what the client is told. ``status`` is the HTTP status,
+    ``message`` for people."""
+
+    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.retry_after = retry_after
+
+
+class Lane(Protocol):
+    """One ordered stream of frames to the client: the response of one POST, or a session's standalone stream. Made by
+    the front."""
+
+    def send(self, line: bytes, last: bool) -> None:
+        """Take one frame, without a line end. Returns at once, never raises. ``last`` marks the answer to a request
+        that came on this lane."""
+
+    def ask(self, id: FrameId, line: bytes) -> None:
+        """Take a request to the client, which waits for an answer: it goes on this lane while the client reads it, else
+        on another one of its session. Returns at once, never raises."""
+
+    def take_back(self, id: FrameId, line: bytes) -> None:
+        """Take the cancellation of such a request. Returns at once, never raises."""
+
+    def over(self) -> None:
+        """A request that came on this lane is over without an answer: it was cancelled. Counts as ``last`` does.
+        Returns at once."""
+
+    def close(self) -> None:
+        """Nothing more comes: the conversation is over. Returns at once; whoever still waits for an answer has had an
+        error on ``send`` before."""
+
+
+class Conversation(Protocol):
+    """One client's way to one server: a legacy session, or what the modern requests of one caller share. Made by the
+    gate."""
+
+    def open_lane(self, lane: Lane, *, standalone: bool = False, trace: str = "") -> int:
+        """Enter a lane; its number. ``standalone``: frames that belong to no request go here (number 0; a second one
+        replaces the first).
+
+        ``trace``: the HTTP request's traceparent, right in its form or empty; what is recorded of the lane's requests
+        bears it.
+        """
+        ...
+
+    def received(self, lane: int, line: bytes | Frame) -> None:
+        """One frame of the client's came on a lane. Never raises."""
+
+    def close_lane(self, lane: int) -> None:
+        """The client's end of a lane is gone: in the modern era its requests are cancelled, in the legacy eras they go
+        on (T35).
+
+        Called at most once for a lane, and never while this object sends on it: when its last answer is there and
+        nobody reads it any more, or its modern client went before. Not for lanes that live as long as their session,
+        and for none after ``on_end``, which ends them all.
+        """
+
+    def undelivered(self, id: FrameId) -> None:
+        """The client has not read any lane for too long for a request that it was to be sent. Never called while this
+        object sends."""
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called once when the conversation is over, whoever ended it."""
+
+    async def aclose(self) -> None:
+        """End it: rounds are withdrawn, the server's side is closed. May be called again."""
+
+
+class Served(Protocol):
+    """One server of the settings, as the front sees it."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def begin(self, caller: str) -> Conversation:
+        """A conversation of its own for one legacy session (R119). Raises Refused."""
+        ...
+
+    async def modern(self, caller: str, frame: Frame) -> Conversation:
+        """The conversation that this caller's modern frames share, as long as it lives. ``frame`` is for it. Raises
+        Refused."""
+        ...
+
+
+METHODS: Final = frozenset(
+    "completion/complete initialize logging/setLevel notifications/cancelled notifications/initialized"
+    " notifications/progress notifications/roots/list_changed ping prompts/get prompts/list resources/list"
+    " resources/read resources/subscribe resources/templates/list resources/unsubscribe server/discover"
+    " subscriptions/listen tasks/cancel tasks/get tasks/list tasks/result tasks/update tools/call tools/list".split()
+)
+"""Others are told as ``other``: a label's values are ours, not the client's."""
+
+Reason: TypeAlias = Literal[
+    "accept", "batch", "body_size", "body_time", "busy", "content_type", "draining", "event", "failed", "header",
+    "meta", "method", "mismatch",
+    "opening", "parse", "protocol", "refused", "session", "session_full", "version", "",
+]  # fmt: skip
+"""Why the front refuses a request itself, or empty."""
+REASONS: Final[frozenset[str]] = frozenset(get_args(Reason)) - {""}
+
+
+class Access(msgspec.Struct, frozen=True):
+    """One HTTP request, told at its end; a stream's is the end of the stream."""
+
+    server: str
+    caller: str
+    http: str
+    """``POST``, ``GET``, ``DELETE`` or ``other``."""
+    era: str
+    """``legacy``, ``modern``, or empty where it was refused before that was known."""
+    method: str
+    """One of METHODS, ``other``; ``answer`` for a client's answer, ``batch``; empty where no body was read."""
+    status: int
+    """0 if the client had gone before there was one."""
+    form: str
+    """``json``, ``sse``, or empty for an answer without content."""
+    reason: Reason
+    """Why the front refused it, or empty."""
+    end: str
+    """How a stream came to its end: ``ended``, ``gone``, ``slow``, ``displaced``, ``closing``; empty for no stream."""
+    seconds: float
+    session: str
+    """Eight hexadecimal digits that stand for the session, empty without one."""
+    traceparent: str
+    """The caller's, if its form is right, else empty."""
+
+
+def method_label(method: str) -> str:
+    """The method as it may stand in a label."""
+    return method if method in METHODS else "other"
+
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+BAD_PARAMS: Final = -32602
+INTERNAL: Final = -32603
+UNSUPPORTED_VERSION: Final = -32022
+STATUSES: Final = {
+    PARSE_ERROR: 400,
+    INVALID_REQUEST: 400,
+    BAD_PARAMS: 400,
+    -32020: 400,
+    -32021: 400,
+    UNSUPPORTED_VERSION: 400,
+    METHOD_NOT_FOUND: 404,
+}
+"""The HTTP status of a modern error by its code (R76); every other error is an answer like a result: 200."""
+JSON: Final = (b"content-type", b"application/json")
+_ALLOW: Final = (b"allow", b"POST, GET, DELETE")
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer that goes out whole. ``reason`` is why the front itself gives it, empty for a server's answer."""
+
+    status: int
+    headers: Headers = ()
+    body: bytes = b""
+    reason: Reason = ""
+
+
+def refusal(
+    status: int,
+    reason: Reason,
+    message: str,
+    id: FrameId | None = None,
+    *,
+    code: int = INVALID_REQUEST,
+    data: bytes | None = None,
+    extra: Headers = (),
+) -> Reply:
+    """A refusal of the front's own, as a JSON-RPC error on the request's id where that is known (R73, R76)."""
+    return Reply(status, (JSON, *extra), frames.error(id, code, message, data), reason)
+
+
+def busy(status: int, reason: Reason, message: str, id: FrameId | None, seconds: int) -> Reply:
+    """Not now: 503 where there is no room at all, 429 where the caller has had its share."""
+    return refusal(status, reason, message, id, code=INTERNAL, extra=((b"retry-after", b"%d" % max(1, seconds)),))
+
+
+def refused(problem: Refused, id: FrameId | None) -> Reply:
+    """What the gate says where it begins no conversation."""
+    extra = () if problem.retry_after is None else ((b"retry-after", b"%d" % problem.retry_after),)
+    return refusal(problem.status, "refused", problem.message, id, code=INTERNAL, extra=extra)
+
+
+def not_allowed(message: str) -> Reply:
+    """A method that the endpoint does not have, or not for this (R58, R76)."""
+    return refusal(405, "method", message, extra=(_ALLOW,))
+
+
+class _Code(msgspec.Struct):
+    code: int = 0
+
+
+class _Answer(msgspec.Struct):
+    error: _Code | None = None
+
+
+_answer: Final = msgspec.json.Decoder(_Answer)
+
+
+def status_of(line: bytes) -> int:
+    """The status that a modern answer demands. A result costs a search of its bytes."""
+    if b'"error"' not in line:
+        return 200
+    try:
+        error = _answer.decode(line).error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return 200
+    return 200 if error is None else STATUSES.get(error.code, 200)
+
+
+async def deliver(send: Send, reply: Reply) -> None:
+    """Give it to any ASGI server: one send for the head, one for the body."""
+    headers = (
+        [*reply.headers, (b"content-length", b"%d" % len(reply.body))] if reply.status != 204 else [*reply.headers]
+    )
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})
+
+
+class Ticks:
+    """Ends each wait after one to two ticks of so many seconds; runs only while there is one. Of one event loop at a
+    time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._new: list[asyncio.Future[None]] = []
+        self._old: list[asyncio.Future[None]] = []
+        """Those that were there at the last tick."""
+
+    def end(self, wait: asyncio.Future[None]) -> None:
+        """Have a wait end, unless it ends by itself before."""
+        if not self._new and not self._old:
+            self._next(wait.get_loop())
+        self._new.append(wait)
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_later(self.seconds, self._tick, loop)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        late, self._old, self._new = self._old, self._new, []
+        if self._old:
+            self._next(loop)
+        for wait in late:
+            if not wait.done():
+                wait.set_result(None)

@@ -1,0 +1,307 @@
+"""A legacy session over HTTP, 2025-03-26 to 2025-11-25: begun by an initialize, continued by POSTs, heard by GETs,
+ended by a DELETE (R93 to R95).
+
+A disconnect is no cancel (T35): what comes later is kept for a GET with Last-Event-ID. ``sessions`` bounds the
+sessions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from samplegate.core.eras import LEGACY, MODERN, has_batches, has_modes
+from samplegate.links.front import answering, heading
+from samplegate.links.front.visit import Visit
+from samplegate.protocol import frames, rawjson
+from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.rawjson import Malformed
+from samplegate.transport import sse
+from samplegate.transport.http_server.http import (
+    INTERNAL,
+    JSON,
+    Headers,
+    Refused,
+    Reply,
+    Served,
+    busy,
+    not_allowed,
+    refusal,
+    refused,
+)
+from samplegate.transport.http_server.sessions import AGAIN, STANDALONE, Session, Sessions, ending
+from samplegate.transport.http_server.stream import CLOSING, DISPLACED, GONE, Reader, Stream
+
+
+async def begin(visit: Visit, served: Served, sessions: Sessions, id: FrameId | None) -> Reply | None:
+    """Serve an ``initialize`` without a session. None: it was answered by a stream, or the client has gone."""
+    if sessions.draining():
+        return ending(id)
+    full = sessions.reserve(visit.caller, id)
+    if full is not None:
+        return full
+    try:
+        conversation = await served.begin(visit.caller)
+    except BaseException as problem:
+        sessions.release(visit.caller)
+        if isinstance(problem, Refused):
+            return refused(problem, id)
+        raise
+    session = sessions.made(visit.caller, served.name, conversation)
+    visit.session, visit.waits = session.tag, True
+    stream = session.asked(1, visit.trace)
+    reader = visit.reader = Reader(stream)
+    try:
+        return await _opened(visit, sessions, session, id, reader)
+    finally:
+        reader.leave()
+        if stream.ended:
+            session.left(stream, sessions.clock())
+        stream.free()
+        if sessions.find(session.id, session.server, session.caller) is None:
+            sessions.end(session)
+
+
+async def _opened(
+    visit: Visit, sessions: Sessions, session: Session, id: FrameId | None, reader: Reader
+) -> Reply | None:
+    """The server's answer decides whether there is a session: its id goes out with a result only."""
+    bounds, stream = sessions.bounds, reader.stream
+    session.conversation.received(stream.lane, visit.handed_over())
+    visit.watch(reader)
+    deadline = asyncio.get_running_loop().time() + bounds.opening
+    while not (stream.ended or reader.stopped):
+        left = deadline - asyncio.get_running_loop().time()
+        reader.given = stream.seq  # what comes before the answer is kept for it
+        if left <= 0 or not await reader.more(left):
+            return refusal(
+                504, "opening", f"the server has not answered after {bounds.opening:g} seconds", id, code=INTERNAL
+            )
+    reader.given = 0
+    if reader.stopped:
+        visit.end = reader.stopped
+        return ending(id) if reader.stopped == CLOSING else None
+    revision = _revision(stream)
+    extra: Headers = ()
+    if revision is not None:
+        session.revision = revision
+        sessions.enter(session)
+        extra = ((heading.SESSION, session.id.encode()),)
+    line = answering.whole(reader)
+    if line is not None:
+        return Reply(200, (JSON, *extra), line)
+    await answering.stream(visit, reader, bounds, answering.plain, headers=extra)
+    return None
+
+
+def _revision(stream: Stream) -> str | None:
+    """What was negotiated, None where the answer is no result."""
+    if not stream.events:
+        return None
+    answer = frames.read(stream.events[-1][1])
+    if answer.kind != "result":
+        return None
+    return rawjson.string(rawjson.lookup(answer.payload, "protocolVersion")) or LEGACY[1]
+
+
+INITIALIZE: Final = "initialize"
+REQUEST_CANCELLED: Final = -32800
+"""Ends a stream whose request was cancelled: one that ends without an answer is asked for again, and again, by clients
+of 2025-11-25."""
+MAX_BATCH: Final = 100  # elements: real clients send a handful
+
+
+async def post(visit: Visit, served: Served, sessions: Sessions) -> Reply | None:
+    """Serve what was posted. None: it was answered by a stream, or the client has gone."""
+    visit.era = "legacy"
+    frame = visit.posted
+    assert isinstance(frame, Frame)
+    id, method = frame.id, frame.method
+    if heading.SESSION not in visit.found and method == INITIALIZE and frame.kind == "request":
+        del frame
+        return await begin(visit, served, sessions, id)
+    session = _session(visit, sessions, frame.id if frame.kind == "request" else None)
+    if isinstance(session, Reply):
+        return session
+    if frame.kind != "request":
+        session.conversation.received(session.side_lane(), frame)
+        return Reply(202)
+    del frame
+    return await _visited(visit, sessions, session, [id], method=method)
+
+
+async def batch(visit: Visit, sessions: Sessions) -> Reply | None:
+    """Serve the batch that was posted: answered by a stream, each of its requests by an event."""
+    visit.era, visit.method = "legacy", "batch"
+    session = _session(visit, sessions, None)
+    if isinstance(session, Reply):
+        return session
+    if not has_batches(session.revision):
+        return refusal(400, "batch", f"revision {session.revision} has no batches")
+    try:
+        line = visit.posted
+        assert isinstance(line, bytes)
+        elements = frames.batch(line)
+        if not 0 < len(elements) <= MAX_BATCH:
+            return refusal(400, "batch", f"a batch has 1 to {MAX_BATCH} elements, this one {len(elements)}")
+        read = [frames.read(element) for element in elements]
+    except Malformed as problem:
+        return refusal(400, "parse", f"refused: {problem.fault}")
+    requests = [frame.id for frame in read if frame.kind == "request"]
+    if not requests:
+        session.conversation.received(session.side_lane(), line)
+        return Reply(202)
+    del line, elements, read
+    return await _visited(visit, sessions, session, requests)
+
+
+async def get(visit: Visit, sessions: Sessions) -> Reply | None:
+    """Serve a GET: the standalone stream, or what is left of one that broke off (R95)."""
+    if heading.SESSION not in visit.found or heading.text(visit.found.get(heading.VERSION)) in MODERN:
+        return not_allowed("a GET needs a session, which 2026-07-28 has not")
+    visit.era = "legacy"
+    fault = heading.get_fault(visit.found, visit.twice)
+    session = fault or _session(visit, sessions, None)
+    if isinstance(session, Reply):
+        return session
+    last_event = heading.text(visit.found.get(heading.LAST_EVENT))
+    place = (session.standalone, session.standalone.given) if not last_event else session.find(last_event)
+    if place is None:
+        return refusal(400, "event", "the event of Last-Event-ID is not kept")
+    if place[0].ended and session.ended:
+        return refusal(404, "session", "the session is over")
+    if sessions.draining() and place[0] is session.standalone:
+        return ending(None)
+    with _Visiting(session, sessions):
+        if session.full:
+            return _full(sessions, None)
+        await _heard(visit, sessions, session, *place)
+    return None
+
+
+async def delete(visit: Visit, sessions: Sessions) -> Reply:
+    """Serve a DELETE: the session is over at once, its server's side a little later."""
+    if heading.SESSION not in visit.found:
+        return not_allowed("a DELETE needs a session, which 2026-07-28 has not")
+    visit.era = "legacy"
+    session = _session(visit, sessions, None)
+    if isinstance(session, Reply):
+        return session
+    sessions.end(session)
+    return Reply(204)
+
+
+class _Visiting:
+    """Counts a visit of a session while it lasts."""
+
+    def __init__(self, session: Session, sessions: Sessions) -> None:
+        self._session, self._sessions = session, sessions
+
+    def __enter__(self) -> None:
+        self._session.visits += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._session.visits -= 1
+        self._session.since = self._sessions.clock()
+
+
+def _session(visit: Visit, sessions: Sessions, id: FrameId | None) -> Session | Reply:
+    """The session that a request names (R94), and whether it names a revision that goes with it."""
+    name = visit.found.get(heading.SESSION)
+    if name is None:
+        return refusal(400, "session", "the Mcp-Session-Id header is missing: a session begins with initialize", id)
+    session = (
+        None if heading.SESSION in visit.twice else sessions.find(name.decode("latin-1"), visit.server, visit.caller)
+    )
+    if session is None and sessions.draining():
+        return ending(id)
+    if session is None:
+        return refusal(404, "session", "there is no such session: begin a new one with initialize", id)
+    visit.session = session.tag
+    version = heading.text(visit.found.get(heading.VERSION))
+    if version is not None and version != session.revision and version not in LEGACY:
+        return refusal(
+            400,
+            "protocol",
+            f"the MCP-Protocol-Version {version[:40]!r} is not supported; this session's is {session.revision}",
+            id,
+        )
+    return session
+
+
+def _full(sessions: Sessions, id: FrameId | None) -> Reply:
+    return busy(
+        429, "session_full", f"the session has {sessions.bounds.streams} requests and streams open already", id, AGAIN
+    )
+
+
+# -- requests
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+async def _visited(
+    visit: Visit, sessions: Sessions, session: Session, ids: list[FrameId | None], *, method: str = ""
+) -> Reply | None:
+    if sessions.draining(method):
+        return ending(ids[0])
+    with _Visiting(session, sessions):
+        if session.full:
+            return _full(sessions, ids[0])
+        stream = session.asked(len(ids), visit.trace)
+        visit.waits = True
+        reader = visit.reader = Reader(stream, gone=visit.gone, unsent=visit.unsent)
+        try:
+            session.heard(stream)
+            session.conversation.received(stream.lane, visit.handed_over())
+            await answering.first(visit, reader, sessions.bounds, sessions.ticks)
+            return await _answered(visit, sessions, session, reader, ids)
+        finally:
+            reader.leave()
+            session.left(stream, sessions.clock())
+
+
+async def _answered(
+    visit: Visit, sessions: Sessions, session: Session, reader: Reader, ids: list[FrameId | None]
+) -> Reply | None:
+    if reader.stopped == CLOSING:
+        return ending(ids[0])
+    if reader.stopped == GONE or visit.gone():
+        visit.end = GONE
+        return None
+    line = answering.whole(reader) if len(ids) == 1 else None
+    if line is not None:
+        return Reply(200, (JSON,), line)
+    stream = reader.stream
+    if stream.ended and not stream.seq:  # cancelled before anything was said: nothing to come back for
+        await answering.stream(visit, reader, sessions.bounds, answering.plain)
+        return None
+    form = answering.named(session.name(stream))
+    if primes(session) and len(ids) == 1:
+        stream.unanswered = frames.error(ids[0], REQUEST_CANCELLED, "the request was cancelled")
+    await answering.stream(visit, reader, sessions.bounds, form, prime=_prime(session, sessions, stream, 0))
+    return None
+
+
+def primes(session: Session) -> bool:
+    """Whether its client takes an event without data: from 2025-11-25 on."""
+    return has_modes(session.revision)
+
+
+def _prime(session: Session, sessions: Sessions, stream: Stream, seq: int) -> bytes:
+    """The event that a stream begins with, so that a client can come back before it has had one (R95)."""
+    return sse.event(b"", f"{stream.number}-{seq}", sessions.bounds.retry) if primes(session) else b""
+
+
+async def _heard(visit: Visit, sessions: Sessions, session: Session, stream: Stream, seq: int) -> None:
+    visit.method = "resume" if stream.number != STANDALONE else "listen"
+    reader = visit.reader = Reader(stream, seq, gone=visit.gone, unsent=visit.unsent)
+    session.heard(stream)
+    try:
+        form = answering.named(stream.number)
+        await answering.stream(visit, reader, sessions.bounds, form, prime=_prime(session, sessions, stream, seq))
+    finally:
+        reader.leave()
+        if reader.stopped != DISPLACED:
+            session.left(stream, sessions.clock())
+        elif session.ended:
+            stream.free()

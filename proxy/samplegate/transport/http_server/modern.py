@@ -1,0 +1,312 @@
+"""Requests of 2026-07-28 over HTTP: what is wrong with one by its envelope and headers (R49, R54, R71 to R76), and how
+it is answered.
+
+Nothing is decided by a header's value (R75).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from samplegate.core.eras import LEGACY, META, META_CAPABILITIES, META_VERSION, MODERN
+from samplegate.links.front import answering, heading
+from samplegate.links.front.visit import Visit
+from samplegate.protocol import frames, http_headers, rawjson
+from samplegate.protocol.capabilities import modern_meta
+from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.http_headers import Annotations
+from samplegate.protocol.rawjson import Malformed
+from samplegate.protocol.server_requests import may_say
+from samplegate.transport import sse
+from samplegate.transport.http_server.http import (
+    BAD_PARAMS,
+    JSON,
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+    Conversation,
+    Refused,
+    Reply,
+    Served,
+    refusal,
+    refused,
+    status_of,
+)
+from samplegate.transport.http_server.sessions import Sessions, ending
+from samplegate.transport.http_server.stream import CLOSING, GONE, Reader, Stream
+
+MAX_LIST: Final = 4 * 1024 * 1024  # bytes of a list that is read; a thousand tools take one
+MAX_TOOLS: Final = 1000  # of one caller, those with annotations only
+MAX_CALLERS: Final = 1000
+MAX_SIZE: Final = 1024 * 1024  # bytes of what is remembered for one caller
+MAX_ALL_SIZE: Final = 16 * 1024 * 1024  # and for all of them: the one that listed its tools longest ago gives way
+_KEY: Final = http_headers.KEY.encode()
+
+
+class Mirrored:
+    """What one server's callers have been told of its tools: each what it was told itself."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, Annotations]] = {}
+        self._sizes: dict[str, int] = {}
+
+    def learn(self, caller: str, line: bytes) -> None:
+        """Read an answer to a tools/list along. One that cannot be read says nothing."""
+        known = self._of.get(caller)
+        if len(line) > MAX_LIST or (known is None and not may_say(line, _KEY)):
+            return
+        try:
+            answer = frames.read(line)
+            if answer.kind != "result":
+                return
+            tools = http_headers.listed(answer.payload or b"").tools
+        except Malformed:
+            return
+        known = {**self._of.pop(caller, {}), **tools}  # the last in the order of callers now
+        self._sizes.pop(caller, None)
+        kept = {name: wanted for name, wanted in list(known.items())[-MAX_TOOLS:] if wanted}
+        sizes = {name: http_headers.size(name, wanted) for name, wanted in kept.items()}
+        total = sum(sizes.values())
+        while total > MAX_SIZE:
+            name = next(iter(kept))
+            del kept[name]
+            total -= sizes[name]
+        if kept:
+            self._of[caller], self._sizes[caller] = kept, total
+        while len(self._of) > MAX_CALLERS or sum(self._sizes.values()) > MAX_ALL_SIZE:
+            oldest = next(iter(self._of))
+            del self._of[oldest], self._sizes[oldest]
+
+    def knows(self, caller: str) -> bool:
+        """Whether any tool of a caller's has annotations: most have none."""
+        return caller in self._of
+
+    def fault(
+        self, caller: str, tool: str | None, headers: Iterable[tuple[bytes, bytes]], arguments: bytes | None
+    ) -> str | None:
+        """Why a call's headers do not mirror its arguments, None if they do or nothing is known of the tool."""
+        wanted = self._of.get(caller, {}).get(tool or "")
+        return None if wanted is None else http_headers.check_params(headers, wanted, arguments)
+
+
+_plain: Final = re.compile(rb"[!#-\[\]-~]{1,256}")
+
+
+def envelope_fault(visit: Visit, frame: Frame, mirrored: Mirrored) -> Reply | None:
+    """Why a request or notification is refused before anybody reads what it asks, None if it is not."""
+    if frame.envelope.clean is not None:  # the session takes what is not quite JSON; headers are not compared with it
+        return refusal(400, "parse", "refused: its params cannot be read", frame.id)
+    try:
+        params, meta = frame.object, frame.meta
+        trace = rawjson.string(meta.raw("traceparent"))
+    except Malformed as problem:
+        return refusal(400, "parse", f"refused: {problem.fault}", frame.id)
+    if trace:
+        visit.trace = heading.traceparent(trace) or visit.trace
+    if frame.kind == "notification":
+        return _unsupported(visit, frame, meta) or _checked(visit, frame)
+    found = _envelope(frame, meta) or _mismatch(visit, frame, params, meta) or _unsupported(visit, frame, meta)
+    return found or _removed(frame) or _unmirrored(visit, frame, params, mirrored)
+
+
+def _begins(raw: bytes | None, sign: bytes) -> bool:
+    return raw is not None and raw[:1] == sign
+
+
+def _envelope(frame: Frame, meta: rawjson.Object) -> Reply | None:
+    """What every request must declare (R49)."""
+    if not _begins(meta.raw(META_VERSION), b'"'):
+        return refusal(400, "meta", f"params._meta has no {META_VERSION}", frame.id, code=BAD_PARAMS)
+    if not _begins(meta.raw(META_CAPABILITIES), b"{"):
+        return refusal(400, "meta", f"params._meta has no {META_CAPABILITIES}", frame.id, code=BAD_PARAMS)
+    return None
+
+
+def _mismatch(visit: Visit, frame: Frame, params: rawjson.Object, meta: rawjson.Object) -> Reply | None:
+    """Headers that do not mirror the body (R73). What matches byte for byte is seen without taking every header
+    apart."""
+    found = visit.found
+    member = http_headers.NAMED.get(frame.method)
+    if (
+        not visit.twice
+        and found.get(heading.METHOD) == frame.method.encode()
+        and _says(meta.raw(META_VERSION), found.get(heading.VERSION))
+        and (member is None or _says(params.raw(member), found.get(heading.NAME)))
+    ):
+        return None
+    return _checked(visit, frame)
+
+
+def _says(raw: bytes | None, value: bytes | None) -> bool:
+    """Whether a raw JSON string is a header's value, where both can be written in one way only."""
+    return (
+        value is not None
+        and _plain.fullmatch(value) is not None
+        and raw == b'"' + value + b'"'
+        and not value.startswith(b"=?")
+    )
+
+
+def _checked(visit: Visit, frame: Frame) -> Reply | None:
+    problem = http_headers.check(visit.scope["headers"], frame)
+    return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=http_headers.MISMATCH)
+
+
+def _unmirrored(visit: Visit, frame: Frame, params: rawjson.Object, mirrored: Mirrored) -> Reply | None:
+    """Arguments of a tool that their headers do not mirror (R74)."""
+    if frame.method != "tools/call" or not mirrored.knows(visit.caller):
+        return None
+    problem = mirrored.fault(
+        visit.caller, rawjson.string(params.raw("name")), visit.scope["headers"], params.raw("arguments")
+    )
+    return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=http_headers.MISMATCH)
+
+
+def _unsupported(visit: Visit, frame: Frame, meta: rawjson.Object) -> Reply | None:
+    """A revision that is none of ours (R54)."""
+    requested = rawjson.string(meta.raw(META_VERSION)) or heading.text(visit.found.get(heading.VERSION)) or ""
+    if requested in MODERN:
+        return None
+    data = rawjson.dump({"supported": MODERN, "requested": requested[:100]})
+    return refusal(
+        400, "version", "the protocol version is not supported", frame.id, code=UNSUPPORTED_VERSION, data=data
+    )
+
+
+def _removed(frame: Frame) -> Reply | None:
+    """The handshake does not exist here (R58), and must not reach a conversation that others share."""
+    if frame.method != "initialize":
+        return None
+    return refusal(404, "method", "method not found: initialize", frame.id, code=METHOD_NOT_FOUND)
+
+
+LISTEN: Final = "subscriptions/listen"
+_LEGACY: Final = frozenset(revision.encode() for revision in LEGACY)
+_MODERN: Final = frozenset(revision.encode() for revision in MODERN)
+_SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+
+
+class Asked(NamedTuple):
+    """What is still needed of a request while its answer is awaited."""
+
+    id: FrameId | None
+    method: str
+
+
+def is_modern(visit: Visit, frame: Frame) -> bool:
+    """Which era a POST is of (R87): its header or its body says 2026-07-28. A revision nobody knows is modern too,
+    unless it comes with a session."""
+    version = visit.found.get(heading.VERSION)
+    if version in _MODERN or (version is not None and version not in _LEGACY and heading.SESSION not in visit.found):
+        return True
+    return frame.kind in ("request", "notification") and modern_meta(frame) is not None
+
+
+async def post(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored) -> Reply | None:
+    """Serve what was posted. None: it was answered by a stream."""
+    visit.era = "modern"
+    frame = visit.posted
+    assert isinstance(frame, Frame)
+    id, method = frame.id, frame.method
+    if frame.kind not in ("request", "notification"):
+        return refusal(400, "method", "a client sends no answers in this revision")
+    fault = envelope_fault(visit, frame, mirrored)
+    if fault is not None:
+        return fault
+    if frame.kind == "notification":
+        return await _notified(visit, served, frame)
+    if sessions.draining(method):
+        return ending(id)
+    full = sessions.ask(visit.caller, id)
+    if full is not None:
+        return full
+    try:
+        conversation = await served.modern(visit.caller, frame)
+        del frame
+        return await _called(visit, conversation, sessions, mirrored, Asked(id, method))
+    except Refused as problem:
+        return refused(problem, id)
+    finally:
+        sessions.answered(visit.caller)
+
+
+async def _notified(visit: Visit, served: Served, frame: Frame) -> Reply:
+    try:
+        conversation = await served.modern(visit.caller, frame)
+    except Refused as problem:
+        return refused(problem, None)
+    lane = conversation.open_lane(_Nowhere(), trace=visit.trace)
+    conversation.received(lane, frame)
+    conversation.close_lane(lane)
+    return Reply(202)
+
+
+async def _called(
+    visit: Visit, conversation: Conversation, sessions: Sessions, mirrored: Mirrored, asked: Asked
+) -> Reply | None:
+    bounds = sessions.bounds
+    stream = Stream(sessions.held, bounds, awaited=1, keep=False)
+    visit.waits = asked.method != LISTEN
+    reader = visit.reader = Reader(stream, gone=visit.gone, unsent=visit.unsent)
+    stream.lane = conversation.open_lane(stream, trace=visit.trace)
+    try:
+        conversation.received(stream.lane, visit.handed_over())
+        await answering.first(visit, reader, bounds, sessions.ticks)
+        if reader.stopped == CLOSING:
+            return ending(asked.id)
+        if reader.stopped == GONE:
+            visit.end = GONE
+            return None
+        line = answering.whole(reader) if asked.method != LISTEN or _is_answer(stream) else None
+        lists = asked.method == "tools/list"
+        if line is not None:
+            if lists:
+                mirrored.learn(visit.caller, line)
+            return Reply(status_of(line), (JSON,), line)
+        form = _learning(visit, mirrored) if lists else answering.plain
+        await answering.stream(visit, reader, bounds, form, farewell=_farewell(asked))
+        return None
+    finally:
+        conversation.close_lane(stream.lane)  # a disconnect is a cancel; after the answer there is nothing to cancel
+        stream.free()
+
+
+def _learning(visit: Visit, mirrored: Mirrored) -> answering.Form:
+    def form(seq: int, line: bytes) -> bytes:
+        mirrored.learn(visit.caller, line)
+        return answering.plain(seq, line)
+
+    return form
+
+
+def _is_answer(stream: Stream) -> bool:
+    """Whether what ended a subscription is an answer: a server may also end it by a notification (R78)."""
+    return stream.ended and bool(stream.events) and frames.read(stream.events[0][1]).kind in ("result", "error")
+
+
+def _farewell(asked: Asked) -> bytes:
+    """How we end a subscription ourselves: as its server would (R78)."""
+    if asked.method != LISTEN:
+        return b""
+    assert asked.id is not None
+    return sse.event(frames.result(asked.id, rawjson.dump({"resultType": "complete", META: {_SUBSCRIPTION: asked.id}})))
+
+
+class _Nowhere:
+    """The lane of a notification, on which nothing comes back."""
+
+    def send(self, line: bytes, last: bool) -> None:
+        pass
+
+    def ask(self, id: FrameId, line: bytes) -> None:
+        pass
+
+    def take_back(self, id: FrameId, line: bytes) -> None:
+        pass
+
+    def over(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,455 @@
+"""Legacy sessions over HTTP: one session's state, all sessions of a process with their bounds, the requests in progress
+and the drain."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from samplegate.links.front.answering import GRACE
+from samplegate.links.front.visit import Visit
+from samplegate.protocol.frames import FrameId
+from samplegate.protocol.rounds import Note
+from samplegate.transport.http_server.http import Bounds, Conversation, Reply, Ticks, busy
+from samplegate.transport.http_server.stream import CLOSING, Held, Stream
+
+STANDALONE: Final = 0
+"""The number of the stream that belongs to no request."""
+CLOSED: Final = -1
+"""Stands for the lane of a stream whose conversation has been told of its end."""
+
+
+class Session:
+    """One client's session with one server."""
+
+    def __init__(
+        self, id: str, *, caller: str, server: str, conversation: Conversation, bounds: Bounds, held: Held
+    ) -> None:
+        self.id, self.caller, self.server, self.conversation = id, caller, server, conversation
+        self.tag = hashlib.sha256(id.encode()).hexdigest()[:8]
+        """Stands for the id in logs."""
+        self.revision = ""
+        """What was negotiated."""
+        self.ended = False
+        self.visits = 0
+        """HTTP requests that are being served."""
+        self.asking: dict[Stream, None] = {}
+        """Streams of requests that are not answered, the oldest first."""
+        self.since = 0.0
+        """When the last visit was over."""
+        self.streams: dict[int, Stream] = {}
+        self._bounds, self._held = bounds, held
+        self._numbers = STANDALONE
+        self._side: int | None = None
+        self._deadlines: dict[FrameId, asyncio.TimerHandle] = {}
+        """Of requests that waited for a stream within the last ``Bounds.unread``."""
+        self.standalone = Stream(held, bounds, awaited=None, keep=True, ways=self)
+        self.streams[STANDALONE] = self.standalone
+        conversation.open_lane(self.standalone, standalone=True)
+
+    @property
+    def full(self) -> bool:
+        """Whether it has more requests and streams than it may."""
+        return self.visits > self._bounds.streams or len(self.asking) >= self._bounds.streams
+
+    def side_lane(self) -> int:
+        """The lane of notifications and answers, on which nothing is answered; should something come, it belongs to no
+        request."""
+        if self._side is None:
+            lane = Stream(self._held, self._bounds, awaited=None, keep=False, ways=self)
+            lane.elsewhere = self.standalone.send
+            self._side = self.conversation.open_lane(lane)
+        return self._side
+
+    def asked(self, requests: int, trace: str = "") -> Stream:
+        """The stream of a POST with so many requests. ``trace``: see ``http.Conversation``. Whoever reads it calls
+        ``left`` at the end."""
+        stream = Stream(self._held, self._bounds, awaited=requests, keep=True, ways=self)
+        stream.on_end = self._answered
+        self.asking[stream] = None
+        stream.lane = self.conversation.open_lane(stream, trace=trace)
+        return stream
+
+    def name(self, stream: Stream) -> int:
+        """Give a stream its number: from here on a client can come back for it (R95)."""
+        self._numbers += 1
+        stream.number = self._numbers
+        self.streams[stream.number] = stream
+        return stream.number
+
+    def find(self, last_event: str) -> tuple[Stream, int] | None:
+        """The stream and place that an event id names, None for one that is not kept or was never given out."""
+        number, dash, seq = last_event.partition("-")
+        if not (dash and _is_count(number) and _is_count(seq)):
+            return None
+        stream = self.streams.get(int(number))
+        return None if stream is None or int(seq) > stream.seq else (stream, int(seq))
+
+    def left(self, stream: Stream, now: float) -> None:
+        """A connection of a stream is over. Its requests go on (T35), and their answers are kept where the client can
+        resume.
+
+        Requests of the server that were not written yet go to another stream, whether the client resumes or not.
+        """
+        if self.ended:
+            stream.free()
+            return
+        for id, line in stream.taken_out() if stream.has_requests and stream.reader is None else ():
+            self.ask(stream, id, line)
+        if stream is self.standalone:
+            return
+        if stream.ended:
+            self._close_lane(stream)
+            self._put_away(stream, now)
+        elif not stream.number:
+            stream.elsewhere = self.standalone.send
+            for line in stream.emptied():  # its answer is not among them: then it had ended
+                self.standalone.send(line, False)
+
+    # -- frames whose stream the client does not read
+    # --------------------------------------------------------------------------------------
+
+    def heard(self, stream: Stream) -> None:
+        """A stream is read from here on: it takes the requests that wait for any."""
+        if (
+            self.standalone.has_requests
+            and stream.is_read
+            and not self.standalone.is_read
+            and stream is not self.standalone
+        ):
+            for id, line in self.standalone.taken_out():
+                stream.add(line, id)
+
+    def ask(self, stream: Stream, id: FrameId, line: bytes) -> None:
+        """A request to the client goes on its stream; where the client does not read that, on another; where it reads
+        none, on the next it reads."""
+        chosen = self._read(stream)
+        if chosen is not None:
+            chosen.add(line, id)
+        elif not self.ended:
+            self.standalone.add(line, id)
+            self._forget_deadline(id)
+            self._deadlines[id] = asyncio.get_running_loop().call_later(self._bounds.unread, self._give_up, id)
+
+    def take_back(self, stream: Stream, id: FrameId, line: bytes) -> None:
+        """A request is cancelled: drop it while it waits for a stream, else send the cancellation on a stream that the
+        client reads."""
+        self._forget_deadline(id)
+        if self.standalone.taken_out(id) or self.ended:
+            return
+        (self._read(stream) or self.standalone).add(line)
+
+    def late(self, line: bytes) -> None:
+        """A notification for a stream that has ended."""
+        if not self.ended:
+            (self._read(self.standalone) or self.standalone).add(line)
+
+    def dropped(self, id: FrameId) -> None:
+        """There was no room for a request. The gate may be in the midst of sending."""
+        asyncio.get_running_loop().call_soon(self._tell_undelivered, id)
+
+    def _read(self, stream: Stream) -> Stream | None:
+        """The stream itself if the client reads it, else the standalone one if it reads that, else the oldest it
+        reads."""
+        return next((one for one in (stream, self.standalone, *self.asking) if one.is_read), None)
+
+    def _forget_deadline(self, id: FrameId) -> None:
+        deadline = self._deadlines.pop(id, None)
+        if deadline is not None:
+            deadline.cancel()
+
+    def _give_up(self, id: FrameId) -> None:
+        del self._deadlines[id]
+        if self.standalone.taken_out(id):
+            self._tell_undelivered(id)
+
+    def _tell_undelivered(self, id: FrameId) -> None:
+        if not self.ended:
+            self.conversation.undelivered(id)
+
+    def _answered(self, stream: Stream) -> None:
+        """All answers are there. Told to the gate later: it is in the midst of sending them. Whoever reads the stream
+        does it when leaving."""
+        self.asking.pop(stream, None)
+        if stream.reader is None:
+            asyncio.get_running_loop().call_soon(self._close_lane, stream)
+
+    def _close_lane(self, stream: Stream) -> None:
+        """Once: a stream is left as often as its client has come back for it."""
+        if stream.lane != CLOSED and not self.ended:
+            lane, stream.lane = stream.lane, CLOSED
+            self.conversation.close_lane(lane)
+
+    def _put_away(self, stream: Stream, now: float) -> None:
+        if not stream.number:
+            stream.free()
+            return
+        stream.until = now + self._bounds.resume
+        finished = [other for other in self.streams.values() if other.until is not None and other.reader is None]
+        for other in finished[: max(0, len(finished) - self._bounds.finished)]:
+            self._forget(other)
+
+    def _forget(self, stream: Stream) -> None:
+        self.streams.pop(stream.number, None)
+        stream.free()
+
+    def tidy(self, now: float) -> bool:
+        """Forget what nobody has come back for. True if the session itself has been idle too long."""
+        for stream in list(self.streams.values()):
+            if stream.until is None and stream.ended and stream.reader is None:
+                self._put_away(stream, now)
+            elif stream.until is not None and stream.until <= now and stream.reader is None:
+                self._forget(stream)
+        patience = self._bounds.detached if self.asking else self._bounds.idle
+        return self.visits == 0 and now - self.since >= patience
+
+    def close(self) -> None:
+        """It is over: whoever reads a stream is let go when it has what is there."""
+        self.ended = True
+        for id in list(self._deadlines):
+            self._forget_deadline(id)
+        for stream in {*self.streams.values(), *self.asking}:
+            stream.close()
+            if stream.reader is None:
+                stream.free()
+
+    def stop(self) -> None:
+        """Let go of whoever reads the standalone stream."""
+        if self.standalone.reader is not None:
+            self.standalone.reader.stop(CLOSING)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
+SWEEPS: Final = 4  # in the shortest of the times that end something
+AGAIN: Final = 5  # seconds after which a client may try again: a drain or a burst is over then
+LAST: Final = 5.0  # seconds for conversations to end and answers to go out, once a drain's time is up
+READS: Final = frozenset(
+    "completion/complete logging/setLevel ping prompts/get prompts/list resources/list resources/read"
+    " resources/templates/list server/discover tasks/cancel tasks/get tasks/list tasks/result tools/list".split()
+)
+"""Served during a drain: clients send them right after the answer to a call, some before they accept that answer."""
+
+
+def ending(id: FrameId | None) -> Reply:
+    """The refusal of what comes during a drain."""
+    return busy(503, "draining", "this server is about to end", id, AGAIN)
+
+
+class Sessions:
+    """The legacy sessions, and every HTTP request that is being served."""
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        *,
+        note: Callable[[Note], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.bounds, self.note, self.clock = bounds, note, clock
+        self.held = Held(bounds.held_bytes)
+        self.ticks = Ticks(GRACE)
+        """For the short wait of each call."""
+        self.visits: set[Visit] = set()
+        self._by_id: dict[str, Session] = {}
+        self._of: Counter[str] = Counter()
+        """Sessions by caller, those that are being begun too."""
+        self._count = 0
+        self._asking: Counter[str] = Counter()
+        """Modern requests in flight by caller."""
+        self._closing: set[asyncio.Task[None]] = set()
+        self._draining = False
+        self._drains: set[asyncio.Event] = set()
+        """Set whenever a visit is over, for those who wait for that."""
+        self._answered = float("-inf")
+        """When the last call was answered, by ``clock``; reads do not count."""
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    # -- who may come in
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def draining(self, method: str = "") -> bool:
+        """Whether no more requests of this method are accepted."""
+        return self._draining and method not in READS
+
+    def reserve(self, caller: str, id: FrameId | None) -> Reply | None:
+        """A place for one more session of a caller, or why there is none. Given back by ``release`` or with the
+        session."""
+        if self._count >= self.bounds.sessions:
+            return busy(503, "busy", f"{self.bounds.sessions} sessions are open already", id, AGAIN)
+        if self._of[caller] >= self.bounds.sessions_per_caller:
+            return busy(
+                429, "busy", f"this caller has {self.bounds.sessions_per_caller} sessions open already", id, AGAIN
+            )
+        self._count += 1
+        self._of[caller] += 1
+        return None
+
+    def release(self, caller: str) -> None:
+        """The place is free again."""
+        self._count -= 1
+        self._of[caller] -= 1
+        if not self._of[caller]:
+            del self._of[caller]
+
+    def ask(self, caller: str, id: FrameId | None) -> Reply | None:
+        """The same for one modern request, until ``answered``."""
+        if self._asking[caller] >= self.bounds.requests_per_caller:
+            return busy(
+                429, "busy", f"this caller has {self.bounds.requests_per_caller} requests in flight already", id, AGAIN
+            )
+        self._asking[caller] += 1
+        return None
+
+    def answered(self, caller: str) -> None:
+        """A modern request is over."""
+        self._asking[caller] -= 1
+        if not self._asking[caller]:
+            del self._asking[caller]
+
+    # -- sessions
+    # ------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def open(self) -> int:
+        """Legacy sessions that are open."""
+        return len(self._by_id)
+
+    def made(self, caller: str, server: str, conversation: Conversation) -> Session:
+        """A session in a reserved place; not to be found before ``enter``."""
+        id = secrets.token_urlsafe(24)
+        session = Session(
+            id, caller=caller, server=server, conversation=conversation, bounds=self.bounds, held=self.held
+        )
+        session.since = self.clock()
+        conversation.on_end(lambda: self._over(session))
+        return session
+
+    def enter(self, session: Session) -> None:
+        """From here on it is found by its id."""
+        if not session.ended:
+            self._by_id[session.id] = session
+            session.since = self.clock()
+            self._sweep_later()
+
+    def find(self, id: str, server: str, caller: str) -> Session | None:
+        """The session, if it is this caller's with this server: another's is as unknown as one that never was (R94)."""
+        session = self._by_id.get(id)
+        return session if session is not None and session.caller == caller and session.server == server else None
+
+    def end(self, session: Session) -> None:
+        """End a session. Its conversation is closed beside: that may take a server's good time."""
+        known = self._by_id.pop(session.id, None)
+        if known is not None or not session.ended:
+            task = asyncio.ensure_future(self._close(session))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def _close(self, session: Session) -> None:
+        try:
+            await session.conversation.aclose()
+        except Exception:
+            self.note(Note("session.failed", {"server": session.server, "session": session.tag, "exc_info": True}))
+        finally:
+            self._over(session)
+
+    def _over(self, session: Session) -> None:
+        self._by_id.pop(session.id, None)
+        if not session.ended:
+            session.close()
+            self.release(session.caller)
+
+    def sweep(self) -> None:
+        """End what has been idle too long, forget what nobody came back for."""
+        now = self.clock()
+        for session in list(self._by_id.values()):
+            if session.tidy(now):
+                self.note(
+                    Note(
+                        "session.idle",
+                        {"server": session.server, "caller": session.caller, "session": session.tag},
+                        warn=False,
+                    )
+                )
+                self.end(session)
+
+    def _sweep_later(self) -> None:
+        if self._sweeper is None and self._by_id:
+            period = min(self.bounds.idle, self.bounds.resume, self.bounds.detached) / SWEEPS
+            self._sweeper = asyncio.get_running_loop().call_later(period, self._swept)
+
+    def _swept(self) -> None:
+        self._sweeper = None
+        self.sweep()
+        self._sweep_later()
+
+    # -- the requests in hand, and the end
+    # -------------------------------------------------------------------------------------------------
+
+    def leave(self, visit: Visit) -> None:
+        """An HTTP request is over."""
+        self.visits.discard(visit)
+        if visit.waits and visit.method not in READS:
+            self._answered = self.clock()
+        for left in self._drains:
+            left.set()
+
+    async def drain(self, seconds: float, *, linger: float = 0.0, since: float | None = None) -> bool:
+        """Accept reads only, let calls in flight be answered for so long, then end all that is left; False if something
+        had to be cut off.
+
+        Clients' answers and cancellations still pass. ``linger``: sessions and connections stay for so many seconds
+        after the last call that was answered since ``since`` (by ``clock``; by default, now), but never past
+        ``seconds``.
+        """
+        since = self.clock() if since is None else since
+        self._draining = True
+        self._stop_subscriptions()
+        in_time = await self._quiet(seconds, linger, since)
+        for session in list(self._by_id.values()):
+            self.end(session)
+        if self._closing:
+            await asyncio.wait(set(self._closing), timeout=LAST)
+        for visit in list(self.visits):
+            if visit.reader is not None and not (visit.reader.stream.ended and visit.session):
+                visit.reader.stop(CLOSING)
+        await self._gone(LAST, lambda _: True)
+        return in_time
+
+    def _stop_subscriptions(self) -> None:
+        for visit in list(self.visits):
+            if visit.era == "modern" and not visit.waits and visit.reader is not None:
+                visit.reader.stop(CLOSING)
+
+    async def _quiet(self, seconds: float, linger: float, since: float) -> bool:
+        """Wait for the calls in flight and for what their clients ask next; False if a call takes longer than
+        ``seconds``."""
+        until = self.clock() + seconds
+        while await self._gone(until - self.clock(), lambda visit: visit.waits):
+            rest = min(self._answered + linger, until) - self.clock() if self._answered >= since else 0.0
+            if rest <= 0:
+                return True
+            await asyncio.sleep(rest)
+        return False
+
+    async def _gone(self, seconds: float, which: Callable[[Visit], bool]) -> bool:
+        """Wait until no such request is in hand; False if it takes longer."""
+        left = asyncio.Event()
+        self._drains.add(left)
+        try:
+            async with asyncio.timeout(seconds):
+                while any(which(visit) for visit in self.visits):
+                    await left.wait()
+                    left.clear()
+        except TimeoutError:
+            return False
+        finally:
+            self._drains.discard(left)
+        return True

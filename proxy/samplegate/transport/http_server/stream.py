@@ -1,0 +1,371 @@
+"""One stream of frames to a client, and who reads it: events wait here until a connection takes them, and stay a while
+for one that comes back.
+
+Bounded in bytes: a reader that falls too far behind is stopped. Not HTTP, and no wire form of an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from typing import Final, Protocol
+
+from samplegate.protocol.frames import FrameId
+from samplegate.transport.http_server.http import Bounds, Ticks
+
+OVERHEAD: Final = 128  # bytes that an event costs beside its own: a flood of empty ones is one too
+CHUNK: Final = 256 * 1024  # bytes handed over at a time; a larger event comes alone
+GONE: Final = "gone"
+SLOW: Final = "slow"
+DISPLACED: Final = "displaced"
+CLOSING: Final = "closing"
+
+
+class Held:
+    """What all streams of a process hold together. Over the bound the largest gives way, whoever came last."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.total = 0
+        self.streams: set[Stream] = set()
+
+    def relieve(self) -> None:
+        """Make room."""
+        while self.total > self.most:
+            largest = max(
+                (stream for stream in self.streams if len(stream.events) > 1),
+                key=lambda stream: stream.size,
+                default=None,
+            )
+            if largest is None:
+                return  # every stream is down to its newest event
+            largest.shrink(0, even_reading=True)
+
+
+class Ways(Protocol):
+    """Where frames of a stream go that its client does not read there: to other streams of its session."""
+
+    def ask(self, stream: Stream, id: FrameId, line: bytes) -> None:
+        """A request came for a stream."""
+
+    def take_back(self, stream: Stream, id: FrameId, line: bytes) -> None:
+        """The cancellation of one did."""
+
+    def late(self, line: bytes) -> None:
+        """A notification came for a stream that has ended."""
+
+    def dropped(self, id: FrameId) -> None:
+        """A stream had no room for a request that was not written yet."""
+
+
+class Stream:
+    """A lane to the client (``http.Lane``), which one connection at a time reads."""
+
+    __slots__ = (
+        "_asks", "_bounds", "_held", "_ways", "awaited", "dropped", "elsewhere", "ended", "events", "given", "keep",
+        "lane", "number", "on_end",
+        "reader", "seq", "size", "unanswered", "until",
+    )  # fmt: skip
+
+    def __init__(
+        self, held: Held, bounds: Bounds, *, awaited: int | None, keep: bool, ways: Ways | None = None
+    ) -> None:
+        """``ways``: of its session; a stream without one is sent no requests."""
+        self._held, self._bounds, self._ways = held, bounds, ways
+        self._asks: dict[int, FrameId] = {}
+        """Requests among the events that were not handed over, by number."""
+        self.awaited = awaited
+        """Answers that are still to come; None for a stream that has none and ends with its session."""
+        self.keep = keep
+        """Whether events stay for a connection that comes back."""
+        self.ended = False
+        self.events: deque[tuple[int, bytes]] = deque()
+        self.size = self.seq = self.given = self.dropped = 0
+        self.lane = -1
+        self.number = 0
+        """Its name in event ids, given to it when the first is sent."""
+        self.unanswered = b""
+        """Stands for an answer that is not to come, where the stream needs one."""
+        self.until: float | None = None
+        """When it is forgotten."""
+        self.reader: Reader | None = None
+        self.elsewhere: Callable[[bytes, bool], None] | None = None
+        """Set when nobody can come back for it: its answers are nobody's any more, the rest goes there."""
+        self.on_end: Callable[[Stream], None] | None = None
+
+    def send(self, line: bytes, last: bool) -> None:
+        """Take a frame; what comes after the last answer belongs to another stream."""
+        if self.ended:
+            if self._ways is not None and not last:
+                self._ways.late(line)
+            return
+        if self.elsewhere is None:
+            self._add(line)
+        elif not last:
+            self.elsewhere(line, False)
+        if last:
+            self._one_less()
+        elif self.reader is not None:
+            self.reader.wake()
+
+    def ask(self, id: FrameId, line: bytes) -> None:
+        """Take a request, for whichever stream the client reads."""
+        if self._ways is not None:
+            self._ways.ask(self, id, line)
+
+    def take_back(self, id: FrameId, line: bytes) -> None:
+        """Take the cancellation of one."""
+        if self._ways is not None:
+            self._ways.take_back(self, id, line)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a connection reads it, and will read what is added."""
+        return not self.ended and self.reader is not None and not self.reader.stopped and not self.reader.gone()
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether requests wait in it that were not handed over."""
+        return bool(self._asks)
+
+    def add(self, line: bytes, asks: FrameId | None = None) -> None:
+        """Put a frame on this stream and no other. ``asks``: the id, if it is a request."""
+        self._add(line, asks)
+        if self.reader is not None:
+            self.reader.wake()
+
+    def over(self) -> None:
+        """One answer less to wait for."""
+        if self.unanswered and not self.ended and self.elsewhere is None:
+            self._add(self.unanswered)
+        self._one_less()
+
+    def _one_less(self) -> None:
+        if self.awaited is not None and not self.ended:
+            self.awaited -= 1
+            if self.awaited <= 0:
+                self.close()
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        if self.ended:
+            return
+        self.ended = True
+        if self.reader is not None:
+            self.reader.wake()
+        if self.on_end is not None:
+            self.on_end(self)
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest event that is there, 0 without one."""
+        return self.events[-1][0] if self.events else 0
+
+    def _add(self, line: bytes, asks: FrameId | None = None) -> None:
+        if not self.events:
+            self._held.streams.add(self)
+        self.seq += 1
+        self.events.append((self.seq, line))
+        if asks is not None:
+            self._asks[self.seq] = asks
+        size = len(line) + OVERHEAD
+        self.size += size
+        self._held.total += size
+        if self.size > self._bounds.event_bytes or len(self.events) > self._bounds.events:
+            self.shrink(self._bounds.event_bytes)
+        if self._held.total > self._held.most:
+            self._held.relieve()
+
+    def shrink(self, most: int, *, even_reading: bool = False) -> None:
+        """Let the oldest go, all but the newest: first what was handed over; of the rest only what waits behind the
+        current event counts.
+
+        A reader that takes something while so much comes is not stalled: it loses nothing, unless ``even_reading``. Any
+        other is too slow.
+        """
+        reader = self.reader
+        # one that came back reads again what was handed over
+        given = self.given if reader is None else min(self.given, reader.given)
+        while (
+            len(self.events) > 1
+            and self.events[0][0] <= given
+            and (self.size > most or len(self.events) > self._bounds.events)
+        ):
+            self._pop()
+        if len(self.events) < 2 or self.events[0][0] <= given or self._behind() <= most:
+            return
+        if reader is not None and not even_reading and reader.keeps_up(self._behind(), most):
+            return
+        while len(self.events) > 1 and self._behind() > most:
+            seq, _ = self.events[0]
+            asks = self._asks.get(seq)
+            self.dropped += 1
+            self._pop()
+            if asks is not None and self._ways is not None:
+                self._ways.dropped(asks)
+        if reader is not None:
+            reader.stop(SLOW)
+
+    def _behind(self) -> int:
+        """Bytes behind the oldest event."""
+        return self.size - len(self.events[0][1]) - OVERHEAD
+
+    def _pop(self) -> bytes:
+        seq, line = self.events.popleft()
+        self._asks.pop(seq, None)
+        self.size -= len(line) + OVERHEAD
+        self._held.total -= len(line) + OVERHEAD
+        if not self.events:
+            self._held.streams.discard(self)
+        return line
+
+    def after(self, seq: int) -> list[tuple[int, bytes]]:
+        """The next events after one, about CHUNK bytes of them; where nothing is kept they are gone then."""
+        out: list[tuple[int, bytes]] = []
+        size = 0
+        first = self.events[0][0] if self.events else 0
+        for event in islice(self.events, max(0, seq + 1 - first), None):
+            out.append(event)
+            size += len(event[1])
+            if size >= CHUNK:
+                break
+        if out:
+            self.given = max(self.given, out[-1][0])
+            if self._asks:
+                self._asks = {number: asks for number, asks in self._asks.items() if number > self.given}
+        if not self.keep:
+            for _ in out:
+                self._pop()
+        return out
+
+    def taken_out(self, id: FrameId | None = None) -> list[tuple[FrameId, bytes]]:
+        """Remove the unwritten requests, or the one of this id. Later events get new numbers, because no client has
+        seen the old ones."""
+        chosen = {seq: asks for seq, asks in self._asks.items() if id is None or asks == id}
+        if not chosen:
+            return []
+        waiting: list[tuple[int, bytes]] = []
+        while self.events and self.events[-1][0] > self.given:
+            waiting.append(self.events.pop())
+        kept = [(line, self._asks.get(seq)) for seq, line in reversed(waiting) if seq not in chosen]
+        out = [(chosen[seq], line) for seq, line in reversed(waiting) if seq in chosen]
+        freed = sum(len(line) + OVERHEAD for _, line in waiting)
+        self.size, self.seq, self._asks = self.size - freed, self.seq - len(waiting), {}
+        self._held.total -= freed
+        if not self.events:
+            self._held.streams.discard(self)
+        for line, asks in kept:
+            self._add(line, asks)
+        return out
+
+    def emptied(self) -> list[bytes]:
+        """Forget all events; returns the unwritten ones."""
+        out: list[bytes] = []
+        while self.events:
+            seq = self.events[0][0]
+            line = self._pop()
+            if seq > self.given:
+                out.append(line)
+        return out
+
+    def free(self) -> None:
+        """Forget everything; nothing more comes."""
+        self.ended = True
+        self.emptied()
+
+
+class Reader:
+    """One connection's place in a stream. A new one takes the stream over: each message goes to one connection
+    (R93)."""
+
+    __slots__ = ("_handed", "_may_wait", "_taken", "_waiter", "given", "gone", "sending", "stopped", "stream", "unsent")
+
+    def __init__(
+        self, stream: Stream, given: int = 0, *, gone: Callable[[], bool] = bool, unsent: Callable[[], int] = int
+    ) -> None:
+        """``gone``: whether the client has closed the connection; ``unsent``: bytes that were written to it and wait
+        for the client."""
+        if stream.reader is not None:
+            stream.reader.stop(DISPLACED)
+        stream.reader = self
+        self.stream = stream
+        self.given, self.gone, self.unsent = given, gone, unsent
+        self._handed = self._taken = self._may_wait = 0
+        self.stopped = ""
+        """Why it is to end before its stream does."""
+        self.sending: asyncio.Timeout | None = None
+        """Set while a send is under way, which may be waiting for the client."""
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to do."""
+        return self.stream.newest > self.given or self.stream.ended or self.stopped != ""
+
+    def wake(self) -> None:
+        """Something has come."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def stop(self, why: str) -> None:
+        """End it, also out of a send that the client does not take."""
+        if not self.stopped:
+            self.stopped = why
+            self.wake()
+            if self.sending is not None and not self.sending.expired():
+                self.sending.reschedule(asyncio.get_running_loop().time())
+
+    async def more(self, seconds: float) -> bool:
+        """Wait until there is something to do; False if there is nothing after ``seconds``."""
+        if self.ready:
+            return True
+        timer = asyncio.get_running_loop().call_later(seconds, self.wake)
+        try:
+            await self._woken()
+        finally:
+            timer.cancel()
+            self._waiter = None
+        return self.ready
+
+    async def soon(self, ticks: Ticks) -> bool:
+        """The same for one to two ticks, without a timer of its own."""
+        if self.ready:
+            return True
+        waiter = self._woken()
+        ticks.end(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+        return self.ready
+
+    def _woken(self) -> asyncio.Future[None]:
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._waiter
+
+    def take(self) -> list[tuple[int, bytes]]:
+        """The next events, as number and frame."""
+        out = self.stream.after(self.given)
+        if out:
+            self.given = out[-1][0]
+            self._taken = self._handed - self.unsent()
+            self._handed += sum(len(line) for _, line in out)
+        return out
+
+    def keeps_up(self, behind: int, most: int) -> bool:
+        """Whether the client takes what it is sent: some bytes of it at least while ``most`` come. ``behind``: bytes
+        that wait."""
+        self._may_wait = min(max(self._may_wait, most), behind + most)
+        if behind > self._may_wait:
+            before, self._taken = self._taken, self._handed - self.unsent()
+            if self._taken <= before:
+                return False
+            self._may_wait = behind + most
+        return True
+
+    def leave(self) -> None:
+        """The connection is over."""
+        if self.stream.reader is self:
+            self.stream.reader = None

@@ -1,0 +1,91 @@
+"""Pure. The text of an env file -> variables, or every problem with its line. Not a shell: nothing is expanded, and no
+value is ever in a message."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MAX_CHARACTERS: Final = 1024 * 1024
+
+_line: Final = re.compile(r"[ \t]*(?:export[ \t]+)?([^=\s]+)[ \t]*=[ \t]*(.*)\Z", re.DOTALL)
+_name: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_single: Final = re.compile(r"'([^']*)'[ \t]*(?:#.*)?\Z")
+_double: Final = re.compile(r'"((?:[^"\\]|\\.)*)"[ \t]*(?:#.*)?\Z')
+_comment: Final = re.compile(r"(?:\A|[ \t]+)#.*\Z")
+_escapes: Final = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
+
+
+class EnvFileError(Exception):
+    """The file is wrong. ``problems`` has all there are, each with file and line."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class _Wrong(ValueError):
+    pass
+
+
+def parse(text: str, *, file: str) -> dict[str, str]:
+    """``NAME=value`` lines, with ``export``, comments and quotes as shells have them. Raises EnvFileError.
+
+    Unquoted: trimmed, up to a ``#`` behind a blank. Single quotes: as it stands. Double quotes: with the escapes of
+    ``_escapes``. ``$`` is a ``$``.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise EnvFileError([f"{file}: is larger than {MAX_CHARACTERS} characters; keep only variables in it"])
+    found: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    problems: list[str] = []
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
+        try:
+            variable = _variable(line.removesuffix("\r"))
+            if variable is not None:
+                name, value = variable
+                if name in found:
+                    raise _Wrong(f"{name} stands twice, first in line {lines[name]}; remove one")
+                found[name], lines[name] = value, number
+        except _Wrong as wrong:
+            problems.append(f"{file}:{number}: {wrong}")
+    if problems:
+        raise EnvFileError(problems)
+    return found
+
+
+def _variable(line: str) -> tuple[str, str] | None:
+    bare = line.strip(" \t")
+    if not bare or bare.startswith("#"):
+        return None
+    parts = _line.match(line)
+    if parts is None:
+        raise _Wrong("is no variable; write NAME=value")  # not the line: a stray one may be a pasted key
+    if not _name.match(parts[1]):
+        raise _Wrong("has a name with characters other than letters, digits and underscores; rename the variable")
+    if "\0" in line:
+        raise _Wrong(f"{parts[1]} holds a NUL character; remove it")
+    return parts[1], _value(parts[1], parts[2])
+
+
+def _value(name: str, text: str) -> str:
+    if text[:1] not in ("'", '"'):
+        return _comment.sub("", text).rstrip(" \t")
+    quoted = _single.match(text) if text[0] == "'" else _double.match(text)
+    if quoted is None:
+        raise _Wrong(
+            f"{name} has a quote that is not closed on its line, or something behind it; a new line inside a value is"
+            " \\n in double quotes"
+        )
+    if text[0] == "'":
+        return quoted[1]
+    return re.sub(r"\\(.)", lambda escape: _escaped(name, escape[1]), quoted[1])
+
+
+def _escaped(name: str, character: str) -> str:
+    if character not in _escapes:
+        raise _Wrong(
+            f"{name} has a backslash before a character that needs none; write \\\\ for a backslash, or use single"
+            " quotes"
+        )
+    return _escapes[character]

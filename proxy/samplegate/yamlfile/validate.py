@@ -1,0 +1,402 @@
+"""Pure. A tree of nodes held against a msgspec type, so that every problem is told at once, each at its node.
+
+msgspec itself stops at the first problem and knows no lines. A broken value is replaced by a harmless placeholder, so
+that one fault does not hide another, and ``broken`` has its place. The policy's meaning is in ``checks.py``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from collections.abc import Mapping as Mapping_
+from functools import cache
+from typing import Any, Final, TypeAlias, TypeVar
+
+import msgspec
+import msgspec.structs
+from msgspec import inspect
+
+from samplegate.regex import searcher
+from samplegate.yamlfile.tree import (
+    MAX_BYTES,
+    MAX_FAULTS,
+    MAX_NODES,
+    Broken,
+    Fault,
+    Mapping,
+    Mark,
+    Node,
+    Path,
+    PolicyError,
+    Scalar,
+    Sequence,
+    Unreadable,
+    compose,
+    plain,
+    problems,
+    quoted,
+    reread,
+    shown,
+)
+
+S = TypeVar("S", bound=msgspec.Struct)
+_MISSING: Final = object()
+
+
+def convert(root: Node, type: Type) -> tuple[Any, Walk]:
+    """The plain value of a tree, with placeholders where it does not fit ``type``; the walk knows every fault."""
+    walk = Walk()
+    value = walk.value(root, type, ())
+    return value, walk
+
+
+class Walk:
+    """One pass over one tree."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+        self.broken: set[Path] = set()
+
+    def fault(self, mark: Mark, path: Path, what: str) -> None:
+        self.broken.add(path)
+        if len(self.faults) < MAX_FAULTS:
+            self.faults.append(Fault(mark, path, what))
+
+    def value(self, node: Node, type: Type, path: Path) -> Any:
+        """The value of ``node`` as ``type``, or a placeholder."""
+        if isinstance(node, Broken):
+            self.broken.add(path)
+            return placeholder(type)
+        kinds = members(type)
+        match node:
+            case Mapping():
+                return self._mapping(node, kinds, path)
+            case Sequence():
+                return self._sequence(node, kinds, path)
+            case Scalar():
+                return self._scalar(node, kinds, path)
+
+    def _mapping(self, node: Mapping, kinds: list[Type], path: Path) -> Any:
+        structs = [m for m in kinds if isinstance(m, inspect.StructType)]
+        if len(structs) > 1:
+            return self._tagged(node, structs, path)
+        if structs:
+            return self._struct(node, structs[0], path)
+        for member in kinds:
+            if isinstance(member, inspect.DictType):
+                return {
+                    key: self.value(entry.node, member.value_type, (*path, key)) for key, entry in node.entries.items()
+                }
+            if isinstance(member, inspect.AnyType):
+                return plain(node)
+        return self._misfit(node.mark, "a mapping", kinds, path)
+
+    def _sequence(self, node: Sequence, kinds: list[Type], path: Path) -> Any:
+        for member in kinds:
+            if isinstance(member, inspect.ListType | inspect.VarTupleType):
+                return [self.value(item, member.item_type, (*path, index)) for index, item in enumerate(node.items)]
+            if isinstance(member, inspect.AnyType):
+                return plain(node)
+        return self._misfit(node.mark, "a list", kinds, path)
+
+    def _scalar(self, node: Scalar, kinds: list[Type], path: Path) -> Any:
+        if node.value is None and not any(isinstance(m, inspect.AnyType) for m in kinds):
+            return self._misfit(node.mark, "nothing", kinds, path, "; give a value or remove the key")
+        for member in kinds:
+            if fits(node.value, member):
+                why = bad_pattern(node.value) if is_regex(member) else None
+                if why is not None:
+                    self.fault(node.mark, path, why)
+                    return placeholder(member)
+                return node.value
+        return self._misfit(node.mark, shown(node, path), kinds, path, _remedy(node, kinds))
+
+    def _misfit(self, mark: Mark, met: str, kinds: list[Type], path: Path, remedy: str = "") -> Any:
+        self.fault(mark, path, f"{met} is not {described(kinds)}{remedy}")
+        return placeholder(kinds[0])
+
+    def _tagged(self, node: Mapping, structs: list[inspect.StructType], path: Path) -> Any:
+        field_name = structs[0].tag_field or ""
+        tags = {str(struct.tag): struct for struct in structs}
+        chosen = node.entries.get(field_name)
+        tag = chosen.node.value if chosen is not None and isinstance(chosen.node, Scalar) else _MISSING
+        if isinstance(tag, str) and tag in tags:
+            return self._struct(node, tags[tag], path, structs)
+        at = (*path, field_name)
+        if chosen is None:
+            self.fault(node.mark, at, f"the key is missing; give one of {', '.join(tags)}")
+        elif isinstance(chosen.node, Broken):
+            self.broken.add(at)
+        else:
+            met = shown(chosen.node, at) if isinstance(chosen.node, Scalar) else "what stands here"
+            near = did_you_mean(str(tag), tags) if isinstance(tag, str) else ""
+            self.fault(chosen.node.mark, at, f"{met} is not one of {', '.join(tags)}{near}")
+        return self._any_of(node, structs, path)
+
+    def _any_of(self, node: Mapping, structs: list[inspect.StructType], path: Path) -> dict[str, Any]:
+        """A mapping whose tag is broken: its keys are still held against all that any of the structs has."""
+        known = {f.encode_name: f for struct in reversed(structs) for f in struct.fields}
+        shared = set.intersection(*({f.encode_name for f in struct.fields if f.required} for struct in structs))
+        known = {
+            name: field if name in shared else msgspec.structs.replace(field, required=False)
+            for name, field in known.items()
+        }
+        stand_in = structs[-1]
+        out = self._fields(node, _Keys(known, str(stand_in.tag_field)), path)
+        kept = {f.encode_name for f in stand_in.fields}
+        return {str(stand_in.tag_field): stand_in.tag, **{key: value for key, value in out.items() if key in kept}}
+
+    def _struct(
+        self, node: Mapping, struct: inspect.StructType, path: Path, siblings: Iterable[inspect.StructType] = ()
+    ) -> dict[str, Any]:
+        fields = {f.encode_name: f for f in struct.fields}
+        others = {
+            str(sibling.tag): {f.encode_name for f in sibling.fields} for sibling in siblings if sibling is not struct
+        }
+        out = self._fields(node, _Keys(fields, struct.tag_field, str(struct.tag), others), path)
+        return out if struct.tag_field is None else {struct.tag_field: struct.tag, **out}
+
+    def _fields(self, node: Mapping, keys: _Keys, path: Path) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key, entry in node.entries.items():
+            if key == keys.tag_field:
+                continue
+            known = keys.fields.get(key)
+            if known is None:
+                self.fault(entry.mark, (*path, key), keys.unknown(key))
+                continue
+            value = self.value(entry.node, known.type, (*path, key))
+            if known.required or (*path, key) not in self.broken:
+                out[key] = value
+        for key, known in keys.fields.items():
+            if known.required and key not in node.entries:
+                self.fault(node.mark, (*path, key), f"the key is missing; {asked(key, known.type)}")
+                out[key] = placeholder(known.type)
+        return out
+
+
+class _Keys(msgspec.Struct, frozen=True):
+    """What a mapping may say: its fields, the key of its tag with the tag met, and what the mappings of another tag may
+    say."""
+
+    fields: Mapping_[str, inspect.Field]
+    tag_field: str | None = None
+    tag: str = ""
+    others: Mapping_[str, set[str]] = msgspec.field(default_factory=dict)
+
+    def unknown(self, key: str) -> str:
+        """What to say about a key that is not here: its likely home, its likely spelling, or what there is."""
+        owners = [tag for tag, names in self.others.items() if key in names]
+        if owners:
+            return (
+                f"the key belongs to {' and '.join(owners)}, and this rule's effect is {self.tag}; remove the key or"
+                " change the effect"
+            )
+        for name, known in self.fields.items():
+            inner = [m for m in members(known.type) if isinstance(m, inspect.StructType)]
+            if any(f.encode_name == key for struct in inner for f in struct.fields):
+                return f"unknown key; did you mean {quoted(f'{name}.{key}')}?"
+        choices = [*([self.tag_field] if self.tag_field else []), *self.fields]
+        return "unknown key" + (did_you_mean(key, choices) or f"; the keys here are {', '.join(choices)}")
+
+
+def _remedy(node: Scalar, kinds: list[Type]) -> str:
+    if not isinstance(node.value, str):
+        return "; quote it" if any(fits(node.text, kind) for kind in kinds) else ""
+    unquoted = reread(node.text)
+    return "; remove the quotes" if any(fits(unquoted, kind) for kind in kinds) else nearest(node, kinds)
+
+
+def read(
+    text: str, struct: type[S], *, file: str, most_bytes: int = MAX_BYTES, most_values: int = MAX_NODES
+) -> tuple[S, Node]:
+    """The struct that a file's text says, with the tree of the text; ``file`` is its name in messages. Raises
+    PolicyError with every problem."""
+    try:
+        root, faults = compose(text, most_bytes=most_bytes, most_values=most_values)
+    except Unreadable as broken:
+        raise PolicyError(problems(file, [broken.fault])) from None
+    value, walk = convert(root, type_of(struct))
+    if faults := [*faults, *walk.faults]:
+        raise PolicyError(problems(file, faults))
+    return msgspec.convert(value, struct), root
+
+
+@cache
+def type_of(struct: type[msgspec.Struct]) -> Type:
+    """The description of a struct that ``convert`` takes."""
+    return inspect.type_info(struct)
+
+
+__all__ = ["Type", "Walk", "convert", "did_you_mean", "read", "type_of"]
+
+
+MAX_PATTERN: Final = 10_000  # RE2 is linear in the text, yet its program grows with the pattern
+
+Type: TypeAlias = inspect.Type
+_WORDS: Final = {  # what a pattern of the schema means to a reader
+    r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$": "a duration such as 500ms, 50s, 15m or 1h",
+    r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|none)$": "a duration such as 60s or 15m, or none",
+    r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|day|month|call|process)$": (
+        "a duration such as 1m or 24h, or day, month, call or process"
+    ),
+}
+_PLURAL: Final = {"text": "texts", "a mapping": "mappings"}
+
+
+def members(type: Type) -> list[Type]:
+    """What a value may be; ``null`` is never one of them: a key that says nothing would mean 'anything' without a
+    word."""
+    if isinstance(type, inspect.UnionType):
+        return [member for member in type.types if not isinstance(member, inspect.NoneType)]
+    return members(type.type) if isinstance(type, inspect.Metadata) and not is_regex(type) else [type]
+
+
+def bare(type: Type) -> Type:
+    """The type without the metadata around it."""
+    return type.type if isinstance(type, inspect.Metadata) else type
+
+
+def is_regex(type: Type) -> bool:
+    """Whether it is text that must be an RE2 expression."""
+    return isinstance(type, inspect.Metadata) and (type.extra_json_schema or {}).get("format") == "regex"
+
+
+def fits(value: Any, type: Type) -> bool:
+    """Whether a scalar is of the type and within its bounds; a mapping or a list never is."""
+    match bare(type):
+        case inspect.StrType() as text:
+            return (
+                isinstance(value, str)
+                and _within(len(value), text.min_length, text.max_length)
+                and _matches(value, text.pattern)
+            )
+        case inspect.CustomType():  # a path, for one: made of text behind the walk
+            return isinstance(value, str)
+        case inspect.BoolType():
+            return isinstance(value, bool)
+        case inspect.IntType() as number:
+            return isinstance(value, int) and not isinstance(value, bool) and _bounded(value, number)
+        case inspect.FloatType() as number:
+            return isinstance(value, (int, float)) and not isinstance(value, bool) and _bounded(value, number)
+        case inspect.LiteralType() as literal:
+            return any(value == choice and value.__class__ is choice.__class__ for choice in literal.values)
+        case inspect.AnyType():
+            return True
+        case _:
+            return False
+
+
+def _within(size: float, least: float | None, most: float | None) -> bool:
+    return (least is None or size >= least) and (most is None or size <= most)
+
+
+def _bounded(value: float, type: inspect.IntType | inspect.FloatType) -> bool:
+    return (
+        math.isfinite(value)
+        and _within(value, type.ge, type.le)
+        and (type.gt is None or value > type.gt)
+        and (type.lt is None or value < type.lt)
+    )
+
+
+def _matches(value: str, pattern: str | None) -> bool:
+    return pattern is None or (re.search(pattern, value) is not None and "\n" not in value)  # `$` lets a line end pass
+
+
+def bad_pattern(value: object) -> str | None:
+    """Why text is no RE2 expression, None if it is one."""
+    if not isinstance(value, str):
+        return None
+    if len(value) > MAX_PATTERN:
+        return f"the expression is longer than {MAX_PATTERN} characters; shorten it"
+    found = searcher(value)
+    return (
+        f"{quoted(value)} is not an RE2 expression: {found}; see policies/README.md for what RE2 leaves out"
+        if isinstance(found, str)
+        else None
+    )
+
+
+def described(members: list[Type]) -> str:
+    """What a value may be, in words for a person."""
+    return " or ".join(dict.fromkeys(_words(member) for member in members))
+
+
+def _words(type: Type) -> str:
+    match bare(type):
+        case inspect.StrType(pattern=str(pattern)):
+            return _WORDS.get(pattern, f"text that matches {pattern}")
+        case inspect.StrType() | inspect.CustomType():
+            return "an RE2 expression" if is_regex(type) else "text"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.IntType() as number:
+            return "a whole number" + _bounds(number)
+        case inspect.FloatType() as number:
+            return "a number" + _bounds(number)
+        case inspect.LiteralType(values=values):
+            return ("one of " if len(values) > 1 else "") + ", ".join(str(value) for value in values)
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+            return f"a list of {_PLURAL.get(_words(item), _words(item)).removeprefix('one of ')}"
+        case inspect.StructType(fields=fields) if len(fields) <= 3:
+            return f"a mapping with {', '.join(field.encode_name for field in fields)}"
+        case _:
+            return "a mapping"
+
+
+def asked(key: str, type: Type) -> str:
+    """What to do about a key that is missing."""
+    match bare(type):
+        case inspect.LiteralType(values=[only]):
+            return f"add `{key}: {only}`"
+        case _:
+            return f"give {described(members(type))}"
+
+
+def _bounds(number: inspect.IntType | inspect.FloatType) -> str:
+    parts = [
+        f"{word} {bound:g}"
+        for word, bound in (("of at least", number.ge), ("above", number.gt), ("of at most", number.le))
+        if bound is not None
+    ]
+    return " " + " and ".join(parts) if parts else ""
+
+
+def nearest(node: Scalar, members: list[Type]) -> str:
+    """The one of the type's words that was probably meant, as ``did_you_mean`` says it."""
+    choices = [str(v) for m in members if isinstance(bare(m), inspect.LiteralType) for v in bare(m).values]  # type: ignore[attr-defined]
+    return did_you_mean(node.text, choices)
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """``; did you mean 'x'?``, or nothing."""
+    import difflib
+
+    plainly = {choice.lower().replace("-", "_"): choice for choice in choices}
+    near = difflib.get_close_matches(word[:60].lower().replace("-", "_"), list(plainly), n=1)
+    return f"; did you mean {quoted(plainly[near[0]])}?" if near else ""
+
+
+def placeholder(type: Type) -> Any:
+    """Something of the type that harms nothing; its place is in ``broken``, so nothing is concluded from it."""
+    first = members(type)[0]
+    match bare(first):
+        case inspect.StrType(pattern=pattern):
+            return "" if pattern is None else "1s"
+        case inspect.BoolType():
+            return False
+        case inspect.IntType() | inspect.FloatType():
+            return 1
+        case inspect.LiteralType(values=values):
+            return values[0]
+        case inspect.ListType():
+            return []
+        case inspect.DictType():
+            return {}
+        case inspect.StructType() as struct:
+            tag = {struct.tag_field: struct.tag} if struct.tag_field is not None else {}
+            return {**tag, **{f.encode_name: placeholder(f.type) for f in struct.fields if f.required}}
+        case _:
+            return None
