@@ -21,25 +21,19 @@ from typing import Any, Final, get_args
 import msgspec
 
 from samplegate import __version__
+from samplegate.audit.record import CONTENTS, MEMBERS
 from samplegate.cli import main as cli
-from samplegate.server.admin import ROUTES
+from samplegate.config import ProcessSettings, RunSettings
+from samplegate.config.identities import CallerSettings, JwtSettings, PeopleSettings, PersonToken, Token
+from samplegate.config.serve import ServeSettings
+from samplegate.config.servers import ServerEntry
+from samplegate.config.settings import settings_of
 from samplegate.policy import schema as policy
 from samplegate.policy import script
-from samplegate.audit.record import CONTENTS
-from samplegate.audit.record import MEMBERS
 from samplegate.policytest import suite
-from samplegate.telemetry.definitions import METRICS
-from samplegate.config import ProcessSettings
-from samplegate.config import RunSettings
-from samplegate.config.settings import settings_of
-from samplegate.config.identities import CallerSettings
-from samplegate.config.identities import JwtSettings
-from samplegate.config.identities import PeopleSettings
-from samplegate.config.identities import PersonToken
-from samplegate.config.identities import Token
-from samplegate.settings.serve_definition import ServeSettings
-from samplegate.config.servers import ServerEntry
 from samplegate.reviews.web.api import openapi_document
+from samplegate.server.admin import ROUTES
+from samplegate.telemetry.definitions import METRICS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = tuple(ROOT / name for name in ("policies/README.md", "deploy/README.md", "docs/commands.md"))

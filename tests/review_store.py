@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from samplegate.core.review import states
-from samplegate.core.review.states import Conflict
 from samplegate.gate.ports import ReviewTransactions, Unavailable
-from samplegate.reviews.review import Delivery, Door, Event, Filter, Review, Stage, Verdict, cleared
+from samplegate.reviews import review as states
+from samplegate.reviews.review import Conflict, Delivery, Door, Event, Filter, Review, Stage, Verdict, cleared
 
 T = TypeVar("T")
 

@@ -13,10 +13,9 @@ import anyio
 import pytest
 
 from samplegate.audit.decision_log import NoDecisionLog
-from samplegate.book import compile_book, load_policy
 from samplegate.policy.ledger import Draw, Reserved
 from samplegate.protocol.frames import Frame
-from samplegate.runtime.process import House, Rules
+from samplegate.runtime.process import House, Rules, compile_book, load_policy
 from samplegate.runtime.session_wiring import Wires
 from samplegate.sampler.client import Models
 from samplegate.telemetry.log import Log

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from samplegate.gate.ports import Unavailable
-from samplegate.preparation import read_rules
+from samplegate.runtime.run import read_rules
 
 
 @pytest.mark.parametrize(

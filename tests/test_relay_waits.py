@@ -11,9 +11,9 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from samplegate.core.eras import Protocol
 from samplegate.policy.prompt import SampleRequest, SampleResult
 from samplegate.protocol.bridge.negotiation import Opening
+from samplegate.protocol.frames import Protocol
 from samplegate.protocol.rounds import Conclusion, Note, Reply, Round
 from samplegate.protocol.session_state import State
 from samplegate.runtime.relay import Relay, enforce_timeouts

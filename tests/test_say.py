@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.say import LONGEST, escaped, say
+from samplegate.text import LONGEST, escaped, say
 
 
 @pytest.mark.parametrize(

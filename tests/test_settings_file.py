@@ -16,8 +16,8 @@ from samplegate.config.settings import SETTINGS
 HOME = {"HOME": "/srv/u"}
 PROGRAM = """
 import pathlib, sys
-import samplegate.cli, samplegate.app
-from samplegate.settings import load
+import samplegate.cli, samplegate.runtime.run
+from samplegate.config import load
 file = pathlib.Path(sys.argv[1]) if sys.argv[1:] else None
 server = load({"HOME": "x", "LOCALAPPDATA": "x", "SAMPLEGATE_LOG_LEVEL": "debug"}, file=file).settings.server
 print(server, sorted({name.partition(".")[0] for name in sys.modules if name.startswith("pydantic")}))

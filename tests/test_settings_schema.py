@@ -11,8 +11,7 @@ import pytest
 
 from samplegate.config import SettingsError
 from samplegate.config.json_schema import json_schema
-from samplegate.config.serve import load_serve
-from samplegate.settings.serve_definition import SERVE_SETTINGS
+from samplegate.config.serve import SERVE_SETTINGS, load_serve
 from samplegate.yamlfile.tree import compose, plain
 
 EXAMPLE = re.findall(

@@ -10,12 +10,11 @@ import pytest
 
 from samplegate.config import RunSettings, SettingsError, load
 from samplegate.config.identities import CallerSettings
-from samplegate.config.serve import LoadedServe, ServeTree, load_serve
+from samplegate.config.serve import SERVE_SETTINGS, LoadedServe, ServeSettings, ServeTree, load_serve
 from samplegate.config.servers import ServerSettings
 from samplegate.config.settings import MIB
 from samplegate.config.sources import gather
 from samplegate.config.values import Address
-from samplegate.settings.serve_definition import SERVE_SETTINGS, ServeSettings
 
 HOME = {"HOME": "/srv/u"}
 WHOLE = """\

@@ -18,8 +18,8 @@ import pytest
 
 from samplegate.audit.sqlite_log import SqliteLog
 from samplegate.limits.sqlite_ledger import SqliteLedger
+from samplegate.reviews.sql_schema import Database as Reviews
 from samplegate.sqlite import Fault, File, Schema
-from samplegate.store.engine import Database as Reviews
 
 Opened = Callable[[Path, float], contextlib.AbstractContextManager[Any]]
 """A write transaction on a file, which waits so many seconds for its lock."""

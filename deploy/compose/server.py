@@ -5,10 +5,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from samplegate.demo import database
+from samplegate.demo import server
 from samplegate.demo.server import build
 
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "users.sqlite3"
-    database.create(path)
+    server.create(path)
     build(path).run("stdio")

@@ -1,5 +1,5 @@
 """A peer's text so that all of it can be seen: escaped, and what has no shape or turns others around written out. Not
-Markdown (``content.py``).
+Markdown (``reviews/web/content.py``).
 
 Invisible marks carry instructions to models and turn addresses around (T12); here they stand as their code points.
 """
@@ -7,8 +7,10 @@ Invisible marks carry instructions to models and turn addresses around (T12); he
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
@@ -98,3 +100,28 @@ def _is_hidden(character: str) -> bool:
 def _at_a_picture(text: str, at: int) -> bool:
     before = text[at - 1 : at]
     return before != "" and (unicodedata.category(before) in ("So", "Sk") or before == "\ufe0f")
+
+
+# Lines for the operator on stderr: each stays one line and drives nothing, for names and faults in it may be a peer's
+# words. Not the log.
+
+LONGEST: Final = 4096  # characters of one line; a name that a peer chose may be of any length
+
+
+def say(line: str) -> None:
+    """One line to the operator."""
+    with suppress(OSError, ValueError):  # nobody reads our stderr any more
+        print(f"samplegate: {escaped(line)}", file=sys.stderr, flush=True)
+
+
+def escaped(text: str) -> str:
+    """What is no visible character (control, bidi, line ends, surrogates) as its escape, and no ``##``, with which CI
+    systems are commanded.
+
+    They look for it anywhere in a line; for ``::``, the other sign, only at its start, where our name stands.
+    """
+    if len(text) > LONGEST:
+        text = text[: LONGEST - 1] + "…"
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text.replace("##", "#\\x23")

@@ -12,8 +12,8 @@ from starlette.requests import Request
 
 from samplegate.auth.origins import host_policy
 from samplegate.config.identities import CallerSettings
+from samplegate.config.serve import ServeSettings
 from samplegate.config.values import Address
-from samplegate.settings.serve_definition import ServeSettings
 
 pytestmark = pytest.mark.anyio
 SHAPE = re.compile(r"(?:\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?", re.IGNORECASE)

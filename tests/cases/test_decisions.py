@@ -10,7 +10,6 @@ from typing import Final
 import msgspec
 import pytest
 
-from samplegate.book import compile_book, load_policy
 from samplegate.policy.match import Rulebook
 from samplegate.policy.schema import AllowRule, AnswerRule, EscalateRule, ForwardRule, Match, RuleBase
 from samplegate.policytest.compare import Trial
@@ -18,6 +17,7 @@ from samplegate.policytest.coverage import coverage
 from samplegate.policytest.load import Cases, load_cases
 from samplegate.policytest.play import run
 from samplegate.policytest.suite import Said
+from samplegate.runtime.process import compile_book, load_policy
 from samplegate.yamlfile.tree import compose
 
 HERE: Final = Path(__file__).parent

@@ -22,7 +22,6 @@ from hypothesis import Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
 from samplegate.audit.record import Record
-from samplegate.book import compile_book, load_policy
 from samplegate.cli.main import main
 from samplegate.policy.capabilities import can_forward
 from samplegate.policy.decide import Rulebook, decide
@@ -32,6 +31,7 @@ from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.rounds import Effect, Open, Reply, Round, ToClient, ToServer
 from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import State
+from samplegate.runtime.process import compile_book, load_policy
 from tests.core.dialogue import KEY, Dialogue, error, modern, one, request, result, to_client
 from tests.daemon.gate import Gate, admin, asking, client, serving
 from tests.profiles import share

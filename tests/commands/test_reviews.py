@@ -21,8 +21,7 @@ from msgspec.structs import replace
 
 from samplegate.cli.main import main
 from samplegate.cli.reviews import watch
-from samplegate.core.review.states import Conflict
-from samplegate.reviews.review import Edits, Filter, Review, Verdict
+from samplegate.reviews.review import Conflict, Edits, Filter, Review, Verdict
 from samplegate.reviews.sql_store import Reviews
 from tests.commands.shell import Ended
 from tests.core.review import made

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.eras import Era
 from samplegate.policy.capabilities import Offer, can_forward, describe_offer, offer, unsolicited
 from samplegate.policy.decide import compile_policy, decide
 from samplegate.policy.decisions import Allowed, Escalated, FixedAnswer, Forwarded, Situation
@@ -29,6 +28,7 @@ from samplegate.policy.schema import (
     With,
 )
 from samplegate.protocol import server_requests
+from samplegate.protocol.frames import Era
 from samplegate.protocol.requests import Call, ClientCapabilities, Request
 from tests.core.asking import LEGACY, MODELS, PROMPT, REVIEWERS, book, form, origin, sampling, text, tool, url
 from tests.core.matching.test_match import REQUESTS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.taping import EXCERPT, HEADER, answered, failed
+from samplegate.audit.cassette import EXCERPT, HEADER, taped_answer, taped_failure
 from samplegate.policy.prompt import Sampled, SampleFailed
 from samplegate.policy.script import Reply, parse, pick, reply
 from tests.core.asking import form, sampling, url
@@ -30,7 +30,7 @@ def params(what: str) -> dict[str, Any]:
 )
 def test_whatever_was_said_is_said_again_or_left_out(asked: str, answer: str, values: dict[str, Any]) -> None:
     blocks = [{"type": "text", "text": answer}, {"type": "tool_use", "id": "1", "name": asked, "input": values}]
-    taped = answered(params(asked), {"content": blocks, "model": "m"})
+    taped = taped_answer(params(asked), {"content": blocks, "model": "m"})
     if taped is not None:
         again = pick(parse(HEADER + taped.text, file="f"), "t", params(asked)).result
         assert isinstance(again, Sampled)
@@ -44,14 +44,14 @@ def test_whatever_was_said_is_said_again_or_left_out(asked: str, answer: str, va
 @given(st.text(), st.dictionaries(st.text(), NUMBERS | st.text() | st.booleans() | st.lists(st.text())))
 def test_whatever_a_person_filled_in_is_filled_in_again_or_left_out(message: str, values: dict[str, Any]) -> None:
     asked = {**form().params, "message": message}
-    taped = answered(asked, {"action": "accept", "content": values})
+    taped = taped_answer(asked, {"action": "accept", "content": values})
     if taped is not None:
         assert Reply("accept", values) == reply(parse(HEADER + taped.text, file="f"), asked)
 
 
 @given(st.text(st.characters()))
 def test_no_question_breaks_the_file(what: str) -> None:
-    taped = failed(params(what), "refused")
+    taped = taped_failure(params(what), "refused")
     assert taped is not None
     assert isinstance(pick(parse(HEADER + taped.text, file="f"), "t", params(what)).result, SampleFailed)
     comment = taped.text.splitlines()[0]
@@ -75,8 +75,8 @@ def test_no_question_breaks_the_file(what: str) -> None:
     ],
 )
 def test_what_no_machine_may_say_again_has_no_case(asked: Any, result: Any) -> None:
-    assert answered(asked, result) is None
+    assert taped_answer(asked, result) is None
 
 
 def test_a_failure_that_is_none_of_a_models_has_no_case() -> None:
-    assert failed(params("a"), "cancelled") is None
+    assert taped_failure(params("a"), "cancelled") is None

@@ -12,8 +12,7 @@ import anyio
 import pytest
 
 from samplegate.audit.decision_log import NoDecisionLog
-from samplegate.book import compile_book, load_policy
-from samplegate.runtime.process import House, Rules
+from samplegate.runtime.process import House, Rules, compile_book, load_policy
 from samplegate.runtime.relay import Relay
 from samplegate.runtime.session_wiring import Wires
 from samplegate.sampler.client import Models

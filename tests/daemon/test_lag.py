@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.daemon.lag import EVERY, measure
+from samplegate.server.metrics import EVERY, measure
 
 
 @pytest.mark.anyio

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 
 from samplegate.config.identities import PeopleSettings, PersonToken
-from samplegate.daemon.people import People, misfits
 from samplegate.reviews.web.context import Person
+from samplegate.reviews.web.sign_in import People, misfits
 
 
 def token(name: str, text: str, role: str = "reviewer", *reviewers: str) -> PersonToken:

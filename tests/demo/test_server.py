@@ -19,7 +19,7 @@ from mcp_types import (
     TextContent,
 )
 
-from samplegate.demo import database
+from samplegate.demo import server
 from samplegate.demo.client import MODES, TOOL, Era
 from samplegate.demo.server import build
 
@@ -48,7 +48,7 @@ class Answers:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     made = tmp_path / "users.db"
-    database.create(made)
+    server.create(made)
     return made
 
 
@@ -79,7 +79,7 @@ async def test_it_asks_three_times_and_deletes(path: Path, era: Era) -> None:
         "reason": "cleaning",
         "audit": "low",
     } == result.structured_content
-    assert ["ada", "chen", "emil", "gita"] == database.names(path)
+    assert ["ada", "chen", "emil", "gita"] == server.names(path)
 
 
 @pytest.mark.anyio
@@ -94,4 +94,4 @@ async def test_without_a_confirmation_nothing_is_deleted(
 ) -> None:
     result = await purge(path, era, Answers(action, content))
     assert result.is_error
-    assert len(database.USERS) == len(database.names(path))
+    assert len(server.USERS) == len(server.names(path))

@@ -15,9 +15,8 @@ import pytest
 import yaml
 
 from samplegate.config import SettingsError
-from samplegate.config.serve import load_serve
+from samplegate.config.serve import ServeSettings, load_serve
 from samplegate.server.systemd import NOTIFY_SOCKET, WATCHDOG_PID, WATCHDOG_USEC
-from samplegate.settings.serve_definition import ServeSettings
 from tests.daemon.gate import asking, client, serving
 from tests.deploy.programs import DEPLOY, ROOT, program, run
 from tests.deploy.unit import UNIT, directives, started_as, supervised

@@ -16,8 +16,8 @@ import anyio
 import msgspec
 import pytest
 
+from samplegate.files import check_writable
 from samplegate.gate.ports import Unavailable
-from samplegate.limits.place import check_writable
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from tests.limits.desk import NOON, ONE, Clock, Desk, all_blocked, bucket, daily, one, per, slot, slots
 
@@ -70,7 +70,7 @@ async def test_the_first_draw_on_a_shared_limit_makes_the_file_for_its_owner_alo
 
 def test_importing_the_limits_costs_no_database() -> None:
     asked = (
-        "import sys, samplegate.limits.admission; print(sorted({'sqlite3', 'concurrent.futures.thread', 'secrets'} &"
+        "import sys, samplegate.limits.limiter; print(sorted({'sqlite3', 'concurrent.futures.thread', 'secrets'} &"
         " set(sys.modules)))"
     )
     said = subprocess.run(

@@ -247,7 +247,7 @@ async def test_a_full_disk_refuses_and_goes_on_when_there_is_room(
 READ_ONLY = """
 import asyncio, os, pathlib, sys, tempfile
 sys.path[:0] = ["proxy", "."]
-from samplegate.limits.place import check_writable
+from samplegate.files import check_writable
 from tests.limits.desk import Desk, daily, one
 
 async def drawn(state):

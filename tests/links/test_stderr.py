@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.links.stderr import Stderr
+from samplegate.transport.subprocess import Stderr
 
 
 def told(data: bytes) -> list[tuple[str, int]]:

@@ -20,7 +20,7 @@ from tests.records.sample import names
 WRITER = """
 import sys
 from pathlib import Path
-from samplegate.records.jsonl import Appender
+from samplegate.audit.jsonl import Appender
 from samplegate.files import secret
 path, letter, count, length = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 key = secret(Path(sys.argv[1] + ".key"), 32)
@@ -202,7 +202,7 @@ def test_what_could_be_written_in_part_only_is_taken_back(tmp_path: Path, monkey
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from samplegate.records.jsonl import Appender
+from samplegate.audit.jsonl import Appender
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 path, appender = Path(sys.argv[1]), Appender(synced=True)

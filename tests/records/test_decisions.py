@@ -151,7 +151,7 @@ def test_a_place_that_cannot_be_written_is_an_error_at_start(tmp_path: Path) -> 
 
 
 STDOUT = """
-from samplegate.records.decisions import decision_log
+from samplegate.audit.decision_log import decision_log
 from pathlib import Path
 decision_log("/dev/stdout", state=Path(), server="db", content="hash").check_writable(0)
 """
@@ -251,9 +251,9 @@ async def test_a_sync_that_fails_fails_all_that_waited_for_it_and_none_of_them_i
 LIMITED = """
 import anyio, resource, signal, sys
 from pathlib import Path
-from samplegate.ports import Unavailable
-from samplegate.records import decisions
-from samplegate.records.decisions import decision_log
+from samplegate.gate.ports import Unavailable
+from samplegate.audit import decision_log as decisions
+from samplegate.audit.decision_log import decision_log
 from tests.records.sample import record
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

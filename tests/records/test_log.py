@@ -94,7 +94,7 @@ def test_a_closed_stream_stops_nobody() -> None:
 
 QUIET = """
 import sys
-from samplegate.records.log import Log
+from samplegate.telemetry.log import Log
 log = Log()
 log.debug("a.b")
 assert "structlog" not in sys.modules

@@ -168,7 +168,7 @@ def test_metrics_that_nothing_reads_count_nothing_and_import_no_prometheus_clien
         " m.only('samplegate_policy_info', hash='a');"
     )
     code = (
-        f"import sys; from samplegate.records.metrics import Metrics; m = Metrics(read=False); {told}"
+        f"import sys; from samplegate.telemetry.metrics import Metrics; m = Metrics(read=False); {told}"
         " m.forget(server='a');"
     )
     code += "sys.exit('prometheus_client' in sys.modules)"

@@ -200,7 +200,7 @@ def test_what_is_dropped_is_a_metric_with_what_was_dropped_before() -> None:
 
 CRASH = """
 import asyncio, sys
-from samplegate.records.log import Outlet
+from samplegate.telemetry.log import Outlet
 
 async def main():
     Outlet(sys.stderr).collect("collected before the end")
@@ -220,7 +220,7 @@ def test_a_process_that_ends_by_a_fault_writes_what_was_collected() -> None:
 
 BLOCKED = """
 import asyncio, sys
-from samplegate.records.log import Outlet
+from samplegate.telemetry.log import Outlet
 
 async def main():
     outlet = Outlet(sys.stderr)

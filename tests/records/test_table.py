@@ -128,8 +128,8 @@ WRITER = """
 import sys, anyio
 from dataclasses import replace
 from pathlib import Path
-from samplegate.records.decisions import KeptLog
-from samplegate.records.sqlite_log import SqliteLog
+from samplegate.audit.decision_log import KeptLog
+from samplegate.audit.sqlite_log import SqliteLog
 from tests.records.sample import record
 async def main(path, letter, count):
     log = KeptLog(SqliteLog(path), patience=60)
@@ -307,7 +307,7 @@ def test_a_database_without_a_plain_path_is_refused(tmp_path: Path, setting: str
 
 def test_a_log_in_files_imports_no_database() -> None:
     program = (
-        "import sys; from pathlib import Path; from samplegate.records.decisions import"
+        "import sys; from pathlib import Path; from samplegate.audit.decision_log import"
         " decision_log\ndecision_log(None, state=Path('x'), server='db', content='hash'); print([name for name in"
         " ('sqlalchemy', 'sqlite3') if name in sys.modules])"
     )

@@ -8,7 +8,7 @@ import pytest
 
 from samplegate.policy.file.load import PolicyError
 from samplegate.policy.schema import AnswerRule, DenyRule, Model, Policy
-from samplegate.sampler.scripts import load_rule_scripts, load_scripts
+from samplegate.sampler.client import load_rule_scripts, load_scripts
 
 
 def rules(**files: str) -> Policy:

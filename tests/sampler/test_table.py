@@ -147,8 +147,8 @@ def test_of_a_model_that_is_not_listed_nothing_is_known(installed: dict[str, Mod
 
 def test_reading_the_table_imports_nothing_of_litellm() -> None:
     code = (
-        "import sys; from samplegate.sampler import table; from samplegate.core.policy import Model;"
-        "assert table.read([Model(name='m', model='openai/gpt-5-mini')]);"
+        "import sys; from samplegate.sampler import litellm_prices; from samplegate.policy.schema import Model;"
+        "assert litellm_prices.read([Model(name='m', model='openai/gpt-5-mini')]);"
         "sys.exit(any(name.split('.')[0] == 'litellm' for name in sys.modules))"
     )
     assert 0 == subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode

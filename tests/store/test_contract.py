@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.core.review.states import Conflict
 from samplegate.gate.ports import ReviewStore, ReviewTransactions
-from samplegate.reviews.review import Delivery, Filter, Review
+from samplegate.reviews.review import Conflict, Delivery, Filter, Review
 from samplegate.reviews.sql_store import Reviews
 from samplegate.reviews.store import KeptReviews
 from tests.review_store import MemoryReviews

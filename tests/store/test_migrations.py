@@ -44,7 +44,7 @@ def test_the_version_of_the_code_is_the_last_step_and_all_before_it_are_known() 
 def test_a_store_that_is_made_is_opened_without_alembic(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'reviews.db'}"
     asked = (
-        f"import sys; from samplegate.store.reviews import Reviews; print(Reviews({url!r}).last_change(), 'alembic' in"
+        f"import sys; from samplegate.reviews.sql_store import Reviews; print(Reviews({url!r}).last_change(), 'alembic' in"  # noqa: E501
         " sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": "proxy"}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.core.review.states import Conflict
+from samplegate.reviews.review import Conflict
 from samplegate.reviews.sql_store import Reviews
 from tests.store.samples import NO, NOW, YES, review
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RACER = ROOT / "tests/store/programs/racer.py"
 DIES = """
 import os, signal, sys
-from samplegate.store.reviews import Reviews
+from samplegate.reviews.sql_store import Reviews
 from tests.store.samples import NOW
 store = Reviews(sys.argv[1])
 found = store.seek("sha256:l", stage="request", waiter="dying", now=NOW + 1, seconds=10)

@@ -16,8 +16,8 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.config import SchemathesisConfig
 
-from samplegate.core.eras import Era
 from samplegate.policy.schema import Kind, Mode, Show
+from samplegate.protocol.frames import Era
 from samplegate.reviews import verdict
 from samplegate.reviews.review import Door, Edits, Event, Review, Stage, State, Verdict
 from samplegate.reviews.web import api

@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from samplegate.reviews.review import Verdict
+from samplegate.reviews.web import sign_in as sessions
 from samplegate.reviews.web import sign_in as signin
 from samplegate.reviews.web.context import Person
-from samplegate.web import sessions
 from tests.core.review.made import NOW
 from tests.web.listener import ID, OPS, URL, VIEWER, House, Streamed, client
 
@@ -261,7 +261,7 @@ async def test_signing_out_ends_the_session_for_whoever_has_its_cookie(house: Ho
 async def test_no_sign_out_is_lost_when_more_were_signed_out_than_are_remembered(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("samplegate.web.sessions.MAX_ENDED", 3)
+    monkeypatch.setattr("samplegate.reviews.web.sign_in.MAX_ENDED", 3)
     app = house.app()
     other = client(app)
     await sign_in(other, VIEWER)

@@ -23,7 +23,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.core.eras import Era
 from samplegate.policy.decisions import (
     Answered,
     DecidedBy,
@@ -37,6 +36,7 @@ from samplegate.policy.decisions import (
 )
 from samplegate.policy.ledger import SCALE
 from samplegate.protocol import rawjson
+from samplegate.protocol.frames import Era
 from samplegate.protocol.requests import BadRequest, Call, ElicitationRequest
 from samplegate.protocol.rounds import Item, Round
 from samplegate.protocol.strictjson import Fault, decode

@@ -2,8 +2,8 @@
 played again.
 
 Where the log kept no contents, only what every record says is known (who asked what kind of thing, during what), and
-the rules are asked in three values, as for what is declared (``capabilities.py``): surely the same, surely changed, or
-it cannot be told.
+the rules are asked in three values, as for what is declared (``policy/capabilities.py``): surely the same, surely
+changed, or it cannot be told.
 """
 
 from __future__ import annotations

@@ -28,11 +28,11 @@ from samplegate.auth.http import (
 from samplegate.auth.origins import HostPolicy, host_policy
 from samplegate.auth.tokens import LOCAL, Bearers, Caller, NotEnough, NotTaken, StaticTokens, allowed
 from samplegate.config.identities import JwtSettings
+from samplegate.config.serve import ServeSettings
 from samplegate.config.servers import ServerSettings
 from samplegate.config.values import Address
 from samplegate.gate.ports import Log, Unavailable
 from samplegate.request_headers import RequestHeaders
-from samplegate.settings.serve_definition import ServeSettings
 
 if TYPE_CHECKING:
     from samplegate.auth.jwt import Keys

@@ -8,8 +8,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from samplegate.auth.http import Reply
+from samplegate.config.serve import ServeSettings
 from samplegate.config.values import Address
-from samplegate.settings.serve_definition import ServeSettings
 
 ANY: Final = "*"
 """In place of hosts: any Host header."""

@@ -1,4 +1,4 @@
-"""The commands: ``cli.py`` imports one only when it is asked for, and calls its ``arguments(parser)`` and
+"""The commands: ``main.py`` imports one only when it is asked for, and calls its ``arguments(parser)`` and
 ``command(args) -> int``."""
 
 from typing import Final

@@ -13,10 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from samplegate.book import load_policy
 from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.files import Sort, Unreadable, complain, count, environment, read, sort_of
-from samplegate.core.eras import LEGACY, MODERN, Era
 from samplegate.policy import claims
 from samplegate.policy.capabilities import Asker, Coverage, describe_offer, first_to_forward_forms
 from samplegate.policy.conditions import globs, is_glob
@@ -26,6 +24,8 @@ from samplegate.policy.file.timeouts import Wait, waits
 from samplegate.policy.schema import AnswerRule, Match, Names, Policy
 from samplegate.policy.script import parse as parse_script
 from samplegate.policytest.load import load_cases
+from samplegate.protocol.frames import LEGACY, MODERN, Era
+from samplegate.runtime.process import load_policy
 from samplegate.yamlfile.tree import Mark, compose, dotted, find
 from samplegate.yamlfile.tree import Path as Place
 

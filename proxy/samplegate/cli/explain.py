@@ -6,22 +6,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
-from samplegate.book import compile_book, load_policy
 from samplegate.cli import FAILED, OK
 from samplegate.cli.files import Unreadable, complain, declared, environment, read, refused
-from samplegate.commands import reviewing, spending
-from samplegate.commands.reviewing import Waiting
-from samplegate.commands.spending import Spending
-from samplegate.commands.steps import as_json, lines
+from samplegate.cli.test import step_lines, steps_as_json
+from samplegate.policy import cost, model_choice
 from samplegate.policy.capabilities import can_forward, offer_to
-from samplegate.policy.decide import explain
+from samplegate.policy.catalogue import Worst
+from samplegate.policy.claims import Claimant
+from samplegate.policy.decide import Rulebook, draws_of, explain
 from samplegate.policy.decisions import (
     Allowed,
     Decision,
@@ -33,11 +32,270 @@ from samplegate.policy.decisions import (
     Situation,
     Step,
 )
+from samplegate.policy.facts import Facts
 from samplegate.policy.file.load import PolicyError
+from samplegate.policy.file.timeouts import can_be_late, here, said
+from samplegate.policy.ledger import SCALE, Draw, Quantity, Terms
+from samplegate.policy.model_choice import Choice
+from samplegate.policy.schema import AllowRule, EscalateRule, Otherwise, seconds
 from samplegate.policytest import suite
 from samplegate.policytest.suite import Scene
 from samplegate.protocol import rawjson, results, server_requests
 from samplegate.protocol.requests import BadRequest, Origin, Request
+from samplegate.reviews.review import Stage
+from samplegate.runtime.process import compile_book, load_policy
+
+# What a request may come to that a model answers, as `explain` shows it: which model and why, the worst case of each,
+# what limits it draws on.
+#
+# Nothing is drawn: whether a limit has room at the moment is not looked at.
+
+_UNIT: Final[dict[Quantity, str]] = {
+    "requests": "requests",
+    "input_tokens": "input tokens",
+    "output_tokens": "output tokens",
+    "usd": "USD",
+    "concurrent": "at once",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One account of one limit."""
+
+    terms: Terms
+    draw: Draw
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The models in the order in which they are asked, and what is drawn. ``untold`` says why a draw cannot be told."""
+
+    choice: Choice | None
+    worst: dict[str, Worst]
+    draws: Sequence[Drawn]
+    untold: str | None
+
+
+def spending(book: Rulebook, request: Request, decision: Decision) -> Spending:
+    """Of a decision that was made for the request."""
+    made = draws_of(book, decision, Claimant(request.origin, _calls(request), "its session", decision.rule or ""))
+    draws, untold = ((), made) if isinstance(made, str) else (made, None)
+    drawn = [Drawn(book.terms[draw.limit], draw) for draw in draws]
+    rule = book.policy.rules[decision.index] if decision.index >= 0 else None
+    allowed = decision.allowed
+    if allowed is None or not isinstance(rule, AllowRule | EscalateRule):
+        return Spending(None, {}, drawn, untold)
+    choice = model_choice.choose(book, rule, Facts(request))
+    worst = {}
+    for model in choice.models:
+        facts = book.catalogue[model.name]
+        worst[model.name] = cost.worst(
+            model, facts, model_choice.bounded(rule.with_, model, facts, request.params).params
+        )
+    first = allowed.models[0]
+    worst[first] = cost.worst(book.model(first), book.catalogue[first], allowed.params)
+    return Spending(choice, worst, drawn, untold)
+
+
+def _calls(request: Request) -> tuple[str, ...]:
+    """Names for the calls that the request may belong to: real ones are given by the session."""
+    calls = len(request.origin.calls)
+    if calls == 0:
+        return ("its session, for there is no call",)
+    return ("this call",) if calls == 1 else tuple(f"call {number} of {calls}" for number in range(1, calls + 1))
+
+
+def spending_lines(spent: Spending) -> Iterator[str]:
+    """A line for each model and each draw."""
+    if spent.choice is not None:
+        width = max(map(len, [*spent.worst, *spent.choice.unfit]))
+        for number, (name, worst) in enumerate(spent.worst.items(), 1):
+            yield f"model   {number:>3} {name:<{width}}  at worst {_worst(worst)}{_score(spent.choice, name)}"
+        for name, why in spent.choice.unfit.items():
+            yield f"model     - {name:<{width}}  not asked: {why}"
+    for drawn in spent.draws:
+        terms, draw = drawn.terms, drawn.draw
+        by = f", for {', '.join(json.loads(draw.key))}" if draw.key != "[]" else ""
+        yield (
+            f"limit     {terms.name}: {_amount(terms, draw.amount)} of {_amount(terms, terms.most)}"
+            f" {_UNIT[terms.quantity]}{_per(terms)}{by}"
+        )
+    if spent.untold is not None:
+        yield f"limit     cannot be held: {spent.untold}"
+
+
+def _worst(worst: Worst) -> str:
+    usd = "its price is not known" if worst.usd is None else f"{_dollars(worst.usd)} USD"
+    return f"{worst.input_tokens} tokens in and {worst.output_tokens} out, {usd}"
+
+
+def _score(choice: Choice, name: str) -> str:
+    score = choice.scores.get(name)
+    if score is None:
+        return ""
+    return (
+        f"; score {score.total:.2f} (cost {score.cost:.2f}, speed {score.speed:.2f}, intelligence"
+        f" {score.intelligence:.2f})"
+    )
+
+
+def _amount(terms: Terms, amount: int) -> str:
+    return _dollars(amount) if terms.quantity == "usd" else f"{amount / SCALE[terms.quantity]:.15g}"
+
+
+def _dollars(units: int) -> str:
+    """To a millionth of a dollar, or as small as it is."""
+    dollars = units / SCALE["usd"]
+    return f"{dollars:.6f}".rstrip("0").rstrip(".") if dollars >= 1e-6 or not units else f"{dollars:.3g}"
+
+
+def _per(terms: Terms) -> str:
+    match terms.per:
+        case "bucket":
+            return f" per {terms.period:g} s"
+        case "slots":
+            return ""
+        case "day" | "month":
+            return f" per {terms.per} ({terms.tz})"
+        case _:
+            return f" per {terms.per}"
+
+
+def spending_as_json(spent: Spending) -> dict[str, Any]:
+    """The same for programs; dollars as numbers, null for an unknown price."""
+    return {
+        "choice": None if spent.choice is None else _choice_json(spent, spent.choice),
+        "draws": [
+            {
+                "limit": drawn.terms.name,
+                "key": drawn.draw.key,
+                "quantity": drawn.terms.quantity,
+                "amount": drawn.draw.amount / SCALE[drawn.terms.quantity],
+                "of": drawn.terms.most / SCALE[drawn.terms.quantity],
+            }
+            for drawn in spent.draws
+        ],
+        "untold": spent.untold,
+    }
+
+
+def _choice_json(spent: Spending, choice: Choice) -> dict[str, Any]:
+    return {
+        "why": choice.why,
+        "models": [
+            {"name": name, "worst": _worst_json(worst), "score": _score_json(choice, name)}
+            for name, worst in spent.worst.items()
+        ],
+        "unfit": dict(choice.unfit),
+    }
+
+
+def _worst_json(worst: Worst) -> dict[str, Any]:
+    usd = None if worst.usd is None else worst.usd / SCALE["usd"]
+    return {"input_tokens": worst.input_tokens, "output_tokens": worst.output_tokens, "usd": usd}
+
+
+def _score_json(choice: Choice, name: str) -> dict[str, float] | None:
+    score = choice.scores.get(name)
+    if score is None:
+        return None
+    return {"total": score.total, "cost": score.cost, "speed": score.speed, "intelligence": score.intelligence}
+
+
+# What a request that is escalated to a person comes to, as `explain` shows it: who is asked, for how long, and what
+# follows. Asks nobody.
+
+_FOLLOWS: Final[dict[Otherwise, str]] = {
+    "next": "the later rules are asked",
+    "deny": "it is denied",
+    "unanswered": "it stays unanswered",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewStage:
+    """One person who is asked. Seconds."""
+
+    reviewer: str
+    stage: Stage
+    timeout: float
+    """How long the review waits."""
+    here: float
+    """How long this request does."""
+    late: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewStages:
+    """All that are asked, in their order, and what follows without a verdict on the request."""
+
+    asking: tuple[ReviewStage, ...]
+    otherwise: Otherwise | None
+
+
+def review_stages(book: Rulebook, request: Request, decision: Decision) -> ReviewStages | None:
+    """Of a decision that was made for the request; None where no person is asked."""
+    asking: list[ReviewStage] = []
+    if isinstance(decision.act, Escalated):
+        asking.append(_asking(book, request, decision.act.reviewer, "request", decision.act.timeout))
+    if decision.allowed is not None and (second := decision.allowed.review_answer) is not None:
+        asking.append(_asking(book, request, second, "answer", seconds(book.policy.reviewers[second].timeout)))
+    otherwise = decision.on_timeout if isinstance(decision.act, Escalated) else None
+    return ReviewStages(tuple(asking), otherwise) if asking else None
+
+
+def _asking(book: Rulebook, request: Request, name: str, stage: Stage, timeout: float) -> ReviewStage:
+    late = seconds(book.policy.reviewers[name].late_verdict)
+    return ReviewStage(name, stage, timeout, here(book.policy, request.origin, timeout), late)
+
+
+def review_lines(waiting: ReviewStages) -> Iterator[str]:
+    """A line for each."""
+    for one in waiting.asking:
+        what = "decides" if one.stage == "request" else "sees the answer before the server does"
+        time = (
+            said(one.timeout)
+            if one.here == one.timeout
+            else f"{said(one.here)}, as long as its peers wait, of {said(one.timeout)}"
+        )
+        may_come_late = one.late and can_be_late(one.stage, one.timeout, one.here)
+        late = f"; a later verdict answers the next same request for {said(one.late)}" if may_come_late else ""
+        yield f"reviewer  {one.reviewer} {what}, within {time}{late}"
+    if waiting.otherwise is not None:
+        yield f"timeout   without a verdict {_FOLLOWS[waiting.otherwise]}"
+
+
+def review_as_json(waiting: ReviewStages) -> dict[str, Any]:
+    """The same for programs; times in seconds."""
+    asking = [
+        {
+            "reviewer": one.reviewer,
+            "stage": one.stage,
+            "timeout": one.timeout,
+            "waits": one.here,
+            "late_verdict": one.late,
+        }
+        for one in waiting.asking
+    ]
+    return {"asks": asking, "on_timeout": waiting.otherwise}
+
+
+def review_outcome(decision: Decision, request: Request, back: str, refused: Callable[[Request, str], str]) -> str:
+    """What goes over the wire, as a sentence."""
+    act = decision.act
+    assert isinstance(act, Escalated)
+    no = f"if rejected, {refused(request, 'decline')}"
+    match act.allowed:
+        case Allowed(models=models):
+            return (
+                f"what {models[0]} writes goes to the server {back} once {act.reviewer} has approved, or what"
+                f" {act.reviewer} answers; {no}"
+            )
+        case None if request.kind == "sampling":
+            return f"what {act.reviewer} answers goes to the server {back}, for no model can be asked ({act.why}); {no}"
+        case None:
+            return f"what {act.reviewer} answers goes to the server {back}; {no}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +305,7 @@ class Explained:
     method: str
     request: Request
     decision: Decision
-    waiting: Waiting | None
+    waiting: ReviewStages | None
     """Who is asked, if anybody."""
     steps: Sequence[Step]
     spending: Spending
@@ -154,16 +412,14 @@ def _explain(
     if isinstance(item.request, BadRequest):
         return item.request
     decision, steps = explain(book, item.request, Situation(can_forward(item.request, client), item.offered))
-    waiting = reviewing.waiting(book, item.request, decision)
-    return Explained(
-        item.method, item.request, decision, waiting, steps, spending.spending(book, item.request, decision)
-    )
+    waiting = review_stages(book, item.request, decision)
+    return Explained(item.method, item.request, decision, waiting, steps, spending(book, item.request, decision))
 
 
 def _report(explained: Explained) -> Iterator[str]:
     decision = explained.decision
     yield f"request   {explained.method}, {_where(explained.request.origin)}"
-    yield from (f"rule    {line}" for line in lines(explained.steps))
+    yield from (f"rule    {line}" for line in step_lines(explained.steps))
     yield (
         f"decision  {decision.effect}{'' if decision.rule is None else f', by {decision.rule}'}"
         f" ({decision.reason.value})"
@@ -173,8 +429,8 @@ def _report(explained: Explained) -> Iterator[str]:
     for name, value in _particulars(decision).items():
         yield f"{name:<9} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
     if explained.waiting is not None:
-        yield from reviewing.report(explained.waiting)
-    yield from spending.report(explained.spending)
+        yield from review_lines(explained.waiting)
+    yield from spending_lines(explained.spending)
     yield from (f"shadow    {shadow.rule}: {shadow.effect}" for shadow in decision.shadows)
     yield f"declared  {'yes' if decision.declared else 'no: the policy does not offer this capability to the server'}"
     yield f"outcome   {outcome(explained)}"
@@ -189,13 +445,13 @@ def _json(explained: Explained) -> dict[str, Any]:
         "reason": decision.reason.value,
         "detail": decision.detail,
         **_particulars(decision),
-        "review": None if explained.waiting is None else reviewing.as_json(explained.waiting),
-        **spending.as_json(explained.spending),
+        "review": None if explained.waiting is None else review_as_json(explained.waiting),
+        **spending_as_json(explained.spending),
         "shadows": [{"rule": shadow.rule, "effect": shadow.effect} for shadow in decision.shadows],
         "declared": decision.declared,
         "wire": results.wire_answer(explained.request.kind, explained.request.origin.era, decision),
         "outcome": outcome(explained),
-        "rules": as_json(explained.steps),
+        "rules": steps_as_json(explained.steps),
     }
 
 
@@ -257,7 +513,7 @@ def outcome(explained: Explained) -> str:
         case Forwarded():
             return "forwarded: the client is sent the request, and its reply goes to the server"
         case Escalated():
-            return f"escalated: {reviewing.outcome(explained.decision, request, back, _refused)}"
+            return f"escalated: {review_outcome(explained.decision, request, back, _refused)}"
         case DenyAs(as_=action):
             return f"Denied: {_refused(request, action)}"
         case LeftOpen():

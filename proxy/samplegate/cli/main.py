@@ -40,7 +40,7 @@ COMMANDS: Final = {
     "report": ("samplegate.cli.report", "say who asked what, how often, and what it came to and cost"),
     "reviews": ("samplegate.cli.reviews", "look at what waits for a person, and decide it"),
     "token": ("samplegate.cli.token", "make a token for a caller, or for a person, and the hash for the settings"),
-    "schema": ("samplegate.commands.schema", "print the JSON Schema of the policy file, for editors"),
+    "schema": ("samplegate.cli.schema", "print the JSON Schema of the policy file, for editors"),
     "init": ("samplegate.cli.init", "write a starter policy and its test"),
 }
 """Each command's module and its line in the help. A module has ``arguments``, which adds them to a parser, and
@@ -82,7 +82,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             argparse.ArgumentParser.error(wrong.parser, str(wrong))
         finally:
             if list(argv[:1]) == ["run"]:
-                from samplegate.app import answer_wrong_usage
+                from samplegate.runtime.run import answer_wrong_usage
 
                 answer_wrong_usage(str(wrong))
 

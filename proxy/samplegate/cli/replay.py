@@ -1,7 +1,7 @@
 """``samplegate replay``: the requests of decision logs put to another policy, and which of them it decides otherwise.
 Nothing is sent or written.
 
-Deciding again is ``core/replaying.py``'s; here the changes are grouped and told.
+Deciding again is ``audit/replay.py``'s; here the changes are grouped and told.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any, Final
 from samplegate.audit.reader import Logs
 from samplegate.audit.record import Line, comes_again, settled
 from samplegate.audit.replay import Changed, Same, Told, Untold, replay
-from samplegate.book import compile_book, load_policy
 from samplegate.cli import FAILED, OK
 from samplegate.cli.files import Unreadable, complain, count, declared, environment, plain, read, refused
 from samplegate.policy.conditions import shown
@@ -25,6 +24,7 @@ from samplegate.policy.file.load import PolicyError
 from samplegate.policy.match import Rulebook
 from samplegate.policytest import suite
 from samplegate.protocol.requests import ClientCapabilities
+from samplegate.runtime.process import compile_book, load_policy
 
 SHOWN: Final = 3  # ids of a group, for a person; each leads to its record
 LISTED: Final = 1_000  # for a program

@@ -1,5 +1,5 @@
 """``samplegate report``: what decision logs come to, as tables for a person or JSON for a program. The sums are
-``core/reporting.py``'s."""
+``audit/report.py``'s."""
 
 from __future__ import annotations
 

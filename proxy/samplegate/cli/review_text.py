@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from samplegate.core.review import states
 from samplegate.policy.ledger import SCALE
 from samplegate.protocol.elicitation_schema import Field, NotFlat, read_form
 from samplegate.reviews import views
 from samplegate.reviews.edits import changes
-from samplegate.reviews.review import Bounds, Event, Review, cleared
+from samplegate.reviews.review import Bounds, Event, Review, cleared, expired
 from samplegate.reviews.views import all_without_media, notes, said, span
 from samplegate.secret_names import secret_fields
 from samplegate.urls import shown_url
@@ -81,7 +80,7 @@ def moment(seconds: float) -> str:
 
 def today(review: Review, now: float) -> Review:
     """As it stands now: the gate notes an end some moments later."""
-    return states.expired(review, now) or review
+    return expired(review, now) or review
 
 
 def table(reviews: Sequence[Review], now: float) -> Iterator[str]:

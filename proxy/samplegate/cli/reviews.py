@@ -27,18 +27,17 @@ from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.files import Unreadable, complain
 from samplegate.cli.files import read as read_file
 from samplegate.cli.review_text import harmless, history, line, lines, moment, table, today, what
+from samplegate.config.serve import SERVE_SETTINGS
 from samplegate.config.settings import SETTINGS, ProcessSettings
 from samplegate.config.sources import NO_STATE, gather
-from samplegate.core.review.states import Conflict
 from samplegate.gate.ports import Unavailable
 from samplegate.policy.conditions import shown
 from samplegate.protocol.elicitation_schema import Field, NotFlat, read_form
 from samplegate.protocol.strictjson import Fault, decode
-from samplegate.reviews.review import Event, Filter, Review, State, Verdict
+from samplegate.reviews.review import Conflict, Event, Filter, Review, State, Verdict
 from samplegate.reviews.sql_store import Reviews
 from samplegate.reviews.verdict import MAX_DEPTH, MOST_BYTES, read
 from samplegate.reviews.views import choices, span, told, withdrawn_for
-from samplegate.settings.serve_definition import SERVE_SETTINGS
 
 MOST_MEANT: Final = 5
 MOST_NAME: Final = 100

@@ -93,6 +93,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """Wrap one server."""
-    from samplegate.app import run_command
+    from samplegate.runtime.run import run_command
 
     return run_command(args)

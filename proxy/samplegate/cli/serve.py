@@ -42,6 +42,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
-    from samplegate.daemon.serving import serve_command
+    from samplegate.server.daemon import serve_command
 
     return serve_command(args)

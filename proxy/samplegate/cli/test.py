@@ -8,23 +8,86 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import floor
 from pathlib import Path
 from typing import Any, Final
 
-from samplegate.book import compile_book, load_policy
 from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.files import Unreadable, complain, count, is_test, policy_of, read, sort_of, test_of
-from samplegate.commands import coverages
-from samplegate.commands.steps import as_json, lines
+from samplegate.policy.decisions import Step
 from samplegate.policy.file.load import PolicyError
 from samplegate.policy.match import Rulebook
 from samplegate.policytest.compare import Mismatch, Trial
-from samplegate.policytest.coverage import Coverage, coverage
+from samplegate.policytest.coverage import Coverage, Missing, coverage
 from samplegate.policytest.load import load_cases
 from samplegate.policytest.play import run
+from samplegate.runtime.process import compile_book, load_policy
 from samplegate.yamlfile.tree import Node, compose
+
+# How `samplegate test --coverage` tells what the cases of each policy reach. Not the counting:
+# ``policytest/coverage.py``.
+
+
+def coverage_lines(policy: Path, coverage: Coverage, least: float | None) -> Iterator[str]:
+    """What is missing, each with its line, and the sum; ``least`` is the percentage that was asked for."""
+    yield from (_line(policy, one) for one in coverage.missing)
+    yield from (f"{_line(policy, one)}; it is left out" for one in coverage.uncounted)
+    reached = (
+        f"{coverage.rules_reached} of {count(coverage.rules, 'rule')}, {coverage.arms_reached} of"
+        f" {count(coverage.arms, 'arm')}"
+    )
+    below = f", below the {least:g}% asked for" if is_below_minimum(coverage, least) else ""
+    yield f"{policy}: coverage: {reached} ({percentage(coverage)}%{below})"
+
+
+def is_below_minimum(coverage: Coverage, least: float | None) -> bool:
+    """Whether it is less than was asked for."""
+    return least is not None and coverage.percent < least
+
+
+def percentage(coverage: Coverage) -> int:
+    """Rounded down: 100 means all."""
+    return floor(coverage.percent)
+
+
+def coverage_as_json(policy: Path, coverage: Coverage, least: float | None) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "policy": str(policy),
+        "percent": round(coverage.percent, 2),
+        "enough": not is_below_minimum(coverage, least),
+        "rules": {"total": coverage.rules, "reached": coverage.rules_reached},
+        "arms": {"total": coverage.arms, "reached": coverage.arms_reached},
+        "missing": _listed(coverage.missing),
+        "uncounted": _listed(coverage.uncounted),
+    }
+
+
+def _listed(found: Iterable[Missing]) -> list[dict[str, Any]]:
+    return [{"line": one.line, "rule": one.rule, "what": one.what} for one in found]
+
+
+def _line(policy: Path, one: Missing) -> str:
+    return f"{policy}:{one.line}: rule {one.rule!r}: {one.what}"
+
+
+# The rules that were looked at, as `test` and `explain` print them. Not the looking.
+
+
+def step_lines(steps: Sequence[Step]) -> list[str]:
+    """One line a rule: its number, whether it was taken, its name and effect, and why."""
+    width = max((len(step.rule) for step in steps), default=0)
+    return [
+        f"{number:>3} {'taken' if step.taken else 'no   '} {step.rule:<{width}}  {step.effect:<7}  {step.why}".rstrip()
+        for number, step in enumerate(steps, 1)
+    ]
+
+
+def steps_as_json(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """The same for programs."""
+    return [{"rule": step.rule, "effect": step.effect, "taken": step.taken, "why": step.why} for step in steps]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +156,7 @@ def command(args: argparse.Namespace) -> int:
         for outcome in outcomes:
             print("\n".join(_report(outcome)))
         for policy, found in reached.items():
-            print("\n".join(coverages.report(policy, found, least)))
+            print("\n".join(coverage_lines(policy, found, least)))
         print(_summary(outcomes))
     for outcome in outcomes:
         if outcome.unreadable is not None:
@@ -101,7 +164,7 @@ def command(args: argparse.Namespace) -> int:
     if any(outcome.unreadable for outcome in outcomes):
         return UNREADABLE
     wanting = args.require_tests and any(outcome.missing for outcome in outcomes)
-    wanting = wanting or any(coverages.is_below(found, least) for found in reached.values())
+    wanting = wanting or any(is_below_minimum(found, least) for found in reached.values())
     return FAILED if wanting or any(outcome.failed or outcome.problems for outcome in outcomes) else OK
 
 
@@ -193,7 +256,7 @@ def _failure(tests: Path, trial: Trial) -> Iterator[str]:
         yield f"    {_where(mismatch)}: expected {_shown(mismatch.expected)}, got {_shown(mismatch.got)}"
     if trial.came.decision.detail:
         yield f"    {trial.came.decision.detail}"
-    yield from (f"    {line}" for line in lines(trial.came.steps))
+    yield from (f"    {line}" for line in step_lines(trial.came.steps))
     if trial.came.wire is not None:
         yield f"    the server gets: {trial.came.wire}"
 
@@ -218,7 +281,7 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
 def _json(outcomes: Sequence[Outcome], reached: Mapping[Path, Coverage], least: float | None) -> dict[str, Any]:
     return {
         **(
-            {"coverage": [coverages.as_json(policy, found, least) for policy, found in reached.items()]}
+            {"coverage": [coverage_as_json(policy, found, least) for policy, found in reached.items()]}
             if reached
             else {}
         ),
@@ -244,7 +307,7 @@ def _trial_json(trial: Trial) -> dict[str, Any]:
         "mismatches": [_mismatch_json(each) for each in trial.mismatches],
         "detail": trial.came.decision.detail,
         **_came_json(trial),
-        "rules": as_json(trial.came.steps),
+        "rules": steps_as_json(trial.came.steps),
     }
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.config.identities import CallerSettings, PeopleSettings
+from samplegate.config.serve import SERVE_SETTINGS
 from samplegate.config.servers import NAME, ServerEntry
 from samplegate.config.settings import Setting
-from samplegate.settings.serve_definition import SERVE_SETTINGS
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 

@@ -13,9 +13,9 @@ from msgspec import Meta
 
 from samplegate.config.settings import CALL_TIMEOUT, START_TIMEOUT
 from samplegate.config.sources import Part, Reading, tree_of, unreadable
-from samplegate.core.eras import Protocol
-from samplegate.core.policyfile import variables
+from samplegate.protocol.frames import Protocol
 from samplegate.urls import is_open, url_error
+from samplegate.yamlfile import envfile
 from samplegate.yamlfile.tree import Mapping as Tree
 from samplegate.yamlfile.tree import Path as Steps
 from samplegate.yamlfile.tree import Scalar, find, quoted
@@ -181,14 +181,14 @@ def _server(part: Part, reading: Reading) -> ServerSettings | None:
     def filled(below: Steps, text: object) -> str:
         """The text with its variables filled in; an unset one is a problem, reported at its place without the value."""
         if isinstance(text, str) and below[0] in _SECRET:
-            reading.named.update(variables.names(text))
-        why = variables.fault(text) if isinstance(text, str) else "is no text; put it in quotes"
-        missing = [] if why else [name for name in variables.names(str(text)) if name not in reading.environment]
+            reading.named.update(envfile.names(text))
+        why = envfile.fault(text) if isinstance(text, str) else "is no text; put it in quotes"
+        missing = [] if why else [name for name in envfile.names(str(text)) if name not in reading.environment]
         if missing:
             why = f"${{{missing[0]}}} is not set in the environment; set it, or write $${{ for the text itself"
         if why is not None:
             part.problem(below, why)
-        return "" if why is not None else variables.fill(str(text), reading.environment)
+        return "" if why is not None else envfile.fill(str(text), reading.environment)
 
     _check_kind(part, entry)
     server = ServerSettings(

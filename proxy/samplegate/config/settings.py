@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from samplegate.audit.record import ContentMode
 from samplegate.config.values import check_networks, check_page, check_store
-from samplegate.core.eras import Protocol
+from samplegate.protocol.frames import Protocol
 from samplegate.yamlfile.tree import is_secret, quoted
 
 MIB: Final = 1024 * 1024

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from samplegate.demo import client, database
+from samplegate.demo import client, server
 from samplegate.demo.client import TOOL, Era, Seen
 
 POLICY: Final = Path(__file__).with_name("demo.yaml")
@@ -91,7 +91,7 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 def _start(folder: Path, era: Era, name: str) -> Trial:
     trial = Trial(era, folder / f"users-{name}.db", folder / f"decisions-{name}.jsonl", folder / f"stderr-{name}.txt")
-    database.create(trial.database)
+    server.create(trial.database)
     return trial
 
 
@@ -108,13 +108,13 @@ def _settings(folder: Path) -> dict[str, str]:
 
 
 def _inactive() -> int:
-    return sum(not active for _, _, active in database.USERS)
+    return sum(not active for _, _, active in server.USERS)
 
 
 def _wrong_result(seen: Seen) -> list[str]:
     if seen.failure is not None or seen.structured is None:
         return [f"the tool's call failed: {seen.failure}"]
-    expected = {"found": _inactive(), "deleted": _inactive(), "remaining": len(database.USERS) - _inactive()}
+    expected = {"found": _inactive(), "deleted": _inactive(), "remaining": len(server.USERS) - _inactive()}
     return [
         f"result: {name} is {seen.structured.get(name)}, not {value}"
         for name, value in expected.items()
@@ -124,9 +124,9 @@ def _wrong_result(seen: Seen) -> list[str]:
 
 def _wrong_rows(trial: Trial) -> list[str]:
     """Whether the rows are really gone, asked of the file and not of the server."""
-    left, kept = database.names(trial.database), [name for name, _, active in database.USERS if active]
+    left, kept = server.names(trial.database), [name for name, _, active in server.USERS if active]
     out = [] if left == kept else [f"database: it holds {', '.join(left)}; it should hold {', '.join(kept)}"]
-    purge = database.purge(trial.database, TICKET)
+    purge = server.purge(trial.database, TICKET)
     if purge is None or not purge.audit:
         out.append("database: the purge has no audit entry")
     return out

@@ -9,12 +9,11 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from samplegate.audit.record import Record
-from samplegate.core.review.states import Conflict
 from samplegate.policy.decide import Rulebook
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import SampleRequest, SampleResult
 from samplegate.protocol.rounds import Note, Reply, Round
-from samplegate.reviews.review import Delivery, Door, Event, Filter, Review, Stage, Verdict
+from samplegate.reviews.review import Conflict, Delivery, Door, Event, Filter, Review, Stage, Verdict
 
 P = ParamSpec("P")
 T = TypeVar("T")

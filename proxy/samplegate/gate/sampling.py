@@ -1,5 +1,5 @@
 """A model answers: the first of the decision's models, and the next where one fails before its first token. One of the
-acts of ``acts.py``.
+acts of ``actions.py``.
 
 Each try is reserved before it is sent and settled after. The answer passes the rule's content rules before anybody sees
 it.

@@ -1,2 +1,2 @@
 """Where limits are kept: accounts of this process in memory, and those that processes share in a file. No rule:
-``core/ledger.py`` has them."""
+``policy/ledger.py`` has them."""

@@ -11,17 +11,16 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from samplegate.core import names
-from samplegate.core.eras import has_modes
-from samplegate.core.policyfile import variables
 from samplegate.policy.facts import Facts
 from samplegate.policy.prompt import SampleFailed
 from samplegate.policy.schema import AnswerRule, Kind
 from samplegate.policy.script import Script, pick, reply
-from samplegate.protocol import results
+from samplegate.protocol import results, strictjson
 from samplegate.protocol.elicitation_schema import MISSING, Field, Form, NotFlat, check, read_form
+from samplegate.protocol.frames import has_modes
 from samplegate.protocol.requests import ElicitationRequest, Request, SamplingRequest
 from samplegate.protocol.strictjson import named, told
+from samplegate.yamlfile import envfile
 
 Environment = Mapping[str, str]
 _whole: Final = re.compile(r"[+-]?[0-9]{1,100}\Z")
@@ -103,7 +102,7 @@ def _filled(value: Any, environment: Environment) -> Any:
     """``value`` with the variables in all its texts replaced. Raises KeyError with the name of one that is not set."""
     match value:
         case str():
-            return variables.fill(value, environment)
+            return envfile.fill(value, environment)
         case list():
             return [_filled(item, environment) for item in value]
         case dict():
@@ -165,7 +164,7 @@ def _typed(value: Any, field: Field, environment: Environment) -> Any:
     """A value of the rule; one from the environment takes the field's type, and stays text where it has none of that
     type."""
     filled = _filled(value, environment)
-    if not isinstance(value, str) or not any(True for _ in variables.names(value)):
+    if not isinstance(value, str) or not any(True for _ in envfile.names(value)):
         return filled
     match field.type:
         case "boolean":
@@ -255,19 +254,19 @@ def _fits_tools(params: Mapping[str, Any], types: list[str]) -> str | None:
 def second_reading(result: Mapping[str, Any], fields: frozenset[str] = frozenset()) -> str | None:
     """Why a result of sampling or elicitation is not read alike by all parsers, None if it is. ``fields``: those of the
     form that it answers."""
-    twin = names.second_reading(result, _MEMBERS)
+    twin = strictjson.second_reading(result, _MEMBERS)
     if twin is None:
         content = result.get("content")
         if "role" in result:
             blocks = [
                 block for block in (content if isinstance(content, list) else [content]) if isinstance(block, dict)
             ]
-            if sum(len(name) for block in blocks for name in block if not name.isascii()) > names.MAX_FOLDED:
-                return f"its content has more than {names.MAX_FOLDED} characters in names that are not ASCII"
-            found = (names.second_reading(block, _OF_BLOCKS) for block in blocks)
+            if sum(len(name) for block in blocks for name in block if not name.isascii()) > strictjson.MAX_FOLDED:
+                return f"its content has more than {strictjson.MAX_FOLDED} characters in names that are not ASCII"
+            found = (strictjson.second_reading(block, _OF_BLOCKS) for block in blocks)
             twin = next((name for name in found if name is not None), None)
         elif isinstance(content, dict):
-            twin = names.resembling_field(content, fields)
+            twin = strictjson.resembling_field(content, fields)
     if twin is not None:
         return f"{named(twin)} could be read as another member"
     return (
@@ -280,4 +279,4 @@ def second_reading(result: Mapping[str, Any], fields: frozenset[str] = frozenset
 def _is_plain(action: object) -> bool:
     """Whether no parser takes an action for one of the three that it is not: enums are read in any case, and other
     types become texts."""
-    return isinstance(action, str) and (action in _ACTIONS or names.fold(action).strip() not in _ACTIONS)
+    return isinstance(action, str) and (action in _ACTIONS or strictjson.fold(action).strip() not in _ACTIONS)

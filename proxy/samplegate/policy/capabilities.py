@@ -1,5 +1,5 @@
 """Pure. What the gate can promise a server on its policy's behalf, before any request came (R112, R113). Not the wire
-form: ``session/capabilities.py``.
+form: ``protocol/capabilities.py``.
 
 A rule reaches a class of requests unless its match fails on what is known of the class; what is not known may be
 anything. So nothing is declared that no rule could answer, and no rule that may answer goes undeclared.
@@ -12,12 +12,12 @@ from typing import Any, Final, Literal, TypeAlias, assert_never
 
 import msgspec
 
-from samplegate.core.eras import LEGACY, Era, has_elicitation, has_modes
 from samplegate.policy import answers, model_choice
 from samplegate.policy.conditions import absent, shown
 from samplegate.policy.facts import UNKNOWN, Calls, Facts, Known
 from samplegate.policy.match import Rulebook
 from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Kind, ModelRule, Rule
+from samplegate.protocol.frames import LEGACY, Era, has_elicitation, has_modes
 from samplegate.protocol.requests import Call, ClientCapabilities, Origin, Request
 
 

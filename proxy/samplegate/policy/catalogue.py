@@ -1,8 +1,8 @@
 """Pure. What is known of each model: what it takes, how much, and what it costs. From the policy first, then from
 litellm's table. Reads no file.
 
-``sampler/table.py`` reads the table; this merges. What nobody knows stays unknown (None), which is never taken as zero
-or as enough.
+``sampler/litellm_prices.py`` reads the table; this merges. What nobody knows stays unknown (None), which is never taken
+as zero or as enough.
 """
 
 from __future__ import annotations

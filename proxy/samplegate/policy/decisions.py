@@ -1,4 +1,4 @@
-"""Pure. What may be decided about a request, and what may come of it. Not how: ``decide.py`` decides, ``gate.py``
+"""Pure. What may be decided about a request, and what may come of it. Not how: ``decide.py`` decides, ``gate/gate.py``
 acts."""
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from samplegate.core.policyfile import variables
 from samplegate.policy.catalogue import Catalogue, known
 from samplegate.policy.claims import terms
 from samplegate.policy.conditions import (
@@ -32,6 +31,7 @@ from samplegate.policy.redaction import Redactor, redactor
 from samplegate.policy.schema import AnswerRule, DenyRule, Match, Model, Policy, Rule
 from samplegate.protocol.requests import Call
 from samplegate.regex import Search, any_of
+from samplegate.yamlfile import envfile
 
 if TYPE_CHECKING:
     from samplegate.policy.script import Script
@@ -296,7 +296,7 @@ def compile_policy(
         for rule in policy.rules
         if isinstance(rule, AnswerRule)
         for text in _texts(rule.content)
-        for name in variables.names(text)
+        for name in envfile.names(text)
     }
     searched = names(lambda row: row.is_searched)
     found = {

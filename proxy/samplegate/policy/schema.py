@@ -1,5 +1,5 @@
-"""Pure. The policy's schema: what the file may say, as typed values. Not the loader (``load.py``), not the meaning of a
-match (``match.py``).
+"""Pure. The policy's schema: what the file may say, as typed values. Not the loader (``policy/file/load.py``), not the
+meaning of a match (``match.py``).
 
 Each key has its sentence for editors, the one in the tables of policies/README.md. Structs of msgspec, not pydantic
 models: in every wrapped server's start-up pydantic costs 130 ms and 12 MiB, msgspec comes with the frames. Annotations

@@ -21,7 +21,6 @@ import msgspec
 import msgspec.structs
 
 from samplegate.audit.record import Record
-from samplegate.core.review import states
 from samplegate.gate.gate import Gate
 from samplegate.gate.ports import Ports
 from samplegate.limits.brakes import Brakes
@@ -35,6 +34,7 @@ from samplegate.policytest.load import Moment, Placed
 from samplegate.policytest.suite import FREE, START, Said
 from samplegate.policytest.suite import Verdict as Given
 from samplegate.protocol.rounds import Reply, Round
+from samplegate.reviews import review as states
 from samplegate.reviews import verdict
 from samplegate.reviews.review import Review, Stage, Verdict
 

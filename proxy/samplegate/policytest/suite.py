@@ -1,8 +1,8 @@
 """Pure. The structs of a ``*_test.yaml`` file: cases, steps, short forms and scenes, each key with its description for
 editors.
 
-The file's text is read by ``load.py``, which also refuses contradictions. The tables of policies/README.md have the
-same sentences.
+The file's text is read by ``policy/file/load.py``, which also refuses contradictions. The tables of policies/README.md
+have the same sentences.
 """
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from samplegate.core.eras import LEGACY, MODERN, Era, era_of
 from samplegate.policy.conditions import NO_CALL_NAME
 from samplegate.policy.prompt import Failure
 from samplegate.policy.schema import Amount, Count, Duration, Positive, Strict
+from samplegate.protocol.frames import LEGACY, MODERN, Era, era_of
 from samplegate.protocol.requests import ELICITATION, SAMPLING, Call, ClientCapabilities, Origin
 
 START: Final = "2026-01-15T12:00:00Z"

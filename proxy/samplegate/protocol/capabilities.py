@@ -1,8 +1,8 @@
 """Pure. Capabilities on the wire: what a client declared, and the object rewritten to what the gate offers.
 
-Not which capabilities are offered: ``core/capabilities.py`` derives that from the policy. Only the members that differ
-are spliced; the rest stays as it came (R109). Each modern request declares its own in its envelope (R49); the result is
-cached for each distinct declaration.
+Not which capabilities are offered: ``policy/capabilities.py`` derives that from the policy. Only the members that
+differ are spliced; the rest stays as it came (R109). Each modern request declares its own in its envelope (R49); the
+result is cached for each distinct declaration.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import names
-from samplegate.core.eras import (
+from samplegate.policy.capabilities import Offer
+from samplegate.policy.match import Rulebook
+from samplegate.protocol import rawjson, strictjson
+from samplegate.protocol.frames import (
     META_CAPABILITIES,
     META_VERSION,
     TASKS_EXTENSION,
     UI_EXTENSION,
+    Frame,
     has_elicitation,
     has_modes,
 )
-from samplegate.policy.capabilities import Offer
-from samplegate.policy.match import Rulebook
-from samplegate.protocol import rawjson
-from samplegate.protocol.frames import Frame
 from samplegate.protocol.rawjson import Malformed, lookup, members, splice
 from samplegate.protocol.requests import Call, ClientCapabilities
 from samplegate.protocol.rounds import Note
@@ -67,7 +66,7 @@ def _plain(raw: bytes, known: frozenset[str]) -> Collection[str]:
     """The names of an object. Raises jsontext.Malformed where another parser could find capabilities that are not
     rewritten here."""
     found = members(raw).keys()
-    if (name := names.second_reading(found, known)) is not None:
+    if (name := strictjson.second_reading(found, known)) is not None:
         raise Malformed(f"its capabilities have {name[:40]!r}, which could be declared_by as another member")
     return found
 

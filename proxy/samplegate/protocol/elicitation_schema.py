@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
-from samplegate.core.eras import has_modes
 from samplegate.policy.schema import FieldType
+from samplegate.protocol.frames import has_modes
 from samplegate.protocol.strictjson import named, told
 from samplegate.regex import peer_searcher, utf8
 

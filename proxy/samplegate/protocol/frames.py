@@ -12,10 +12,50 @@ from typing import Final, Literal, TypeAlias, TypedDict
 
 import msgspec
 
-from samplegate.core import names
-from samplegate.core.eras import META
-from samplegate.protocol import rawjson
+from samplegate.protocol import rawjson, strictjson
 from samplegate.protocol.rawjson import ENVELOPE, Malformed, dump
+
+# The protocol revisions, and what each of them can say. Not a negotiation: peers negotiate, the gate reads along.
+
+Era: TypeAlias = Literal["legacy", "modern"]
+Protocol: TypeAlias = Literal["auto", "legacy", "modern"]
+"""The protocol version that the gate speaks to a server, as the settings name it; ``auto`` finds it out."""
+
+LEGACY: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+MODERN: Final = ("2026-07-28",)
+
+CALLS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The client requests during which a server may ask something (R59; R26 for the legacy eras)."""
+
+META: Final = "_meta"
+META_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+META_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
+META_LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
+META_RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
+
+
+def era_of(revision: str) -> Era:
+    """The era of a revision. One not known here counts by its date: everything from 2026-07-28 on is stateless."""
+    return "legacy" if revision < MODERN[0] else "modern"
+
+
+def has_batches(revision: str) -> bool:
+    """Only 2025-03-26 has JSON-RPC batches that must be received (R92); 2024-11-05 allowed them by JSON-RPC itself."""
+    return revision <= "2025-03-26"
+
+
+def has_elicitation(revision: str) -> bool:
+    """From 2025-06-18 on (R29)."""
+    return revision >= "2025-06-18"
+
+
+def has_modes(revision: str) -> bool:
+    """Sub-capabilities (``sampling.tools``, ``elicitation.url``), tool blocks and arrays of content: from 2025-11-25 on
+    (R6, R114)."""
+    return revision >= "2025-11-25"
+
 
 FrameId: TypeAlias = str | int
 Kind: TypeAlias = Literal["request", "notification", "result", "error"]
@@ -142,7 +182,7 @@ def read(line: bytes) -> Frame:
     found = envelope.members.keys()
     if not found <= ENVELOPE:
         for name in found - ENVELOPE:
-            if names.resembles(name, ENVELOPE):
+            if strictjson.resembles(name, ENVELOPE):
                 raise Malformed(f"its envelope has {name[:20]!r}, which resembles a member of JSON-RPC", **whose(line))
     return _frame(line, envelope)
 
@@ -214,7 +254,7 @@ def _code_of(f: Frame) -> int:
     codes of their own."""
     try:
         found = f.object.members
-        twin = names.second_reading(found, _OF_ERRORS)
+        twin = strictjson.second_reading(found, _OF_ERRORS)
     except Malformed as problem:
         raise Malformed(f"its error: {problem.fault}", f.id, answers=True) from None
     if twin is not None:

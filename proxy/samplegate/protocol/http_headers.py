@@ -17,9 +17,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from samplegate.core.eras import META_VERSION
 from samplegate.protocol import rawjson
-from samplegate.protocol.frames import Frame
+from samplegate.protocol.frames import META_VERSION, Frame
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.server_requests import may_say
 

@@ -14,8 +14,6 @@ from typing import Final, Literal
 
 import msgspec
 
-from samplegate.core import names
-from samplegate.core.eras import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL
 from samplegate.policy.answers import second_reading
 from samplegate.policy.capabilities import unsolicited
 from samplegate.policy.deadlines import PARKS
@@ -24,7 +22,7 @@ from samplegate.policy.schema import Kind
 from samplegate.protocol import capabilities, frames, rawjson, request_state, results, server_requests, strictjson
 from samplegate.protocol.capabilities import Declarations
 from samplegate.protocol.evidence import Witness
-from samplegate.protocol.frames import Frame
+from samplegate.protocol.frames import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL, Frame
 from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.rounds import (
     ELICITATION,
@@ -220,7 +218,7 @@ def read_unasked(answers: bytes) -> dict[str, bytes] | str:
 def brings_answers(params: rawjson.Object) -> bool:
     """Whether a call brings answers or a state along. Raises jsontext.Malformed for a spelling that another parser may
     fold to them."""
-    if (name := names.resembling(params.members, ANSWERS)) is not None:
+    if (name := strictjson.resembling(params.members, ANSWERS)) is not None:
         raise rawjson.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")
     return not ANSWERS.isdisjoint(params.members)
 

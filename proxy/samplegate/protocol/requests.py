@@ -14,9 +14,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.core.eras import Era, has_modes
-from samplegate.core.names import resembling
-from samplegate.protocol.strictjson import Fault, decode, named, told
+from samplegate.protocol.frames import Era, has_modes
+from samplegate.protocol.strictjson import Fault, decode, named, resembling, told
 from samplegate.urls import requested_url_error
 
 

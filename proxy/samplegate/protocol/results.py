@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from samplegate.core.eras import META_RELATED_TASK, Era, has_modes
 from samplegate.policy.decisions import Answered, Decision, Denied, DenyAs, FixedAnswer, LeftOpen, Reason, Unanswered
 from samplegate.protocol import frames, rawjson
+from samplegate.protocol.frames import META_RELATED_TASK, Era, has_modes
 from samplegate.protocol.rounds import Release
 
 REJECTED: Final = -1

@@ -13,12 +13,10 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import names
-from samplegate.core.eras import Era
 from samplegate.policy.capabilities import Offer
 from samplegate.policy.decisions import Answered, Reason, Unanswered, Withdrawn
 from samplegate.protocol import frames, rawjson, results, strictjson
-from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.frames import Era, Frame, FrameId
 from samplegate.protocol.requests import BadRequest, Call, ElicitationRequest, Origin, Request, parse
 from samplegate.protocol.rounds import (
     ELICITATION,
@@ -84,7 +82,7 @@ def _offered(method: str, request: Request | BadRequest, offer: Offer) -> bool:
 
 def resembles_a_kind(method: str) -> bool:
     """Whether a lenient parser takes a method that is neither sampling nor elicitation for one of them."""
-    return method.strip() in KINDS or names.resembles(method.strip(), KINDS)
+    return method.strip() in KINDS or strictjson.resembles(method.strip(), KINDS)
 
 
 class InputRequired(msgspec.Struct, frozen=True):
@@ -107,11 +105,11 @@ def result_type(result: rawjson.Object) -> str | None:
     found = result.members
     if found.keys() <= _OF_CALLS and found.get("resultType") == _COMPLETE:
         return "complete"
-    if (name := names.resembling(found, _OF_RESULTS)) is not None:
+    if (name := strictjson.resembling(found, _OF_RESULTS)) is not None:
         raise rawjson.Malformed(f"its result has {name[:20]!r}, which resembles a member of the protocol")
     raw = result.raw("resultType")
     said = None if raw is None or raw == b"null" else rawjson.string(raw) or ""
-    if said is not None and (not said or "\0" in said or names.resembles(said, _TYPES)):
+    if said is not None and (not said or "\0" in said or strictjson.resembles(said, _TYPES)):
         raise rawjson.Malformed("its resultType is none that all parsers read alike")
     if said != INPUT_REQUIRED and ("inputRequests" in found or "requestState" in found):
         raise rawjson.Malformed("its result asks for input without the resultType that says so")
@@ -186,7 +184,7 @@ def _sorted(entries: rawjson.Object, origin: Origin, offer: Offer, state: bytes 
         if len(entry.members) > MAX_MEMBERS:
             return f"an entry of its inputRequests has more than {MAX_MEMBERS} members"
         for name in entry.members:
-            if names.resembles(name, _OF_ENTRIES):
+            if strictjson.resembles(name, _OF_ENTRIES):
                 return "an entry of its inputRequests has a member that resembles one of the protocol"
         method = rawjson.string(entry.raw("method"))
         if method == ROOTS:
@@ -204,7 +202,7 @@ def url_elicitations(error: Frame, origin: Origin, offer: Offer) -> Mapping[str,
     if error.code != URL_ELICITATION_REQUIRED:
         return None
     data = error.object.inner("data") if len(error.raw) <= MAX_URL_ERROR else None
-    if data is not None and (name := names.second_reading(data.members, _OF_URL_ERRORS)) is not None:
+    if data is not None and (name := strictjson.second_reading(data.members, _OF_URL_ERRORS)) is not None:
         raise rawjson.Malformed(f"the data of its error has {name[:20]!r}, which resembles a member of the protocol")
     raw = None if data is None else data.raw("elicitations")
     try:

@@ -15,13 +15,11 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import names
-from samplegate.core.eras import LEGACY, META, era_of, has_batches
 from samplegate.policy.deadlines import PARKS
-from samplegate.protocol import capabilities, frames, rawjson, results, server_requests
+from samplegate.protocol import capabilities, frames, rawjson, results, server_requests, strictjson
 from samplegate.protocol.capabilities import modern_meta
 from samplegate.protocol.evidence import Witness
-from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.frames import LEGACY, META, Frame, FrameId, era_of, has_batches
 from samplegate.protocol.input_required import Exchange
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import (
@@ -154,7 +152,7 @@ class Handshake(msgspec.Struct, eq=False):
 
 def _plain(f: Frame, what: str) -> None:
     """Raises Malformed where another parser could find another revision or other capabilities."""
-    if (name := names.second_reading(f.object.members, _MEMBERS)) is not None:
+    if (name := strictjson.second_reading(f.object.members, _MEMBERS)) is not None:
         raise Malformed(f"its {what} has {name[:40]!r}, which could be read as another member")
 
 

@@ -16,12 +16,20 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import names
-from samplegate.core.eras import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL, META_RELATED_TASK, META_VERSION, Era
 from samplegate.policy.capabilities import Asker, Offer, offer, remedies
 from samplegate.policy.decide import Rulebook
-from samplegate.protocol import frames, rawjson, results
-from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol import frames, rawjson, results, strictjson
+from samplegate.protocol.frames import (
+    CALLS,
+    META,
+    META_CAPABILITIES,
+    META_LOG_LEVEL,
+    META_RELATED_TASK,
+    META_VERSION,
+    Era,
+    Frame,
+    FrameId,
+)
 from samplegate.protocol.rawjson import Malformed, lookup, string
 from samplegate.protocol.requests import Call, ClientCapabilities, Origin
 from samplegate.protocol.rounds import Effect, Effects, Later, Note, ToClient, ToServer
@@ -135,7 +143,7 @@ def is_call(method: str) -> bool:
     if method in CALLS:
         return True
     bare = method.strip()
-    if bare in CALLS or names.resembles(bare, CALLS):
+    if bare in CALLS or strictjson.resembles(bare, CALLS):
         raise Malformed(f"its method {method[:40]!r} could be read as another one")
     return False
 
@@ -171,7 +179,7 @@ def call_and_token(f: Frame, *, modern: bool) -> tuple[Call | None, bytes | None
 def _single(found: Mapping[str, msgspec.Raw], known: frozenset[str], where: str) -> None:
     if found.keys() <= known:
         return
-    if (twin := names.second_reading(found, known)) is not None:
+    if (twin := strictjson.second_reading(found, known)) is not None:
         raise Malformed(f"its {where} {twin[:60]!r}, which could be read as another member")
 
 

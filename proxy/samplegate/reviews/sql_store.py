@@ -1,7 +1,7 @@
 """The SQL store of reviews: each method is one transaction that reads rows, asks ``core.review.states`` and writes what
 follows with its event.
 
-For the command line, and for the thread behind ``threads.py``. Shapes and meanings: ``ports.ReviewTransactions``.
+For the command line, and for the thread behind ``store.py``. Shapes and meanings: ``ports.ReviewTransactions``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,23 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, insert, or_, select, update
 
-from samplegate.core.review import states
-from samplegate.core.review.states import Conflict
 from samplegate.process_locks import Holder
+from samplegate.reviews import review as states
 from samplegate.reviews import sql_schema
-from samplegate.reviews.review import DECIDED, Delivery, Door, Event, Filter, Review, Stage, State, Verdict, cleared
-from samplegate.reviews.sql_schema import DELIVERIES, EVENTS, FACTS, REVIEWS, plain, plains
-from samplegate.store.engine import Database
+from samplegate.reviews.review import (
+    DECIDED,
+    Conflict,
+    Delivery,
+    Door,
+    Event,
+    Filter,
+    Review,
+    Stage,
+    State,
+    Verdict,
+    cleared,
+)
+from samplegate.reviews.sql_schema import DELIVERIES, EVENTS, FACTS, REVIEWS, Database, plain, plains
 
 What: TypeAlias = Literal[
     "opened",

@@ -15,8 +15,8 @@ import anyio
 import anyio.to_thread
 
 from samplegate.gate.ports import ReviewTransactions, Unavailable
+from samplegate.reviews import sql_schema
 from samplegate.reviews.sql_store import Reviews
-from samplegate.store import engine
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class _Lane:
 
         def work() -> T:
             with self._busy:
-                self.reviews.database.until = time.monotonic() + (engine.PATIENCE if self._failed < queued else 0.0)
+                self.reviews.database.until = time.monotonic() + (sql_schema.PATIENCE if self._failed < queued else 0.0)
                 try:
                     return call(self.reviews)
                 except Unavailable:

@@ -3,7 +3,7 @@ the API, commands, the page.
 
 ``{"verdict": "approve" | "reject" | "answer", "digest", "edits", "action", "content", "reason", "tell_server"}``. What
 is not understood is refused: an error is never an approval (T13). Whether a verdict is in time and the first:
-``states.py``.
+``review.py``.
 
 A person's answer (text or blocks for sampling, a filled-in form, accept or decline for a URL) becomes the whole result
 in the newest shape, without guesses or defaults. ``answers.fits`` checks it like a rule's fixed answer.

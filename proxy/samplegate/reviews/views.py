@@ -450,7 +450,7 @@ def _address(address: ShownUrl) -> dict[str, Any]:
 
 
 def said(verdict: Verdict, review: Review) -> dict[str, Any]:
-    """A verdict in the form that it is given in (``verdicts.py``), with nulls left out."""
+    """A verdict in the form that it is given in (``verdict.py``), with nulls left out."""
     out: dict[str, Any] = {"verdict": verdict.word}
     if verdict.edits is not None:
         out["edits"] = _plain(verdict.edits)

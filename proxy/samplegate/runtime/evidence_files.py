@@ -3,7 +3,7 @@ the state folder.
 
 A marker is an empty file whose existence is the fact. Nothing in it is read back, so concurrent writers need no lock
 and hostile content does nothing. Deleting the files makes the gate forget. Which protocol version follows from them is
-pure: ``core/session/witness.py``.
+pure: ``protocol/evidence.py``.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -20,10 +21,13 @@ from samplegate.audit.record import Record
 from samplegate.gate.ports import Reviews
 from samplegate.limits.brakes import Brakes
 from samplegate.limits.limiter import Admission
+from samplegate.policy import redaction
 from samplegate.policy.file import load
-from samplegate.policy.match import Rulebook
+from samplegate.policy.match import Rulebook, compile_policy
 from samplegate.policy.redaction import Redactor
-from samplegate.sampler.client import Models
+from samplegate.runtime import secret_patterns
+from samplegate.sampler import litellm_prices
+from samplegate.sampler.client import Models, load_rule_scripts
 from samplegate.telemetry.log import Log
 from samplegate.telemetry.metrics import Metrics
 from samplegate.telemetry.observers import Draws, Tally
@@ -130,3 +134,32 @@ class House:
             await rules.models.aclose()
         await self.admission.aclose()
         await self.decisions.aclose()
+
+
+# A policy's text made ready to decide, with all that stands beside it: litellm's table, the patterns of secrets, the
+# files of cases.
+#
+# One way for `run` and for the commands, so that what is tested is what runs. Decides nothing.
+
+
+def load_policy(
+    text: str, *, file: str, environment: Mapping[str, str], missing: Literal["warn", "error"] = "warn"
+) -> load.Loaded:
+    """Read and check a policy against what is known of its models. Raises PolicyError with every problem."""
+    return load.load(text, file=file, environment=environment, missing=missing, look_up=litellm_prices.read)
+
+
+def compile_book(loaded: load.Loaded, folder: Path, environment: Mapping[str, str] | None = None) -> Rulebook:
+    """A policy ready to decide; files that it names are relative to ``folder``. Raises PolicyError for what is wrong in
+    them.
+
+    ``environment`` replaces the loaded one, for cases that bring their own.
+    """
+    policy = loaded.policy
+    return compile_policy(
+        policy,
+        loaded.environment if environment is None else environment,
+        catalogue=loaded.catalogue,
+        detectors=secret_patterns.known() if redaction.looks(policy) else {},
+        scripts=load_rule_scripts(policy, folder),
+    )

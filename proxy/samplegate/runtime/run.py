@@ -1,31 +1,212 @@
-"""One conversation: the server is started, our own stdio opened, and both are ended in order by whoever goes first. It
-reads no frame.
+"""`samplegate run`: reads what it is told, has one conversation, and says at the end what came of it. It decides
+nothing.
 
-At the end: the server's end of input, its exit, the last lines to the client, the records; all within the 2 s after
-which SDK clients kill a wrapper (R90). What is not needed by somebody who may still be answered ends beside the server,
-not after it.
+Everything that can be wrong is found before the server is started (``preparation``); ``wiring`` binds the gate to this
+process and ``conversation`` starts and ends both sides.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
 import msgspec
 
-from samplegate.preparation import Run
+from samplegate import config as process
+from samplegate.audit.cassette import Tape
+from samplegate.audit.decision_log import DecisionLog, decision_log
+from samplegate.files import check_writable
+from samplegate.gate.ports import Unavailable
+from samplegate.policy.file import load
+from samplegate.policy.match import unnamed
+from samplegate.protocol import frames, results
+from samplegate.protocol.bridge.negotiation import Opening
+from samplegate.protocol.rawjson import Malformed
+from samplegate.protocol.session_state import INITIALIZE
 from samplegate.runtime import heap
+from samplegate.runtime.evidence_files import Witnessed, key_of
 from samplegate.runtime.flow import ManyStreams, facing
+from samplegate.runtime.process import House, Rules, compile_book, load_policy
 from samplegate.runtime.relay import InputReceiver, Relay, enforce_timeouts
-from samplegate.say import say
-from samplegate.transport.stdio import LineLink, open_own
+from samplegate.runtime.session_wiring import Wires, realm_of
+from samplegate.sampler.client import Models
+from samplegate.sampler.keys import child_environment
+from samplegate.telemetry.log import Log
+from samplegate.telemetry.metrics import Metrics, MetricsFile, MetricsServer, metrics_file
+from samplegate.text import escaped, say
+from samplegate.transport.stdio import CannotStart, LineLink, check_own, open_own
 from samplegate.transport.subprocess import Child, exit_code, start_child
+
+if TYPE_CHECKING:
+    from samplegate.runtime.reviews import Office
+
+
+# Everything that `run` is told, read and found right before the server is started. Starts nothing.
+
+NO_LOG: Final = (
+    "no decision log is kept, because no home folder is known; set HOME, or give --state DIR or --decision-log PATH"
+)
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Everything `run` was told, read and found right."""
+
+    command: list[str]
+    """Empty where the server is at a URL."""
+    settings: process.RunSettings
+    rules: Rules
+    decisions: DecisionLog
+    server_environment: dict[str, str]
+    log: Log
+    strict: bool
+    url: str | None
+    """Where the server is, if it is no command."""
+    folder: Path
+    """The policy's."""
+    environment: Mapping[str, str] = {}
+    """With the env file: where webhooks find their secrets. Secret."""
+    tape: Tape | None = None
+    """Where what models and clients really answer is written as cases."""
+    headers: Mapping[str, str] = {}
+    """Of every request to a server at a URL. Secret."""
+    warnings: tuple[str, ...] = ()
+    """Of the command line."""
+
+
+def prepare(args: argparse.Namespace) -> Run:
+    """Read everything that is named on the command line.
+
+    Raises for what is wrong with it: PolicyError, SettingsError, Unavailable.
+    """
+    loaded = process.load(os.environ, file=args.settings, given=vars(args))
+    settings = loaded.settings
+    warned: list[str] = []
+    headers = {} if args.url is None else _headers(args.url, args.header_from, settings.server, warned)
+    rules = read_rules(args.policy, loaded.environment)
+    no_log = settings.decision_log is None and settings.state == Path()
+    if no_log:
+        warned.append(NO_LOG)
+    decisions = open_decision_log(
+        msgspec.structs.replace(settings, decision_log="none") if no_log else settings, settings.server
+    )
+    check_state(rules, settings)
+    log = Log(settings.log_level, settings.log_format)
+    tape = None if args.record is None else Tape.open(args.record, warn=log.warning)
+    return Run(
+        command=args.command,
+        settings=settings,
+        rules=rules,
+        decisions=decisions,
+        server_environment=child_environment(without_webhooks(os.environ, rules), rules.policy.policy.models),
+        log=log,
+        strict=args.strict,
+        url=args.url,
+        folder=args.policy.parent,
+        environment=loaded.environment if rules.policy.policy.reviewers else {},
+        tape=tape,
+        headers=headers,
+        warnings=tuple(warned),
+    )
+
+
+def _headers(url: str, headers_from: Sequence[str], name: str, warnings: list[str]) -> dict[str, str]:
+    """The headers for the server at a URL, which is found right. Raises SettingsError."""
+    from samplegate.config.servers import at_url
+
+    problems: list[str] = []
+    _, headers = at_url(name, url, headers_from, problems, warnings)
+    if problems:
+        raise process.SettingsError(problems)
+    return headers
+
+
+def without_webhooks(environment: Mapping[str, str], rules: Rules) -> dict[str, str]:
+    """An environment without the secrets of reviewers' webhooks: no server is to sign in their name."""
+    webhooks = [reviewer.webhook for reviewer in rules.policy.policy.reviewers.values() if reviewer.webhook is not None]
+    hidden = {name for webhook in webhooks for name in (webhook.url_env, webhook.secret_env, webhook.old_secret_env)}
+    return {name: value for name, value in environment.items() if name not in hidden}
+
+
+def read_rules(file: Path, environment: Mapping[str, str]) -> Rules:
+    """A policy with all that is built of it; nothing is started. Raises PolicyError, and Unavailable where the file
+    cannot be read."""
+    policy = load_policy(_text(file), file=str(file), environment=environment, missing="error")
+    book = compile_book(policy, file.parent)
+    return Rules(policy, book, Models(policy.policy.models, folder=file.parent, environment=environment))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8-sig")
+    except OSError as problem:
+        raise Unavailable(f"{file}: cannot be read: {(problem.strerror or str(problem)).lower()}") from None
+    except UnicodeDecodeError as problem:
+        raise Unavailable(f"{file}: cannot be read: byte {problem.start} is not UTF-8; save it as UTF-8 text") from None
+
+
+def open_decision_log(settings: process.ProcessSettings, server: str) -> DecisionLog:
+    """The decision log that is set, found writable. Raises Unavailable."""
+    decisions = decision_log(
+        settings.decision_log,
+        state=settings.state,
+        server=server,
+        content=settings.record_content,
+        durability=settings.decision_log_durability,
+        max_bytes=settings.decision_log_max_bytes,
+        keep=settings.decision_log_keep,
+    )
+    decisions.check_writable(time.time())
+    return decisions
+
+
+def check_state(rules: Rules, settings: process.ProcessSettings) -> None:
+    """Limits that several processes share need a folder, and so do reviews without a store of their own. Raises
+    Unavailable."""
+    limits = any(terms.shared for terms in rules.book.terms.values())
+    reviews = bool(rules.policy.policy.reviewers) and settings.store is None
+    if settings.state == Path() and (limits or reviews):
+        what = "limits need" if limits else "reviewers need"
+        raise Unavailable(
+            f"state: no home folder is known, and the policy's {what} one; give --state DIR, or set SAMPLEGATE_STATE or"
+            " HOME"
+        )
+    if limits:
+        check_writable(settings.state)
+
+
+def warnings(run: Run) -> list[str]:
+    """What can be told at the start and keeps nothing from running."""
+    found = [*run.warnings, *map(str, run.rules.policy.warnings), *run.rules.models.problems()]
+    if unnamed(run.rules.book, run.settings.server):
+        found.append(f"no rule can match a server named {run.settings.server!r}; name it with --server")
+    return found
+
+
+def loop_options() -> dict[str, bool]:
+    """How the event loop is run, for ``anyio.run``: by uvloop where it exists, which is not on Windows."""
+    try:
+        import uvloop
+    except ImportError:
+        return {"use_uvloop": False}
+    return {"use_uvloop": uvloop is not None}
+
+
+# One conversation: the server is started, our own stdio opened, and both are ended in order by whoever goes first. It
+# reads no frame.
+#
+# At the end: the server's end of input, its exit, the last lines to the client, the records; all within the 2 s after
+# which SDK clients kill a wrapper (R90). What is not needed by somebody who may still be answered ends beside the
+# server, not after it.
 
 OK: Final = 0
 GONE: Final = 1
@@ -212,3 +393,202 @@ async def _signalled(relay: Relay) -> int:
             relay.ended("client")
             return 128 + number
     raise AssertionError("signals do not end")
+
+
+# The answer to a client whose gate does not start: its first request gets an error that says why, so that the client
+# can show it.
+#
+# Nothing is started and nothing decided here. A client that asks ``server/discover`` first may fall back to
+# ``initialize``, which is answered too.
+
+FIRST: Final = 5.0  # seconds for the client's first request; clients write it as soon as they have started us
+FALLBACK: Final = 1.0  # seconds for the ``initialize`` of a client that asked ``server/discover`` first
+TAKEN: Final = 0.5  # seconds for the client to take its answer
+MAX_LINE: Final = 1024 * 1024
+
+
+def answer_first_request(why: str) -> None:
+    """Wait a short time for a client's first request and answer it with this error. Nobody at a terminal is waited
+    for."""
+    try:
+        if sys.stdin is not None and sys.stdin.isatty():
+            return
+        check_own()
+        anyio.run(_answer, why)
+    except (CannotStart, OSError, ValueError):  # no client can be there
+        return
+
+
+class _Refusal:
+    """Takes the client's lines and answers requests."""
+
+    def __init__(self, why: str) -> None:
+        self.link: LineLink | None = None
+        self.asked = anyio.Event()
+        self.over = anyio.Event()
+        self._why = why
+
+    def received(self, line: bytes) -> None:
+        try:
+            f = frames.read(line)
+        except Malformed:
+            return
+        if f.kind != "request" or self.link is None or self.over.is_set():
+            return
+        self.link.send(frames.error(f.id, results.INTERNAL, self._why))
+        self.asked.set()
+        if f.method == INITIALIZE:
+            self.over.set()
+
+    def oversized(self, size: int, head: bytes) -> None:
+        """No first request is that long."""
+
+    def oversized_end(self, head: bytes, tail: bytes) -> None:
+        """Nor is its end of interest."""
+
+    def ended(self) -> None:
+        self.asked.set()
+        self.over.set()
+
+
+async def _answer(why: str) -> None:
+    refusal = _Refusal(why)
+    refusal.link = link = await open_own(refusal, max_line=MAX_LINE)
+    with anyio.move_on_after(FIRST):
+        await refusal.asked.wait()
+    if refusal.asked.is_set():
+        with anyio.move_on_after(FALLBACK):
+            await refusal.over.wait()
+    await link.drained(TAKEN)
+    link.abort()
+
+
+WRONG: Final = 2
+"""Nothing was started: the policy, the settings, a file or the command is wrong."""
+STRICT: Final = 3
+
+
+def run_command(args: argparse.Namespace) -> int:
+    """Wrap one stdio server; the exit code is the server's own where it ended by itself."""
+    try:
+        run = prepare(args)
+    except (load.PolicyError, process.SettingsError, Unavailable) as problem:
+        return _not_started(problem)
+    for warning in warnings(run):
+        say(f"warning: {warning}")
+    try:
+        check_own()
+        return anyio.run(_main, run, backend_options=loop_options())
+    except (CannotStart, Unavailable) as problem:
+        return _not_started(problem)
+
+
+def answer_wrong_usage(problem: str) -> None:
+    """Tell the client that the command line is wrong; the operator has read it already."""
+    answer_first_request("samplegate did not start: wrong command line: " + escaped(problem))
+
+
+def _not_started(problem: Exception) -> int:
+    """Tell the operator what is wrong, and the client, which shows its user no more than the answer to its first
+    request."""
+    lines = str(problem).split("\n")
+    for line in lines:
+        say(line)
+    answer_first_request("samplegate did not start: " + escaped("; ".join(lines)))
+    return WRONG
+
+
+async def _main(run: Run) -> int:
+    """One conversation, from the server's start to the exit code. Raises CannotStart."""
+    metrics = Metrics(read=run.settings.metrics_file is not None or run.settings.metrics_port >= 0)
+    house = House(
+        run.rules, state=run.settings.state, decisions=run.decisions, log=run.log, tape=run.tape, metrics=metrics
+    )
+    run.log.count_dropped(house.metrics)
+    office = _office(run, house)
+    protocol, witnessed = run.settings.protocol, _witnessed(run)
+    wires = Wires(
+        house,
+        run.settings.server,
+        realm=realm_of(run.settings.server, run.command, run.url),
+        streams=run.url is not None,
+        session=partial(
+            Opening, protocol=protocol, prefers_legacy=witnessed is not None and witnessed.evidence.prefers_legacy
+        ),
+        observe=(lambda _note: None) if witnessed is None else witnessed.take,
+    )
+    file = metrics_file(metrics, run.settings.metrics_file, run.settings.server)
+    codes: list[int] = []
+    failed: list[CannotStart] = []
+
+    async def conversation() -> None:
+        if office is not None:
+            wires.relay.start(office.run)
+        if file is not None and run.settings.metrics_interval:
+            wires.relay.start(file.keep, run.settings.metrics_interval, run.log)
+        try:
+            codes.append(await converse(run, wires.relay, house.admission.hurry))
+            for call in wires.relay.left:
+                house.tally.left(call.method, call.tool)
+        except CannotStart as problem:  # told outside of the task group, which would wrap it
+            failed.append(problem)
+
+    try:
+        async with _metrics_port(run, house):
+            await wires.relay.run(conversation)
+    finally:
+        await house.aclose()
+    for problem in failed:
+        raise problem
+    return _finish(run, wires, file, *codes)
+
+
+def _witnessed(run: Run) -> Witnessed | None:
+    """What earlier runs saw of the server, and this one may; nothing where the protocol version is set."""
+    settings = run.settings
+    if settings.protocol != "auto":
+        return None
+    key = key_of(settings.server, run.command, run.url)
+    return Witnessed(settings.server, key, state=settings.state, setting="--protocol legacy", log=run.log)
+
+
+def _office(run: Run, house: House) -> Office | None:
+    """The way to people, for a policy that names any."""
+    if not run.rules.policy.policy.reviewers:
+        return None
+    from samplegate.runtime.reviews import Office
+
+    return Office(house, run.settings, folder=run.folder, environment=run.environment)
+
+
+@asynccontextmanager
+async def _metrics_port(run: Run, house: House) -> AsyncIterator[None]:
+    """What Prometheus may ask of this process, where that is wanted. Raises Unavailable."""
+    if run.settings.metrics_port < 0:
+        yield
+        return
+    server = await MetricsServer.open(house.metrics.page, run.settings.metrics_port, run.log)
+    say(f"metrics on http://127.0.0.1:{server.port}/metrics")
+    try:
+        yield
+    finally:
+        await server.aclose()
+
+
+def _finish(run: Run, wires: Wires, metrics: MetricsFile | None, code: int) -> int:
+    """Say what came of it, and give the exit code."""
+    place = run.decisions.last
+    parts = [wires.house.tally.summary(), f"decision log: {place}" if place is not None else "", wires.notes.summary()]
+    say("; ".join(filter(None, parts)))
+    if run.tape is not None:
+        run.tape.close()
+        for line in run.tape.summary(run.folder):
+            say(line)
+    if metrics is not None:
+        try:
+            metrics.write()
+        except Unavailable as problem:
+            say(str(problem))
+    for line in wires.house.tally.failures() if run.strict else ():
+        say(line)
+    return STRICT if run.strict and code == OK and wires.house.tally.failed else code

@@ -12,8 +12,8 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from samplegate.say import say
 from samplegate.telemetry.log import Format, Level, Log
+from samplegate.text import say
 
 _FORMATS: Final[dict[str, Format]] = {"json": "json", "text": "text"}
 

@@ -6,9 +6,10 @@ What is read and bound before is in ``serving``, what operators see of it in ``o
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -17,28 +18,139 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from samplegate import __version__
 from samplegate.audit.decision_log import DecisionLog
 from samplegate.auth.guard import Guard, Telling
 from samplegate.auth.tokens import still_taken
-from samplegate.daemon import lag, operators
-from samplegate.daemon.operators import Operators
+from samplegate.config import SettingsError
+from samplegate.config.serve import ServeSettings
+from samplegate.config.values import address
 from samplegate.gate.ports import Unavailable
+from samplegate.policy.file import load
 from samplegate.protocol.rounds import Note
+from samplegate.runtime import heap
 from samplegate.runtime.process import House
-from samplegate.server.announcements import announce
-from samplegate.server.listeners import Listeners
-from samplegate.server.metrics import Counting
-from samplegate.server.prepare import Wanted
-from samplegate.server.reload import Change, Joined, Reloads, tell_policy
+from samplegate.runtime.run import loop_options, open_decision_log
+from samplegate.server.admin import AdminApp, ReloadReport
+from samplegate.server.announcements import announce, hear_libraries, refuse_start
+from samplegate.server.listeners import Listeners, bind, bound
+from samplegate.server.metrics import Counting, measure
+from samplegate.server.prepare import Wanted, read_all, seal_key
+from samplegate.server.reload import Change, Joined, Reloads, open_to_all, tell_policy
 from samplegate.server.reviews import Reviewers
-from samplegate.server.servers import Public, Server
+from samplegate.server.servers import Public, Server, path_of
 from samplegate.server.systemd import Notify
 from samplegate.server.watch import watching
-from samplegate.settings.serve_definition import ServeSettings
 from samplegate.telemetry.log import Log
 from samplegate.telemetry.metrics import Metrics, metrics_file
 from samplegate.transport.http_server.http import Bounds, Receive, Scope, Send
 from samplegate.transport.http_server.sessions import Sessions
+from samplegate.transport.stdio import CannotStart
+
+# What operators see of the daemon: its metrics, whether it is ready, what it is, the lines at its start. It changes
+# nothing but by a reload.
+
+BOUNDS: Final = Bounds(connections=64, head=16 * 1024, head_time=5.0, stalled=10.0)
+"""Operators' programs are near and send little; one that is slow must not keep the others out."""
+KEEP_ALIVE: Final = 5  # seconds
+
+
+class Operators:
+    """Their view of one daemon. ``started``: unix seconds."""
+
+    def __init__(
+        self,
+        house: House,
+        settings: ServeSettings,
+        *,
+        public: Public,
+        guard: Guard,
+        counting: Counting,
+        listeners: Listeners,
+        started: float,
+    ) -> None:
+        self.unready: str | None = "listen: not yet"
+        """Why the daemon itself takes no calls, None while it does."""
+        self._house = house
+        self._settings = settings
+        self._public = public
+        self._guard = guard
+        self._counting = counting
+        self._listeners = listeners
+        self._started = started
+
+    def app(self, reload: Callable[[], Awaitable[ReloadReport]]) -> AdminApp:
+        """What is served on their listener."""
+        return AdminApp(
+            metrics=self._metrics,
+            ready=self._missing,
+            unavailable=self._unavailable,
+            reload=reload,
+            about=self._about,
+            token=lambda: admin_token(self._settings.admin_token_file),
+            log=self._house.log,
+            hosts=self._settings.allowed_hosts,
+        )
+
+    def hello(self) -> list[tuple[str, str, dict[str, str]]]:
+        """What is said once it listens: events, sentences, and fields."""
+        names = sorted(self._public.servers)
+        paths = ["/mcp"] if len(names) == 1 else [path_of(name) for name in names]
+        urls = [("clients", "listening", f"http://{self._listeners.at('public')}{path}") for path in paths]
+        if "admin" in self._listeners:
+            urls.append(("operators", "admin", f"http://{self._listeners.at('admin')}"))
+        if "reviews" in self._listeners:
+            urls.append(("reviewers", "reviews", f"http://{self._listeners.at('reviews')}/reviews"))
+        said = [
+            ("listener.opened", f"{word} on {url}", {"listener": listener, "url": url}) for listener, word, url in urls
+        ]
+        if not self._settings.callers.required:
+            open_to_all = "no callers are configured: any program that reaches this machine's own addresses may call"
+            said.insert(len(paths), ("callers.absent", open_to_all, {}))
+        return said
+
+    async def _metrics(self, accept: str) -> tuple[bytes, str]:
+        self._counting.refresh(self._public, self._listeners.connections())
+        return await self._house.metrics.page(accept)
+
+    def _missing(self) -> list[str]:
+        """What keeps it from serving, a line each."""
+        callers = self._guard.unready()
+        found = [self.unready, self._house.decisions.problem(), None if callers is None else f"callers: {callers}"]
+        none = self._unavailable() if len(self._public.unresolved()) == len(self._public.servers) else []
+        return [line for line in found if line is not None] + none
+
+    def _unavailable(self) -> list[str]:
+        """Servers that cannot be started now, or that failed when they were last started, a line each."""
+        unresolved = {name: f"cannot start: {problem}" for name, problem in self._public.unresolved().items()}
+        failing = {name: server.failing() for name, server in self._public.servers.items()} | unresolved
+        return [f"server {name}: {problem}" for name, problem in failing.items() if problem is not None]
+
+    def _about(self) -> Mapping[str, object]:
+        return {
+            "version": __version__,
+            "policy": self._house.rules.hash,
+            "started": self._started,
+            "servers": sorted(self._public.servers),
+        }
+
+
+def admin_token(file: Path | None) -> bytes | None:
+    """What a reload over HTTP needs, read anew each time. Raises Unavailable."""
+    if file is None:
+        return None
+    try:
+        found = file.read_bytes().strip()
+    except OSError as problem:
+        raise Unavailable(
+            f"admin_token_file: {file} cannot be read: {(problem.strerror or str(problem)).lower()}"
+        ) from None
+    if not found:
+        raise Unavailable(
+            f"admin_token_file: {file} is empty; write a token into it, such as `samplegate token admin` prints"
+        )
+    return found
+
 
 # seconds that sessions and connections outlive the last answer of a drain: clients list tools right after it
 LINGER: Final = 3.0
@@ -131,9 +243,7 @@ class Daemon:
         be warm."""
         if "admin" in self._listeners:
             app = self.operators.app(self.reload)
-            self._listeners.open(
-                "admin", app, operators.BOUNDS, group, refused=self.counting.crowded, keep_alive=operators.KEEP_ALIVE
-            )
+            self._listeners.open("admin", app, BOUNDS, group, refused=self.counting.crowded, keep_alive=KEEP_ALIVE)
         await self._warm()
         self._listeners.open("public", self._front, self.sessions.bounds, group, refused=self.counting.crowded)
         self.reviewers.listen(group, refused=self.counting.crowded)
@@ -144,7 +254,7 @@ class Daemon:
             group.start_soon(self._signalled, signals)
             await self._listen(group)
             group.start_soon(
-                lag.measure, lambda late: self.house.metrics.observe("samplegate_event_loop_lag_seconds", late)
+                measure, lambda late: self.house.metrics.observe("samplegate_event_loop_lag_seconds", late)
             )
             group.start_soon(self._notify.feed)
             metrics = metrics_file(self.house.metrics, self._settings.metrics_file, "serve")
@@ -291,3 +401,52 @@ def _pool() -> Any:
     from samplegate.transport.http_client.connection import pool
 
     return pool()
+
+
+# `samplegate serve`: reads what it is told, binds its listeners, and runs the daemon. It serves nothing itself.
+#
+# Everything that can be wrong is found before the first connection is taken (``preparation``, ``listeners``).
+
+FAILED: Final = 1
+"""A fault of the gate ended it."""
+WRONG: Final = 2
+"""Nothing was started: the policy, the settings, a file or an address is wrong."""
+
+
+def serve_command(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT."""
+    started = time.time()
+    heap.bound()
+    notify = Notify.taken_from(os.environ, os.getpid())  # before anything copies the environment for a server
+    try:
+        wanted = read_all(args)
+        settings = wanted.settings
+        decisions = open_decision_log(settings, "serve")
+        admin_token(settings.admin_token_file)
+        key = seal_key(settings.seal_key_file)
+        log = Log(settings.log_level, settings.log_format)
+        listeners = _listeners(settings)
+    except (load.PolicyError, SettingsError, Unavailable, CannotStart) as problem:
+        refuse_start(str(problem))
+        return WRONG
+    hear_libraries(log)
+    for warning in wanted.warnings:
+        announce(log, "settings.warned", warning, level="warning")
+    daemon = Daemon(args, wanted, decisions, log, listeners, notify=notify, started=started, key=key)
+    try:
+        return anyio.run(daemon.run, backend_options=loop_options())
+    except Exception:
+        log.error("daemon.failed", exc_info=True)  # noqa: G201
+        return FAILED
+
+
+def _listeners(settings: ServeSettings) -> Listeners:
+    """Every listener that the settings want, bound. Raises CannotStart, Unavailable."""
+    sockets = {"public": bind("listen", settings.listens_at)}
+    why = open_to_all(bound(sockets["public"]), settings)
+    if why is not None:  # a name that is another address than it should be
+        raise Unavailable(why)
+    for name, text in (("admin", settings.admin_listen), ("reviews", settings.reviews_listen)):
+        if text is not None:
+            sockets[name] = bind(f"{name}_listen", address(text))
+    return Listeners(sockets)

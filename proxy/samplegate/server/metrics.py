@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
+
+import anyio
 
 from samplegate import __version__
 from samplegate.runtime.process import House
@@ -76,3 +79,20 @@ class Counting:
         for listener, count in connections.items():
             metrics.set("samplegate_connections_open", count, listener=listener)
         metrics.set("samplegate_decision_log_failing", 0 if self._house.decisions.problem() is None else 1)
+
+
+# How late the event loop wakes a task that asked for a time. It measures and repairs nothing.
+
+EVERY: Final = 0.5  # seconds: 120 values a minute, which cost nothing
+
+
+async def measure(
+    observe: Callable[[float], object],
+    sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Tell ``observe`` the seconds by which each wake-up was late, until cancelled."""
+    while True:
+        due = clock() + EVERY
+        await sleep(EVERY)
+        observe(max(0.0, clock() - due))

@@ -18,13 +18,13 @@ import anyio.to_thread
 import msgspec
 
 from samplegate.config import SettingsError
+from samplegate.config.serve import ServeSettings
 from samplegate.config.values import Address
 from samplegate.gate.ports import Unavailable
 from samplegate.policy.file import load
 from samplegate.runtime.process import House, Rules
 from samplegate.server.admin import ReloadReport
 from samplegate.server.prepare import Wanted, read_all
-from samplegate.settings.serve_definition import ServeSettings
 
 T = TypeVar("T")
 

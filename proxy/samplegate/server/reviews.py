@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 import anyio.abc
 
 from samplegate import __version__
-from samplegate.daemon.people import People
+from samplegate.config.serve import ServeSettings
+from samplegate.reviews.web.sign_in import People
 from samplegate.runtime.process import House
 from samplegate.runtime.reviews import Office
 from samplegate.server.listeners import Listeners
 from samplegate.server.prepare import Wanted
-from samplegate.settings.serve_definition import ServeSettings
 from samplegate.transport.http_server.http import Bounds
 
 if TYPE_CHECKING:

@@ -20,12 +20,10 @@ import msgspec
 
 from samplegate.auth.tokens import LOCAL
 from samplegate.config.servers import ServerSettings
-from samplegate.core.eras import META, META_CAPABILITIES
-from samplegate.daemon.behind import Opens, Process, Remote
 from samplegate.protocol import capabilities
 from samplegate.protocol.bridge.era_detection import Eras
 from samplegate.protocol.bridge.negotiation import Opening
-from samplegate.protocol.frames import Frame
+from samplegate.protocol.frames import META, META_CAPABILITIES, Frame
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Note
 from samplegate.protocol.session_state import DISCOVER
@@ -34,7 +32,7 @@ from samplegate.runtime.flow import Sink
 from samplegate.runtime.process import House
 from samplegate.runtime.relay import enforce_timeouts
 from samplegate.runtime.session_wiring import Wires
-from samplegate.server.conversation import Conversation
+from samplegate.server.conversation import Conversation, Opens, Process, Remote
 from samplegate.server.reload import Change, Changes
 from samplegate.transport.http_server.endpoint import App, endpoint
 from samplegate.transport.http_server.http import Access, Receive, Refused, Scope, Send

@@ -1,7 +1,8 @@
 """Pure. A tree of nodes held against a msgspec type, so that every problem is told at once, each at its node.
 
 msgspec itself stops at the first problem and knows no lines. A broken value is replaced by a harmless placeholder, so
-that one fault does not hide another, and ``broken`` has its place. The policy's meaning is in ``checks.py``.
+that one fault does not hide another, and ``broken`` has its place. The policy's meaning is in
+``policy/file/checks.py``.
 """
 
 from __future__ import annotations

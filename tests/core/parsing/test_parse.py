@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core import eras
+from samplegate.protocol import frames
 from samplegate.protocol.requests import (
     ELICITATION,
     SAMPLING,
@@ -20,7 +20,7 @@ from samplegate.protocol.requests import (
     parse,
 )
 
-REVISIONS = [*eras.LEGACY, *eras.MODERN]
+REVISIONS = [*frames.LEGACY, *frames.MODERN]
 TEXT = {"type": "text", "text": "hello"}
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": TEXT}], "maxTokens": 100}
 FORM = {
@@ -33,7 +33,7 @@ RESULT = {"type": "tool_result", "toolUseId": "t1", "content": [TEXT]}
 
 
 def origin(revision: str = "2025-11-25") -> Origin:
-    return Origin("srv", "local", eras.era_of(revision), revision)
+    return Origin("srv", "local", frames.era_of(revision), revision)
 
 
 def read(method: str, params: Any, revision: str = "2025-11-25") -> Any:

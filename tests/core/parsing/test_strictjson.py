@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.names import resembling
 from samplegate.protocol import strictjson
-from samplegate.protocol.strictjson import Fault, decode, named
+from samplegate.protocol.strictjson import Fault, decode, named, resembling
 
 REFUSED = {
     "a twin member": (b'{"a":1,"a":2}', "a member of an object stands twice"),

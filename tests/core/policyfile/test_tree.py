@@ -10,8 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.policyfile import variables
-from samplegate.yamlfile import tree
+from samplegate.yamlfile import envfile, tree
 
 READ_AS_YAML_1_2: Final[dict[str, Any]] = {
     "a": "a",
@@ -140,22 +139,22 @@ def test_what_pyyaml_writes_in_quotes_is_read_back(value: Any) -> None:
 
 def test_a_variable_is_braced_and_a_doubled_dollar_is_none() -> None:
     text = "a ${A} $${A} $A ${B_2}${A}"
-    assert ["A", "B_2", "A"] == list(variables.names(text))
-    assert "a 1 ${A} $A 21" == variables.fill(text, {"A": "1", "B_2": "2"})
-    assert None is variables.fault(text)
+    assert ["A", "B_2", "A"] == list(envfile.names(text))
+    assert "a 1 ${A} $A 21" == envfile.fill(text, {"A": "1", "B_2": "2"})
+    assert None is envfile.fault(text)
 
 
 def test_an_unset_variable_is_named() -> None:
     with pytest.raises(KeyError, match="B"):
-        variables.fill("${A}${B}", {"A": "1"})
+        envfile.fill("${A}${B}", {"A": "1"})
 
 
 @pytest.mark.parametrize("text", ["${", "${}", "${A", "${A-B}", "${1}", "x ${A} ${ B }"])
 def test_a_brace_that_begins_no_variable_is_a_fault(text: str) -> None:
-    assert variables.fault(text) is not None
+    assert envfile.fault(text) is not None
 
 
 @given(st.text("$${}AB 1"))
 def test_filling_never_fails_once_every_variable_is_set(text: str) -> None:
-    filled = variables.fill(text, dict.fromkeys(variables.names(text), ""))
+    filled = envfile.fill(text, dict.fromkeys(envfile.names(text), ""))
     assert len(filled) <= len(text)

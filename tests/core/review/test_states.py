@@ -8,8 +8,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
-from samplegate.core.review.states import Conflict, decided, expired, held, left, standing, used, withdrawn
-from samplegate.reviews.review import DECIDED, ENDED, Review, State, Verdict
+from samplegate.reviews.review import (
+    DECIDED,
+    ENDED,
+    Conflict,
+    Review,
+    State,
+    Verdict,
+    decided,
+    expired,
+    held,
+    left,
+    standing,
+    used,
+    withdrawn,
+)
 from tests.core.review.made import NOW, review
 
 APPROVE, REJECT, ANSWER = (

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.eras import LEGACY, MODERN
 from samplegate.policy.capabilities import Offer
 from samplegate.protocol import capabilities
+from samplegate.protocol.frames import LEGACY, MODERN
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import ClientCapabilities
 

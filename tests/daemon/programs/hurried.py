@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import runpy
 
-from samplegate.reviews import service
-from samplegate.store import engine
+from samplegate.reviews import service, sql_schema
 
 vars(service).update(LEASE=0.5)
-vars(engine).update(PATIENCE=0.5)
+vars(sql_schema).update(PATIENCE=0.5)
 runpy.run_module("samplegate", run_name="__main__", alter_sys=True)

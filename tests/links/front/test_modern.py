@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from samplegate.links.front.answering import GRACE
 from samplegate.protocol.frames import Frame
 from samplegate.transport.http_server.http import Bounds, Refused
+from samplegate.transport.http_server.stream import GRACE
 from tests.links.front.fakes import META, MODERN, Call, Conversation, Front, Served, error, note, result, silent
 
 pytestmark = pytest.mark.anyio

@@ -10,9 +10,9 @@ import json
 import sys
 import threading
 
+from samplegate.reviews import sql_schema
 from samplegate.reviews.review import Review
 from samplegate.reviews.sql_store import Reviews
-from samplegate.store import engine
 from tests.store.samples import NOW, YES, review
 
 
@@ -30,7 +30,7 @@ def act(store: Reviews, what: str, name: str) -> str:
 
 def main(url: str, what: str, number: str, threads: int) -> None:
     """Say ``ready``, wait for a line, race, print the outcomes as JSON."""
-    engine.PATIENCE = 40.0  # type: ignore[misc] # this is about who wins, not about how soon
+    sql_schema.PATIENCE = 40.0  # type: ignore[misc] # this is about who wins, not about how soon
     go = threading.Event()
     outcomes: list[str] = []
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from samplegate.core.policyfile import variables
 from samplegate.policy.conditions import is_glob, names
 from samplegate.policy.file import limit_checks, model_checks, reviewer_checks, rule_checks, timeouts
 from samplegate.policy.file.draft import Draft
@@ -19,6 +18,7 @@ from samplegate.policy.file.rule_checks import texts
 from samplegate.policy.redaction import looks, seeks
 from samplegate.policy.schema import AllowRule, EscalateRule, Peer
 from samplegate.regex import searcher
+from samplegate.yamlfile import envfile
 from samplegate.yamlfile.tree import UNSEEN, Path, plain, quoted
 
 MAX_RULES: Final = 1000  # a decision looks at each of them; 100 take 100 us
@@ -108,7 +108,7 @@ def _variables(draft: Draft) -> None:
     for path, text in texts(plain(draft.root), ()):
         if path[0] == "rules" and path[2:3] == ("content",):
             continue
-        name = next(variables.names(text), None)
+        name = next(envfile.names(text), None)
         if name is None or path[-1] in _EXPRESSIONS or path[0] == "secrets":
             continue
         if path[-1] == "prepend":

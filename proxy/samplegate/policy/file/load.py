@@ -1,8 +1,8 @@
 """Pure. The policy's text -> a Policy, or every problem of it at once with file, line and column. Reads no file and no
 environment by itself.
 
-The way: ``tree.py`` parses the text, ``validate.py`` checks it against the structs of ``policy.py``, and ``checks.py``
-does the rest.
+The way: ``yamlfile/tree.py`` parses the text, ``yamlfile/validate.py`` checks it against the structs of
+``policy/schema.py``, and ``checks.py`` does the rest.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from samplegate.core.policyfile import variables
 from samplegate.policy.catalogue import Catalogue, Table, known
 from samplegate.policy.file import checks, limit_checks, model_checks, rule_checks
 from samplegate.policy.file.draft import Draft
 from samplegate.policy.file.json_schema import json_schema
 from samplegate.policy.schema import Model, Policy
+from samplegate.yamlfile import envfile
 from samplegate.yamlfile.tree import Fault, Mark, Node, Path, PolicyError, Problem, Unreadable, compose, problems
 from samplegate.yamlfile.validate import convert, type_of
 
@@ -103,4 +103,4 @@ def _named(policy: Policy, environment: Mapping[str, str]) -> dict[str, str]:
         for index, rule in enumerate(policy.rules)
         for _, text in rule_checks.texts(getattr(rule, "content", None), (index,))
     )
-    return {name: environment[name] for text in texts for name in variables.names(text) if name in environment}
+    return {name: environment[name] for text in texts for name in envfile.names(text) if name in environment}

@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from samplegate.core.eras import CALLS
-from samplegate.core.policyfile import variables
 from samplegate.policy.conditions import NO_CALL_NAME, TABLE, globs, is_glob, listed, names, names_call
 from samplegate.policy.file import model_checks, timeouts
 from samplegate.policy.file.draft import Draft
@@ -34,7 +32,9 @@ from samplegate.policy.schema import (
     With,
 )
 from samplegate.policy.script import bad_block, bad_value
+from samplegate.protocol.frames import CALLS
 from samplegate.secret_names import looks_secret
+from samplegate.yamlfile import envfile
 from samplegate.yamlfile.tree import Path, quoted
 
 SAMPLING_ONLY: Final = names(lambda row: row.kind == "sampling")
@@ -414,7 +414,7 @@ def check_answer(draft: Draft, path: Path, rule: AnswerRule) -> None:
         more = ", `defaults: true`" if kind != "sampling" else ""
         draft.problem(path, f"the rule has nothing to answer; add `content`{more} or `cases`")
     for at, text in texts(rule.content, content):
-        if draft.sound(*at) and (why := variables.fault(text)) is not None:
+        if draft.sound(*at) and (why := envfile.fault(text)) is not None:
             draft.problem(at, why)
     if kind == "sampling":
         _sampling(draft, path, rule)
@@ -436,7 +436,7 @@ def unset(policy: Policy, environment: Mapping[str, str]) -> Iterator[tuple[Path
     for index, rule in enumerate(policy.rules):
         if isinstance(rule, AnswerRule):
             for path, text in texts(rule.content, ("rules", index, "content")):
-                yield from ((path, name) for name in dict.fromkeys(variables.names(text)) if name not in environment)
+                yield from ((path, name) for name in dict.fromkeys(envfile.names(text)) if name not in environment)
 
 
 def texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:

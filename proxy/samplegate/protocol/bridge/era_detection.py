@@ -12,11 +12,10 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core.eras import LEGACY, META, META_CAPABILITIES, META_VERSION, MODERN, era_of
 from samplegate.protocol import capabilities, frames, rawjson, results
 from samplegate.protocol.bridge.calls import Converses, Held, Waiting
 from samplegate.protocol.bridge.translation import META_CLIENT, UNSUPPORTED_VERSION, versions
-from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.frames import LEGACY, META, META_CAPABILITIES, META_VERSION, MODERN, Frame, FrameId, era_of
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import ClientCapabilities
 from samplegate.protocol.rounds import Effects, Later, ToClient

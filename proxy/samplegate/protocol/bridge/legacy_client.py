@@ -13,15 +13,13 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import names
-from samplegate.core.eras import CALLS
-from samplegate.protocol import frames, rawjson, results, server_requests
+from samplegate.protocol import frames, rawjson, results, server_requests, strictjson
 from samplegate.protocol.bridge import translation
 from samplegate.protocol.bridge.calls import MAX_CALLS, Action, Call, Calls, Ways
 from samplegate.protocol.bridge.legacy_rounds import Handing
 from samplegate.protocol.bridge.subscriptions import Listening
 from samplegate.protocol.bridge.translation import LEVELS, REMOVED, Stamp, revision_for, stamp_of, welcome, without_meta
-from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.frames import CALLS, Frame, FrameId
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Conclusion, Effects, ForwardRound, Later, Note, Over, Side, ToClient
 from samplegate.protocol.session import (
@@ -516,6 +514,6 @@ def _plain(f: Frame) -> rawjson.Object:
     """A legacy call's params: no answers in them that nobody asked for (T3), and no task, which was not offered (R106,
     R121)."""
     found = f.object.members
-    if (name := names.resembling(found, ANSWERS) or next(iter(ANSWERS & found.keys()), None)) is not None:
+    if (name := strictjson.resembling(found, ANSWERS) or next(iter(ANSWERS & found.keys()), None)) is not None:
         raise Malformed(f"its params have {name[:20]!r}, which this era does not have")
     return f.object.changed({"task": None}) if "task" in found else f.object

@@ -14,13 +14,12 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core.eras import LEGACY
 from samplegate.protocol import frames, rawjson, results, server_requests
 from samplegate.protocol.bridge import translation
 from samplegate.protocol.bridge.calls import FULL, Held, Waiting
 from samplegate.protocol.bridge.subscriptions import Key, News
 from samplegate.protocol.bridge.translation import Envelope, Hello, Refusal
-from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.frames import LEGACY, Frame, FrameId
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Conclusion, Effects, Later, Note, Over, Reply, Side, ToClient, ToServer
 from samplegate.protocol.server_requests import KEY

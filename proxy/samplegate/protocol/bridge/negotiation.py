@@ -15,7 +15,6 @@ from typing import Final, Literal
 
 import msgspec
 
-from samplegate.core.eras import CALLS, META, META_CAPABILITIES, Protocol
 from samplegate.policy.capabilities import Offer
 from samplegate.protocol import capabilities, frames, rawjson, results
 from samplegate.protocol.bridge import era_detection, translation
@@ -24,7 +23,7 @@ from samplegate.protocol.bridge.era_detection import Eras, Probe
 from samplegate.protocol.bridge.translation import Envelope
 from samplegate.protocol.capabilities import modern_meta
 from samplegate.protocol.evidence import REFUSED
-from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.frames import CALLS, META, META_CAPABILITIES, Frame, FrameId, Protocol
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import ClientCapabilities
 from samplegate.protocol.rounds import Conclusion, Effects, Note, Over, Side, ToClient, Withdraw

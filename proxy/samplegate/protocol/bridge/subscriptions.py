@@ -16,11 +16,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from samplegate.core.eras import META
 from samplegate.protocol import frames, rawjson, results
 from samplegate.protocol.bridge.calls import Call, Ways
 from samplegate.protocol.bridge.translation import LEVELS, Hello, Refusal
-from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.frames import META, Frame, FrameId
 from samplegate.protocol.rounds import Effects, Note, ToClient
 from samplegate.protocol.session_state import INTERNAL, LISTEN, MESSAGE, META_SUBSCRIPTION, Pending, State
 

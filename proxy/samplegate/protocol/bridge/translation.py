@@ -13,7 +13,9 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core.eras import (
+from samplegate.protocol import capabilities, frames, input_required, rawjson, results, server_requests
+from samplegate.protocol.capabilities import without_tasks_extension
+from samplegate.protocol.frames import (
     LEGACY,
     META,
     META_CAPABILITIES,
@@ -21,12 +23,11 @@ from samplegate.core.eras import (
     META_VERSION,
     MODERN,
     TASKS_EXTENSION,
+    Frame,
+    FrameId,
     has_elicitation,
     has_modes,
 )
-from samplegate.protocol import capabilities, frames, input_required, rawjson, results, server_requests
-from samplegate.protocol.capabilities import without_tasks_extension
-from samplegate.protocol.frames import Frame, FrameId
 from samplegate.protocol.http_headers import MAX_TOOLS
 from samplegate.protocol.rawjson import Malformed, Object, cut, dump, fields, inserted, lookup, splice, string
 from samplegate.protocol.session_state import call_and_token

@@ -18,12 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from samplegate.core.review.states import Conflict
 from samplegate.gate.ports import Log, ReviewStore
 from samplegate.protocol import strictjson
 from samplegate.reviews import verdict as verdicts
 from samplegate.reviews.notify.webhook import Again, Answered, Delivered, Refused, Said
-from samplegate.reviews.review import Problem, Review, Verdict
+from samplegate.reviews.review import Conflict, Problem, Review, Verdict
 
 AnswerDoor: TypeAlias = Literal["webhook", "command"]
 _PLACES: Final = frozenset({"verdict", "digest", "edits", "action", "content", "reason", "tell_server"})

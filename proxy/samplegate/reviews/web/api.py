@@ -1,7 +1,7 @@
 """The REST API: what waits and what became of it, and verdicts. A bearer token says who asks; no cookie is ever looked
 at, and no GET decides.
 
-Not the page, and not what a verdict may say: that is ``core/review/verdicts.py`` for every door.
+Not the page, and not what a verdict may say: that is ``reviews/verdict.py`` for every door.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from samplegate.core.review import states
-from samplegate.core.review.states import Conflict
 from samplegate.policy.schema import Kind, Show
+from samplegate.reviews.review import expired
 from samplegate.reviews import verdict as verdicts
 from samplegate.reviews.notify import formats
-from samplegate.reviews.review import Filter, Review, State, Verdict
+from samplegate.reviews.review import Conflict, Filter, Review, State, Verdict
 from samplegate.reviews.views import told, withdrawn_for
 from samplegate.reviews.web.context import CHALLENGE, Person, Web, missing, problem, unfit, unknown
 from samplegate.reviews.web.events import Feed, Stream, last_seen, shown
@@ -251,4 +250,4 @@ class Api:
 
     def _told(self, review: Review, show: Show) -> dict[str, object]:
         now = self._web.wall()
-        return told(states.expired(review, now) or review, show=show, now=now, url=self._web.url)
+        return told(expired(review, now) or review, show=show, now=now, url=self._web.url)

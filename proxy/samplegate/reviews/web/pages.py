@@ -15,12 +15,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from samplegate.core.review.states import Conflict, expired
 from samplegate.gate.ports import ReviewStore, Unavailable
 from samplegate.policy.schema import Kind
 from samplegate.protocol.elicitation_schema import NotFlat, read_form
 from samplegate.reviews import verdict as verdicts
-from samplegate.reviews.review import DECIDED, Event, Filter, Review, State, cleared
+from samplegate.reviews.review import DECIDED, Conflict, Event, Filter, Review, State, cleared, expired
 from samplegate.reviews.views import withdrawn_for
 from samplegate.reviews.web import diff, forms, render, sign_in
 from samplegate.reviews.web.content import Block, Reader, Shown, Space

@@ -6,10 +6,11 @@ The API knows no cookie and has none of this. Not the page's looks: those are a 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 from urllib.parse import parse_qs, quote
 
@@ -19,10 +20,109 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from samplegate.auth.tokens import found_by_digest
+from samplegate.config.identities import PeopleSettings
 from samplegate.reviews.web import render
 from samplegate.reviews.web.context import Person, Web
 from samplegate.reviews.web.security import Mistakes, Pace, headers_of, is_cross_site, is_own_page, sender
-from samplegate.web import sessions
+
+# A session at the page, as a cookie that nobody else can make: who signed in, by which token, until when. Pure but for
+# its randomness.
+#
+# Nothing is kept of it here but which sessions were signed out before their time.
+
+MAX_COOKIE: Final = 1024  # characters; ours have some 300
+MAX_ENDED: Final = 10_000  # sessions that were signed out and would still hold
+
+
+class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a cookie says. ``token`` is the SHA-256 of the token in hex: enough of what cannot be guessed, and too
+    little to sign in with."""
+
+    id: str
+    name: str
+    token: str
+    until: int
+    """Unix seconds."""
+
+
+def made(claims: Claims, key: bytes) -> str:
+    """The cookie of the claims, signed with the store's key."""
+    text = base64.urlsafe_b64encode(msgspec.json.encode(claims)).rstrip(b"=")
+    return f"{text.decode()}.{_signature(text, key)}"
+
+
+def read(cookie: str, key: bytes, now: float) -> Claims | None:
+    """The claims of a cookie that we signed and whose time is not over; the signature is held against it before
+    anything else is read."""
+    text, _, signature = cookie.rpartition(".")
+    if (
+        len(cookie) > MAX_COOKIE
+        or not cookie.isascii()
+        or not hmac.compare_digest(_signature(text.encode(), key), signature)
+    ):
+        return None
+    try:
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Claims)
+    except (ValueError, msgspec.DecodeError):
+        return None
+    return claims if now < claims.until else None
+
+
+def session_form_token(id: str, key: bytes) -> str:
+    """What the forms of a session carry, and no other page knows."""
+    return hmac.new(_derived(key, b"form"), id.encode(), hashlib.sha256).hexdigest()
+
+
+class Ended:
+    """Sessions that were signed out, until their cookies are worth nothing anyway. In this process: a restart forgets
+    them.
+
+    Over MAX_ENDED, the token with the most of them has all its sessions ended instead: no sign-out is lost, and no
+    other person's session ends.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until: dict[str, dict[str, int]] = {}
+        """By token, then by session."""
+        self._all_until: dict[str, int] = {}
+        """By token: sessions up to this time are over."""
+
+    def add(self, claims: Claims) -> bool:
+        """End a session. True if there were too many, so that all sessions of one token ended."""
+        now = self._clock()
+        self._until.setdefault(claims.token, {})[claims.id] = claims.until
+        if sum(map(len, self._until.values())) <= MAX_ENDED:
+            return False
+        self._until = {
+            token: {id: until for id, until in ids.items() if now < until} for token, ids in self._until.items()
+        }
+        self._all_until = {token: until for token, until in self._all_until.items() if now < until}
+        if sum(map(len, self._until.values())) <= MAX_ENDED:
+            return False
+        busiest = max(self._until, key=lambda token: len(self._until[token]))
+        self._all_until[busiest] = max(self._all_until.get(busiest, 0), *self._until.pop(busiest).values())
+        return True
+
+    def __contains__(self, claims: object) -> bool:
+        if not isinstance(claims, Claims):
+            return False
+        return claims.id in self._until.get(claims.token, ()) or claims.until <= self._all_until.get(claims.token, 0)
+
+
+def _signature(text: bytes, key: bytes) -> str:
+    return (
+        base64.urlsafe_b64encode(hmac.new(_derived(key, b"session"), text, hashlib.sha256).digest())
+        .rstrip(b"=")
+        .decode()
+    )
+
+
+def _derived(key: bytes, use: bytes) -> bytes:
+    """A key for one use of the store's: what is signed for one is worth nothing for another."""
+    return hmac.new(key, b"samplegate reviews page " + use, hashlib.sha256).digest()
+
 
 SIGN_IN: Final = "/reviews/sign-in"
 SIGN_OUT: Final = "/reviews/sign-out"
@@ -43,7 +143,7 @@ _place: Final = re.compile(r"/reviews(?:/[A-Za-z0-9_-]{1,64}){0,2}(?:\?[A-Za-z0-
 class Session(msgspec.Struct, frozen=True):
     """Somebody who is signed in now, and what their forms carry."""
 
-    claims: sessions.Claims
+    claims: Claims
     person: Person
     form: str
     now: Callable[[], Person | None]
@@ -132,7 +232,7 @@ class SignIn:
     def __init__(self, web: Web) -> None:
         self._web = web
         self._mistakes = Mistakes(EACH, ALL, web.wall)
-        self._ended = sessions.Ended(web.wall)
+        self._ended = Ended(web.wall)
 
     def routes(self) -> list[Route]:
         return [
@@ -146,13 +246,13 @@ class SignIn:
         if cookie is None:
             return None
         key = await self._web.store.write(lambda store: store.key())
-        claims = sessions.read(cookie, key, self._web.wall())
+        claims = read(cookie, key, self._web.wall())
         person = None if claims is None else self._who(claims)
         if claims is None or person is None:
             return None
-        return Session(claims, person, sessions.form_token(claims.id, key), lambda: self._who(claims))
+        return Session(claims, person, session_form_token(claims.id, key), lambda: self._who(claims))
 
-    def _who(self, claims: sessions.Claims) -> Person | None:
+    def _who(self, claims: Claims) -> Person | None:
         """Whose session it is now: nobody's once it is over, signed out, or its token is nobody's or another's."""
         if self._web.wall() >= claims.until or claims in self._ended:
             return None
@@ -190,13 +290,9 @@ class SignIn:
     async def _welcome(self, person: Person, token: str, place: str) -> Response:
         """A new session with an id of its own, whatever cookie came along."""
         until = int(self._web.wall()) + self._web.session
-        claims = sessions.Claims(
-            self._web.random(16).hex(), person.name, hashlib.sha256(token.encode()).hexdigest(), until
-        )
+        claims = Claims(self._web.random(16).hex(), person.name, hashlib.sha256(token.encode()).hexdigest(), until)
         response = RedirectResponse(place, 303)
-        self._set(
-            response, sessions.made(claims, await self._web.store.write(lambda store: store.key())), self._web.session
-        )
+        self._set(response, made(claims, await self._web.store.write(lambda store: store.key())), self._web.session)
         return response
 
     async def _sign_out(self, request: Request) -> Response:
@@ -207,7 +303,7 @@ class SignIn:
         if self._ended.add(session.claims):
             self._web.log.warning(
                 "person.sessions_ended",
-                why=f"more than {sessions.MAX_ENDED} sessions were signed out; one token's are all over",
+                why=f"more than {MAX_ENDED} sessions were signed out; one token's are all over",
             )
         self._web.log.info("person.signed_out", person=session.person.name)
         response = RedirectResponse(SIGN_IN, 303)
@@ -283,3 +379,50 @@ def _said(web: Web, request: Request, status: int, title: str, text: str) -> Res
         title=title,
         text=text,
     )
+
+
+# Whose a token is, of the people that the settings name: by its hash, at one cost whether there is such a token or
+# not. No token is kept.
+
+
+class People:
+    """The people in force. ``put`` replaces them: from the next question on the others hold."""
+
+    def __init__(self, settings: PeopleSettings) -> None:
+        self._people: dict[bytes, Person] = {}
+        self.put(settings)
+
+    def put(self, settings: PeopleSettings) -> None:
+        """Others, at a reload: a session or a stream of whoever is gone ends with it."""
+        from samplegate.reviews.web.context import Person
+
+        self._people = {
+            bytes.fromhex(token.sha256): Person(token.name, token.role, token.reviewers) for token in settings.tokens
+        }
+
+    def person(self, token: str) -> Person | None:
+        """Whose token it is."""
+        return self.known(hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
+
+    def known(self, digest: bytes) -> Person | None:
+        """Whose token has this SHA-256."""
+        return found_by_digest(self._people, digest)
+
+
+def misfits(settings: PeopleSettings, reviewers: Collection[str]) -> list[str]:
+    """What does not go together between the people and the policy's ``reviewers``, for warnings."""
+    named = {name for token in settings.tokens for name in token.reviewers or ()}
+    may = [token for token in settings.tokens if token.role != "viewer"]
+    found = [
+        f"people: {name} is no reviewer of the policy, so nobody answers in that name"
+        for name in sorted(named - set(reviewers))
+    ]
+    alone = [
+        name
+        for name in sorted(reviewers)
+        if not any(token.reviewers is None or name in token.reviewers for token in may)
+    ]
+    return found + [
+        f"people: nobody may decide for the reviewer {name}, but by webhook, command or `samplegate reviews`"
+        for name in alone
+    ]

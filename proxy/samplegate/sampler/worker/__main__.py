@@ -1,5 +1,5 @@
 """``python -m samplegate.sampler.worker``: the child process that alone imports litellm. Not for people: it speaks JSON
-lines with ``client.py``.
+lines with ``sampler/client.py``.
 
 In: ``{"id", "name", "target": {model, api_base?, api_key?}, "hidden": [VARIABLE], "messages", "max_tokens", "timeout",
 ...}`` and ``{"cancel": ID}``. Out: ``{"ready": true}`` or ``{"died": WHY}`` once, then one answer for every id, and

@@ -15,10 +15,9 @@ from typing import Any, Final, Protocol
 
 import aiohttp
 
-from samplegate.core.eras import META_VERSION
 from samplegate.protocol import frames, http_headers, rawjson
 from samplegate.protocol.capabilities import modern_meta
-from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.frames import META_VERSION, Frame, FrameId
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Note
 from samplegate.protocol.session_state import INITIALIZE

@@ -13,9 +13,8 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from samplegate.core.eras import META_CAPABILITIES, META_VERSION
 from samplegate.protocol import frames, http_headers, rawjson
-from samplegate.protocol.frames import Frame
+from samplegate.protocol.frames import META_CAPABILITIES, META_VERSION, Frame
 from samplegate.protocol.http_headers import Annotations
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Note

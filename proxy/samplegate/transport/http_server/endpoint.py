@@ -12,18 +12,16 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from samplegate.links.front import heading
-from samplegate.links.front.heading import Found
-from samplegate.links.front.visit import Visit
 from samplegate.protocol import frames, rawjson
 from samplegate.protocol.frames import Frame
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Note
-from samplegate.transport.http_server import legacy, modern
+from samplegate.transport.http_server import http, legacy, modern
 from samplegate.transport.http_server.http import (
     INTERNAL,
     PARSE_ERROR,
     Access,
+    Found,
     Receive,
     Reply,
     Scope,
@@ -35,6 +33,7 @@ from samplegate.transport.http_server.http import (
 )
 from samplegate.transport.http_server.modern import Mirrored
 from samplegate.transport.http_server.sessions import Sessions
+from samplegate.transport.http_server.stream import Visit
 from samplegate.transport.lines import one_line
 
 _CLOSE: Final = ((b"connection", b"close"),)
@@ -135,9 +134,9 @@ async def _served(visit: Visit, served: Served, sessions: Sessions, mirrored: Mi
 
 
 async def _routed(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored) -> Reply | None:
-    visit.found, visit.twice = heading.gathered(visit.scope["headers"])
+    visit.found, visit.twice = http.gathered(visit.scope["headers"])
     if _TRACE in visit.found:
-        visit.trace = heading.traceparent(heading.text(visit.found[_TRACE]))
+        visit.trace = http.traceparent(http.text(visit.found[_TRACE]))
     if visit.http == "POST":
         return await _posted(visit, served, sessions, mirrored)
     if visit.http == "GET":
@@ -148,7 +147,7 @@ async def _routed(visit: Visit, served: Served, sessions: Sessions, mirrored: Mi
 
 
 async def _posted(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored) -> Reply | None:
-    fault = heading.post_fault(visit.found, visit.twice)
+    fault = http.post_fault(visit.found, visit.twice)
     if fault is not None:
         return fault
     bounds = sessions.bounds
@@ -185,7 +184,7 @@ def _read(line: bytes) -> Frame | Malformed:
 async def _unread(visit: Visit, sessions: Sessions, problem: Malformed) -> Reply | None:
     line = visit.posted
     assert isinstance(line, bytes)
-    if frames.is_batch(line) and heading.SESSION in visit.found:
+    if frames.is_batch(line) and http.SESSION in visit.found:
         del line
         return await legacy.batch(visit, sessions)
     try:
@@ -197,6 +196,6 @@ async def _unread(visit: Visit, sessions: Sessions, problem: Malformed) -> Reply
 
 def _traced(frame: Frame) -> str:
     try:
-        return heading.traceparent(rawjson.string(frame.meta.raw("traceparent")))
+        return http.traceparent(rawjson.string(frame.meta.raw("traceparent")))
     except Malformed:
         return ""

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from samplegate.core.eras import LEGACY, MODERN, has_batches, has_modes
-from samplegate.links.front import answering, heading
-from samplegate.links.front.visit import Visit
 from samplegate.protocol import frames, rawjson
-from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.frames import LEGACY, MODERN, Frame, FrameId, has_batches, has_modes
 from samplegate.protocol.rawjson import Malformed
 from samplegate.transport import sse
+from samplegate.transport.http_server import http
+from samplegate.transport.http_server import stream as answering
 from samplegate.transport.http_server.http import (
     INTERNAL,
     JSON,
@@ -30,7 +29,7 @@ from samplegate.transport.http_server.http import (
     refused,
 )
 from samplegate.transport.http_server.sessions import AGAIN, STANDALONE, Session, Sessions, ending
-from samplegate.transport.http_server.stream import CLOSING, DISPLACED, GONE, Reader, Stream
+from samplegate.transport.http_server.stream import CLOSING, DISPLACED, GONE, Reader, Stream, Visit
 
 
 async def begin(visit: Visit, served: Served, sessions: Sessions, id: FrameId | None) -> Reply | None:
@@ -86,7 +85,7 @@ async def _opened(
     if revision is not None:
         session.revision = revision
         sessions.enter(session)
-        extra = ((heading.SESSION, session.id.encode()),)
+        extra = ((http.SESSION, session.id.encode()),)
     line = answering.whole(reader)
     if line is not None:
         return Reply(200, (JSON, *extra), line)
@@ -117,7 +116,7 @@ async def post(visit: Visit, served: Served, sessions: Sessions) -> Reply | None
     frame = visit.posted
     assert isinstance(frame, Frame)
     id, method = frame.id, frame.method
-    if heading.SESSION not in visit.found and method == INITIALIZE and frame.kind == "request":
+    if http.SESSION not in visit.found and method == INITIALIZE and frame.kind == "request":
         del frame
         return await begin(visit, served, sessions, id)
     session = _session(visit, sessions, frame.id if frame.kind == "request" else None)
@@ -157,14 +156,14 @@ async def batch(visit: Visit, sessions: Sessions) -> Reply | None:
 
 async def get(visit: Visit, sessions: Sessions) -> Reply | None:
     """Serve a GET: the standalone stream, or what is left of one that broke off (R95)."""
-    if heading.SESSION not in visit.found or heading.text(visit.found.get(heading.VERSION)) in MODERN:
+    if http.SESSION not in visit.found or http.text(visit.found.get(http.VERSION)) in MODERN:
         return not_allowed("a GET needs a session, which 2026-07-28 has not")
     visit.era = "legacy"
-    fault = heading.get_fault(visit.found, visit.twice)
+    fault = http.get_fault(visit.found, visit.twice)
     session = fault or _session(visit, sessions, None)
     if isinstance(session, Reply):
         return session
-    last_event = heading.text(visit.found.get(heading.LAST_EVENT))
+    last_event = http.text(visit.found.get(http.LAST_EVENT))
     place = (session.standalone, session.standalone.given) if not last_event else session.find(last_event)
     if place is None:
         return refusal(400, "event", "the event of Last-Event-ID is not kept")
@@ -181,7 +180,7 @@ async def get(visit: Visit, sessions: Sessions) -> Reply | None:
 
 async def delete(visit: Visit, sessions: Sessions) -> Reply:
     """Serve a DELETE: the session is over at once, its server's side a little later."""
-    if heading.SESSION not in visit.found:
+    if http.SESSION not in visit.found:
         return not_allowed("a DELETE needs a session, which 2026-07-28 has not")
     visit.era = "legacy"
     session = _session(visit, sessions, None)
@@ -207,18 +206,16 @@ class _Visiting:
 
 def _session(visit: Visit, sessions: Sessions, id: FrameId | None) -> Session | Reply:
     """The session that a request names (R94), and whether it names a revision that goes with it."""
-    name = visit.found.get(heading.SESSION)
+    name = visit.found.get(http.SESSION)
     if name is None:
         return refusal(400, "session", "the Mcp-Session-Id header is missing: a session begins with initialize", id)
-    session = (
-        None if heading.SESSION in visit.twice else sessions.find(name.decode("latin-1"), visit.server, visit.caller)
-    )
+    session = None if http.SESSION in visit.twice else sessions.find(name.decode("latin-1"), visit.server, visit.caller)
     if session is None and sessions.draining():
         return ending(id)
     if session is None:
         return refusal(404, "session", "there is no such session: begin a new one with initialize", id)
     visit.session = session.tag
-    version = heading.text(visit.found.get(heading.VERSION))
+    version = http.text(visit.found.get(http.VERSION))
     if version is not None and version != session.revision and version not in LEGACY:
         return refusal(
             400,

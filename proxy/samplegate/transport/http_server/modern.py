@@ -10,16 +10,15 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from samplegate.core.eras import LEGACY, META, META_CAPABILITIES, META_VERSION, MODERN
-from samplegate.links.front import answering, heading
-from samplegate.links.front.visit import Visit
 from samplegate.protocol import frames, http_headers, rawjson
 from samplegate.protocol.capabilities import modern_meta
-from samplegate.protocol.frames import Frame, FrameId
+from samplegate.protocol.frames import LEGACY, META, META_CAPABILITIES, META_VERSION, MODERN, Frame, FrameId
 from samplegate.protocol.http_headers import Annotations
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.server_requests import may_say
 from samplegate.transport import sse
+from samplegate.transport.http_server import http
+from samplegate.transport.http_server import stream as answering
 from samplegate.transport.http_server.http import (
     BAD_PARAMS,
     JSON,
@@ -34,7 +33,7 @@ from samplegate.transport.http_server.http import (
     status_of,
 )
 from samplegate.transport.http_server.sessions import Sessions, ending
-from samplegate.transport.http_server.stream import CLOSING, GONE, Reader, Stream
+from samplegate.transport.http_server.stream import CLOSING, GONE, Reader, Stream, Visit
 
 MAX_LIST: Final = 4 * 1024 * 1024  # bytes of a list that is read; a thousand tools take one
 MAX_TOOLS: Final = 1000  # of one caller, those with annotations only
@@ -103,7 +102,7 @@ def envelope_fault(visit: Visit, frame: Frame, mirrored: Mirrored) -> Reply | No
     except Malformed as problem:
         return refusal(400, "parse", f"refused: {problem.fault}", frame.id)
     if trace:
-        visit.trace = heading.traceparent(trace) or visit.trace
+        visit.trace = http.traceparent(trace) or visit.trace
     if frame.kind == "notification":
         return _unsupported(visit, frame, meta) or _checked(visit, frame)
     found = _envelope(frame, meta) or _mismatch(visit, frame, params, meta) or _unsupported(visit, frame, meta)
@@ -130,9 +129,9 @@ def _mismatch(visit: Visit, frame: Frame, params: rawjson.Object, meta: rawjson.
     member = http_headers.NAMED.get(frame.method)
     if (
         not visit.twice
-        and found.get(heading.METHOD) == frame.method.encode()
-        and _says(meta.raw(META_VERSION), found.get(heading.VERSION))
-        and (member is None or _says(params.raw(member), found.get(heading.NAME)))
+        and found.get(http.METHOD) == frame.method.encode()
+        and _says(meta.raw(META_VERSION), found.get(http.VERSION))
+        and (member is None or _says(params.raw(member), found.get(http.NAME)))
     ):
         return None
     return _checked(visit, frame)
@@ -165,7 +164,7 @@ def _unmirrored(visit: Visit, frame: Frame, params: rawjson.Object, mirrored: Mi
 
 def _unsupported(visit: Visit, frame: Frame, meta: rawjson.Object) -> Reply | None:
     """A revision that is none of ours (R54)."""
-    requested = rawjson.string(meta.raw(META_VERSION)) or heading.text(visit.found.get(heading.VERSION)) or ""
+    requested = rawjson.string(meta.raw(META_VERSION)) or http.text(visit.found.get(http.VERSION)) or ""
     if requested in MODERN:
         return None
     data = rawjson.dump({"supported": MODERN, "requested": requested[:100]})
@@ -197,8 +196,8 @@ class Asked(NamedTuple):
 def is_modern(visit: Visit, frame: Frame) -> bool:
     """Which era a POST is of (R87): its header or its body says 2026-07-28. A revision nobody knows is modern too,
     unless it comes with a session."""
-    version = visit.found.get(heading.VERSION)
-    if version in _MODERN or (version is not None and version not in _LEGACY and heading.SESSION not in visit.found):
+    version = visit.found.get(http.VERSION)
+    if version in _MODERN or (version is not None and version not in _LEGACY and http.SESSION not in visit.found):
         return True
     return frame.kind in ("request", "notification") and modern_meta(frame) is not None
 

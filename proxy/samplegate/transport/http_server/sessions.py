@@ -11,12 +11,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from samplegate.links.front.answering import GRACE
-from samplegate.links.front.visit import Visit
 from samplegate.protocol.frames import FrameId
 from samplegate.protocol.rounds import Note
 from samplegate.transport.http_server.http import Bounds, Conversation, Reply, Ticks, busy
-from samplegate.transport.http_server.stream import CLOSING, Held, Stream
+from samplegate.transport.http_server.stream import CLOSING, GRACE, Held, Stream, Visit
 
 STANDALONE: Final = 0
 """The number of the stream that belongs to no request."""

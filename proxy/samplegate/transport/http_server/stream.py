@@ -7,13 +7,29 @@ Bounded in bytes: a reader that falls too far behind is stopped. Not HTTP, and n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
-from samplegate.protocol.frames import FrameId
-from samplegate.transport.http_server.http import Bounds, Ticks
+from samplegate.protocol.frames import Frame, FrameId
+from samplegate.transport import sse
+from samplegate.transport.http_server.http import (
+    Access,
+    Bounds,
+    Found,
+    Headers,
+    Message,
+    Reason,
+    Receive,
+    Reply,
+    Scope,
+    Send,
+    Ticks,
+    deliver,
+)
+from samplegate.transport.lines import one_line
 
 OVERHEAD: Final = 128  # bytes that an event costs beside its own: a flood of empty ones is one too
 CHUNK: Final = 256 * 1024  # bytes handed over at a time; a larger event comes alone
@@ -369,3 +385,223 @@ class Reader:
         """The connection is over."""
         if self.stream.reader is self:
             self.stream.reader = None
+
+
+# One HTTP request in hand: how it reached us, what is known of it so far, and the way back to its connection. Decides
+# nothing.
+
+CALLER: Final = "samplegate.caller"
+CONNECTION: Final = "samplegate.connection"
+"""Where the scope holds the connection (``connection.Connection``), if the server is ours."""
+CUT: Final = 1.0  # seconds for a connection that was cut to be gone
+
+
+class Visit:
+    """One HTTP request, from its headers to the end of its answer."""
+
+    __slots__ = (
+        "_watch", "caller", "end", "era", "form", "found", "http", "method", "posted", "reader", "reason", "receive",
+        "scope", "send",
+        "server", "session", "started", "status", "trace", "twice", "waits",
+    )  # fmt: skip
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, server: str, started: float) -> None:
+        self.scope, self.receive, self.send = scope, receive, send
+        self.server, self.started = server, started
+        self.caller: str = scope.get(CALLER, "local")
+        self.http: str = scope["method"]
+        self.found: Found = {}
+        self.twice: frozenset[bytes] = frozenset()
+        self.era = self.method = self.form = self.end = self.session = self.trace = ""
+        self.reason: Reason = ""
+        self.status = 0
+        self.reader: Reader | None = None
+        self.posted: bytes | Frame | None = None
+        """What was posted, until the conversation has it: a large one must not be kept for as long as its answer takes.
+        """
+        self.waits = False
+        """Whether it is a call whose answer a drain waits for."""
+        self._watch: asyncio.Task[None] | None = None
+
+    def told(self, now: float) -> Access:
+        """What is told of it."""
+        http = self.http if self.http in ("POST", "GET", "DELETE") else "other"
+        return Access(
+            self.server, self.caller, http, self.era, self.method, self.status, self.form, self.reason,
+            self.end, now - self.started, self.session, self.trace,
+        )  # fmt: skip
+
+    def handed_over(self) -> bytes | Frame:
+        """What was posted; it is the conversation's from here on."""
+        posted, self.posted = self.posted, None
+        assert posted is not None
+        return posted
+
+    def watch(self, reader: Reader) -> None:
+        """From here on the client's disconnect stops the reader. A task of its own, so not for what is answered at
+        once."""
+        if self._watch is None:
+            self._watch = asyncio.ensure_future(self._until_gone(reader))
+
+    async def _until_gone(self, reader: Reader) -> None:
+        with contextlib.suppress(Exception):  # a connection that cannot be read is gone
+            while (await self.receive())["type"] != "http.disconnect":
+                pass
+        reader.stop(self.lost)
+
+    def unwatch(self) -> None:
+        """The answer is out."""
+        if self._watch is not None:
+            self._watch.cancel()
+
+    async def answer(self, reply: Reply) -> None:
+        """Give a whole answer."""
+        self.status, self.reason, self.form = reply.status, reply.reason, "json" if reply.body else ""
+        await deliver(self.send, reply)
+
+    async def put(self, body: bytes, reader: Reader, *, more: bool = True) -> None:
+        """Send a piece of a stream. Stopping the reader ends it too, except before anything has gone out: what ends the
+        stream needs a beginning."""
+        await self.piece({"type": "http.response.body", "body": body, "more_body": more}, reader)
+
+    async def piece(self, message: Message, reader: Reader) -> None:
+        """The same for any piece. The connection cuts off a client that reads none of it."""
+        try:
+            async with asyncio.timeout(None) as limit:
+                reader.sending = limit if message["type"] == "http.response.body" else None
+                await self.send(message)
+        except TimeoutError:
+            reader.stop(SLOW)
+        finally:
+            reader.sending = None
+
+    def complete(self) -> bool:
+        """Whether the body is all there; False where the server does not tell."""
+        connection = self.scope.get(CONNECTION)
+        return connection is not None and bool(connection.complete())
+
+    def gone(self) -> bool:
+        """Whether the client has closed the connection; False where the server does not tell."""
+        connection = self.scope.get(CONNECTION)
+        return connection is not None and bool(connection.gone())
+
+    @property
+    def lost(self) -> str:
+        """What the end of the connection means: the client closed it, or was cut off because it took nothing."""
+        connection = self.scope.get(CONNECTION)
+        return SLOW if connection is not None and connection.stalled else GONE
+
+    def unsent(self) -> int:
+        """Bytes that the client has not taken yet; 0 where the server does not tell."""
+        connection = self.scope.get(CONNECTION)
+        return 0 if connection is None else int(connection.unsent())
+
+    async def cut(self) -> None:
+        """End the connection though bytes are left in it: waiting for them would be waiting for the client."""
+        connection = self.scope.get(CONNECTION)
+        if connection is None:
+            return
+        connection.cut()
+        if self._watch is not None:
+            # the server logs an answer that is left open, unless the client is gone
+            await asyncio.wait([self._watch], timeout=CUT)
+
+
+# How a request is answered: as JSON if the first thing that comes is its answer, else as a stream of events. The same
+# in both eras.
+#
+# Not what is answered, and not who may come back for it.
+
+GRACE: Final = 0.05
+"""Seconds in which most answers come: the client's disconnect is watched for only after them, and before twice as many;
+that takes a task."""
+SSE: Final[Headers] = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),  # a proxy in between that collects events would hold up the peers
+)
+ENDED: Final = "ended"
+Form: TypeAlias = Callable[[int, bytes], bytes]
+
+
+def plain(_: int, line: bytes) -> bytes:
+    """A frame as an event without an ID, so that no client can resume from it.
+
+    Its data is one line: a reader that takes each line of data for a frame finds no other.
+    """
+    return sse.event(one_line(line))
+
+
+def named(stream: int) -> Form:
+    """A frame as an event of a stream: its id says which stream and how far (R95)."""
+    return lambda seq, line: sse.event(one_line(line), f"{stream}-{seq}")
+
+
+async def first(visit: Visit, reader: Reader, bounds: Bounds, ticks: Ticks) -> None:
+    """Wait for the first thing that comes, for the time to begin a stream without one, or for the client to go.
+    ``ticks`` are of GRACE."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + bounds.commit
+    if not await (reader.soon(ticks) if bounds.commit > 2 * GRACE else reader.more(min(GRACE, bounds.commit))):
+        visit.watch(reader)
+        await reader.more(max(0.0, until - clock()))
+
+
+def whole(reader: Reader) -> bytes | None:
+    """The answer, if it is all there is."""
+    stream = reader.stream
+    return stream.events[0][1] if stream.ended and stream.seq == 1 and len(stream.events) == 1 else None
+
+
+async def stream(
+    visit: Visit,
+    reader: Reader,
+    bounds: Bounds,
+    form: Form,
+    *,
+    prime: bytes = b"",
+    farewell: bytes = b"",
+    headers: Headers = (),
+) -> None:
+    """Write events until the stream ends or the reader is stopped; ``visit.end`` says which. ``prime`` goes out first,
+    ``farewell`` if we end it."""
+    visit.form, visit.status = "sse", 200
+    visit.watch(reader)
+    try:
+        await _opened(visit, reader, bounds, (*SSE, *headers), prime)
+        await _written(visit, reader, bounds, form)
+        if visit.lost == SLOW:  # cut off while the last piece went out
+            reader.stop(SLOW)
+    finally:
+        reader.leave()
+    visit.end = reader.stopped or ENDED
+    if reader.stopped in (DISPLACED, CLOSING):
+        await visit.put(farewell if reader.stopped == CLOSING else b"", reader, more=False)
+    if reader.stopped == SLOW:
+        await visit.cut()
+
+
+async def _opened(visit: Visit, reader: Reader, bounds: Bounds, headers: Headers, prime: bytes) -> None:
+    await visit.piece({"type": "http.response.start", "status": 200, "headers": headers}, reader)
+    if prime and reader.stopped != SLOW:
+        await visit.put(prime, reader)
+
+
+async def _written(visit: Visit, reader: Reader, bounds: Bounds, form: Form) -> None:
+    unsent = 0
+    while not reader.stopped:
+        if visit.gone():  # nothing is handed to a connection that is closed: it goes to another
+            reader.stop(visit.lost)
+            return
+        events = reader.take()
+        done = reader.stream.ended and reader.stream.newest <= reader.given
+        if events or done:
+            await visit.put(b"".join([form(seq, line) for seq, line in events]), reader, more=not done)
+        if done:
+            return
+        if not await reader.more(bounds.keep_alive):
+            before, unsent = unsent, visit.unsent()
+            if before and unsent >= before:
+                reader.stop(SLOW)
+            else:
+                await visit.put(sse.comment(), reader)

@@ -21,8 +21,8 @@ from typing import Any, Final, Literal, cast
 import httptools  # type: ignore[import-untyped]
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from samplegate.links.front.visit import CONNECTION
 from samplegate.transport.http_server.http import Bounds, Receive, Scope, Send
+from samplegate.transport.http_server.stream import CONNECTION
 
 _LINGER: Final = 1.0  # seconds for a client that is turned away to read why: closed at once, it could lose the answer
 _APART: Final = 64 * 1024  # bytes from which copying costs more than a second write

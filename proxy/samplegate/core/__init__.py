@@ -1,1 +1,0 @@
-"""The pure part: values in, values out. No clock, no await, no I/O, no log, no global state."""
