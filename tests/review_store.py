@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from samplegate.gate.ports import ReviewTransactions, Unavailable
+from samplegate.errors import Unavailable
+from samplegate.policy.schema import Stage
 from samplegate.reviews import review as states
-from samplegate.reviews.review import Conflict, Delivery, Door, Event, Filter, Review, Stage, Verdict, cleared
+from samplegate.reviews.review import Conflict, Delivery, Door, Event, Filter, Review, Verdict, cleared
+from samplegate.reviews.store import ReviewTransactions
 
 T = TypeVar("T")
 

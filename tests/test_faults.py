@@ -18,9 +18,9 @@ from samplegate import sqlite
 from samplegate.limits import async_ledger as state_module
 from samplegate.limits.limiter import Admission
 from samplegate.limits.sqlite_ledger import FILE
-from samplegate.policy.decisions import Answered, Reason, Unanswered
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.prompt import Sampled, SampleRequest, SampleResult
+from samplegate.protocol.outcomes import Answered, Reason, Unanswered
 from tests.limits.desk import NOON, Clock, Log
 from tests.limits.test_faults import checkpoint, garbage, locked, moved
 from tests.openai_endpoint import Endpoint

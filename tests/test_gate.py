@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from samplegate.audit.record import Record
-from samplegate.policy.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
 from samplegate.policy.prompt import SampleFailed, SampleRequest, SampleResult
+from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, Withdrawn
 from samplegate.protocol.rounds import ForwardRound, Open, Reply, Settled
 from tests.core.dialogue import (
     ALLOW,

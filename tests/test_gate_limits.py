@@ -12,9 +12,9 @@ import anyio.lowlevel
 import msgspec
 import pytest
 
-from samplegate.policy.decisions import Answered, Denied, Reason, Unanswered
 from samplegate.policy.ledger import SCALE, Draw, Refused, Reserved
 from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered
 from samplegate.protocol.rounds import ForwardRound, Open, Settled
 from tests.core.dialogue import modern, one, result, sample
 from tests.world import World, asked, pushed

@@ -14,10 +14,10 @@ import pytest
 
 from samplegate.gate.gate import Gate
 from samplegate.limits.limiter import Admission
-from samplegate.policy.decisions import Answered, Reason, Unanswered
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import SampleFailed
 from samplegate.policy.redaction import Redactor
+from samplegate.protocol.outcomes import Answered, Reason, Unanswered
 from samplegate.protocol.rounds import Note, Open, Returned, Settled
 from tests.core.dialogue import Dialogue, error, one, request, sample
 from tests.limits.desk import Clock, Log, Timer, Timers, all_blocked

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.runtime.run import read_rules
 
 

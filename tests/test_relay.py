@@ -12,8 +12,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from samplegate.policy.decisions import Answered
 from samplegate.protocol.frames import Frame
+from samplegate.protocol.outcomes import Answered
 from samplegate.protocol.rounds import Conclusion, Effect, Note, Release, Reply, Round, Settled, Side
 from samplegate.protocol.session import Session
 from samplegate.runtime.flow import MOST_ANSWERS

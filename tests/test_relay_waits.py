@@ -11,6 +11,7 @@ from typing import Any, Final
 import anyio
 import pytest
 
+from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.prompt import SampleRequest, SampleResult
 from samplegate.protocol.bridge.negotiation import Opening
 from samplegate.protocol.frames import Protocol
@@ -124,7 +125,7 @@ class Scene:
         self.era, self.notes, self.silent = client, list[Note](), list[float]()
         self.world = Asking(self._model)
         self.dialogue = Dialogue(ALLOW, FORWARD, servers={"patient": {"extends_on_progress": True}})
-        session = Opening(State(self.dialogue.book, name, "t", KEY), None, protocol=protocol)
+        session = Opening(State(SessionRules(self.dialogue.book), name, "t", KEY), None, protocol=protocol)
         self.relay = Relay(session, self._round, clock=anyio.current_time, note=self.notes.append)
         self._heard = anyio.Event()
         self.client = FakeLink(lambda: self._heard.set())

@@ -12,8 +12,8 @@ import anyio.lowlevel
 import msgspec
 import pytest
 
-from samplegate.gate.ports import Unavailable
-from samplegate.policy.decisions import Answered, Reason, Unanswered
+from samplegate.errors import Unavailable
+from samplegate.protocol.outcomes import Answered, Reason, Unanswered
 from samplegate.reviews import service
 from samplegate.reviews.review import Filter, Review, Verdict
 from tests.review_store import MemoryReviews

@@ -12,12 +12,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from samplegate.gate.ports import Unavailable
-from samplegate.policy.decisions import Answered, Denied, Reason, Unanswered
+from samplegate.errors import Unavailable
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.prompt import Sampled, SampleFailed
+from samplegate.policy.schema import MOST_REVIEWED
+from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered
 from samplegate.protocol.rounds import ForwardRound, Open, Release, Settled
-from samplegate.reviews.review import MOST_REVIEWED, Door, Edits, Filter, Review, Verdict
+from samplegate.reviews.review import Door, Edits, Filter, Review, Verdict
 from samplegate.reviews.service import Counts, Desk
 from samplegate.telemetry.metrics import Metrics
 from tests.core.dialogue import form, modern, one, sample

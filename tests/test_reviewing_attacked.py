@@ -11,11 +11,11 @@ import anyio.lowlevel
 import pytest
 from msgspec.structs import replace
 
-from samplegate.gate.ports import Unavailable
-from samplegate.policy.decisions import Answered, Denied, Reason, Unanswered
+from samplegate.errors import Unavailable
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.match import compile_policy
 from samplegate.policy.prompt import Sampled, SampleRequest
+from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered
 from samplegate.protocol.rounds import ForwardRound, Open, Settled
 from samplegate.reviews.review import Edits, Filter, Review, Verdict
 from tests.core.dialogue import form, modern, one, policy, sample

@@ -11,10 +11,10 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from samplegate.policy.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
 from samplegate.policy.file.timeouts import said
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.prompt import SampleFailed
+from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, Withdrawn
 from samplegate.protocol.rounds import ForwardRound, Open, Release, Settled
 from samplegate.reviews.review import Edits, Filter, Review, Verdict
 from tests.core.dialogue import Dialogue, form, modern, one, sample

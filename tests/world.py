@@ -9,8 +9,9 @@ from typing import Any
 import anyio
 
 from samplegate.audit.record import Record
+from samplegate.errors import Unavailable
 from samplegate.gate.gate import Gate
-from samplegate.gate.ports import Ports, Reviews, Unavailable
+from samplegate.gate.ports import Ports, Reviews
 from samplegate.policy.decide import Rulebook
 from samplegate.policy.prompt import Sampled, SampleRequest, SampleResult
 from samplegate.protocol.rounds import Note, Open, Release, Reply, Round, Settled

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 
 PATIENCE: Final = 5.0  # seconds for a lock: others hold it for less than a millisecond, or for some where they sync
 SQLITE: Final = "sqlite:"

@@ -3,11 +3,28 @@ listener has its own rules of trust."""
 
 from __future__ import annotations
 
+import hmac
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
 
 from samplegate.urls import address_of
+
+T = TypeVar("T")
+
+_NOBODY: Final = bytes(32)  # no token's hash: somebody would have to find a text with it
+
+
+def found_by_digest(table: Mapping[bytes, T], digest: bytes) -> T | None:
+    """The entry for a token's SHA-256.
+
+    The look-up is by a digest, which nobody who does not know a token can bring near to a stored one step by step; the
+    comparison is of constant time all the same.
+    """
+    known = digest if digest in table else _NOBODY
+    same = hmac.compare_digest(digest, known)
+    return table.get(known) if same else None
+
 
 MAX_TOKEN: Final = 16 * 1024  # characters; tokens with many groups in them have 8,000
 _host: Final = re.compile(r"(?:\[([0-9a-f:.]{2,45}(?:%[0-9a-z._-]{1,32})?)\]|([a-z0-9._-]{1,253}))(?::[0-9]{0,5})?")

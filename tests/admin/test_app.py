@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import uvicorn
 
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.server.admin import MAX_BODY, AdminApp, ReloadReport
 from samplegate.server.reload import Joined
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from samplegate.auth.jwt import MAX_BYTES, metadata_urls, source_of
 from samplegate.config.identities import JwtSettings
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from tests.callers.issuer import Endpoint, key_set, public
 
 pytestmark = pytest.mark.anyio

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from samplegate.auth.jwt import ANSWER, MAX_BYTES, source_of
 from samplegate.config.identities import CallerSettings, JwtSettings
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from tests.callers.asking import World
 from tests.callers.issuer import ISSUER, Endpoint, key_set, mint, private, public
 

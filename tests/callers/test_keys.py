@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from samplegate.auth.jwt import FRESH, GRACE, RETRY, UNKNOWN, Keys, KeySet, parse
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from tests.callers.issuer import key_set, public
 
 pytestmark = pytest.mark.anyio

@@ -23,10 +23,11 @@ from hypothesis import strategies as st
 
 from samplegate.audit.record import Record
 from samplegate.cli.main import main
-from samplegate.policy.capabilities import can_forward
+from samplegate.policy.capabilities import SessionRules, can_forward
 from samplegate.policy.decide import Rulebook, decide
-from samplegate.policy.decisions import Reason, Situation
+from samplegate.policy.decisions import Situation
 from samplegate.policy.file.load import PolicyError
+from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.rounds import Effect, Open, Reply, Round, ToClient, ToServer
 from samplegate.protocol.session import Session
@@ -180,7 +181,7 @@ class Run:
 
     def __init__(self, book: Rulebook, scene: Mapping[str, Any]) -> None:
         self.d = Dialogue(server=scene["server"])
-        self.d.book, self.d.session = book, Session(State(book, scene["server"], "t", KEY))
+        self.d.book, self.d.session = book, Session(State(SessionRules(book), scene["server"], "t", KEY))
         self.modern = scene["revision"] == NEWEST[1]
         declared = able(scene["client"])
         method, params = ASKS[scene["what"]]
@@ -232,7 +233,7 @@ class SeveralKeys:
 
     def __init__(self, book: Rulebook, scene: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
         self.d = Dialogue(server=scene["server"])
-        self.d.book, self.d.session = book, Session(State(book, scene["server"], "t", KEY))
+        self.d.book, self.d.session = book, Session(State(SessionRules(book), scene["server"], "t", KEY))
         self._able, self._call = able(scene["client"]), {"name": scene["tool"], "arguments": {}}
         asked = {key: dict(zip(("method", "params"), ASKS[what], strict=True)) for key, what in kinds.items()}
         self.d.client(modern(1, "tools/call", self._able, **self._call))
@@ -491,7 +492,7 @@ def test_the_urls_of_an_error_come_to_what_each_of_them_comes_to_alone(
     text = policy(data.draw(rules_for("elicitation by url")), plain=False)
     d, declared, world = Dialogue(server=scene["server"]), able(scene["client"]), World()
     d.book = compiled(text)
-    d.session = Session(State(d.book, scene["server"], "t", KEY))
+    d.session = Session(State(SessionRules(d.book), scene["server"], "t", KEY))
     call = {"name": scene["tool"], "arguments": {}}
     if not is_modern:
         d.open_legacy(scene["revision"], **declared)

@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from samplegate.policy.capabilities import can_forward
+from samplegate.policy.capabilities import SessionRules, can_forward
 from samplegate.policy.decide import decide
-from samplegate.policy.decisions import Answered, Decision, Outcome, Situation
+from samplegate.policy.decisions import Decision, Situation
 from samplegate.policy.match import compile_policy
 from samplegate.policy.schema import Policy
+from samplegate.protocol.outcomes import Answered, Outcome
 from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.rounds import (
     Conclusion,
@@ -54,7 +55,7 @@ class Dialogue:
 
     def __init__(self, *rules: Mapping[str, Any], server: str = "default", **more: Any) -> None:
         self.book = compile_policy(policy(*rules, **more), {})
-        self.session = Session(State(self.book, server, "t", KEY))
+        self.session = Session(State(SessionRules(self.book), server, "t", KEY))
         self.now = 0.0
         self.log: list[Effect] = []
         self.rounds: dict[str, Round] = {}

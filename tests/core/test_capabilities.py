@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.policy.capabilities import Offer, can_forward, describe_offer, offer, unsolicited
+from samplegate.policy.capabilities import can_forward, describe_offer, offer, unsolicited
 from samplegate.policy.decide import compile_policy, decide
 from samplegate.policy.decisions import Allowed, Escalated, FixedAnswer, Forwarded, Situation
 from samplegate.policy.schema import (
@@ -18,7 +18,6 @@ from samplegate.policy.schema import (
     DenyRule,
     EscalateRule,
     ForwardRule,
-    Kind,
     Match,
     Model,
     Policy,
@@ -29,7 +28,7 @@ from samplegate.policy.schema import (
 )
 from samplegate.protocol import server_requests
 from samplegate.protocol.frames import Era
-from samplegate.protocol.requests import Call, ClientCapabilities, Request
+from samplegate.protocol.requests import Call, ClientCapabilities, Kind, Offer, Request
 from tests.core.asking import LEGACY, MODELS, PROMPT, REVIEWERS, book, form, origin, sampling, text, tool, url
 from tests.core.matching.test_match import REQUESTS
 from tests.core.test_decide import RULES

@@ -19,7 +19,6 @@ from samplegate.policy.decisions import (
     FixedAnswer,
     Forwarded,
     LeftOpen,
-    Reason,
     Shadow,
     Situation,
     Step,
@@ -37,6 +36,7 @@ from samplegate.policy.schema import (
     With,
 )
 from samplegate.protocol.elicitation_schema import Form, NotFlat, read_form
+from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.requests import Request
 from tests.core.asking import book, form, sampling, text, tool, url
 from tests.core.matching.test_match import REQUESTS, matches

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.audit.record import MAX_FULL, Attempt, Record, content_hash, timestamp, to_json
-from samplegate.policy.decisions import Reason
+from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.requests import Call
 
 KEY = b"k" * 32

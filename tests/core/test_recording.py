@@ -9,7 +9,8 @@ import pytest
 
 from samplegate.audit.record import Attempt, Done, Record, describe
 from samplegate.policy.decide import decide
-from samplegate.policy.decisions import Answered, Denied, Outcome, Reason, Situation, Unanswered, Withdrawn
+from samplegate.policy.decisions import Situation
+from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.rounds import Open
 from tests.core.dialogue import ALLOW, Dialogue, one, request, sample

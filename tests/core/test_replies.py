@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.policy.answers import second_reading
+from samplegate.protocol.results import second_reading
 
 
 @pytest.mark.parametrize(

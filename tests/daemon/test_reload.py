@@ -15,7 +15,7 @@ import pytest
 
 from samplegate.audit.decision_log import NoDecisionLog
 from samplegate.config.values import Address
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.runtime.process import House
 from samplegate.server.prepare import LEAST, MOST, Wanted, read_all, seal_key
 from samplegate.server.reload import Change, Changes, Reloads

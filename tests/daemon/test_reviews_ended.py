@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.reviews.review import Filter
 from tests.daemon.gate import Gate, client
 from tests.daemon.reviewing import (

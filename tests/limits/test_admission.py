@@ -16,8 +16,8 @@ import anyio
 import msgspec
 import pytest
 
+from samplegate.errors import Unavailable
 from samplegate.files import check_writable
-from samplegate.gate.ports import Unavailable
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from tests.limits.desk import NOON, ONE, Clock, Desk, all_blocked, bucket, daily, one, per, slot, slots
 

@@ -25,7 +25,7 @@ import msgspec
 from samplegate.audit.decision_log import DecisionLog, decision_log
 from samplegate.audit.record import Record
 from samplegate.gate.gate import Gate
-from samplegate.policy.decisions import Answered
+from samplegate.protocol.outcomes import Answered
 from samplegate.protocol.rounds import Conclusion, Settled
 from samplegate.reviews import service, sql_store
 from samplegate.reviews import store as threads

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.reviews.review import Filter, Review, Verdict
 from samplegate.reviews.sql_store import Reviews
 from tests.conformance.listening import gate, listening

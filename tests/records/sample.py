@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from samplegate.audit.record import Record
-from samplegate.policy.decisions import Reason
+from samplegate.protocol.outcomes import Reason
 
 NOON = 1_795_003_200.0
 RECORD = Record(

@@ -22,7 +22,7 @@ from samplegate.audit import jsonl
 from samplegate.audit.decision_log import DecisionLog, KeptLog, NoDecisionLog, decision_log
 from samplegate.audit.jsonl import LogFile, file_name, one_file
 from samplegate.audit.record import content_hash
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from tests.records.sample import NOON, RECORD, ids, names, numbers, record
 
 
@@ -251,7 +251,7 @@ async def test_a_sync_that_fails_fails_all_that_waited_for_it_and_none_of_them_i
 LIMITED = """
 import anyio, resource, signal, sys
 from pathlib import Path
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.audit import decision_log as decisions
 from samplegate.audit.decision_log import decision_log
 from tests.records.sample import record

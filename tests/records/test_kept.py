@@ -16,8 +16,8 @@ import pytest
 from samplegate.audit import decision_log
 from samplegate.audit.decision_log import KeptLog
 from samplegate.audit.record import Record
+from samplegate.errors import Unavailable
 from samplegate.files import Patience
-from samplegate.gate.ports import Unavailable
 from tests.records.sample import RECORD, numbers, record
 
 pytestmark = pytest.mark.anyio

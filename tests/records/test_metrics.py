@@ -15,8 +15,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from samplegate.gate.ports import Unavailable
-from samplegate.policy.decisions import Reason
+from samplegate.errors import Unavailable
+from samplegate.protocol.outcomes import Reason
 from samplegate.telemetry.definitions import METRICS, Metric
 from samplegate.telemetry.log import Log
 from samplegate.telemetry.metrics import Metrics, MetricsFile, metrics_file

@@ -13,7 +13,7 @@ import anyio.to_thread
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.telemetry import metrics as served
 from samplegate.telemetry.metrics import AT_A_TIME, MAX_HEAD, Metrics, MetricsServer
 

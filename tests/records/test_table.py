@@ -25,7 +25,7 @@ from samplegate.audit import decision_log as decisions
 from samplegate.audit.decision_log import DecisionLog, KeptLog, decision_log
 from samplegate.audit.record import content_hash
 from samplegate.audit.sqlite_log import SqliteLog, lines
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from tests.records.sample import NOON, RECORD, names, numbers, record
 
 pytestmark = pytest.mark.anyio

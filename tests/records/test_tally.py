@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from samplegate.audit.record import Attempt, Record
-from samplegate.policy.decisions import Reason, Shadow
+from samplegate.policy.decisions import Shadow
+from samplegate.protocol.outcomes import Reason
 from samplegate.telemetry import observers as tallying
 from samplegate.telemetry.metrics import Metrics
 from samplegate.telemetry.observers import Tally, dollars

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from samplegate.audit.cassette import MAX_REPEATS, Tape
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.policy.prompt import Sampled, SampleFailed
 from samplegate.policy.script import Picked, Reply, fingerprint, parse, pick, reply
 from tests.core.asking import form, sampling, text, url

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.policy.schema import Reviewer
 from samplegate.reviews.notify.outbox import AT_ONCE, LEASE, OVER
 from samplegate.reviews.review import Verdict

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.gate.ports import ReviewStore, ReviewTransactions
 from samplegate.reviews.review import Conflict, Delivery, Filter, Review
 from samplegate.reviews.sql_store import Reviews
-from samplegate.reviews.store import KeptReviews
+from samplegate.reviews.store import KeptReviews, ReviewStore, ReviewTransactions
 from tests.review_store import MemoryReviews
 from tests.store.samples import NO, NOW, YES, filled, form, review
 

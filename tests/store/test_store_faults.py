@@ -16,7 +16,7 @@ import anyio.to_thread
 import pytest
 
 from samplegate import sqlite
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.reviews import sql_schema
 from samplegate.reviews import store as threads
 from samplegate.reviews.review import Filter, Review

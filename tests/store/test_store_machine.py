@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from samplegate.gate.ports import ReviewTransactions
 from samplegate.reviews.review import Filter, State, Verdict
 from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.store import ReviewTransactions
 from tests.profiles import share
 from tests.review_store import MemoryReviews
 from tests.store.samples import NO, NOW, YES, filled, review

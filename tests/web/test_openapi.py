@@ -16,10 +16,11 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.config import SchemathesisConfig
 
-from samplegate.policy.schema import Kind, Mode, Show
+from samplegate.policy.schema import Mode, Show, Stage
 from samplegate.protocol.frames import Era
+from samplegate.protocol.requests import Kind
 from samplegate.reviews import verdict
-from samplegate.reviews.review import Door, Edits, Event, Review, Stage, State, Verdict
+from samplegate.reviews.review import Door, Edits, Event, Review, State, Verdict
 from samplegate.reviews.web import api
 from samplegate.reviews.web.api import ID, Api, openapi_document
 from samplegate.reviews.web.events import Feed

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.protocol.requests import Call
 from samplegate.reviews.review import Review, Unsent
 from samplegate.urls import target as read_host

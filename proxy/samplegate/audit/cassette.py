@@ -18,8 +18,8 @@ from typing import Any, Final, get_args
 import msgspec
 
 from samplegate.audit.record import Record
+from samplegate.errors import Unavailable
 from samplegate.files import lock, make_folder, unlock
-from samplegate.gate.ports import Unavailable
 from samplegate.policy.conditions import listed
 from samplegate.policy.prompt import Failure
 from samplegate.policy.script import BLOCKS, MAX_BYTES, Script, fingerprint, parse

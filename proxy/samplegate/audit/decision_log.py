@@ -24,8 +24,8 @@ import msgspec
 
 from samplegate.audit.jsonl import LogFile, daily_files, one_file
 from samplegate.audit.record import ContentMode, Record
+from samplegate.errors import Unavailable
 from samplegate.files import PATIENCE, SQLITE, Patience
-from samplegate.gate.ports import Unavailable
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final, TypeAlias
 
 from samplegate.audit.jsonl import main_of, series, turned
 from samplegate.audit.record import Line, read_line
-from samplegate.cli.files import Unreadable
+from samplegate.errors import Unreadable
 from samplegate.files import SQLITE, is_sqlite
 
 # bytes; a record has two contents of 1 MiB at most, and JSON may escape every byte of them

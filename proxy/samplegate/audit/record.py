@@ -23,20 +23,11 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.policy.decisions import (
-    Answered,
-    DecidedBy,
-    Decision,
-    Denied,
-    Outcome,
-    Reason,
-    Shadow,
-    Unanswered,
-    Withdrawn,
-)
+from samplegate.policy.decisions import Decision, Shadow
 from samplegate.policy.ledger import SCALE
 from samplegate.protocol import rawjson
 from samplegate.protocol.frames import Era
+from samplegate.protocol.outcomes import Answered, DecidedBy, Denied, Outcome, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest, Call, ElicitationRequest
 from samplegate.protocol.rounds import Item, Round
 from samplegate.protocol.strictjson import Fault, decode

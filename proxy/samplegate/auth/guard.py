@@ -31,7 +31,7 @@ from samplegate.config.identities import JwtSettings
 from samplegate.config.serve import ServeSettings
 from samplegate.config.servers import ServerSettings
 from samplegate.config.values import Address
-from samplegate.gate.ports import Log, Unavailable
+from samplegate.errors import Log, Unavailable
 from samplegate.request_headers import RequestHeaders
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from samplegate.auth.tokens import Caller, NotEnough, NotTaken
 from samplegate.config.identities import JwtSettings
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.urls import url_error
 
 PREFIX: Final = "jwt:"

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import msgspec
 
 from samplegate.config.identities import CallerSettings, Token
 from samplegate.config.servers import ServerSettings
 from samplegate.policy.conditions import globs
-
-T = TypeVar("T")
+from samplegate.request_headers import found_by_digest
 
 KEPT: Final = 4_096  # callers; some hundred bytes each
 SECONDS: Final = 60.0
 """How long a token is taken without being verified again: so much longer is one taken whose key was withdrawn."""
-_NOBODY: Final = bytes(32)  # no token's hash: somebody would have to find a text with it
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -53,17 +50,6 @@ class NotEnough(NotTaken):
 Verifier: TypeAlias = Callable[[str], Awaitable[Caller | None]]
 """The caller of the token, None for a token of another kind. Raises NotTaken, and Unavailable where that cannot be told
 now."""
-
-
-def found_by_digest(table: Mapping[bytes, T], digest: bytes) -> T | None:
-    """The entry for a token's SHA-256.
-
-    The look-up is by a digest, which nobody who does not know a token can bring near to a stored one step by step; the
-    comparison is of constant time all the same.
-    """
-    known = digest if digest in table else _NOBODY
-    same = hmac.compare_digest(digest, known)
-    return table.get(known) if same else None
 
 
 class StaticTokens:

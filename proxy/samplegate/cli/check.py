@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.cli import FAILED, OK, UNREADABLE
-from samplegate.cli.files import Sort, Unreadable, complain, count, environment, read, sort_of
+from samplegate.cli.files import Sort, complain, count, environment, read, sort_of
+from samplegate.errors import Unreadable
 from samplegate.policy import claims
 from samplegate.policy.capabilities import Asker, Coverage, describe_offer, first_to_forward_forms
 from samplegate.policy.conditions import globs, is_glob

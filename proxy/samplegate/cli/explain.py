@@ -14,8 +14,9 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from samplegate.cli import FAILED, OK
-from samplegate.cli.files import Unreadable, complain, declared, environment, read, refused
+from samplegate.cli.files import complain, declared, environment, read, refused
 from samplegate.cli.test import step_lines, steps_as_json
+from samplegate.errors import Unreadable
 from samplegate.policy import cost, model_choice
 from samplegate.policy.capabilities import can_forward, offer_to
 from samplegate.policy.catalogue import Worst
@@ -31,18 +32,18 @@ from samplegate.policy.decisions import (
     LeftOpen,
     Situation,
     Step,
+    wire_answer,
 )
 from samplegate.policy.facts import Facts
 from samplegate.policy.file.load import PolicyError
 from samplegate.policy.file.timeouts import can_be_late, here, said
 from samplegate.policy.ledger import SCALE, Draw, Quantity, Terms
 from samplegate.policy.model_choice import Choice
-from samplegate.policy.schema import AllowRule, EscalateRule, Otherwise, seconds
+from samplegate.policy.schema import AllowRule, EscalateRule, Otherwise, Stage, seconds
 from samplegate.policytest import suite
 from samplegate.policytest.suite import Scene
 from samplegate.protocol import rawjson, results, server_requests
 from samplegate.protocol.requests import BadRequest, Origin, Request
-from samplegate.reviews.review import Stage
 from samplegate.runtime.process import compile_book, load_policy
 
 # What a request may come to that a model answers, as `explain` shows it: which model and why, the worst case of each,
@@ -449,7 +450,7 @@ def _json(explained: Explained) -> dict[str, Any]:
         **spending_as_json(explained.spending),
         "shadows": [{"rule": shadow.rule, "effect": shadow.effect} for shadow in decision.shadows],
         "declared": decision.declared,
-        "wire": results.wire_answer(explained.request.kind, explained.request.origin.era, decision),
+        "wire": wire_answer(explained.request.kind, explained.request.origin.era, decision),
         "outcome": outcome(explained),
         "rules": steps_as_json(explained.steps),
     }

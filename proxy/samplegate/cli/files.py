@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
 from samplegate.cli import FAILED, UNREADABLE
+from samplegate.errors import Unreadable
 from samplegate.policy.conditions import shown
 from samplegate.policy.file.load import PolicyError
 from samplegate.policy.script import MAX_BYTES, MAX_VALUES
@@ -20,10 +21,6 @@ Sort: TypeAlias = Literal["policy", "tests", "script"]
 
 SUFFIX: Final = "_test"
 WIDEST: Final = 60
-
-
-class Unreadable(Exception):
-    """A file or an argument that nothing can be made of; the text says which and why."""
 
 
 def read(path: Path) -> str:

@@ -18,7 +18,8 @@ from samplegate.audit.reader import Logs
 from samplegate.audit.record import Line, comes_again, settled
 from samplegate.audit.replay import Changed, Same, Told, Untold, replay
 from samplegate.cli import FAILED, OK
-from samplegate.cli.files import Unreadable, complain, count, declared, environment, plain, read, refused
+from samplegate.cli.files import complain, count, declared, environment, plain, read, refused
+from samplegate.errors import Unreadable
 from samplegate.policy.conditions import shown
 from samplegate.policy.file.load import PolicyError
 from samplegate.policy.match import Rulebook

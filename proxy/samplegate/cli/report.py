@@ -16,8 +16,9 @@ from samplegate.audit.reader import Logs
 from samplegate.audit.record import settled, timestamp
 from samplegate.audit.report import OTHER, OUTCOMES, UNDECIDED, Durations, Kind, Names, Report, Server
 from samplegate.cli import OK, UNREADABLE
-from samplegate.cli.files import Unreadable, complain, count, plain
+from samplegate.cli.files import complain, count, plain
 from samplegate.config import state_folder
+from samplegate.errors import Unreadable
 from samplegate.policy.conditions import shown
 from samplegate.policy.ledger import SCALE
 

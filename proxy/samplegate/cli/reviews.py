@@ -24,13 +24,13 @@ from typing import Any, Final, get_args
 from msgspec.structs import replace
 
 from samplegate.cli import FAILED, OK, UNREADABLE
-from samplegate.cli.files import Unreadable, complain
+from samplegate.cli.files import complain
 from samplegate.cli.files import read as read_file
 from samplegate.cli.review_text import harmless, history, line, lines, moment, table, today, what
 from samplegate.config.serve import SERVE_SETTINGS
 from samplegate.config.settings import SETTINGS, ProcessSettings
 from samplegate.config.sources import NO_STATE, gather
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable, Unreadable
 from samplegate.policy.conditions import shown
 from samplegate.protocol.elicitation_schema import Field, NotFlat, read_form
 from samplegate.protocol.strictjson import Fault, decode

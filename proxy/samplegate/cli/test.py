@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from samplegate.cli import FAILED, OK, UNREADABLE
-from samplegate.cli.files import Unreadable, complain, count, is_test, policy_of, read, sort_of, test_of
+from samplegate.cli.files import complain, count, is_test, policy_of, read, sort_of, test_of
+from samplegate.errors import Unreadable
 from samplegate.policy.decisions import Step
 from samplegate.policy.file.load import PolicyError
 from samplegate.policy.match import Rulebook

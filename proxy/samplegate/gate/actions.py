@@ -17,24 +17,13 @@ from samplegate.gate.ports import offload
 from samplegate.gate.request import PendingRequest
 from samplegate.gate.review import escalate, sample_seen
 from samplegate.gate.sampling import late, sample, shaped
-from samplegate.policy.answers import fits, second_reading
+from samplegate.policy.answers import fits
 from samplegate.policy.decide import later
-from samplegate.policy.decisions import (
-    Allowed,
-    Answered,
-    Decision,
-    Denied,
-    DenyAs,
-    Escalated,
-    FixedAnswer,
-    Forwarded,
-    LeftOpen,
-    Outcome,
-    Reason,
-    Unanswered,
-)
-from samplegate.protocol import rawjson, results, strictjson
+from samplegate.policy.decisions import Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen, refusal
+from samplegate.protocol import rawjson, strictjson
+from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.requests import Request
+from samplegate.protocol.results import second_reading
 from samplegate.protocol.rounds import Reply
 
 MAX_DEPTH: Final = 64  # of a client's answer, as of the requests that we decide
@@ -77,7 +66,7 @@ async def act(pending: PendingRequest, decision: Decision) -> Done:
 async def _act_once(pending: PendingRequest, decision: Decision) -> Done:
     match decision.act:
         case DenyAs() | LeftOpen():
-            return Done(results.refusal(decision), decision)
+            return Done(refusal(decision), decision)
         case FixedAnswer(result):
             pending.begin()
             return Done(shaped(pending, result), decision, model=result.get("model"))

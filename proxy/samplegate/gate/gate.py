@@ -22,19 +22,9 @@ from samplegate.gate.review import ask_first, is_late, is_looked_at, refuses
 from samplegate.limits.brakes import Brakes, asker, digest
 from samplegate.policy.capabilities import can_forward
 from samplegate.policy.decide import Rulebook, decide
-from samplegate.policy.decisions import (
-    Answered,
-    Decision,
-    DenyAs,
-    Escalated,
-    Forwarded,
-    Reason,
-    Situation,
-    Unanswered,
-    Withdrawn,
-)
+from samplegate.policy.decisions import Decision, DenyAs, Escalated, Forwarded, Situation, refusal
+from samplegate.protocol.outcomes import Answered, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest, Request
-from samplegate.protocol.results import refusal
 from samplegate.protocol.rounds import Conclusion, ForwardRound, Note, Release, Round, Seen, Settled
 
 

@@ -14,11 +14,12 @@ import anyio
 import msgspec
 
 from samplegate.audit.record import Done, Record, describe, detail_of
-from samplegate.gate.ports import Unavailable, offload
+from samplegate.errors import Unavailable
+from samplegate.gate.ports import offload
 from samplegate.gate.request import PendingRequest, blocks
 from samplegate.gate.review import spend, withdrawn_by_policy
-from samplegate.policy.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
 from samplegate.policy.redaction import clean_params
+from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest, SamplingRequest
 from samplegate.protocol.rounds import Release
 from samplegate.reviews.review import DECIDED

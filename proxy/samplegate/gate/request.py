@@ -13,22 +13,13 @@ from samplegate.gate.ports import Ports
 from samplegate.policy import deadlines
 from samplegate.policy.capabilities import can_forward
 from samplegate.policy.decide import Rulebook
-from samplegate.policy.decisions import (
-    Decision,
-    Denied,
-    DenyAs,
-    Forwarded,
-    LeftOpen,
-    Outcome,
-    Reason,
-    Situation,
-    Unanswered,
-    Withdrawn,
-)
+from samplegate.policy.decisions import Decision, DenyAs, Forwarded, LeftOpen, Situation, refusal
+from samplegate.policy.schema import Stage
+from samplegate.protocol.outcomes import Denied, Outcome, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest, Request
-from samplegate.protocol.results import is_error, refusal
+from samplegate.protocol.results import is_error
 from samplegate.protocol.rounds import Item, Round
-from samplegate.reviews.review import Review, Stage
+from samplegate.reviews.review import Review
 
 
 class PendingRequest(msgspec.Struct, eq=False):

@@ -17,28 +17,20 @@ import anyio
 import msgspec
 
 from samplegate.audit.record import Done
-from samplegate.gate.ports import Reviews, Unavailable
+from samplegate.errors import Unavailable
+from samplegate.gate.ports import Reviews
 from samplegate.gate.request import PendingRequest, review_key
 from samplegate.gate.sampling import late, sample, shaped
 from samplegate.policy import answers
 from samplegate.policy.deadlines import hold
 from samplegate.policy.decide import decide
-from samplegate.policy.decisions import (
-    Allowed,
-    Answered,
-    DecidedBy,
-    Decision,
-    Denied,
-    Escalated,
-    Outcome,
-    Reason,
-    Unanswered,
-)
-from samplegate.policy.schema import AllowRule, EscalateRule
+from samplegate.policy.decisions import Allowed, Decision, Escalated
+from samplegate.policy.schema import MOST_REVIEWED, AllowRule, EscalateRule, Stage
 from samplegate.protocol import strictjson
+from samplegate.protocol.outcomes import Answered, DecidedBy, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.rounds import SAMPLING
 from samplegate.reviews import create, edits
-from samplegate.reviews.review import DECIDED, MOST_REVIEWED, PROGRAMS, Review, Stage
+from samplegate.reviews.review import DECIDED, PROGRAMS, Review
 
 # seconds that one wait for a person may take where no peer sets an end; the reviewer's own time is mostly shorter
 LONGEST: Final = 86_400.0

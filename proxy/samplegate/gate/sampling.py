@@ -21,10 +21,11 @@ from samplegate.policy import cost, redaction
 from samplegate.policy.catalogue import Worst
 from samplegate.policy.deadlines import LONGEST
 from samplegate.policy.decide import question, unasked, worst_of
-from samplegate.policy.decisions import Allowed, Answered, DecidedBy, Decision, Outcome, Reason, Unanswered
+from samplegate.policy.decisions import Allowed, Decision
 from samplegate.policy.prompt import Failure, Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.policy.schema import AllowRule, EscalateRule
 from samplegate.protocol import rawjson, results
+from samplegate.protocol.outcomes import Answered, DecidedBy, Outcome, Reason, Unanswered
 from samplegate.protocol.rounds import Note
 
 TOKENIZER_MARGIN: Final = 1.25

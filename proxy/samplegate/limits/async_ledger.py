@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
-from samplegate.gate.ports import Log
+from samplegate.errors import Log
 from samplegate.limits.accounts import Account
 from samplegate.limits.backend import LedgerBackend, LedgerUnavailable, Settlement
 from samplegate.limits.queue import Later, Timer, after

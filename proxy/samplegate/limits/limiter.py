@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from samplegate.gate.ports import Log
+from samplegate.errors import Log
 from samplegate.limits.accounts import (
     LONGEST_KEY,
     Account,

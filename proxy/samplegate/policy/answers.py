@@ -13,21 +13,18 @@ from typing import Any, Final
 
 from samplegate.policy.facts import Facts
 from samplegate.policy.prompt import SampleFailed
-from samplegate.policy.schema import AnswerRule, Kind
+from samplegate.policy.schema import AnswerRule
 from samplegate.policy.script import Script, pick, reply
-from samplegate.protocol import results, strictjson
+from samplegate.protocol import results
 from samplegate.protocol.elicitation_schema import MISSING, Field, Form, NotFlat, check, read_form
 from samplegate.protocol.frames import has_modes
-from samplegate.protocol.requests import ElicitationRequest, Request, SamplingRequest
+from samplegate.protocol.requests import ElicitationRequest, Kind, Request, SamplingRequest
 from samplegate.protocol.strictjson import named, told
 from samplegate.yamlfile import envfile
 
 Environment = Mapping[str, str]
 _whole: Final = re.compile(r"[+-]?[0-9]{1,100}\Z")
 _ROLES: Final = ("assistant", "user")
-_MEMBERS: Final = frozenset({"action", "content", "role", "model", "stopReason", "_meta"})
-_ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
-_OF_BLOCKS: Final = frozenset({"type", "text", "data", "mimeType", "id", "name", "input", "annotations", "_meta"})
 
 
 def can_answer(rule: AnswerRule, class_: str) -> bool:
@@ -249,34 +246,3 @@ def _fits_tools(params: Mapping[str, Any], types: list[str]) -> str | None:
     if "tool_use" in types and (not params.get("tools") or mode == "none"):
         return "it uses a tool, and none may be used"
     return "it uses no tool, and one must be used" if mode == "required" and "tool_use" not in types else None
-
-
-def second_reading(result: Mapping[str, Any], fields: frozenset[str] = frozenset()) -> str | None:
-    """Why a result of sampling or elicitation is not read alike by all parsers, None if it is. ``fields``: those of the
-    form that it answers."""
-    twin = strictjson.second_reading(result, _MEMBERS)
-    if twin is None:
-        content = result.get("content")
-        if "role" in result:
-            blocks = [
-                block for block in (content if isinstance(content, list) else [content]) if isinstance(block, dict)
-            ]
-            if sum(len(name) for block in blocks for name in block if not name.isascii()) > strictjson.MAX_FOLDED:
-                return f"its content has more than {strictjson.MAX_FOLDED} characters in names that are not ASCII"
-            found = (strictjson.second_reading(block, _OF_BLOCKS) for block in blocks)
-            twin = next((name for name in found if name is not None), None)
-        elif isinstance(content, dict):
-            twin = strictjson.resembling_field(content, fields)
-    if twin is not None:
-        return f"{named(twin)} could be read as another member"
-    return (
-        "its action is not read alike by all parsers"
-        if "action" in result and not _is_plain(result["action"])
-        else None
-    )
-
-
-def _is_plain(action: object) -> bool:
-    """Whether no parser takes an action for one of the three that it is not: enums are read in any case, and other
-    types become texts."""
-    return isinstance(action, str) and (action in _ACTIONS or strictjson.fold(action).strip() not in _ACTIONS)

@@ -16,20 +16,9 @@ from samplegate.policy import answers, model_choice
 from samplegate.policy.conditions import absent, shown
 from samplegate.policy.facts import UNKNOWN, Calls, Facts, Known
 from samplegate.policy.match import Rulebook
-from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Kind, ModelRule, Rule
+from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, ModelRule, Rule
 from samplegate.protocol.frames import LEGACY, Era, has_elicitation, has_modes
-from samplegate.protocol.requests import Call, ClientCapabilities, Origin, Request
-
-
-class Offer(msgspec.Struct, frozen=True):
-    """What is declared to a server."""
-
-    sampling: bool = False
-    sampling_tools: bool = False
-    sampling_context: bool = False
-    form: bool = False
-    url: bool = False
-
+from samplegate.protocol.requests import Call, ClientCapabilities, Kind, Offer, Origin, Request
 
 Class: TypeAlias = Literal["sampling", "sampling with tools", "elicitation by form", "elicitation by url"]
 """The requests that are declared for one by one."""
@@ -384,3 +373,32 @@ def _may_begin(rule: Rule, class_: Class) -> bool:
     if isinstance(rule, AllowRule):
         return _kind_of(class_) == "sampling"
     return answers.can_answer(rule, class_) if isinstance(rule, AnswerRule) else True
+
+
+class SessionRules(msgspec.Struct, frozen=True, eq=False):
+    """A compiled policy as sessions need it (``session_state.SessionPolicy``)."""
+
+    book: Rulebook
+
+    def offer(
+        self, *, server: str, caller: str, era: Era, revision: str, client: ClientCapabilities, call: Call | None
+    ) -> Offer:
+        """``offer``."""
+        return offer(self.book, server=server, caller=caller, era=era, revision=revision, client=client, call=call)
+
+    def remedies(
+        self, *, server: str, caller: str, era: Era, call: Call | None, withheld: Sequence[str]
+    ) -> dict[str, Any]:
+        """``remedies``."""
+        return remedies(self.book, Asker(server, caller, era, call), withheld)
+
+    def unsolicited(
+        self, *, server: str, caller: str, call: Call, client: ClientCapabilities, kinds: Set[Kind]
+    ) -> Literal["pass", "refuse", "strip"]:
+        """``unsolicited``."""
+        return unsolicited(self.book, server=server, caller=caller, call=call, client=client, kinds=kinds)
+
+    def extends_on_progress(self, server: str) -> bool:
+        """The policy's ``servers.NAME.extends_on_progress``."""
+        peer = self.book.policy.servers.get(server)
+        return peer is not None and peer.extends_on_progress

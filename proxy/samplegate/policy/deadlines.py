@@ -8,14 +8,10 @@ from typing import Final
 import msgspec
 
 from samplegate.policy.schema import Peer, Policy, seconds
-from samplegate.protocol.rounds import Round
+from samplegate.protocol.rounds import PARKS, Round
 
 MARGIN: Final = 5.0  # seconds kept back so that our answer arrives before the peer's time is up
 MARGIN_SHARE: Final = 0.25  # but never more than this share of a short patience (decision 8)
-PARKS: Final = 9
-"""How often one call of a client may be answered with an ``input_required`` result where the wait could go on: clients
-give the call up after 10 of them (R66, T10), whether they carry questions or not, and one is left for what the server
-asks last."""
 TRIES: Final = PARKS + 1
 """For how many tries a call that is put off can wait: those that end in being put off, and the last, which is held to
 its own end."""

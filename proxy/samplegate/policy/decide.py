@@ -25,7 +25,6 @@ from samplegate.policy.decisions import (
     FixedAnswer,
     Forwarded,
     LeftOpen,
-    Reason,
     Shadow,
     Situation,
     Step,
@@ -34,6 +33,7 @@ from samplegate.policy.facts import Facts
 from samplegate.policy.ledger import Draw
 from samplegate.policy.match import Rulebook, compile_policy
 from samplegate.policy.schema import (
+    MOST_REVIEWED,
     AllowRule,
     AnswerRule,
     DenyRule,
@@ -45,8 +45,8 @@ from samplegate.policy.schema import (
     seconds,
 )
 from samplegate.protocol.elicitation_schema import NotFlat
+from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.requests import Request
-from samplegate.reviews.review import MOST_REVIEWED
 
 __all__ = ["Rulebook", "compile_policy", "decide", "explain"]
 

@@ -11,10 +11,19 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-Kind: TypeAlias = Literal["sampling", "elicitation"]
+from samplegate.protocol.elicitation_schema import FieldType
+from samplegate.protocol.requests import Kind
+
+Stage: TypeAlias = Literal["request", "answer"]
+"""What is reviewed: the server's request before anything is done about it, or a model's answer before the server sees
+it."""
+
+# bytes of a request or an answer that is put before a person: some pictures; each is kept for days
+MOST_REVIEWED: Final = 8 * 1024 * 1024
+
+
 Mode: TypeAlias = Literal["form", "url"]
 ContentType: TypeAlias = Literal["text", "image", "audio", "tool_use", "tool_result"]
-FieldType: TypeAlias = Literal["string", "number", "integer", "boolean", "enum", "multi_enum"]
 Otherwise: TypeAlias = Literal["next", "unanswered", "deny"]
 Show: TypeAlias = Literal["full", "redacted", "none"]
 OnLimit: TypeAlias = Literal["next", "unanswered", "deny", "wait"]

@@ -46,7 +46,8 @@ import msgspec
 
 from samplegate.policy.conditions import listed
 from samplegate.policy.prompt import Failure, Sampled, SampleFailed, SampleResult
-from samplegate.policy.schema import Duration, Kind, Pattern, Strict, seconds
+from samplegate.policy.schema import Duration, Pattern, Strict, seconds
+from samplegate.protocol.requests import Kind
 from samplegate.yamlfile import tree
 from samplegate.yamlfile.validate import read
 

@@ -20,16 +20,14 @@ from samplegate.policy.claims import Claimant
 from samplegate.policy.decide import Rulebook, after_refusal, explain, unless_taken, worst_of
 from samplegate.policy.decisions import (
     Decision,
-    Denied,
     DenyAs,
     Escalated,
     FixedAnswer,
     LeftOpen,
-    Reason,
     Shadow,
     Situation,
     Step,
-    Unanswered,
+    wire_answer,
 )
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.schema import seconds
@@ -37,6 +35,7 @@ from samplegate.policytest import suite
 from samplegate.policytest.load import Moment, Placed
 from samplegate.policytest.suite import Asked, Case, Expect
 from samplegate.protocol import results, server_requests
+from samplegate.protocol.outcomes import Denied, Reason, Unanswered
 from samplegate.protocol.requests import BadRequest, ClientCapabilities, Origin, Request
 from samplegate.protocol.rounds import Item
 from samplegate.reviews import edits
@@ -269,7 +268,7 @@ def _got(played: Played, record: Record, decision: Decision, cost: int | None) -
         "declared": decision.declared,
         "ruled": None if decision.ruled is None else decision.ruled.value,
         "outcome": record.outcome if isinstance(act, FixedAnswer | DenyAs | LeftOpen) else None,
-        "wire": results.wire_answer(item.kind, era, decision),
+        "wire": wire_answer(item.kind, era, decision),
         "limit": record.refused_by,
         "waits": played.waits,
         "cost": None if cost is None else cost / SCALE["usd"],

@@ -28,15 +28,16 @@ from samplegate.limits.limiter import Admission
 from samplegate.policy.decide import Rulebook, compile_policy
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
-from samplegate.policy.schema import Kind, Policy, seconds
+from samplegate.policy.schema import Policy, Stage, seconds
 from samplegate.policytest.compare import Played, Scenery, Trial, compare, scenery
 from samplegate.policytest.load import Moment, Placed
 from samplegate.policytest.suite import FREE, START, Said
 from samplegate.policytest.suite import Verdict as Given
+from samplegate.protocol.requests import Kind
 from samplegate.protocol.rounds import Reply, Round
 from samplegate.reviews import review as states
 from samplegate.reviews import verdict
-from samplegate.reviews.review import Review, Stage, Verdict
+from samplegate.reviews.review import Review, Verdict
 
 TEXT: Final = ({"type": "text", "text": "an answer"},)
 

@@ -12,8 +12,6 @@ from typing import Final
 
 import msgspec
 
-from samplegate.policy.capabilities import Offer
-from samplegate.policy.match import Rulebook
 from samplegate.protocol import rawjson, strictjson
 from samplegate.protocol.frames import (
     META_CAPABILITIES,
@@ -25,9 +23,9 @@ from samplegate.protocol.frames import (
     has_modes,
 )
 from samplegate.protocol.rawjson import Malformed, lookup, members, splice
-from samplegate.protocol.requests import Call, ClientCapabilities
+from samplegate.protocol.requests import Call, ClientCapabilities, Offer
 from samplegate.protocol.rounds import Note
-from samplegate.protocol.session_state import State
+from samplegate.protocol.session_state import SessionPolicy, State
 
 # bytes of declared capabilities, which are gone through for each member; real ones are some hundred
 MAX_DECLARED: Final = 64 * 1024
@@ -154,7 +152,7 @@ MAX_VERSION: Final = 64  # bytes
 class Declaration(msgspec.Struct, frozen=True):
     """What a request's envelope declares, and what the gate makes of it under one policy."""
 
-    book: Rulebook
+    policy: SessionPolicy
     revision: str
     client: ClientCapabilities
     offer: Offer
@@ -180,7 +178,7 @@ class Declarations(msgspec.Struct, eq=False):
             raise Malformed(f"its protocol version is longer than {MAX_VERSION} bytes")
         key = (version, raw, call, caller)
         known = self._kept.get(key)
-        if known is None or known.book is not self.state.book:
+        if known is None or known.policy is not self.state.policy:
             known = self._made(*key)
             size = ENTRY + (0 if raw is None else len(raw)) + len(known.line or b"")
             if self._size + size > MAX_KEPT:
@@ -196,7 +194,7 @@ class Declarations(msgspec.Struct, eq=False):
         offer = Offer() if raw is None else self.state.offer("modern", revision, client, call, caller)
         wanted = None if raw is None else rewritten(raw, client, offer, revision)
         withheld = tuple(withheld_from(client, offer, revision))
-        return Declaration(self.state.book, revision, client, offer, wanted if wanted != raw else None, withheld)
+        return Declaration(self.state.policy, revision, client, offer, wanted if wanted != raw else None, withheld)
 
     def withheld(self, declaration: Declaration, call: Call | None, caller: str) -> list[Note]:
         """What the client declared and is not offered, said once for each capability."""

@@ -14,14 +14,16 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.policy.schema import FieldType
 from samplegate.protocol.frames import has_modes
 from samplegate.protocol.strictjson import named, told
 from samplegate.regex import peer_searcher, utf8
+
+FieldType: TypeAlias = Literal["string", "number", "integer", "boolean", "enum", "multi_enum"]
+
 
 MAX_FIELDS: Final = 1_000  # as many as a request may bring at all
 MAX_CHOICES: Final = 10_000

@@ -14,18 +14,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from samplegate.policy.answers import second_reading
-from samplegate.policy.capabilities import unsolicited
-from samplegate.policy.deadlines import PARKS
-from samplegate.policy.decisions import Answered, Reason, Unanswered, Withdrawn
-from samplegate.policy.schema import Kind
 from samplegate.protocol import capabilities, frames, rawjson, request_state, results, server_requests, strictjson
 from samplegate.protocol.capabilities import Declarations
 from samplegate.protocol.evidence import Witness
 from samplegate.protocol.frames import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL, Frame
-from samplegate.protocol.requests import BadRequest
+from samplegate.protocol.outcomes import Answered, Reason, Unanswered, Withdrawn
+from samplegate.protocol.requests import BadRequest, Kind
+from samplegate.protocol.results import second_reading
 from samplegate.protocol.rounds import (
     ELICITATION,
+    PARKS,
     ROOTS,
     SAMPLING,
     Effects,
@@ -122,8 +120,7 @@ class Unasked(msgspec.Struct, eq=False):
         assert pending.call is not None
         state = self.state
         kinds: frozenset[Kind] = frozenset("elicitation" if method == ELICITATION else "sampling" for method in methods)
-        return unsolicited(
-            state.book,
+        return state.policy.unsolicited(
             server=state.server,
             caller=pending.caller,
             call=pending.call,

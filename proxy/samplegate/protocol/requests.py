@@ -18,6 +18,18 @@ from samplegate.protocol.frames import Era, has_modes
 from samplegate.protocol.strictjson import Fault, decode, named, resembling, told
 from samplegate.urls import requested_url_error
 
+Kind: TypeAlias = Literal["sampling", "elicitation"]
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What is declared to a server."""
+
+    sampling: bool = False
+    sampling_tools: bool = False
+    sampling_context: bool = False
+    form: bool = False
+    url: bool = False
+
 
 class Call(msgspec.Struct, frozen=True):
     """A client request in flight during which a server may ask: tools/call, prompts/get or resources/read."""

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from samplegate.policy.decisions import Answered, Decision, Denied, DenyAs, FixedAnswer, LeftOpen, Reason, Unanswered
-from samplegate.protocol import frames, rawjson
+from samplegate.protocol import frames, rawjson, strictjson
 from samplegate.protocol.frames import META_RELATED_TASK, Era, has_modes
+from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered
 from samplegate.protocol.rounds import Release
+from samplegate.protocol.strictjson import named
 
 REJECTED: Final = -1
 """R24: the code of a refused sampling request; own codes stay out of the reserved ranges (R56)."""
@@ -44,34 +45,9 @@ _SAID: Final[Mapping[Reason, str]] = {
 }
 
 
-def code_of(decision: Decision) -> int:
-    """The error code of a request that is denied or left open by a decision (R8, R12, R31)."""
-    if not decision.declared or decision.reason is Reason.MALFORMED:
-        return BAD_PARAMS
-    return INTERNAL if decision.reason is Reason.ROUNDS else REJECTED
-
-
-def refusal(decision: Decision) -> Denied | Unanswered:
-    """The outcome of a decision that denies a request or leaves it open."""
-    if isinstance(decision.act, DenyAs):
-        return Denied(decision.reason, decision.act.as_, detail=decision.detail, code=code_of(decision))
-    return Unanswered(decision.reason, detail=decision.detail, code=code_of(decision))
-
-
 def is_error(kind: str, outcome: Denied | Unanswered) -> bool:
     """Whether an outcome has no milder form than an error, which in the modern era ends the call (R70)."""
     return kind == "sampling" or outcome.code != REJECTED
-
-
-def wire_answer(kind: str, era: Era, decision: Decision) -> str | None:
-    """What the server gets for a decision, in a word; None where a model, a reviewer or the client has a say in it."""
-    match decision.act:
-        case DenyAs() | LeftOpen():
-            return refused_answer(kind, era, refusal(decision))
-        case FixedAnswer(result=result):
-            return str(result.get("action", "result"))
-        case _:
-            return None
 
 
 def refused_answer(kind: str, era: Era, outcome: Denied | Unanswered) -> str:
@@ -212,3 +188,42 @@ def input_required(id: frames.FrameId, requests: Mapping[str, bytes], state: str
     return frames.result(
         id, b'{"resultType":"input_required"' + asked + b',"requestState":' + rawjson.dump(state) + b"}"
     )
+
+
+_MEMBERS: Final = frozenset({"action", "content", "role", "model", "stopReason", "_meta"})
+
+_OF_BLOCKS: Final = frozenset({"type", "text", "data", "mimeType", "id", "name", "input", "annotations", "_meta"})
+
+
+def second_reading(result: Mapping[str, Any], fields: frozenset[str] = frozenset()) -> str | None:
+    """Why a result of sampling or elicitation is not read alike by all parsers, None if it is. ``fields``: those of the
+    form that it answers."""
+    twin = strictjson.second_reading(result, _MEMBERS)
+    if twin is None:
+        content = result.get("content")
+        if "role" in result:
+            blocks = [
+                block for block in (content if isinstance(content, list) else [content]) if isinstance(block, dict)
+            ]
+            if sum(len(name) for block in blocks for name in block if not name.isascii()) > strictjson.MAX_FOLDED:
+                return f"its content has more than {strictjson.MAX_FOLDED} characters in names that are not ASCII"
+            found = (strictjson.second_reading(block, _OF_BLOCKS) for block in blocks)
+            twin = next((name for name in found if name is not None), None)
+        elif isinstance(content, dict):
+            twin = strictjson.resembling_field(content, fields)
+    if twin is not None:
+        return f"{named(twin)} could be read as another member"
+    return (
+        "its action is not read alike by all parsers"
+        if "action" in result and not _is_plain(result["action"])
+        else None
+    )
+
+
+_ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
+
+
+def _is_plain(action: object) -> bool:
+    """Whether no parser takes an action for one of the three that it is not: enums are read in any case, and other
+    types become texts."""
+    return isinstance(action, str) and (action in _ACTIONS or strictjson.fold(action).strip() not in _ACTIONS)

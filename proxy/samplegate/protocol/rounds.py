@@ -8,9 +8,15 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.policy.decisions import Outcome, Reason
 from samplegate.protocol.frames import Frame
+from samplegate.protocol.outcomes import Outcome, Reason
 from samplegate.protocol.requests import BadRequest, ClientCapabilities, Origin, Request
+
+PARKS: Final = 9
+"""How often one call of a client may be answered with an ``input_required`` result where the wait could go on: clients
+give the call up after 10 of them (R66, T10), whether they carry questions or not, and one is left for what the server
+asks last."""
+
 
 Side: TypeAlias = Literal["client", "server"]
 Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked"]

@@ -13,11 +13,10 @@ from typing import Final
 
 import msgspec
 
-from samplegate.policy.capabilities import Offer
-from samplegate.policy.decisions import Answered, Reason, Unanswered, Withdrawn
 from samplegate.protocol import frames, rawjson, results, strictjson
 from samplegate.protocol.frames import Era, Frame, FrameId
-from samplegate.protocol.requests import BadRequest, Call, ElicitationRequest, Origin, Request, parse
+from samplegate.protocol.outcomes import Answered, Reason, Unanswered, Withdrawn
+from samplegate.protocol.requests import BadRequest, Call, ElicitationRequest, Offer, Origin, Request, parse
 from samplegate.protocol.rounds import (
     ELICITATION,
     ROOTS,

@@ -15,7 +15,6 @@ from typing import Final
 
 import msgspec
 
-from samplegate.policy.deadlines import PARKS
 from samplegate.protocol import capabilities, frames, rawjson, results, server_requests, strictjson
 from samplegate.protocol.capabilities import modern_meta
 from samplegate.protocol.evidence import Witness
@@ -23,6 +22,7 @@ from samplegate.protocol.frames import LEGACY, META, Frame, FrameId, era_of, has
 from samplegate.protocol.input_required import Exchange
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import (
+    PARKS,
     Close,
     Conclusion,
     Effect,

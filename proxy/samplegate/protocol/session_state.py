@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from samplegate.policy.capabilities import Asker, Offer, offer, remedies
-from samplegate.policy.decide import Rulebook
 from samplegate.protocol import frames, rawjson, results, strictjson
 from samplegate.protocol.frames import (
     CALLS,
@@ -31,7 +29,7 @@ from samplegate.protocol.frames import (
     FrameId,
 )
 from samplegate.protocol.rawjson import Malformed, lookup, string
-from samplegate.protocol.requests import Call, ClientCapabilities, Origin
+from samplegate.protocol.requests import Call, ClientCapabilities, Kind, Offer, Origin
 from samplegate.protocol.rounds import Effect, Effects, Later, Note, ToClient, ToServer
 from samplegate.protocol.strictjson import separators
 
@@ -575,11 +573,34 @@ def _alone() -> int:
     return 0
 
 
+class SessionPolicy(Protocol):
+    """The policy as a session needs it: what is declared to the server, and what becomes of answers that it did not ask
+    for."""
+
+    def offer(
+        self, *, server: str, caller: str, era: Era, revision: str, client: ClientCapabilities, call: Call | None
+    ) -> Offer:
+        """What the server is offered (R112, R113); ``call`` None is the union over all calls and none."""
+
+    def remedies(
+        self, *, server: str, caller: str, era: Era, call: Call | None, withheld: Sequence[str]
+    ) -> dict[str, Any]:
+        """Fields of the log for capabilities that are withheld: the rules that deny them, and rules to add."""
+
+    def unsolicited(
+        self, *, server: str, caller: str, call: Call, client: ClientCapabilities, kinds: Set[Kind]
+    ) -> Literal["pass", "refuse", "strip"]:
+        """What becomes of ``inputResponses`` of these kinds that a client sends unasked."""
+
+    def extends_on_progress(self, server: str) -> bool:
+        """Whether the server's progress on a request restarts the wait for its answer (R102)."""
+
+
 class State(msgspec.Struct, eq=False):
     """Shared by ``session.py`` and its parts. ``token`` is random; ``key`` seals forwarded rounds; ``epoch`` + now is
     wall time."""
 
-    book: Rulebook
+    policy: SessionPolicy
     server: str
     token: str
     key: bytes
@@ -618,8 +639,7 @@ class State(msgspec.Struct, eq=False):
     def extends_on_progress(self) -> bool:
         """Whether the server's progress on a request begins the wait for its answer anew, by the policy's word
         (R102)."""
-        peer = self.book.policy.servers.get(self.server)
-        return peer is not None and peer.extends_on_progress
+        return self.policy.extends_on_progress(self.server)
 
     def new_id(self) -> FrameId:
         """An id of our own: a string with a random part, so that it meets nobody else's."""
@@ -655,15 +675,14 @@ class State(msgspec.Struct, eq=False):
     ) -> Offer:
         """What is declared to the server (R113)."""
         who = self.caller if caller is None else caller
-        return offer(self.book, server=self.server, caller=who, era=era, revision=revision, client=client, call=call)
+        return self.policy.offer(server=self.server, caller=who, era=era, revision=revision, client=client, call=call)
 
     def withheld(self, era: Era, names: list[str], call: Call | None, caller: str | None = None) -> Note:
         """The warning that the client declared what the server is not offered, with the rules that would change
         that."""
-        who = Asker(self.server, self.caller if caller is None else caller, era, call)
-        return Note(
-            "capability.withheld", {"server": self.server, "capabilities": names, **remedies(self.book, who, names)}
-        )
+        who = self.caller if caller is None else caller
+        advice = self.policy.remedies(server=self.server, caller=who, era=era, call=call, withheld=names)
+        return Note("capability.withheld", {"server": self.server, "capabilities": names, **advice})
 
     @property
     def held(self) -> int:

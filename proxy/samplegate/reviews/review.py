@@ -9,23 +9,18 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import msgspec
 from msgspec.structs import replace
 
-from samplegate.policy.schema import Kind, Mode, Show
+from samplegate.policy.schema import Mode, Show, Stage
 from samplegate.protocol.frames import Era
-from samplegate.protocol.requests import Call
+from samplegate.protocol.requests import Call, Kind
 from samplegate.protocol.strictjson import Fault, told
 from samplegate.secret_names import secret_fields, without_secrets
 
 State: TypeAlias = Literal["pending", "approved", "rejected", "answered", "expired", "withdrawn"]
-Stage: TypeAlias = Literal["request", "answer"]
-"""What is reviewed: the server's request before anything is done about it, or a model's answer before the server sees
-it."""
 Door: TypeAlias = Literal["gate", "webhook", "callback", "command", "api", "page", "cli"]
 """By what way something was said of a review; ``gate`` is the gate itself (time, and what peers took back)."""
 
 DECIDED: Final[frozenset[State]] = frozenset({"approved", "rejected", "answered"})
 ENDED: Final[frozenset[State]] = frozenset(get_args(State)) - {"pending"}
-# bytes of a request or an answer that is put before a person: some pictures; each is kept for days
-MOST_REVIEWED: Final = 8 * 1024 * 1024
 PROGRAMS: Final[frozenset[Door]] = frozenset({"webhook", "command"})
 """Doors at which a program answers at once: no person stands behind what it says, as far as anybody can know."""
 

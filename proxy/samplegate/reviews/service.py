@@ -15,8 +15,10 @@ from typing import Final, Protocol, TypeAlias
 import anyio
 import msgspec
 
-from samplegate.gate.ports import Log, ReviewStore, Unavailable
-from samplegate.reviews.review import DECIDED, ENDED, Event, Filter, Review, Stage
+from samplegate.errors import Log, Unavailable
+from samplegate.policy.schema import Stage
+from samplegate.reviews.review import DECIDED, ENDED, Event, Filter, Review
+from samplegate.reviews.store import ReviewStore
 
 Pause: TypeAlias = Callable[[asyncio.Event, float], Awaitable[None]]
 """Until the event is set or so many seconds are over."""

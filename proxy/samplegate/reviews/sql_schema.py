@@ -32,7 +32,7 @@ from sqlalchemy import (
     Text,
 )
 
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.reviews.review import Delivery, Event, Review, Verdict
 from samplegate.sqlite import CoreFile, Fault, Schema
 

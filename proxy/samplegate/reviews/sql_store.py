@@ -14,22 +14,11 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, insert, or_, select, update
 
+from samplegate.policy.schema import Stage
 from samplegate.process_locks import Holder
 from samplegate.reviews import review as states
 from samplegate.reviews import sql_schema
-from samplegate.reviews.review import (
-    DECIDED,
-    Conflict,
-    Delivery,
-    Door,
-    Event,
-    Filter,
-    Review,
-    Stage,
-    State,
-    Verdict,
-    cleared,
-)
+from samplegate.reviews.review import DECIDED, Conflict, Delivery, Door, Event, Filter, Review, State, Verdict, cleared
 from samplegate.reviews.sql_schema import DELIVERIES, EVENTS, FACTS, REVIEWS, Database, plain, plains
 
 What: TypeAlias = Literal[

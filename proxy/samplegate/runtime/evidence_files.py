@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from samplegate.errors import Log
 from samplegate.files import make_file, make_folder
-from samplegate.gate.ports import Log
 from samplegate.protocol.evidence import OF_EVENTS, Evidence
 from samplegate.protocol.rounds import Note
 

@@ -17,10 +17,10 @@ import anyio.abc
 import anyio.lowlevel
 import msgspec
 
-from samplegate.policy.decisions import Reason, Unanswered
 from samplegate.protocol import frames
 from samplegate.protocol.bridge.calls import Converses
 from samplegate.protocol.frames import Frame
+from samplegate.protocol.outcomes import Reason, Unanswered
 from samplegate.protocol.requests import ClientCapabilities
 from samplegate.protocol.rounds import (
     Close,

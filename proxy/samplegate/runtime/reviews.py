@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from samplegate.config.settings import ProcessSettings
-from samplegate.gate.ports import ReviewStore, Unavailable
+from samplegate.errors import Unavailable
 from samplegate.policy.schema import Show
 from samplegate.reviews import create
+from samplegate.reviews.store import ReviewStore
 from samplegate.runtime.process import House, Rules
 
 if TYPE_CHECKING:

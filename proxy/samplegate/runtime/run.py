@@ -25,8 +25,8 @@ import msgspec
 from samplegate import config as process
 from samplegate.audit.cassette import Tape
 from samplegate.audit.decision_log import DecisionLog, decision_log
+from samplegate.errors import Unavailable
 from samplegate.files import check_writable
-from samplegate.gate.ports import Unavailable
 from samplegate.policy.file import load
 from samplegate.policy.match import unnamed
 from samplegate.protocol import frames, results

@@ -12,12 +12,14 @@ from functools import partial
 from typing import Any, Final
 
 from samplegate.audit.record import Record
+from samplegate.errors import Unavailable
 from samplegate.gate.gate import Gate
-from samplegate.gate.ports import Ports, Unavailable
-from samplegate.policy.decisions import Reason
+from samplegate.gate.ports import Ports
+from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import SampleRequest, SampleResult
 from samplegate.protocol.bridge.calls import Converses
+from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.rounds import Conclusion, Note, Round
 from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import State
@@ -55,7 +57,7 @@ class Wires:
         self._observe = observe
         self.notes = Notes(house.log, house.metrics, server)
         self.state = State(
-            house.rules.book,
+            SessionRules(house.rules.book),
             server,
             secrets.token_hex(4),
             house.key,
@@ -77,7 +79,7 @@ class Wires:
         """Another policy is in force: what begins from here on is decided by it."""
         self._rules = self.house.rules
         self._gate = self._gate_of(self._rules)
-        self.state.book = self._rules.book
+        self.state.policy = SessionRules(self._rules.book)
         if self.relay.first_call is not None:
             self.relay.first_call = self._rules.models.warm
 

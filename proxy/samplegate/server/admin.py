@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.gate.ports import Log, Unavailable
+from samplegate.errors import Log, Unavailable
 from samplegate.request_headers import RequestHeaders, host_name, is_local_name
 from samplegate.urls import is_loopback
 

@@ -16,7 +16,7 @@ import anyio
 import anyio.abc
 
 from samplegate.config.servers import ServerSettings, headers_of
-from samplegate.gate.ports import Log
+from samplegate.errors import Log
 from samplegate.protocol.frames import Frame
 from samplegate.protocol.rounds import Note
 from samplegate.runtime.flow import STANDALONE, ManyLanes, ManyStreams, Sink, piped

@@ -25,7 +25,7 @@ from samplegate.auth.tokens import still_taken
 from samplegate.config import SettingsError
 from samplegate.config.serve import ServeSettings
 from samplegate.config.values import address
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.policy.file import load
 from samplegate.protocol.rounds import Note
 from samplegate.runtime import heap

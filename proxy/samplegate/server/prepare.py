@@ -18,7 +18,7 @@ from samplegate.config import SettingsError
 from samplegate.config.identities import PeopleSettings
 from samplegate.config.serve import LoadedServe, ServeSettings, load_serve
 from samplegate.config.servers import ServerSettings
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.policy.catalogue import SCRIPTED
 from samplegate.policy.match import unnamed
 from samplegate.reviews.web.sign_in import misfits

@@ -20,7 +20,7 @@ import msgspec
 from samplegate.config import SettingsError
 from samplegate.config.serve import ServeSettings
 from samplegate.config.values import Address
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.policy.file import load
 from samplegate.runtime.process import House, Rules
 from samplegate.server.admin import ReloadReport

@@ -14,7 +14,7 @@ from typing import Any, Final
 import anyio
 from anyio import to_thread
 
-from samplegate.gate.ports import Log, Unavailable
+from samplegate.errors import Log, Unavailable
 from samplegate.telemetry.definitions import METRICS
 
 NONE: Final = "none"  # a label without a value

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from samplegate.audit.record import Record, Released, comes_again, may_be_revoked
-from samplegate.gate.ports import Log
+from samplegate.errors import Log
 from samplegate.policy.ledger import SCALE, Draw, Refused, Reserved, Terms
 from samplegate.protocol.frames import CALLS
 from samplegate.protocol.rounds import Note

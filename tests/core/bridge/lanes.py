@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.match import compile_policy
 from samplegate.protocol.bridge.calls import Converses
 from samplegate.protocol.bridge.modern_client import ModernClient
@@ -45,7 +46,7 @@ class Lanes:
 
     def __init__(self, make: Callable[[State], Converses], *rules: Mapping[str, Any], **more: Any) -> None:
         self.book = compile_policy(policy(*rules, **more), {})
-        self.state = State(self.book, "default", "t", KEY)
+        self.state = State(SessionRules(self.book), "default", "t", KEY)
         self.session = make(self.state)
         self.now = 0.0
         self.log: list[Effect] = []

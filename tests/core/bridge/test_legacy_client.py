@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.policy.decisions import Denied, Reason
 from samplegate.protocol.frames import LEGACY
+from samplegate.protocol.outcomes import Denied, Reason
 from samplegate.protocol.rounds import Close, Later, Note, Over, ToClient, ToServer
 from tests.core.bridge.legacy import (
     BOTH,

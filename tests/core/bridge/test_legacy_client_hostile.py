@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.policy.decisions import Denied, Reason, Unanswered, Withdrawn
 from samplegate.protocol import frames
 from samplegate.protocol.bridge.calls import MAX_CALLS
+from samplegate.protocol.outcomes import Denied, Reason, Unanswered, Withdrawn
 from samplegate.protocol.rounds import Effect, Later, Note, Open, Over, Round, ToClient, ToServer, Withdraw
 from tests.core.bridge.legacy import (
     BOTH,

@@ -20,10 +20,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from samplegate.policy.decisions import Answered, Denied, Outcome, Reason, Unanswered
+from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.match import compile_policy
 from samplegate.protocol.bridge.legacy_client import LegacyClient
 from samplegate.protocol.bridge.translation import OF_MODERN
+from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.rounds import (
     Close,
     Effect,
@@ -147,7 +148,7 @@ class OneClient(RuleBasedStateMachine):
     def begin(self, rules: tuple[Any, ...], http: bool, streams: bool, hello: dict[str, Any], opened: bool) -> None:
         """``http``: the client has a stream for each request; ``streams``: the server has."""
         self.session = LegacyClient(
-            State(compile_policy(policy(*rules), {}), "default", "t", KEY, streams=streams, outlived=True)
+            State(SessionRules(compile_policy(policy(*rules), {})), "default", "t", KEY, streams=streams, outlived=True)
         )
         self.http, self.now = http, 0.0
         self.posts = self.fresh = self.told = 0

@@ -9,8 +9,9 @@ import pytest
 
 from samplegate.policy.capabilities import can_forward
 from samplegate.policy.decide import decide
-from samplegate.policy.decisions import Denied, Reason, Situation, Unanswered
+from samplegate.policy.decisions import Situation
 from samplegate.protocol.bridge.modern_client import ModernClient
+from samplegate.protocol.outcomes import Denied, Reason, Unanswered
 from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.rounds import Close, Open, Over, Reply, ToClient, ToServer, Withdraw
 from tests.core.bridge.lanes import (

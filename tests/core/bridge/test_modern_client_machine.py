@@ -18,11 +18,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from samplegate.policy.decisions import Denied, Outcome, Reason, Unanswered
+from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.match import compile_policy
 from samplegate.protocol import frames
 from samplegate.protocol.bridge.modern_client import ModernClient
 from samplegate.protocol.bridge.translation import LEVELS, REMOVED
+from samplegate.protocol.outcomes import Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.rounds import (
     Effect,
     Later,
@@ -154,7 +155,14 @@ class Clients(RuleBasedStateMachine):
     )
     def begin(self, rules: tuple[Any, ...], http: bool, streams: bool, outlived: bool, opened: bool) -> None:
         self.session = ModernClient(
-            State(compile_policy(policy(*rules), {}), "default", "t", KEY, streams=streams, outlived=outlived)
+            State(
+                SessionRules(compile_policy(policy(*rules), {})),
+                "default",
+                "t",
+                KEY,
+                streams=streams,
+                outlived=outlived,
+            )
         )
         self.http, self.now = http, 0.0
         self.posts = 0

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from samplegate.policy.capabilities import SessionRules
 from samplegate.protocol.bridge.era_detection import Eras
 from samplegate.protocol.bridge.legacy_client import LegacyClient
 from samplegate.protocol.bridge.modern_client import ModernClient
@@ -434,7 +435,7 @@ class TestSentBack:
 
     def scene(self, *rules: Any) -> Scene:
         d = Scene(Eras(legacy=True, modern=False))
-        d.session.state.book = Dialogue(*rules).book
+        d.session.state.policy = SessionRules(Dialogue(*rules).book)
         return d
 
     def test_where_the_policy_forwards_what_it_declares_its_discover_is_refused_and_it_begins_again(self) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.policy.decisions import Denied, Reason
 from samplegate.protocol import frames
 from samplegate.protocol.bridge.era_detection import Eras
 from samplegate.protocol.bridge.negotiation import Opening
+from samplegate.protocol.outcomes import Denied, Reason
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Effect, Later, Open, Over, Release, Settled, ToClient, ToServer, Withdraw
 from tests.core.bridge.lanes import ALL, INFO, SUBSCRIPTION, VERSION, Lanes, asks, raw, tells

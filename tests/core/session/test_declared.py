@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.policy.capabilities import Offer
 from samplegate.protocol import capabilities
 from samplegate.protocol.frames import LEGACY, MODERN
 from samplegate.protocol.rawjson import Malformed
-from samplegate.protocol.requests import ClientCapabilities
+from samplegate.protocol.requests import ClientCapabilities, Offer
 
 NEWEST = MODERN[0]
 TASKS = "io.modelcontextprotocol/tasks"

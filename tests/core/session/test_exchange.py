@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from samplegate.policy.decisions import Answered, Denied, Forwarded, Outcome, Reason, Unanswered
+from samplegate.policy.decisions import Forwarded
 from samplegate.protocol.input_required import MAX_ROUNDS
+from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.request_state import LIFETIME
 from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.rounds import Effect, Later, Note, Open, Over, Release, Settled, ToClient, ToServer, Withdraw

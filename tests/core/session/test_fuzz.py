@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.policy.decisions import Denied, Reason
 from samplegate.protocol import frames
 from samplegate.protocol.frames import Frame
+from samplegate.protocol.outcomes import Denied, Reason
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Effect, Later, Open, Release, Settled, ToClient, ToServer
 from tests.core.dialogue import ALLOW, ANSWER, FORWARD, Dialogue, ask, error, form, modern, request, result, sample

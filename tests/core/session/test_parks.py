@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from samplegate.policy.deadlines import PARKS
-from samplegate.policy.decisions import Answered, Denied, Outcome, Reason, Unanswered
+from samplegate.policy.capabilities import SessionRules
 from samplegate.protocol import request_state
 from samplegate.protocol.input_required import MAX_ROUNDS
+from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.request_state import LIFETIME
-from samplegate.protocol.rounds import Effect, ForwardRound, Open, Over, Round, Seen, ToServer, Withdraw
+from samplegate.protocol.rounds import PARKS, Effect, ForwardRound, Open, Over, Round, Seen, ToServer, Withdraw
 from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import State
 from tests.core.dialogue import (
@@ -285,7 +285,7 @@ class TestHowOften:
 
     def test_it_gains_nothing_where_the_client_waits_on_one_call_all_along(self) -> None:
         d = Dialogue(ALLOW)
-        d.session = Session(State(d.book, "default", "t", KEY), parks=0)
+        d.session = Session(State(SessionRules(d.book), "default", "t", KEY), parks=0)
         for _ in range(2):
             d.client(call(1))
             opened = d.server(asks(1, {"k": ask(sample())}))
@@ -381,7 +381,7 @@ class TestTime:
 class TestAGateThatIsStartedAgain:
     def gate(self, token: str, key: bytes = KEY, epoch: float = 0.0) -> Dialogue:
         d = Dialogue(ALLOW, FORWARD)
-        d.session = Session(State(d.book, "default", token, key, epoch))
+        d.session = Session(State(SessionRules(d.book), "default", token, key, epoch))
         return d
 
     def test_finishes_what_another_process_with_the_same_key_has_begun(self) -> None:
@@ -464,7 +464,7 @@ class TestTheCallItself:
 
     def test_over_http_the_stream_says_which_call_it_is(self) -> None:
         d = Dialogue(ALLOW)
-        d.session = Session(State(d.book, "default", "t", KEY, maps_ids=True, streams=True))
+        d.session = Session(State(SessionRules(d.book), "default", "t", KEY, maps_ids=True, streams=True))
         d.open_legacy()
         sent = [one(d.client(request(id, "tools/call", name="x", arguments={"n": id})), ToServer) for id in (1, 2)]
         asked = json.dumps(request(7, "sampling/createMessage", **sample())).encode()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.policy.decisions import Reason, Unanswered
 from samplegate.protocol import frames, rawjson
+from samplegate.protocol.outcomes import Reason, Unanswered
 from samplegate.protocol.rounds import Effect, Later, Open, Release, Reply, Settled, ToClient, ToServer, Withdraw
 from tests.core.dialogue import (
     ALLOW,

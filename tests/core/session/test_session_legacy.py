@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from samplegate.policy.decisions import Answered, Denied, Forwarded, Reason, Unanswered, Withdrawn
+from samplegate.policy.decisions import Forwarded
+from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, Withdrawn
 from samplegate.protocol.rounds import Note, Open, Over, Release, Reply, Settled, ToClient, ToServer, Withdraw
 from tests.core.dialogue import (
     ALLOW,

@@ -19,10 +19,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from samplegate.policy.decisions import Answered, Denied, Outcome, Reason, Unanswered
+from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.match import compile_policy
 from samplegate.protocol import capabilities, frames
 from samplegate.protocol.input_required import MAX_ROUNDS
+from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.rounds import (
     Close,
     Effect,
@@ -176,7 +177,9 @@ class Conversation(RuleBasedStateMachine):
     ) -> None:
         """``http``: the client has a stream for each request; ``streams``: the server has."""
         self.book = compile_policy(policy(*rules), {})
-        self.session = Session(State(self.book, "default", "t", KEY, maps_ids=http and not legacy, streams=streams))
+        self.session = Session(
+            State(SessionRules(self.book), "default", "t", KEY, maps_ids=http and not legacy, streams=streams)
+        )
         self.now = 0.0
         self.legacy, self.http = legacy, http
         self.awaited: dict[int, int] = {}  # the client's open streams, with how many answers are to come on each

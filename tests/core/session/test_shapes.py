@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from samplegate.policy.decisions import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol import results
 from samplegate.protocol.frames import LEGACY, META_RELATED_TASK, MODERN, read
+from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.rounds import Release
 
 TEXT = {"type": "text", "text": "a"}

@@ -14,9 +14,8 @@ import msgspec
 from samplegate.policy.conditions import globs, is_glob
 from samplegate.policy.deadlines import DEFAULT, TRIES, within
 from samplegate.policy.file.draft import Draft
-from samplegate.policy.schema import AllowRule, EscalateRule, Match, Peer, Policy, Rule, seconds
+from samplegate.policy.schema import AllowRule, EscalateRule, Match, Peer, Policy, Rule, Stage, seconds
 from samplegate.protocol.requests import Origin
-from samplegate.reviews.review import Stage
 from samplegate.yamlfile.tree import Path, quoted
 
 LONGEST: Final = 366 * 24 * 3600.0  # a longer time-out is a typing error

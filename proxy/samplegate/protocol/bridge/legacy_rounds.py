@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from samplegate.policy.decisions import Reason, Unanswered
 from samplegate.protocol import frames, rawjson, request_state, results
 from samplegate.protocol.bridge.calls import Call, Calls, Ways, beat
 from samplegate.protocol.frames import META, META_RELATED_TASK, FrameId, has_elicitation, has_modes
+from samplegate.protocol.outcomes import Reason, Unanswered
 from samplegate.protocol.rawjson import Malformed, cut, dump, elements, fields, lookup, object_of, splice, string
 from samplegate.protocol.rounds import (
     ELICITATION,

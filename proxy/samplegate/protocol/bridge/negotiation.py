@@ -15,7 +15,6 @@ from typing import Final, Literal
 
 import msgspec
 
-from samplegate.policy.capabilities import Offer
 from samplegate.protocol import capabilities, frames, rawjson, results
 from samplegate.protocol.bridge import era_detection, translation
 from samplegate.protocol.bridge.calls import Converses, Held, TakesFrames, Waiting, full
@@ -25,7 +24,7 @@ from samplegate.protocol.capabilities import modern_meta
 from samplegate.protocol.evidence import REFUSED
 from samplegate.protocol.frames import CALLS, META, META_CAPABILITIES, Frame, FrameId, Protocol
 from samplegate.protocol.rawjson import Malformed
-from samplegate.protocol.requests import ClientCapabilities
+from samplegate.protocol.requests import ClientCapabilities, Offer
 from samplegate.protocol.rounds import Conclusion, Effects, Note, Over, Side, ToClient, Withdraw
 from samplegate.protocol.session import NESTED_BATCH, Session, batch_elements, is_nested_batch, refused_line
 from samplegate.protocol.session_state import (

@@ -18,11 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from samplegate.gate.ports import Log, ReviewStore
+from samplegate.errors import Log
 from samplegate.protocol import strictjson
 from samplegate.reviews import verdict as verdicts
 from samplegate.reviews.notify.webhook import Again, Answered, Delivered, Refused, Said
 from samplegate.reviews.review import Conflict, Problem, Review, Verdict
+from samplegate.reviews.store import ReviewStore
 
 AnswerDoor: TypeAlias = Literal["webhook", "command"]
 _PLACES: Final = frozenset({"verdict", "digest", "edits", "action", "content", "reason", "tell_server"})

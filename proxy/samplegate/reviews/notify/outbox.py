@@ -16,7 +16,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from samplegate.gate.ports import Log, ReviewStore, Unavailable
+from samplegate.errors import Log, Unavailable
 from samplegate.policy.schema import Reviewer, Show, Webhook
 from samplegate.reviews.notify import command, formats
 from samplegate.reviews.notify import webhook as webhooks
@@ -24,6 +24,7 @@ from samplegate.reviews.notify.formats import View
 from samplegate.reviews.notify.webhook import Again, Answered, Delivered, Gone, Place, Refused, Said, Unready, Way, send
 from samplegate.reviews.review import Delivery, Review
 from samplegate.reviews.service import Pause, Waking, pause
+from samplegate.reviews.store import ReviewStore
 from samplegate.reviews.views import Clean
 
 AT_ONCE: Final = 8  # messages or commands under way to one reviewer

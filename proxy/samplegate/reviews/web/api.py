@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from samplegate.policy.schema import Kind, Show
-from samplegate.reviews.review import expired
+from samplegate.policy.schema import Show
+from samplegate.protocol.requests import Kind
 from samplegate.reviews import verdict as verdicts
 from samplegate.reviews.notify import formats
-from samplegate.reviews.review import Conflict, Filter, Review, State, Verdict
+from samplegate.reviews.review import Conflict, Filter, Review, State, Verdict, expired
 from samplegate.reviews.views import told, withdrawn_for
 from samplegate.reviews.web.context import CHALLENGE, Person, Web, missing, problem, unfit, unknown
 from samplegate.reviews.web.events import Feed, Stream, last_seen, shown

@@ -12,9 +12,10 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from starlette.responses import Response
 
-from samplegate.gate.ports import Log, ReviewStore
+from samplegate.errors import Log
 from samplegate.policy.ledger import SCALE
 from samplegate.reviews.review import Review
+from samplegate.reviews.store import ReviewStore
 
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 

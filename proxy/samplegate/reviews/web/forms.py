@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.policy.schema import Kind
 from samplegate.protocol.elicitation_schema import MISSING, Field, Form, NotFlat, read_form
+from samplegate.protocol.requests import Kind
 from samplegate.protocol.strictjson import Fault, decode
 from samplegate.reviews.review import Review
 from samplegate.reviews.web.context import Posted, first, kept, same, unbroken

@@ -15,11 +15,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from samplegate.gate.ports import ReviewStore, Unavailable
-from samplegate.policy.schema import Kind
+from samplegate.errors import Unavailable
 from samplegate.protocol.elicitation_schema import NotFlat, read_form
+from samplegate.protocol.requests import Kind
 from samplegate.reviews import verdict as verdicts
 from samplegate.reviews.review import DECIDED, Conflict, Event, Filter, Review, State, cleared, expired
+from samplegate.reviews.store import ReviewStore
 from samplegate.reviews.views import withdrawn_for
 from samplegate.reviews.web import diff, forms, render, sign_in
 from samplegate.reviews.web.content import Block, Reader, Shown, Space

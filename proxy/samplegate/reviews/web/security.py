@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from samplegate.gate.ports import Unavailable
+from samplegate.errors import Unavailable
 from samplegate.request_headers import RequestHeaders, host_name, is_local_name
 from samplegate.reviews.web.context import Web, problem
 from samplegate.urls import PORTS, address_of, split

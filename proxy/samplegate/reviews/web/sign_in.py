@@ -20,8 +20,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from samplegate.auth.tokens import found_by_digest
 from samplegate.config.identities import PeopleSettings
+from samplegate.request_headers import found_by_digest
 from samplegate.reviews.web import render
 from samplegate.reviews.web.context import Person, Web
 from samplegate.reviews.web.security import Mistakes, Pace, headers_of, is_cross_site, is_own_page, sender
