@@ -25,7 +25,7 @@ from samplegate.audit.record import CONTENTS, MEMBERS
 from samplegate.cli import main as cli
 from samplegate.config import ProcessSettings, RunSettings
 from samplegate.config.identities import CallerSettings, JwtSettings, PeopleSettings, PersonToken, Token
-from samplegate.config.serve import ServeSettings
+from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.servers import ServerEntry
 from samplegate.config.settings import settings_of
 from samplegate.policy import schema as policy

@@ -11,7 +11,8 @@ import pytest
 
 from samplegate.config import SettingsError
 from samplegate.config.json_schema import json_schema
-from samplegate.config.serve import SERVE_SETTINGS, load_serve
+from samplegate.config.serve import load_serve
+from samplegate.config.serve_settings import SERVE_SETTINGS
 from samplegate.yamlfile.tree import compose, plain
 
 EXAMPLE = re.findall(

@@ -10,7 +10,8 @@ import pytest
 
 from samplegate.config import RunSettings, SettingsError, load
 from samplegate.config.identities import CallerSettings
-from samplegate.config.serve import SERVE_SETTINGS, LoadedServe, ServeSettings, ServeTree, load_serve
+from samplegate.config.serve import LoadedServe, ServeTree, load_serve
+from samplegate.config.serve_settings import SERVE_SETTINGS, ServeSettings
 from samplegate.config.servers import ServerSettings
 from samplegate.config.settings import MIB
 from samplegate.config.sources import gather

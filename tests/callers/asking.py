@@ -11,7 +11,7 @@ from typing import Any, Final
 from samplegate.auth.guard import Guard, Telling
 from samplegate.auth.http import Message, Scope, Send
 from samplegate.config.identities import CallerSettings
-from samplegate.config.serve import ServeSettings
+from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.servers import ServerSettings
 
 HOST: Final = (b"host", b"127.0.0.1:8080")

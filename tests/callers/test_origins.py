@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from samplegate.auth.origins import host_policy
 from samplegate.config.identities import CallerSettings
-from samplegate.config.serve import ServeSettings
+from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.values import Address
 
 pytestmark = pytest.mark.anyio

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from samplegate.config.identities import PeopleSettings, PersonToken
+from samplegate.config.identities import PeopleSettings, PersonToken, misfits
 from samplegate.reviews.web.context import Person
-from samplegate.reviews.web.sign_in import People, misfits
+from samplegate.server.reviews import People
 
 
 def token(name: str, text: str, role: str = "reviewer", *reviewers: str) -> PersonToken:

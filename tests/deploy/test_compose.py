@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from samplegate.config.serve import ServeSettings
+from samplegate.config.serve_settings import ServeSettings
 from tests.daemon.gate import Client, client, serving
 from tests.deploy.programs import DEPLOY, ROOT, locked, run
 

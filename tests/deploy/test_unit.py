@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from samplegate.config import SettingsError
-from samplegate.config.serve import ServeSettings, load_serve
+from samplegate.config.serve import load_serve
+from samplegate.config.serve_settings import ServeSettings
 from samplegate.server.systemd import NOTIFY_SOCKET, WATCHDOG_PID, WATCHDOG_USEC
 from tests.daemon.gate import asking, client, serving
 from tests.deploy.programs import DEPLOY, ROOT, program, run

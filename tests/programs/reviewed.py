@@ -27,12 +27,12 @@ from samplegate.audit.record import Record
 from samplegate.gate.gate import Gate
 from samplegate.protocol.outcomes import Answered
 from samplegate.protocol.rounds import Conclusion, Settled
+from samplegate.reviews import async_store as threads
 from samplegate.reviews import service, sql_store
-from samplegate.reviews import store as threads
+from samplegate.reviews.async_store import KeptReviews
 from samplegate.reviews.review import Review
 from samplegate.reviews.service import Counts
 from samplegate.reviews.sql_store import tell
-from samplegate.reviews.store import KeptReviews
 from samplegate.telemetry.metrics import Metrics
 from tests.core.dialogue import form, sample
 from tests.world import World, asked, pushed

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from samplegate.reviews.async_store import KeptReviews
 from samplegate.reviews.notify.outbox import LEASE
 from samplegate.reviews.review import Delivery, Review
 from samplegate.reviews.sql_store import Reviews
-from samplegate.reviews.store import KeptReviews
 from tests.core.review.made import review
 from tests.review.endpoint import answer, endpoint, ok
 from tests.review.outside import Outside, running

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from samplegate.reviews.async_store import KeptReviews
 from samplegate.reviews.review import Conflict, Delivery, Filter, Review
 from samplegate.reviews.sql_store import Reviews
-from samplegate.reviews.store import KeptReviews, ReviewStore, ReviewTransactions
+from samplegate.reviews.store import ReviewStore, ReviewTransactions
 from tests.review_store import MemoryReviews
 from tests.store.samples import NO, NOW, YES, filled, form, review
 

@@ -17,12 +17,12 @@ import pytest
 
 from samplegate import sqlite
 from samplegate.errors import Unavailable
+from samplegate.reviews import async_store as threads
 from samplegate.reviews import sql_schema
-from samplegate.reviews import store as threads
+from samplegate.reviews.async_store import KeptReviews
 from samplegate.reviews.review import Filter, Review
 from samplegate.reviews.sql_schema import path_of
 from samplegate.reviews.sql_store import Reviews
-from samplegate.reviews.store import KeptReviews
 from tests.store.samples import NOW, YES, filled, form, review
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from samplegate.reviews.async_store import KeptReviews
 from samplegate.reviews.notify import formats
 from samplegate.reviews.review import Review, Verdict
-from samplegate.reviews.store import KeptReviews
 from samplegate.reviews.web.app import reviews_app
 from tests.core.review.made import NOW, form, review
 from tests.web.listener import ADMIN, ID, OPS, OTHER, VIEWER, House, client, plain

@@ -28,7 +28,7 @@ from samplegate.auth.http import (
 from samplegate.auth.origins import HostPolicy, host_policy
 from samplegate.auth.tokens import LOCAL, Bearers, Caller, NotEnough, NotTaken, StaticTokens, allowed
 from samplegate.config.identities import JwtSettings
-from samplegate.config.serve import ServeSettings
+from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.servers import ServerSettings
 from samplegate.config.values import Address
 from samplegate.errors import Log, Unavailable

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from samplegate.auth.http import Reply
-from samplegate.config.serve import ServeSettings
+from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.values import Address
 
 ANY: Final = "*"

@@ -27,7 +27,7 @@ from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.files import complain
 from samplegate.cli.files import read as read_file
 from samplegate.cli.review_text import harmless, history, line, lines, moment, table, today, what
-from samplegate.config.serve import SERVE_SETTINGS
+from samplegate.config.serve_settings import SERVE_SETTINGS
 from samplegate.config.settings import SETTINGS, ProcessSettings
 from samplegate.config.sources import NO_STATE, gather
 from samplegate.errors import Unavailable, Unreadable

@@ -4,7 +4,7 @@ what is wrong with them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar, get_args
 
@@ -307,3 +307,22 @@ def _jwt(part: Part, jwt: JwtSettings, resource: str | None) -> JwtSettings:
     return msgspec.structs.replace(
         jwt, jwks_file=part.file(("jwt", "jwks_file"), jwt.jwks_file), algorithms=jwt.algorithms or ALGORITHMS
     )
+
+
+def misfits(settings: PeopleSettings, reviewers: Collection[str]) -> list[str]:
+    """What does not go together between the people and the policy's ``reviewers``, for warnings."""
+    named = {name for token in settings.tokens for name in token.reviewers or ()}
+    may = [token for token in settings.tokens if token.role != "viewer"]
+    found = [
+        f"people: {name} is no reviewer of the policy, so nobody answers in that name"
+        for name in sorted(named - set(reviewers))
+    ]
+    alone = [
+        name
+        for name in sorted(reviewers)
+        if not any(token.reviewers is None or name in token.reviewers for token in may)
+    ]
+    return found + [
+        f"people: nobody may decide for the reviewer {name}, but by webhook, command or `samplegate reviews`"
+        for name in alone
+    ]

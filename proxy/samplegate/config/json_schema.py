@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.config.identities import CallerSettings, PeopleSettings
-from samplegate.config.serve import SERVE_SETTINGS
+from samplegate.config.serve_settings import SERVE_SETTINGS
 from samplegate.config.servers import NAME, ServerEntry
 from samplegate.config.settings import Setting
 

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Pure. Outcomes of a request: answered, denied, not answered or withdrawn, with the reason and who decided."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from samplegate.reviews.store import ReviewStore
 from samplegate.runtime.process import House, Rules
 
 if TYPE_CHECKING:
-    from samplegate.reviews.store import KeptReviews
+    from samplegate.reviews.async_store import KeptReviews
     from samplegate.reviews.views import Clean
 
 DAY: Final = 86_400.0
@@ -72,7 +72,7 @@ class Office:
     def store(self) -> ReviewStore:
         """The store; it is not opened before its first call."""
         if self._kept is None:
-            from samplegate.reviews.store import KeptReviews
+            from samplegate.reviews.async_store import KeptReviews
 
             self._kept = KeptReviews(self._settings.reviews)
             self._needed.set()

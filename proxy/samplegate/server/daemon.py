@@ -23,7 +23,7 @@ from samplegate.audit.decision_log import DecisionLog
 from samplegate.auth.guard import Guard, Telling
 from samplegate.auth.tokens import still_taken
 from samplegate.config import SettingsError
-from samplegate.config.serve import ServeSettings
+from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.values import address
 from samplegate.errors import Unavailable
 from samplegate.policy.file import load

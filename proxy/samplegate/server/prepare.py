@@ -15,13 +15,13 @@ import msgspec
 
 from samplegate.auth.guard import preload
 from samplegate.config import SettingsError
-from samplegate.config.identities import PeopleSettings
-from samplegate.config.serve import LoadedServe, ServeSettings, load_serve
+from samplegate.config.identities import PeopleSettings, misfits
+from samplegate.config.serve import LoadedServe, load_serve
+from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.servers import ServerSettings
 from samplegate.errors import Unavailable
 from samplegate.policy.catalogue import SCRIPTED
 from samplegate.policy.match import unnamed
-from samplegate.reviews.web.sign_in import misfits
 from samplegate.runtime.process import Rules
 from samplegate.runtime.run import check_state, read_rules, without_webhooks
 from samplegate.sampler.keys import child_environment

@@ -18,7 +18,7 @@ import anyio.to_thread
 import msgspec
 
 from samplegate.config import SettingsError
-from samplegate.config.serve import ServeSettings
+from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.values import Address
 from samplegate.errors import Unavailable
 from samplegate.policy.file import load

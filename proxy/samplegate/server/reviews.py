@@ -3,6 +3,7 @@ reads no frame."""
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import time
 from collections.abc import Callable
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 import anyio.abc
 
 from samplegate import __version__
-from samplegate.config.serve import ServeSettings
-from samplegate.reviews.web.sign_in import People
+from samplegate.config.identities import PeopleSettings
+from samplegate.config.serve_settings import ServeSettings
+from samplegate.request_headers import found_by_digest
 from samplegate.runtime.process import House
 from samplegate.runtime.reviews import Office
 from samplegate.server.listeners import Listeners
@@ -22,6 +24,32 @@ from samplegate.transport.http_server.http import Bounds
 
 if TYPE_CHECKING:
     from samplegate.reviews.web.app import ReviewsApp
+    from samplegate.reviews.web.context import Person
+
+
+class People:
+    """The people in force. ``put`` replaces them: from the next question on the others hold."""
+
+    def __init__(self, settings: PeopleSettings) -> None:
+        self._people: dict[bytes, Person] = {}
+        self.put(settings)
+
+    def put(self, settings: PeopleSettings) -> None:
+        """Others, at a reload: a session or a stream of whoever is gone ends with it."""
+        from samplegate.reviews.web.context import Person
+
+        self._people = {
+            bytes.fromhex(token.sha256): Person(token.name, token.role, token.reviewers) for token in settings.tokens
+        }
+
+    def person(self, token: str) -> Person | None:
+        """Whose token it is."""
+        return self.known(hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
+
+    def known(self, digest: bytes) -> Person | None:
+        """Whose token has this SHA-256."""
+        return found_by_digest(self._people, digest)
+
 
 NAME: Final = "reviews"
 """The listener's name."""

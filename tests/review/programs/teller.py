@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from samplegate.reviews.async_store import KeptReviews
 from samplegate.reviews.service import pause
-from samplegate.reviews.store import KeptReviews
 from tests.review.outside import Outside
 
 
