@@ -15,7 +15,7 @@ CITING: Final = ("proxy", "tests", "policies", "bench", "deploy", "*.md")
 ITEM: Final = re.compile(r"^- \*\*([RTU][0-9]+)\*\* (.+(?:\n  .+)*)$", re.MULTILINE)
 BULLET: Final = re.compile(r"^- .*$", re.MULTILINE)
 CITED: Final = re.compile(r"(?<![/@])\b[RTU][1-9][0-9]{0,2}\b")  # not a part of an address, nor somebody's id in a chat
-SPAN: Final = re.compile(r"\b([RTU])([0-9]+) to \1([0-9]+)\b")
+SPAN: Final = re.compile(r"\b([RTU])([0-9]+)\s+to\s+\1([0-9]+)\b")
 LEVEL: Final = re.compile(r"(MUST|SHOULD|MAY|derived)\. ")
 SOURCE: Final = re.compile(r"\((20[0-9]{2}-[0-9]{2}-[0-9]{2} [a-z/-]+|SEP-[0-9]+)\)$")
 
