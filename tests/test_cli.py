@@ -91,10 +91,10 @@ def test_run_without_a_command_says_where_it_goes(argv: list[str], capsys: pytes
 
 def test_the_line_of_a_run_loads_no_other_command_and_no_part_of_the_gate() -> None:
     program = (
-        "import sys; from samplegate.cli import parse; parse(['run', '--policy', 'p', '--', 'x']);"
+        "import sys; from samplegate.cli.main import parse; parse(['run', '--policy', 'p', '--', 'x']);"
         "print(*sorted(name for name in sys.modules if name.startswith('samplegate.')))"
     )
-    assert ["samplegate.cli.main", "samplegate.cli", "samplegate.cli.run"] == python("-c", program).stdout.split()
+    assert ["samplegate.cli", "samplegate.cli.main", "samplegate.cli.run"] == python("-c", program).stdout.split()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from mcp_types import (
 )
 
 from samplegate.demo.client import MODES, Era
-from samplegate.demo.review import CALLS, FORM, build
+from samplegate.demo.review import CALLS, FORM
+from samplegate.demo.review_server import build
 from samplegate.protocol.elicitation_schema import Form, misfits, read_form
 
 ERAS: tuple[Era, ...] = ("legacy", "modern")

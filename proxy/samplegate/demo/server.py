@@ -3,9 +3,9 @@
 One tool, purge_inactive_users, asks a model twice and a person once. The SDK pushes the questions in the legacy eras
 and puts them into `input_required` results from 2026-07-28 on; there the steps run again in every round, which is why
 each of them is safe to repeat.
-"""
 
-from __future__ import annotations
+No `from __future__ import annotations`: the SDK reads the annotations of functions made inside build().
+"""
 
 import sqlite3
 import sys
@@ -114,9 +114,6 @@ def purge(path: Path, ticket: str) -> Purge | None:
     with _open(path) as db:
         row = db.execute("SELECT deleted, reason, audit FROM purges WHERE ticket = ?", (ticket,)).fetchone()
     return None if row is None else Purge(*row)
-
-
-# No `from __future__ import annotations`: the SDK reads the annotations of functions made inside build().
 
 
 class Confirmation(BaseModel):
