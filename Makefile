@@ -104,9 +104,10 @@ format: dev ## write the format and what lint can mend
 	@$(BIN)/ruff check --quiet --fix-only $(SOURCES)
 	@$(BIN)/ruff format $(SOURCES)
 
-lint: dev ## format and lint, nothing is written
+lint: dev ## format, lint and the law of imports; nothing is written
 	@$(BIN)/ruff format --check $(SOURCES) || { echo "lint: the files above are not formatted; run 'make format'" >&2; exit 1; }
 	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/python -m pytest -q -n 0 tests/test_imports.py
 
 docs: dev ## write the tables of the documentation from the descriptions in the code
 	@$(BIN)/python -m docs.generate
