@@ -42,14 +42,14 @@ rules:
 ASK_SECRET: Final = {"ask": {"method": "elicitation/create", "params": {**FORM, "message": "what is the secret?"}}}
 ASK_PERSON: Final = {"ask": {"method": "elicitation/create", "params": {**FORM, "message": "is there somebody?"}}}
 MAY_BE_EMPTY: Final = {
-    "How long requests wait for room",  # nobody waits here
-    "Time to the first token",  # nothing streams here
-    "To look at",
+    "Wait for limits",  # nobody waits here
+    "Time to first token",  # nothing streams here
+    "Needs attention",
     "Fallbacks",
-    "Lost and left out",
-    ("Not let in", "B"),
-    ("Faults", "A"),
-    ("Faults", "C"),
+    "Dropped",
+    ("Rejected requests", "B"),
+    ("Internal errors", "A"),
+    ("Internal errors", "C"),
     ("Decision log", "A"),
 }
 """What shows something only where something is wrong, or where a provider is asked: by panel, or by panel and query."""
