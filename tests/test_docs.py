@@ -132,7 +132,8 @@ def test_every_example_loads(sort: str, text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heading", "policies"), [("Tests of a policy", "Policy reference"), ("Steps", "Limits"), ("Verdicts", "Human review")]
+    ("heading", "policies"),
+    [("Tests of a policy", "Policy reference"), ("Steps", "Limits"), ("Verdicts", "Human review")],
 )
 def test_the_cases_of_the_reference_hold_for_its_policies(heading: str, policies: str) -> None:
     book = load(example_under(policies, "policy"), file="policy", environment={}).policy
