@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import pytest
 from samplegate.reviews.review import Filter, Review, Verdict
 from samplegate.reviews.service import LEASE
 from samplegate.reviews.sql_store import Reviews
+from tests.forked import Forked, Forks, forks
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -53,45 +54,57 @@ OPEN = ("Unanswered", "put off")
 class Started:
     """A process at work."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Forked) -> None:
         self._process = process
+        self.opened: list[str] = []
+        """The reviews of its own."""
+        self.asks = asyncio.Event()
+        """It has one."""
 
     async def says(self, word: str) -> Any:
         """The next thing that it says, which has to be this."""
-        assert self._process.stdout is not None
         async with asyncio.timeout(BOUND):
-            said = json.loads(await self._process.stdout.readline())
+            said = json.loads(await asyncio.to_thread(self._process.stdout.readline))
         assert [word] == list(said)[:1], said
         return said[word]
 
     async def ended(self) -> dict[str, Any] | None:
         """What it released; None where it was killed before."""
+        released = list[dict[str, Any]]()
         async with asyncio.timeout(BOUND):
-            out, _ = await self._process.communicate()
-        released = [said for line in out.splitlines() if "released" in (said := json.loads(line))]
-        if self._process.returncode == -signal.SIGKILL:
+            while line := await asyncio.to_thread(self._process.stdout.readline):
+                said = json.loads(line)
+                released += [said] if "released" in said else []
+                if "opened" in said:
+                    self.opened.append(said["opened"])
+                    self.asks.set()
+            code = await asyncio.to_thread(self._process.wait, BOUND)
+        if code == -signal.SIGKILL:
             assert [] == released
             return None
-        assert (0, 1) == (self._process.returncode, len(released))
-        found: dict[str, Any] = released[0]
-        return found
+        assert (0, 1) == (code, len(released)), await asyncio.to_thread(self._process.stderr.read)
+        return released[0]
 
 
 class Place:
     """A store and a decision log that processes share, and a person at the store."""
 
-    def __init__(self, folder: Path) -> None:
-        self.store, self.log = folder / "reviews.db", folder / "decisions.jsonl"
+    def __init__(self, folder: Path, forks: Forks, empty: Path) -> None:
+        self.store, self.log = shutil.copy(empty, folder / "reviews.db"), folder / "decisions.jsonl"
         self.reviews = Reviews(f"sqlite:{self.store}")
+        self._forks, self._started = forks, list[Forked]()
 
     async def start(self, case: str, point: str | None = None, **more: Any) -> Started:
         """A process with the request."""
         told = json.dumps({"store": str(self.store), "log": str(self.log), "case": case, "point": point, **more})
-        env = {"PYTHONPATH": f"{ROOT / 'proxy'}:{ROOT}", "PYTHONWARNINGS": "error"}
-        program = [sys.executable, "-m", "tests.programs.reviewed", told]
-        return Started(
-            await asyncio.create_subprocess_exec(*program, cwd=ROOT, env=env, stdout=asyncio.subprocess.PIPE)
-        )
+        self._started.append(await asyncio.to_thread(self._forks.start, told, cwd=ROOT, env={}))
+        return Started(self._started[-1])
+
+    def close(self) -> None:
+        """No process is left."""
+        self.reviews.close()
+        for process in self._started:
+            process.close()
 
     async def request(self, case: str, **more: Any) -> dict[str, Any]:
         """What becomes of the request in a process that nobody says anything to but what was said before."""
@@ -121,11 +134,27 @@ class Place:
         return [record["decision_id"] for record in self.records() if record["outcome"] in ("answered", "denied")]
 
 
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Forks]:
+    with forks("tests.programs.reviewed", env={"PYTHONWARNINGS": "error"}) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store without reviews: making one takes longer than all that a test does with it."""
+    path = tmp_path_factory.mktemp("empty") / "reviews.db"
+    with closing(Reviews(f"sqlite:{path}")) as made:
+        assert [] == list(made.list(Filter()))
+        made.key()
+    return path
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    found = Place(tmp_path)
+def place(tmp_path: Path, processes: Forks, empty: Path) -> Iterator[Place]:
+    found = Place(tmp_path, processes, empty)
     yield found
-    found.reviews.close()
+    found.close()
 
 
 async def killed(place: Place, case: str, verdict: Verdict, point: str, **more: Any) -> Review:
@@ -213,8 +242,8 @@ async def test_a_verdict_given_while_nobody_was_alive_answers_the_next_same_requ
 async def test_a_request_that_comes_before_the_dead_process_is_known_to_be_dead_takes_its_verdict_as_soon_as_it_is(
     place: Place,
 ) -> None:
-    review = await killed(place, "form", FILLED, "recorded", lease=3.0)
-    second = await place.request("form", lease=1.0)
+    review = await killed(place, "form", FILLED, "recorded", lease=0.6)
+    second = await place.request("form", lease=0.2)
     assert '"accept"' in second["released"]
     found = {one.id: one for one in place.all()}
     assert second["as"] == found.pop(review.id).used_by
@@ -222,12 +251,18 @@ async def test_a_request_that_comes_before_the_dead_process_is_known_to_be_dead_
 
 
 async def test_of_two_requests_that_wait_for_a_dead_ones_verdict_only_one_has_it(place: Place) -> None:
-    review = await killed(place, "form", FILLED, "decided", lease=2.0)
-    both = [await place.start("form", lease=1.0, patience="8s") for _ in range(2)]
-    released = [str(await one.ended()) for one in both]
-    assert ["Unanswered", "accept"] == sorted("accept" if "accept" in one else "Unanswered" for one in released)
+    review = await killed(place, "form", FILLED, "decided", lease=0.4)
+    both = [await place.start("form", lease=0.2) for _ in range(2)]
+    ends = [asyncio.ensure_future(one.ended()) for one in both]
+    (first, *_), _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    assert '"accept"' in str(await first)
     assert [review.id] == [one.id for one in place.all() if one.used_by is not None]
-    assert 1 == len(place.answered())
+    (other,) = (one for one, end in zip(both, ends, strict=True) if end is not first)
+    async with asyncio.timeout(BOUND):
+        await other.asks.wait()
+    place.decide(other.opened[0], Verdict(word="reject"))
+    assert ["Denied"] == [str((await end or {})["released"]) for end in ends if end is not first]
+    assert 2 == len(place.answered())
 
 
 @pytest.mark.parametrize(("point", "left"), [("recorded", 2), ("using", 2), ("used", 0)])

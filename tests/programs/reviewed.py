@@ -173,5 +173,10 @@ def told(conclusion: Conclusion) -> dict[str, str]:
     }
 
 
-if __name__ == "__main__":
+def program() -> None:
+    """What the arguments say."""
     asyncio.run(main(**json.loads(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    program()
