@@ -47,7 +47,7 @@ class Forked:
             if not select.select([self._news], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
             said = self._told()
-            self._forks.imports.update(said.get("imported", ()))
+            self._forks.imports.update(dict.fromkeys(said.get("imported", ())))
             self.returncode = said.get("code")
         return self.returncode
 
@@ -67,8 +67,21 @@ class Forked:
 
     def kill(self) -> None:
         """SIGKILL, unless it has ended."""
+        self._send(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """SIGTERM, unless it has ended."""
+        self._send(signal.SIGTERM)
+
+    def _send(self, number: signal.Signals) -> None:
         if self.returncode is None and not select.select([self._news], [], [], 0)[0]:
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, number)
+
+    def __enter__(self) -> Forked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """It is killed if it still runs."""
@@ -85,13 +98,13 @@ class Forks:
 
     def __init__(self, control: socket.socket) -> None:
         self._control, self._lock = control, threading.Lock()
-        self.imports: set[str] = set()
+        self.imports: dict[str, None] = {}
         """What runs imported late: later ones are forked with it."""
 
     def ask(self, request: Mapping[str, Any], streams: Sequence[int]) -> None:
         """One more, as ``programs/forking.py`` says."""
         with self._lock:
-            new, self.imports = sorted(self.imports), set()
+            new, self.imports = list(self.imports), {}
             line = json.dumps({**request, "imports": new}).encode() + b"\n"
             sent = socket.send_fds(self._control, [line], list(streams))
             self._control.sendall(line[sent:])

@@ -64,6 +64,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a desk does every some seconds it does every some milliseconds."""
     monkeypatch.setattr(service, "LEASE", 0.05)
     monkeypatch.setattr(service, "POLL", 0.01)
+    monkeypatch.setattr(service, "RARELY", 1)
 
 
 def room() -> tuple[Room, Failing]:

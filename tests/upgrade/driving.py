@@ -22,6 +22,8 @@ from typing import Any, Final, NamedTuple
 
 import aiohttp
 
+from tests.forked import Forked, Forks
+
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
 SERVER: Final = ROOT / "tests" / "daemon" / "programs" / "asking.py"
@@ -42,15 +44,23 @@ class Ended(NamedTuple):
 
 
 class Samplegate:
-    """The samplegate of an interpreter, run in a folder. ``shift``: how far its clock is ahead of ours."""
+    """The samplegate of an interpreter, run in a folder. ``shift``: how far its clock is ahead of ours. ``forks``: what
+    its processes are forked from, in place of starting each anew."""
 
-    def __init__(self, folder: Path, *, python: str = sys.executable, path: Path | None = ROOT / "proxy") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        python: str = sys.executable,
+        path: Path | None = ROOT / "proxy",
+        forks: Forks | None = None,
+    ) -> None:
         self.folder = folder
         self.shift = 0.0
         self.policy = "policy.yaml"
         self.more: dict[str, str] = {}
         """Variables of the processes that are started from now on."""
-        self._python = python
+        self._python, self._forks = python, forks
         self._path = {} if path is None else {"PYTHONPATH": str(path)}
 
     def at(self, text: str) -> None:
@@ -73,18 +83,16 @@ class Samplegate:
 
     def commands(self, *commands: Sequence[str]) -> list[Ended]:
         """Commands that end by themselves, one after the other in one process."""
-        done = subprocess.run(
-            self.words("each"),
-            env=self.environment(),
-            cwd=self.folder,
-            input=json.dumps(commands),
-            capture_output=True,
-            text=True,
-            timeout=BOUND,
-            check=False,
-        )
-        assert 0 == done.returncode, done
-        return [Ended(*one) for one in json.loads(done.stdout)]
+        with self._process("each") as process:
+            out, err = process.communicate(json.dumps(commands).encode(), timeout=BOUND)
+        assert 0 == process.returncode, err
+        return [Ended(*one) for one in json.loads(out)]
+
+    def _process(self, *arguments: str) -> subprocess.Popen[bytes] | Forked:
+        if self._forks is not None:
+            return self._forks.start(*arguments, cwd=self.folder, env=self.environment())
+        pipe, words = subprocess.PIPE, self.words(*arguments)
+        return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=self.folder, env=self.environment())
 
     def command(self, *arguments: str) -> Ended:
         """One of them."""
@@ -113,11 +121,7 @@ class Samplegate:
         still there at the end."""
         given = ["--settings", "settings.yaml", "--server", server, "--state", state, *options]
         given += [] if "--policy" in options else ["--policy", self.policy]
-        words = self.words("run", *given, "--", sys.executable, str(SERVER), "legacy")
-        pipe = subprocess.PIPE
-        with subprocess.Popen(
-            words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=self.folder, env=self.environment()
-        ) as process:
+        with self._process("run", *given, "--", sys.executable, "-S", str(SERVER), "legacy") as process:
             alarm = threading.Timer(BOUND, process.kill)
             alarm.start()
             try:
@@ -132,7 +136,7 @@ class Samplegate:
 class Conversation:
     """A legacy client that answers every form with ``confirm: true``."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Forked) -> None:
         self.process = process
         self._id = 0
 
@@ -187,7 +191,7 @@ class Conversation:
     def end(self) -> tuple[int, str]:
         """The end of the input: the exit code, and what was said on stderr."""
         _, said = self.process.communicate(timeout=BOUND)
-        return self.process.returncode, said.decode()
+        return self.process.wait(), said.decode()
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -388,7 +392,7 @@ class Hook:
         self._server.server_close()
 
 
-def until(found: Any, what: str, *, step: float = 0.1) -> Any:
+def until(found: Any, what: str, *, step: float = 0.02) -> Any:
     """What ``found`` gives, as soon as it gives something."""
     end = time.monotonic() + BOUND
     while time.monotonic() < end:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.forked import Forks, forks
 from tests.upgrade.driving import (
     ASKED,
     DECIDED,
@@ -59,22 +60,29 @@ rules:
 QUICK: Final = ("--policy", "limited.yaml")
 
 
-def copied(folder: Path) -> Samplegate:
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Forks]:
+    """What the present code's processes are forked from."""
+    with forks("tests.upgrade.programs.clocked") as found:
+        yield found
+
+
+def copied(folder: Path, processes: Forks) -> Samplegate:
     shutil.copytree(FILES, folder)
     (folder / "limited.yaml").write_text(LIMITED)
     policy = (folder / "policy.yaml").read_text("utf-8")
     # for busy machines
     (folder / "patient.yaml").write_text(policy.replace("desk: {peer_timeout: 2s}", "desk: {peer_timeout: 1h}"))
-    found = Samplegate(folder)
+    found = Samplegate(folder, forks=processes)
     found.policy = "patient.yaml"
     found.at(KNOWN["now"])
     return found
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Samplegate]:
+def gate(tmp_path: Path, processes: Forks) -> Iterator[Samplegate]:
     """The present code in a copy of the files."""
-    found = copied(tmp_path / "files")
+    found = copied(tmp_path / "files", processes)
     yield found
     for path in SQLITE:
         with closing(sqlite3.connect(found.folder / path)) as db:
@@ -82,9 +90,9 @@ def gate(tmp_path: Path) -> Iterator[Samplegate]:
 
 
 @pytest.fixture
-def damaged(tmp_path: Path) -> Samplegate:
+def damaged(tmp_path: Path, processes: Forks) -> Samplegate:
     """The same, where the files need not be whole at the end."""
-    return copied(tmp_path / "files")
+    return copied(tmp_path / "files", processes)
 
 
 def missing(expected: Any, found: Any, at: str = "") -> list[str]:
