@@ -18,6 +18,7 @@ import aiohttp
 ROOT: Final = Path(__file__).resolve().parents[2]
 BOUND: Final = 60.0
 ASKING: Final = str(Path(__file__).parent / "programs" / "asking.py")
+HURRIED: Final = str(Path(__file__).parent / "programs" / "hurried.py")
 VERSION: Final = "2026-07-28"
 ACCEPT: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 META: Final = "io.modelcontextprotocol/"

@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 
 from tests.daemon.door import door
-from tests.daemon.gate import ASK_FORM, BOUND, Client, Gate, admin, asking, client, serving
+from tests.daemon.gate import ASK_FORM, BOUND, HURRIED, Client, Gate, admin, asking, client, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 POLICY = (
@@ -323,7 +323,7 @@ async def test_a_decision_log_that_takes_nothing_leaves_requests_unanswered_and_
 
 async def test_a_call_under_way_is_answered_while_the_gate_drains_and_its_metrics_are_written(tmp_path: Path) -> None:
     settings = write(tmp_path, {"one": server()}, metrics_file="gate.prom", metrics_interval=0)
-    async with door() as held, serving(tmp_path, "--settings", settings) as gate, client(gate) as c:
+    async with door() as held, serving(tmp_path, "--settings", settings, program=[HURRIED]) as gate, client(gate) as c:
         await c.begin()
         assert await confirmed(c)
         calls = [asyncio.ensure_future(c.call(era, 9, door=held.at)) for era in ("legacy", "modern")]

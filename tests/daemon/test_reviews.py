@@ -62,7 +62,7 @@ async def test_a_call_whose_client_hangs_up_takes_its_review_back(gate: Gate, fo
 async def test_a_modern_call_is_put_off_again_and_again_and_needs_no_open_connection(
     gate: Gate, folder: Path, person: People
 ) -> None:
-    await reload(gate, folder, policy(patience="200ms"))
+    await reload(gate, folder, policy(patience="400ms"))
     wanted = form("later?")
     async with client(gate) as c:
         first = (await c.call("modern", 1, **wanted))["result"]

@@ -13,7 +13,7 @@ import pytest
 
 from samplegate.errors import Unavailable
 from samplegate.reviews.review import Filter
-from tests.daemon.gate import Gate, client
+from tests.daemon.gate import HURRIED, Gate, client
 from tests.daemon.reviewing import (
     ACCEPTED,
     POLICY,
@@ -138,7 +138,7 @@ async def test_the_many_that_waited_in_a_killed_daemon_are_finished_by_the_next(
 async def test_a_daemon_that_ends_puts_modern_calls_off_at_once_and_answers_legacy_ones_in_time(tmp_path: Path) -> None:
     """And what is not decided by the end of the drain is left to the next daemon: three of them, one after the
     other."""
-    async with daemon(tmp_path, drain_timeout=40) as gate, client(gate) as c, client(gate) as other:
+    async with daemon(tmp_path, drain_timeout=40, program=[HURRIED]) as gate, client(gate) as c, client(gate) as other:
         async with people(gate) as person:
             await c.begin()
             call = asyncio.ensure_future(c.call("legacy", 1, **form("in time?")))

@@ -11,17 +11,16 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from samplegate.reviews.sql_store import Reviews
-from tests.daemon.gate import ASK_FORM, Client, Gate, client
+from tests.daemon.gate import ASK_FORM, HURRIED, Client, Gate, client
 from tests.daemon.reviewing import ACCEPTED, People, daemon, file_of, form, people, said, timed
 from tests.store.samples import review as plain
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
-HURRIED: Final = str(Path(__file__).parent / "programs" / "hurried.py")
 
 
 @pytest.fixture(scope="module")
