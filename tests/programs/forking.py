@@ -46,6 +46,7 @@ def _keep(program: Callable[[], int | None], request: dict[str, Any], *streams: 
     """Start it, and tell how it ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     *own, news = streams
+    os.set_inheritable(news, False)
     pid = os.fork()
     if pid == 0:
         _run(program, request, own, news)
