@@ -4,13 +4,11 @@ jump."""
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import anyio
 import msgspec
@@ -20,16 +18,10 @@ from samplegate.errors import Unavailable
 from samplegate.files import check_writable
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from tests.limits.desk import NOON, ONE, Clock, Desk, all_blocked, bucket, daily, one, per, slot, slots
+from tests.loops import BOTH_LOOPS
 
 pytestmark = pytest.mark.anyio
-LOOPS = ["asyncio", *(["uvloop"] if importlib.util.find_spec("uvloop") else [])]
 DAY = 86_400.0
-
-
-@pytest.fixture(params=LOOPS)
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    """What hangs on threads and cancellations is tested on both loops."""
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
 
 
 def names(folder: Path) -> list[str]:
@@ -271,6 +263,7 @@ class Locked:
         self._db.close()
 
 
+@BOTH_LOOPS
 @pytest.mark.parametrize("how", ["a scope", "the task"])
 async def test_a_reservation_that_is_cancelled_in_the_middle_is_given_back(tmp_path: Path, how: str) -> None:
     desk = Desk(
@@ -304,6 +297,7 @@ async def test_a_reservation_that_is_cancelled_in_the_middle_is_given_back(tmp_p
     assert [] == desk.log.events
 
 
+@BOTH_LOOPS
 async def test_a_reservation_whose_answer_meets_a_cancellation_is_given_back(tmp_path: Path) -> None:
     desk = Desk(daily("d", 1, shared=True), state=tmp_path)
     for turns in range(60):  # one of them falls between the answer's arrival and the task's next turn
@@ -318,6 +312,7 @@ async def test_a_reservation_whose_answer_meets_a_cancellation_is_given_back(tmp
     await desk.admission.aclose()
 
 
+@BOTH_LOOPS
 async def test_a_settlement_that_is_cancelled_is_carried_out(tmp_path: Path) -> None:
     desk = Desk(daily("d", 2, shared=True), slots("s", 1, shared=True), state=tmp_path)
     held = await desk.taken(one("d"), one("d"), slot("s"))
@@ -328,6 +323,7 @@ async def test_a_settlement_that_is_cancelled_is_carried_out(tmp_path: Path) -> 
     await desk.admission.aclose()
 
 
+@BOTH_LOOPS
 async def test_a_round_that_is_cancelled_while_it_waits_for_the_state_draws_nothing(tmp_path: Path) -> None:
     desk = Desk(slots("s", 1, shared=True), state=tmp_path)
     held = await desk.taken(slot("s"))

@@ -16,6 +16,7 @@ from samplegate.transport.lines import MAX_LINE
 from samplegate.transport.stdio import CannotStart
 from samplegate.transport.subprocess import Child, Watcher, exit_code, start_child, watch
 from tests.links.recorder import BOUND, PYTHON, Recorder, members
+from tests.loops import BOTH_LOOPS
 
 pytestmark = pytest.mark.anyio
 Start = Callable[..., Awaitable[Child]]
@@ -61,6 +62,7 @@ async def stop_in_time(child: Child) -> int:
     return code
 
 
+@BOTH_LOOPS
 async def test_a_child_answers_and_ends_with_its_input(start: Start) -> None:
     recorder = Recorder()
     child = await start(ECHO, recorder)
@@ -71,6 +73,7 @@ async def test_a_child_answers_and_ends_with_its_input(start: Start) -> None:
     assert 0 == await child.stop()
 
 
+@BOTH_LOOPS
 async def test_ten_thousand_lines_and_twenty_mebibytes_come_back(start: Start) -> None:
     recorder = Recorder()
     child = await start(ECHO, recorder)
@@ -101,6 +104,7 @@ async def test_banners_and_bytes_that_are_no_text_are_passed_as_they_are(start: 
     assert [b"\x1b[1mWelcome!\x00", b"\xff\xfe", b"{}"] == recorder.lines
 
 
+@BOTH_LOOPS
 async def test_a_child_that_exits_at_once(start: Start) -> None:
     recorder = Recorder()
     child = await start(["/bin/sh", "-c", "exit 7"], recorder)
@@ -111,6 +115,7 @@ async def test_a_child_that_exits_at_once(start: Start) -> None:
     assert 7 == await stop_in_time(child)
 
 
+@BOTH_LOOPS
 async def test_a_child_that_a_signal_ends(start: Start) -> None:
     child = await start(["/bin/sh", "-c", "kill -SEGV $$"], Recorder())
     code = await within_bound(child.exited())
@@ -198,6 +203,7 @@ async def test_a_child_that_does_not_read_cannot_hold_the_end_up(start: Start) -
     assert [True, False] == pressure
 
 
+@BOTH_LOOPS
 async def test_a_child_that_floods_a_paused_link_cannot_hold_the_end_up(start: Start) -> None:
     recorder = Recorder()
     child = await start(["/bin/sh", "-c", "while :; do echo line; done"], recorder)
@@ -218,6 +224,7 @@ async def test_stopping_may_be_asked_for_twice_and_goes_on_without_the_first_to_
     assert first.cancelled()
 
 
+@BOTH_LOOPS
 async def test_the_loop_going_down_kills_the_group_at_once(start: Start) -> None:
     recorder = Recorder()
     child = await start([*PYTHON, DEAF], recorder)
@@ -262,6 +269,7 @@ async def test_its_stderr_is_ours(start: Start, capfd: pytest.CaptureFixture[str
     assert "trouble\n" == capfd.readouterr().err
 
 
+@BOTH_LOOPS
 async def test_no_descriptor_and_no_thread_stay_behind(start: Start) -> None:
     async def once() -> None:
         recorder = Recorder()

@@ -16,8 +16,9 @@ from samplegate.transport.fd_streams import LOOK, READ_SIZE, HangUp
 from samplegate.transport.lines import HEAD, HIGH_WATER, LOW_WATER, MAX_LINE
 from samplegate.transport.stdio import LineLink, connect
 from tests.links.recorder import BOUND, Recorder
+from tests.loops import BOTH_LOOPS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, BOTH_LOOPS]
 MIB = 1 << 20
 
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.links.conftest import LOOPS
 from tests.links.recorder import BOUND, PROGRAMS, environment
+from tests.loops import LOOPS
 
-pytestmark = pytest.mark.parametrize("loop", LOOPS)
+BOTH = pytest.mark.parametrize("loop", LOOPS)
+LAST = LOOPS[-1]  # the one that `run` takes
 
 
 def command(loop: str) -> list[str]:
@@ -28,47 +29,49 @@ def run(loop: str, **streams: Any) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command(loop), env=environment(), timeout=BOUND, check=False, **streams)
 
 
+@BOTH
 def test_lines_over_pipes_come_back(loop: str) -> None:
     done = run(loop, input=b"one\r\n\n\xff\xfe\nrest", capture_output=True)
     assert (0, b"echo one\necho \xff\xfe\necho rest\n") == (done.returncode, done.stdout)
 
 
-def test_stray_prints_go_to_stderr(loop: str) -> None:
-    done = run(loop, input=b"one\n", capture_output=True)
+def test_stray_prints_go_to_stderr() -> None:
+    done = run(LAST, input=b"one\n", capture_output=True)
     assert b"echo one\n" == done.stdout
     assert b"a stray print" in done.stderr
     assert b"a stray write" in done.stderr
 
 
+@BOTH
 def test_a_long_line_comes_back(loop: str) -> None:
     line = b"x" * (20 << 20)
     done = run(loop, input=line + b"\n", capture_output=True)
     assert b"echo " + line + b"\n" == done.stdout
 
 
-def test_stdin_and_stdout_may_be_files(loop: str, tmp_path: Path) -> None:
+def test_stdin_and_stdout_may_be_files(tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_bytes(b"".join(b"%d\n" % n for n in range(20_000)))
     with source.open("rb") as stdin, target.open("wb") as stdout:
-        done = run(loop, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE)
+        done = run(LAST, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE)
     assert b"drained dropped 0" in done.stderr
     assert b"".join(b"echo %d\n" % n for n in range(20_000)) == target.read_bytes()
 
 
-def test_the_null_device_is_the_end_of_input(loop: str) -> None:
-    done = run(loop, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+def test_the_null_device_is_the_end_of_input() -> None:
+    done = run(LAST, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert (0, b"drained dropped 0\n") == (done.returncode, done.stderr)
 
 
 @pytest.mark.parametrize(("name", "close"), [("stdin", "<&-"), ("stdout", ">&-")])
-def test_a_closed_stream_is_refused_with_a_remedy(loop: str, name: str, close: str) -> None:
-    done = run_shell(loop, close)
+def test_a_closed_stream_is_refused_with_a_remedy(name: str, close: str) -> None:
+    done = run_shell(LAST, close)
     assert (1, b"") == (done.returncode, done.stdout)
     assert f"{name}: it is closed, and a client speaks over it; start".encode() in done.stderr
 
 
-def test_a_closed_stderr_does_no_harm(loop: str) -> None:
-    done = run_shell(loop, "2>&-")
+def test_a_closed_stderr_does_no_harm() -> None:
+    done = run_shell(LAST, "2>&-")
     assert (0, b"echo one\n", b"") == (done.returncode, done.stdout, done.stderr)
 
 
@@ -77,6 +80,7 @@ def run_shell(loop: str, redirection: str) -> subprocess.CompletedProcess[bytes]
     return subprocess.run(shell, env=environment(), input=b"one\n", capture_output=True, timeout=BOUND, check=False)
 
 
+@BOTH
 def test_one_socket_for_both_directions(loop: str) -> None:
     """As ssh and inetd hand it over."""
     ours, theirs = socket.socketpair()
@@ -99,10 +103,10 @@ def test_one_socket_for_both_directions(loop: str) -> None:
         assert b"" == ours.recv(1000)
 
 
-def test_a_terminal_stays_blocking(loop: str) -> None:
+def test_a_terminal_stays_blocking() -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        command(loop), stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment(), start_new_session=True
+        command(LAST), stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment(), start_new_session=True
     )
     os.write(ours, b"one\n")
     got = b""
@@ -115,10 +119,10 @@ def test_a_terminal_stays_blocking(loop: str) -> None:
     os.close(theirs)
 
 
-def test_a_shared_pipe_is_left_blocking(loop: str) -> None:
+def test_a_shared_pipe_is_left_blocking() -> None:
     reading, writing = os.pipe()
     out_reading, out_writing = os.pipe()
-    process = subprocess.Popen(command(loop), stdin=reading, stdout=out_writing, stderr=out_writing, env=environment())
+    process = subprocess.Popen(command(LAST), stdin=reading, stdout=out_writing, stderr=out_writing, env=environment())
     os.write(writing, b"one\n")
     got = b""
     while b"echo one" not in got:
@@ -133,6 +137,7 @@ def test_a_shared_pipe_is_left_blocking(loop: str) -> None:
         os.close(fd)
 
 
+@BOTH
 def test_a_client_that_does_not_read_is_not_read_from(loop: str) -> None:
     """Back-pressure through the process: what it holds is bounded, whatever it is sent."""
     process = subprocess.Popen(
@@ -162,6 +167,7 @@ def _stalled(fd: int) -> bool:
     return not select.select([], [fd], [], 0.2)[1]
 
 
+@BOTH
 def test_a_client_that_has_gone_ends_it(loop: str) -> None:
     process = subprocess.Popen(
         command(loop), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -18,17 +16,11 @@ from samplegate.audit.decision_log import KeptLog
 from samplegate.audit.record import Record
 from samplegate.errors import Unavailable
 from samplegate.files import Patience
+from tests.loops import BOTH_LOOPS
 from tests.records.sample import RECORD, numbers, record
 
 pytestmark = pytest.mark.anyio
-LOOPS = ["asyncio", *(["uvloop"] if importlib.util.find_spec("uvloop") else [])]
 WAIT = 30.0  # seconds; a bound, not a duration
-
-
-@pytest.fixture(params=LOOPS)
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    """What hangs on threads and cancellations is tested on both loops."""
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
 
 
 class Place:
@@ -216,6 +208,7 @@ async def test_no_more_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPat
     assert ["first", "a", "b"] == place.kept
 
 
+@BOTH_LOOPS
 async def test_who_is_cancelled_before_its_turn_is_not_on_record() -> None:
     place = Place()
     log = KeptLog(place)
@@ -232,6 +225,7 @@ async def test_who_is_cancelled_before_its_turn_is_not_on_record() -> None:
     assert ["first", "last"] == place.kept
 
 
+@BOTH_LOOPS
 async def test_who_is_cancelled_during_its_turn_waits_and_knows_that_it_stands() -> None:
     place = Place()
     log = KeptLog(place)

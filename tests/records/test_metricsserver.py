@@ -6,7 +6,6 @@ import asyncio
 import http.client
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -16,15 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from samplegate.errors import Unavailable
 from samplegate.telemetry import metrics as served
 from samplegate.telemetry.metrics import AT_A_TIME, MAX_HEAD, Metrics, MetricsServer
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    """`run` is on uvloop where there is one."""
-    if request.param == "uvloop":
-        pytest.importorskip("uvloop")
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
-
+from tests.loops import BOTH_LOOPS
 
 pytestmark = pytest.mark.anyio
 
@@ -92,6 +83,7 @@ async def raw(port: int, sent: bytes) -> bytes:
             writer.transport.abort()
 
 
+@BOTH_LOOPS
 async def test_a_scrape_gets_what_is_counted_now() -> None:
     metrics = Metrics()
     async with serving(metrics.page) as port:
@@ -160,6 +152,7 @@ async def test_a_client_that_says_nothing_is_dropped(monkeypatch: pytest.MonkeyP
         assert b"" == await raw(port, b"GET /metrics HT")
 
 
+@BOTH_LOOPS
 async def test_a_client_that_does_not_read_its_answer_keeps_no_other_out_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -195,6 +188,7 @@ async def test_a_fault_is_logged_and_told_by_a_fixed_sentence() -> None:
     assert (500, "/metrics: a fault in the gate; the log has it\n", ["metrics.failed"]) == (status, body, log.seen)
 
 
+@BOTH_LOOPS
 async def test_a_port_that_is_taken_is_unavailable_with_a_remedy() -> None:
     async with serving() as port:
         with pytest.raises(
@@ -207,12 +201,14 @@ async def test_a_port_that_is_taken_is_unavailable_with_a_remedy() -> None:
             await MetricsServer.open(Metrics().page, port, Events())
 
 
+@BOTH_LOOPS
 @pytest.mark.parametrize("port", [-1, 65536])
 async def test_a_port_that_is_none_is_unavailable(port: int) -> None:
     with pytest.raises(Unavailable, match=f"metrics port: {port} is no port"):
         await MetricsServer.open(Metrics().page, port, Events())
 
 
+@BOTH_LOOPS
 async def test_after_the_end_nobody_listens_and_the_port_is_free() -> None:
     async with serving() as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)

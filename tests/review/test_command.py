@@ -12,17 +12,12 @@ import pytest
 
 from samplegate.reviews.notify.command import environment_of, run
 from samplegate.reviews.notify.webhook import Again, Answered, Delivered, Refused, Said
+from tests.loops import BOTH_LOOPS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="process groups")]
 
 TOLD: Final = b'{"id":"rv_1"}'
 HERE: Final = {"PATH": os.environ.get("PATH", "")}
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    """Both loops that the gate runs on: they tell the end of a process in different ways."""
-    return "asyncio", {"use_uvloop": request.param == "uvloop"}
 
 
 async def ran(
@@ -39,6 +34,7 @@ async def ran(
     )
 
 
+@BOTH_LOOPS
 async def test_a_command_reads_the_review_and_prints_the_verdict(tmp_path: Path) -> None:
     script = "import json, sys; print(json.dumps({'verdict': 'reject', 'reason': json.load(sys.stdin)['id']}))"
     assert Answered(b'{"verdict": "reject", "reason": "rv_1"}\n', "code 0") == await ran(script, tmp_path)
@@ -69,6 +65,7 @@ async def test_a_flood_on_stderr_stops_nothing(tmp_path: Path) -> None:
     assert isinstance(await ran(script, tmp_path), Answered)
 
 
+@BOTH_LOOPS
 async def test_a_program_that_does_not_read_is_no_fault(tmp_path: Path) -> None:
     assert isinstance(await ran("print(1)", tmp_path, told=b"x" * 10_000_000), Answered)
 
@@ -150,6 +147,7 @@ def group(tmp_path: Path) -> Any:
     one.close()
 
 
+@BOTH_LOOPS
 async def test_when_its_time_is_over_it_is_killed_with_all_that_it_started(group: Group, tmp_path: Path) -> None:
     running = asyncio.create_task(ran(group.script("time.sleep(1000)"), tmp_path, seconds=3.0))
     assert b"up" == await group.said()
@@ -157,6 +155,7 @@ async def test_when_its_time_is_over_it_is_killed_with_all_that_it_started(group
     assert b"" == await group.said()
 
 
+@BOTH_LOOPS
 async def test_cancelled_it_is_killed_with_all_that_it_started(group: Group, tmp_path: Path) -> None:
     running = asyncio.create_task(ran(group.script("time.sleep(1000)"), tmp_path))
     assert b"up" == await group.said()
@@ -166,6 +165,7 @@ async def test_cancelled_it_is_killed_with_all_that_it_started(group: Group, tmp
     assert b"" == await group.said()
 
 
+@BOTH_LOOPS
 async def test_cancelled_while_it_starts_it_is_killed_with_all_that_it_started(group: Group, tmp_path: Path) -> None:
     running = asyncio.create_task(ran(group.script("time.sleep(1000)"), tmp_path))
     for _ in range(2):  # until the program is started, and its start not yet complete

@@ -4,9 +4,6 @@ One worker for the file."""
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -644,21 +641,6 @@ async def test_a_time_out_before_the_first_token_has_not_started(
 
     assert ("timeout", False, False) == (result.failure, result.started, result.free)
     assert "hang" == await to_thread.run_sync(endpoint.next_hang_up)
-
-
-@pytest.mark.parametrize("shape", ["anthropic"], indirect=True)
-async def test_a_worker_killed_in_the_middle_fails_a_call_that_had_started(
-    models: Models, endpoint: Endpoint, shape: str
-) -> None:
-    def kill(_: anyio.CancelScope) -> None:
-        assert models.pid is not None
-        os.kill(models.pid, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
-
-    (result,) = await started_then(models, shape, kill)
-    assert isinstance(result, SampleFailed)
-    assert ("crashed", True, False) == (result.failure, result.started, result.free)
-    assert "hang-later" == await to_thread.run_sync(endpoint.next_hang_up)
-    assert isinstance(await models.sample(asked(f"{shape}-words"), deaf), Sampled)
 
 
 async def test_a_schema_whose_references_are_a_bomb_is_refused_before_the_call(

@@ -42,7 +42,7 @@ async def models(endpoint: Endpoint, environment: dict[str, str]) -> AsyncIterat
     base = endpoint.url
     named = [
         Model(name=name, model=f"openai/{name}", api_base=base, api_key_env="TEST_KEY")
-        for name in (*ANSWERS, *STATUSES, "gpt-5-mini")
+        for name in (*ANSWERS, *STATUSES, "gpt-5-mini", "hang-later")
     ]
     others = [
         Model(name="keyless", model="openai/normal", api_base=base),
@@ -350,18 +350,25 @@ async def test_calls_run_side_by_side(models: Models, endpoint: Endpoint) -> Non
     assert {str(n): f"you said: {n}" for n in range(20)} == {text: text_of(result) for text, result in results.items()}
 
 
-async def test_a_worker_killed_during_a_call_fails_it_and_is_replaced(models: Models, endpoint: Endpoint) -> None:
-    results: list[SampleResult] = []
+async def test_a_worker_killed_during_calls_fails_them_and_is_replaced(models: Models, endpoint: Endpoint) -> None:
+    results: dict[str, SampleResult] = {}
+    begun = anyio.Event()
 
-    async def ask() -> None:
-        results.append(await models.sample(asked("hang"), deaf))
+    async def ask(model: str) -> None:
+        results[model] = await models.sample(asked(model), lambda _: begun.set())
 
     async with anyio.create_task_group() as group:
-        group.start_soon(ask)
-        await to_thread.run_sync(endpoint.next)
+        for model in ("hang", "hang-later"):
+            group.start_soon(ask, model)
+            await to_thread.run_sync(endpoint.next)
+        with anyio.fail_after(TIMEOUT):
+            await begun.wait()
         assert models.pid is not None
         os.kill(models.pid, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
-    assert isinstance(results[0], SampleFailed)
-    assert "crashed" == results[0].failure
-    assert "hang" == await to_thread.run_sync(endpoint.next_hang_up)
+    failed = {model: result for model, result in results.items() if isinstance(result, SampleFailed)}
+    assert {"hang": ("crashed", False), "hang-later": ("crashed", True)} == {
+        model: (result.failure, result.started) for model, result in failed.items()
+    }
+    assert not any(result.free for result in failed.values())
+    assert {"hang", "hang-later"} == {await to_thread.run_sync(endpoint.next_hang_up) for _ in range(2)}
     assert isinstance(await models.sample(asked("normal"), deaf), Sampled)

@@ -18,6 +18,7 @@ from samplegate.transport.http_server import uvicorn_protocol
 from samplegate.transport.http_server.http import Bounds
 from samplegate.transport.http_server.uvicorn_protocol import Connections
 from tests.links.front.fakes import META, MODERN, Front, Served, initialize, note, result, silent
+from tests.loops import BOTH_LOOPS
 
 pytestmark = pytest.mark.anyio
 BOUND = 20.0
@@ -66,6 +67,7 @@ def request(body: object, *headers: str, method: str = "POST") -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + data
 
 
+@BOTH_LOOPS
 async def test_both_eras_are_served_on_one_path() -> None:
     front = Front(Served(silent), bounds=Bounds(commit=0.0))
     async with serving(front) as port, aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers=TYPES) as client:
@@ -89,6 +91,7 @@ async def test_both_eras_are_served_on_one_path() -> None:
             assert 204 == answer.status
 
 
+@BOTH_LOOPS
 async def test_a_modern_client_that_goes_cancels() -> None:
     front = Front(Served(silent))
     async with serving(front) as port:
@@ -136,6 +139,7 @@ def deaf(port: int) -> socket.socket:
     return client
 
 
+@BOTH_LOOPS
 async def test_a_client_that_takes_no_stream_is_cut_off_and_its_call_cancelled() -> None:
     front = Front(Served(silent), bounds=Bounds(commit=0.0, stalled=0.1))
     async with serving(front) as port:
@@ -152,6 +156,7 @@ async def test_a_client_that_takes_no_stream_is_cut_off_and_its_call_cancelled()
     assert "slow" == front.told[0].end
 
 
+@BOTH_LOOPS
 async def test_a_client_that_takes_no_answer_is_cut_off() -> None:
     """The application is long done with it: the bytes are the server's."""
     front = Front(
@@ -218,6 +223,7 @@ async def test_a_connection_is_cut_only_when_its_client_takes_nothing(state: str
     made.connection_lost(None)
 
 
+@BOTH_LOOPS
 async def test_a_client_that_reads_slowly_gets_all_of_it() -> None:
     front = Front(
         Served(lambda c, lane, f: c.lanes[lane].send(result(f.id, "x" * 3_000_000), True)), bounds=Bounds(stalled=5)
@@ -256,6 +262,7 @@ def counted(bounds: Bounds, told: list[str] | None = None) -> Connections:
     return Connections(Front(bounds=bounds).app, bounds, refused=lambda: None if told is None else told.append("busy"))
 
 
+@BOTH_LOOPS
 async def test_one_connection_too_many_is_told_to_come_back_whether_it_asks_or_not() -> None:
     told: list[str] = []
     async with serving(Front(), counted(Bounds(connections=3), told)) as port:

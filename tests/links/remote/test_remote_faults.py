@@ -13,6 +13,7 @@ import pytest
 from samplegate.transport.http_client import connection as remote_module
 from samplegate.transport.http_client.connection import Remote, pool
 from tests.links.remote.server import Asked, Heard, World, plain, world
+from tests.loops import BOTH_LOOPS
 
 pytestmark = pytest.mark.anyio
 
@@ -323,6 +324,7 @@ async def test_too_many_requests_in_flight_are_refused_one_at_a_time(monkeypatch
         pytest.fail("no place has become free")
 
 
+@BOTH_LOOPS
 async def test_a_server_that_takes_no_input_is_pressed_and_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_module, "MAX_UNSENT", 40_000_000)
     pressed: list[bool] = []
@@ -354,6 +356,7 @@ async def test_a_server_that_takes_no_input_is_pressed_and_then_refused(monkeypa
             writer.close()
 
 
+@BOTH_LOOPS
 async def test_a_large_request_arrives_whole() -> None:
     async with world() as w:
         w.request(2, x="x" * 5_000_000)
@@ -362,6 +365,7 @@ async def test_a_large_request_arrives_whole() -> None:
         assert 0 == w.remote.buffered
 
 
+@BOTH_LOOPS
 async def test_the_end_does_not_wait_for_a_server_that_says_nothing() -> None:
     async def silent(asked: Asked) -> None:
         await asked.left()
