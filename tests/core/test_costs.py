@@ -169,6 +169,7 @@ TEXTS: Final = st.text(st.characters(codec="utf-8"))
 VALUES: Final = st.recursive(
     TEXTS | st.integers() | st.booleans() | st.none(),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXTS, inner, max_size=5),
+    max_leaves=15,
 )
 
 

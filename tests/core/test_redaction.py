@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import string
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -237,18 +238,16 @@ def test_no_secret_is_left_and_the_rest_is_what_it_was(around: str, at: int) -> 
 # --- hostile
 # ----------------------------------------------------------------------------------------------------------------------
 
-BIG: Final = 10 * 1024 * 1024
+BIG: Final = 1024 * 1024  # bytes: enough for quadratic work to outlast any timeout
 
 
 @pytest.mark.parametrize("unit", ["T-", "T-1234", "<<", "user=a", "<<T-1234 ", "aaaaaaaT", "\ud800", "é"])
-@pytest.mark.timeout(20)
-def test_ten_mebibytes_of_anything_take_bounded_time(unit: str) -> None:
+def test_a_mebibyte_of_anything_takes_bounded_time(unit: str) -> None:
     value = (unit * (BIG // len(unit) + 1))[:BIG]
     after = said(value)
     assert {} == clean_params(REDACTOR, params(text(after)))[1]
 
 
-@pytest.mark.timeout(20)
 def test_a_pattern_that_looks_ahead_to_the_end_takes_bounded_time_and_too_much_rather_than_too_little() -> None:
     greedy = built({"greedy": "a(?s:.*b)?", "lazy": "c(?s:.*?d)?"})
     cleaned, found = clean_params(greedy, params(text("a" * BIG), text("c" * BIG)))
@@ -258,20 +257,20 @@ def test_a_pattern_that_looks_ahead_to_the_end_takes_bounded_time_and_too_much_r
     assert {"greedy", "lazy"} == found.keys()
 
 
-@pytest.mark.timeout(20)
 def test_many_short_texts_and_names_take_bounded_time() -> None:
-    held = {f"T-{number:04} {number}": "T-1234" for number in range(10_000)}
+    held = {f"T-{number:04} {number}": "T-1234" for number in range(2_500)}
     cleaned, found = clean_params(REDACTOR, params([{"type": "tool_use", "id": "1", "name": "n", "input": held}]))
-    assert {"ticket": 20_000} == found
-    assert 10_000 == len(cleaned["messages"][0]["content"][0]["input"])
+    assert {"ticket": 5_000} == found
+    assert 2_500 == len(cleaned["messages"][0]["content"][0]["input"])
 
 
-@pytest.mark.timeout(20)
 def test_many_names_that_are_the_same_without_their_secrets_take_bounded_time() -> None:
     tokens = built({"token": "[a-z]+-[0-9]+"})
-    held = {f"tok-{number}": number for number in range(50_000)}
+    held = {f"tok-{number}": number for number in range(10_000)}
+    before = time.thread_time()
     cleaned, _ = clean_params(tokens, params([{"type": "tool_use", "id": "1", "name": "n", "input": held}]))
-    assert list(range(50_000)) == sorted(cleaned["messages"][0]["content"][0]["input"].values())
+    assert time.thread_time() - before < 2  # it takes 0.15 s; a search for a free name from the first on takes over 5
+    assert list(range(10_000)) == sorted(cleaned["messages"][0]["content"][0]["input"].values())
 
 
 @pytest.mark.parametrize("kind", ["list", "mapping", "result"])

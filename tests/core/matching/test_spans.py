@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from hashlib import md5
 from itertools import pairwise
 
 import pytest
@@ -73,16 +72,6 @@ def test_names_are_those_whose_expression_is_somewhere() -> None:
 @pytest.mark.parametrize("pattern", ["[0-9]{4}", "a", "(?i)[a-z]{3}x", r"\d", "(?s).+", "é+"])
 def test_a_single_expression_is_found_whether_or_not_it_needs_a_literal(pattern: str) -> None:
     assert ["one"] == names({"one": pattern}, "1234 abcx aéé".encode())
-
-
-def test_expressions_too_many_for_one_pass_are_searched_one_by_one() -> None:
-    words = {
-        f"set-{number}": "|".join(md5(b"%d %d" % (number, each)).hexdigest()[:10] for each in range(900))
-        for number in range(100)
-    }
-    many = finder(words)
-    assert many.quick is None
-    assert ["set-99"] == [name for name, _ in many.hits(md5(b"99 899").hexdigest().encode())]
 
 
 def test_what_is_no_re2_expression_is_not_taken() -> None:

@@ -73,6 +73,7 @@ def test_any_bytes_become_a_value_that_can_be_written_again_or_a_fault(text: byt
     st.recursive(
         st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=15,
     )
 )
 def test_what_is_well_formed_comes_back_as_it_was(value: object) -> None:

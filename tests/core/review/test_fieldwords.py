@@ -13,6 +13,7 @@ from samplegate.reviews.views import choices, kind, lines, span
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=300),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=15,
 )
 WORDS = ("type", "enum", "enumNames", "oneOf", "anyOf", "items", "default", "minimum", "pattern", "format", "minItems")
 

@@ -230,6 +230,7 @@ def test_whatever_a_server_writes_keeps_to_slack_s_limits(
     st.recursive(
         st.none() | st.booleans() | st.integers() | _anything,
         lambda inner: st.lists(inner) | st.dictionaries(_anything, inner),
+        max_leaves=15,
     )
 )
 def test_whatever_a_form_or_an_answer_holds_is_shown_within_the_limits(value: Any) -> None:

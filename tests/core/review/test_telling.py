@@ -136,7 +136,7 @@ def test_none_tells_no_content_and_no_name_of_a_field(of: Review) -> None:
 
 HUGE = (
     review(params={"messages": [said("x" * 2_000_000)], "maxTokens": 5}),
-    review(params={"messages": [said("\u00e4" * 100)] * 10_000, "maxTokens": 5}),
+    review(params={"messages": [said("\u00e4" * 100)] * 3_000, "maxTokens": 5}),
     review(
         params={
             "messages": [{"role": "user", "content": {**PICTURE, "data": "A" * 3_000_000}}, said("x" * 300_000)],
@@ -144,8 +144,8 @@ HUGE = (
         }
     ),
     review(arguments={"a" * 1000 + str(n): ["b" * 100] * 100 for n in range(300)}),
-    form(None, **{f"field{n}": {"type": "string", "enum": [str(m) * 50 for m in range(100)]} for n in range(900)}),
-    review(calls=tuple(Call("tools/call", "t" * 60) for _ in range(100)), arguments=[[[["x"] * 50] * 50] * 50]),
+    form(None, **{f"field{n}": {"type": "string", "enum": [str(m) * 50 for m in range(100)]} for n in range(100)}),
+    review(calls=tuple(Call("tools/call", "t" * 60) for _ in range(100)), arguments=[[[["x"] * 45] * 45] * 45]),
 )
 
 
