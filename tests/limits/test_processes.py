@@ -58,6 +58,17 @@ def started() -> Iterator[ExitStack]:
         yield stack
 
 
+def exhausting(stack: ExitStack, state: Path, most: int, processes: int) -> list[Drawer]:
+    """Processes that draw a limit empty from now on."""
+    drawers = [start(stack, state, "exhaust", most) for _ in range(processes)]
+    assert {"ready"} == {drawer.line() for drawer in drawers}
+    for drawer in drawers:
+        assert drawer.process.stdin is not None
+        drawer.process.stdin.write("go\n")
+        drawer.process.stdin.flush()
+    return drawers
+
+
 def start(stack: ExitStack, state: Path, mode: str, most: int) -> Drawer:
     drawer = Drawer(state, mode, most)
     stack.callback(drawer.process.__exit__, None, None, None)
@@ -66,23 +77,23 @@ def start(stack: ExitStack, state: Path, mode: str, most: int) -> Drawer:
 
 
 def test_processes_that_begin_at_once_draw_the_limit_together_and_no_more(tmp_path: Path, started: ExitStack) -> None:
-    drawers = [start(started, tmp_path, "exhaust", 2_000) for _ in range(5)]
+    drawers = exhausting(started, tmp_path, 500, 5)
     drawn = [drawer.rest().count("drawn") for drawer in drawers]
     assert [0] * 5 == [drawer.process.returncode for drawer in drawers]
-    assert 2_000 == sum(drawn), drawn
+    assert 500 == sum(drawn), drawn
 
 
 @pytest.mark.anyio
 async def test_what_a_killed_process_has_reserved_stays_reserved(tmp_path: Path, started: ExitStack) -> None:
-    doomed = [start(started, tmp_path, "exhaust", 3_000) for _ in range(4)]
+    doomed = exhausting(started, tmp_path, 1_500, 4)
     for number, drawer in enumerate(doomed):
         for _ in range(10 + 7 * number):
             assert "drawn" == drawer.line()
         drawer.kill()
     said = sum(drawer.rest().count("drawn") for drawer in doomed)
-    desk = Desk(daily("d", 3_000, shared=True), state=tmp_path)
+    desk = Desk(daily("d", 1_500, shared=True), state=tmp_path)
     left = await desk.room(one("d"))
-    assert 3_000 - said - len(doomed) <= left <= 3_000 - said  # each may have died between its commit and its word
+    assert 1_500 - said - len(doomed) <= left <= 1_500 - said  # each may have died between its commit and its word
     assert [] == desk.log.events
     await desk.admission.aclose()
 

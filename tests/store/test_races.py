@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.store.samples import NO, NOW, YES, review
 
 ROOT = Path(__file__).resolve().parents[2]
 RACER = ROOT / "tests/store/programs/racer.py"
+PROCESSES, THREADS = 4, 5
 DIES = """
 import os, signal, sys
 from samplegate.reviews.sql_store import Reviews
@@ -37,18 +39,36 @@ def python(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def raced(url: str, what: str, processes: int = 4, threads: int = 5) -> list[str]:
-    """The outcomes of all threads of all processes, let go as nearly at once as can be."""
-    with contextlib.ExitStack() as stack:
-        racers = [stack.enter_context(python(str(RACER), url, what, str(n), str(threads))) for n in range(processes)]
-        for racer in racers:
-            assert racer.stdout is not None
-            assert "ready\n" == racer.stdout.readline()
-        for racer in racers:
+class Racers:
+    """Processes that race whenever they are told to."""
+
+    def __init__(self, racers: Sequence[subprocess.Popen[str]]) -> None:
+        self.racers = racers
+
+    def race(self, url: str, what: str) -> list[str]:
+        """The outcomes of all threads of all processes, let go as nearly at once as can be."""
+        self._told(f"{what} {url}")
+        assert {"ready\n"} == set(self._said())
+        self._told("go")
+        return [outcome for said in self._said() for outcome in json.loads(said)]
+
+    def _told(self, line: str) -> None:
+        for racer in self.racers:
             assert racer.stdin is not None
-            racer.stdin.write("go\n")
+            racer.stdin.write(line + "\n")
             racer.stdin.flush()
-        return [outcome for racer in racers for outcome in json.loads(racer.communicate(timeout=50)[0])]
+
+    def _said(self) -> list[str]:
+        return [racer.stdout.readline() for racer in self.racers if racer.stdout is not None]
+
+
+@pytest.fixture(scope="module")
+def racers() -> Iterator[Racers]:
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(python(str(RACER), str(n), str(THREADS))) for n in range(PROCESSES)]
+        for racer in started:
+            stack.callback(racer.kill)
+        yield Racers(started)
 
 
 @pytest.fixture
@@ -56,35 +76,35 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:{tmp_path / 'reviews.db'}"
 
 
-def test_of_twenty_verdicts_at_once_one_wins(url: str) -> None:
+def test_of_twenty_verdicts_at_once_one_wins(url: str, racers: Racers) -> None:
     store = Reviews(url)
     store.open(review(), announce=True, most=9)
-    assert Counter(won=1, lost=19) == Counter(raced(url, "decide"))
+    assert Counter(won=1, lost=19) == Counter(racers.race(url, "decide"))
     assert ["opened", "approved"] == [event.what for event in store.history("rv_a")]
     assert isinstance(store.decide("rv_a", NO, who="late", door="api", now=NOW + 3), Conflict)
     store.close()
 
 
-def test_of_twenty_uses_at_once_one_is_the_use(url: str) -> None:
+def test_of_twenty_uses_at_once_one_is_the_use(url: str, racers: Racers) -> None:
     store = Reviews(url)
     store.open(review(waiter="w", held_until=NOW + 99), announce=False, most=9)
     store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
-    assert Counter(won=1, lost=19) == Counter(raced(url, "use"))
+    assert Counter(won=1, lost=19) == Counter(racers.race(url, "use"))
     assert ["opened", "approved", "used"] == [event.what for event in store.history("rv_a")]
     store.close()
 
 
-def test_each_of_fifteen_verdicts_is_taken_by_one_of_twenty(url: str) -> None:
+def test_each_of_fifteen_verdicts_is_taken_by_one_of_twenty(url: str, racers: Racers) -> None:
     store = Reviews(url)
     for n in range(15):
         store.open(review(f"rv_{n}"), announce=False, most=99)
         store.decide(f"rv_{n}", YES, who="ann", door="page", now=NOW + 1)
-    assert Counter({"none": 5, **{f"rv_{n}": 1 for n in range(15)}}) == Counter(raced(url, "seek"))
+    assert Counter({"none": 5, **{f"rv_{n}": 1 for n in range(15)}}) == Counter(racers.race(url, "seek"))
     store.close()
 
 
-def test_twenty_that_open_at_once_make_one_store_and_no_more_reviews_than_may_wait(url: str) -> None:
-    assert Counter(won=7, lost=13) == Counter(raced(url, "open"))
+def test_twenty_that_open_at_once_make_one_store_and_no_more_reviews_than_may_wait(url: str, racers: Racers) -> None:
+    assert Counter(won=7, lost=13) == Counter(racers.race(url, "open"))
     store = Reviews(url)
     assert list(range(1, 8)) == [event.number for event in store.changes(0, 99)]
     store.close()

@@ -1,8 +1,8 @@
 """A process that draws on a shared limit: each line it prints is a reservation that it was given. ``drawer.py STATE
 MODE MOST``.
 
-``exhaust``: one after the other, until there is no room. ``hold``: takes what it can of the slots, then waits for its
-end. ``turns``: takes a slot, says so and gives it back, twenty times.
+``exhaust``: waits for a line, then draws one after the other until there is no room. ``hold``: takes what it can of the
+slots, then waits for its end. ``turns``: takes a slot, says so and gives it back, twenty times.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ def say(word: str) -> None:
 
 
 async def exhaust(admission: Admission) -> None:
+    say("ready")
+    await asyncio.to_thread(sys.stdin.readline)
     waiting = 0
     while waiting < 3:
         got = await admission.reserve([one("d")], None)

@@ -1,7 +1,7 @@
-"""A process with some threads, each with a connection of its own to one store: all wait for a line, then do the same
-once, and say what came of it.
+"""A process that races again and again: its threads, each with a connection of its own to one store, wait for a line,
+then do the same once, and say what came of it.
 
-``racer.py URL decide|use|seek|open NUMBER THREADS``
+``racer.py NUMBER THREADS``; then for each race a line ``decide|use|seek|open URL``, and a line when it begins.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def act(store: Reviews, what: str, name: str) -> str:
     return found.id if found is not None else "none"
 
 
-def main(url: str, what: str, number: str, threads: int) -> None:
+def race(url: str, what: str, number: str, threads: int) -> None:
     """Say ``ready``, wait for a line, race, print the outcomes as JSON."""
     sql_schema.PATIENCE = 40.0  # type: ignore[misc] # this is about who wins, not about how soon
     go = threading.Event()
@@ -56,4 +56,7 @@ def main(url: str, what: str, number: str, threads: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    engine.PATIENCE = 40.0  # type: ignore[misc] # this is about who wins, not about how soon
+    while line := sys.stdin.readline():
+        what, url = line.split(maxsplit=1)
+        race(url.strip(), what, sys.argv[1], int(sys.argv[2]))
