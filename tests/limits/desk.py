@@ -75,15 +75,24 @@ class Timers:
         self.now = 0.0
         self._due: list[tuple[float, int, Timer, Callable[[], None]]] = []
         self._numbers = count()
+        self._made: anyio.Event | None = None
 
     def __call__(self, seconds: float, what: Callable[[], None]) -> Timer:
         timer = Timer()
+        if self._made is not None:
+            self._made.set()
         heapq.heappush(self._due, (self.now + seconds, next(self._numbers), timer, what))
         return timer
 
     @property
     def left(self) -> int:
         return sum(not timer.cancelled for _, _, timer, _ in self._due)
+
+    async def until_one(self) -> None:
+        """Wait for a timer that has not rung: a thread may have to answer first."""
+        while not self.left:
+            self._made = anyio.Event()
+            await self._made.wait()
 
     async def pass_(self, seconds: float) -> None:
         """Every timer that is due rings at its time, and all tasks take their turn."""

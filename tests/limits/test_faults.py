@@ -397,8 +397,7 @@ async def test_a_retry_that_fails_is_followed_by_a_later_one(tmp_path: Path) -> 
             assert 1 == ours.timers.left
             await ours.timers.pass_(pause)
             with anyio.fail_after(30):
-                while not ours.timers.left:
-                    await anyio.lowlevel.checkpoint()
+                await ours.timers.until_one()
         assert ["limits.unavailable"] == ours.log.names
     await ours.admission.aclose()
     assert 0 == ours.timers.left

@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from tests.limits.desk import Desk, all_blocked, bucket, daily, one, per, slot, slots
+from tests.profiles import share
 
 pytestmark = pytest.mark.anyio
 
@@ -269,7 +270,7 @@ async def test_the_end_refuses_those_who_wait() -> None:
         assert "unavailable" == refused.why
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(share(0.1)))
 async def test_everybody_is_served_whatever_is_drawn_cancelled_and_settled(seed: int) -> None:
     chance = random.Random(seed)
     most = {"s": 3, "t": 2, "u": 1}
