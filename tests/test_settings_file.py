@@ -1,10 +1,7 @@
-"""The settings file: the same meaning as the variables, strict reading, and no pydantic in `run`."""
+"""The settings file: the same meaning as the variables, and strict reading."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,30 +39,6 @@ def outcome(environ: dict[str, str], given: dict[str, str | Path | None], file: 
         return load({**HOME, **environ}, file=file, given=given)
     except SettingsError as refused:
         return refused.problems
-
-
-def test_no_pydantic_is_imported(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text("server: db\n")
-    assert ("default []", "db []") == (run(), run(str(tmp_path / "s.yaml")))
-
-
-def test_run_tells_what_is_wrong_with_the_settings_file_and_starts_nothing(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text("server: db\nlog_level: loud\n")
-    command = [
-        sys.executable,
-        "-m",
-        "samplegate",
-        "run",
-        "--policy",
-        "none.yaml",
-        "--settings",
-        str(tmp_path / "s.yaml"),
-        "--",
-        "no-such-command",
-    ]
-    done = subprocess.run(command, env=_environ(), capture_output=True, text=True, check=False, timeout=50)
-    assert (2, "") == (done.returncode, done.stdout)
-    assert f"{tmp_path / 's.yaml'}:2:1: log_level: 'loud' is not one of debug, info, warning, error" in done.stderr
 
 
 def test_every_setting_says_what_it_is() -> None:

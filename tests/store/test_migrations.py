@@ -3,9 +3,6 @@ step is to be made."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from alembic.autogenerate import compare_metadata
