@@ -3,7 +3,6 @@ and none is invented."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from samplegate.protocol.outcomes import Answered, Reason, Unanswered
 from samplegate.reviews import service
 from samplegate.reviews.review import Filter, Review, Verdict
 from tests.review_store import MemoryReviews
-from tests.test_reviewing import ASK, POLICY, Room
+from tests.test_reviewing import ASK, POLICY, Room, wall
 from tests.world import pushed
 
 pytestmark = pytest.mark.anyio
@@ -131,7 +130,7 @@ async def test_a_review_of_the_same_that_nobody_waits_for_is_left_alone_by_who_w
     await r.settled(*pushed(ASK, policy=IMPATIENT))
     (before,) = store.list(Filter())
     # which dies
-    store.reviews[before.id] = msgspec.structs.replace(before, waiter="another", held_until=time.time() + 0.2)
+    store.reviews[before.id] = msgspec.structs.replace(before, waiter="another", held_until=wall() + 0.2)
     touched: list[int] = []
 
     async def waits_and_answers() -> None:
@@ -142,7 +141,7 @@ async def test_a_review_of_the_same_that_nobody_waits_for_is_left_alone_by_who_w
             await store.looking.wait()
             store.looking = anyio.Event()
         touched.append(sum(event.review == before.id and event.what == "joined" for event in store.events))
-        store.decide(fresh[0].id, Verdict(word="approve"), who="ana", door="page", now=time.time())
+        store.decide(fresh[0].id, Verdict(word="approve"), who="ana", door="page", now=wall())
 
     release = await r.settled(*pushed(ASK, policy=POLICY), waits_and_answers)
     assert isinstance(release.outcome, Answered)

@@ -4,7 +4,6 @@ without anybody there."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal, TypeAlias
 
@@ -24,10 +23,12 @@ from samplegate.telemetry.metrics import Metrics
 from tests.core.dialogue import form, modern, one, sample
 from tests.metered import value
 from tests.review_store import MemoryReviews
+from tests.virtual_time import VIRTUAL
 from tests.world import SAMPLED, World, asked, pushed
 
 Says: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 pytestmark = pytest.mark.anyio
+START = 1_800_000_000.0
 ASK = {"name": "people", "effect": "escalate", "reviewer": "ops"}
 POLICY: dict[str, Any] = {
     "models": [
@@ -38,12 +39,22 @@ POLICY: dict[str, Any] = {
 }
 
 
+def wall() -> float:
+    """Unix seconds in the loop's own time."""
+    return START + anyio.current_time()
+
+
+@pytest.fixture
+def anyio_backend() -> Any:
+    return VIRTUAL
+
+
 class Room:
     """A gate with people behind it: ``answer`` decides the first review that comes up."""
 
     def __init__(self, **world: Any) -> None:
         self._started = 0.0
-        self.world = World(**world, clock=lambda: time.monotonic() - self._started, wall=time.time)
+        self.world = World(**world, clock=lambda: anyio.current_time() - self._started, wall=wall)
         self.store = MemoryReviews()
         self.metrics = Metrics()
         self.desk = self.new_desk()
@@ -52,8 +63,8 @@ class Room:
     def new_desk(self) -> Desk:
         return Desk(
             lambda: self.store,
-            wall=time.time,
-            clock=time.monotonic,
+            wall=wall,
+            clock=anyio.current_time,
             random=self._random,
             log=self.world.log,
             counts=Counts(self.metrics),
@@ -67,7 +78,7 @@ class Room:
     async def run(self, d: Any, round: Any, *people: Says) -> Any:
         """The round's conclusion, with people at work meanwhile."""
         self.world.reviews = self.desk
-        self._started = time.monotonic()  # the dialogues' time begins with 0
+        self._started = anyio.current_time()  # the dialogues' time begins with 0
         conclusion: list[Any] = []
         with anyio.fail_after(10):
             async with anyio.create_task_group() as group:
@@ -98,7 +109,7 @@ class Room:
     def says(self, word: str, **more: Any) -> Says:
         async def decide() -> None:
             review = await self.pending()
-            self.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=time.time())  # type: ignore[arg-type]
+            self.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=wall())  # type: ignore[arg-type]
 
         return decide
 
@@ -392,7 +403,7 @@ async def test_a_refusal_takes_the_reviews_of_its_siblings_back() -> None:
             if review is not None:
                 break
             await anyio.lowlevel.checkpoint()
-        room.store.decide(review.id, Verdict(word="reject"), who="ana", door="page", now=time.time())
+        room.store.decide(review.id, Verdict(word="reject"), who="ana", door="page", now=wall())
 
     conclusion = await room.run(d, round, reject)
     assert isinstance(conclusion, Settled)
@@ -427,6 +438,7 @@ async def test_an_answer_that_is_too_large_for_a_person_is_not_released_unseen()
     assert (Reason.REVIEW, []) == (release.outcome.reason, list(room.store.list(Filter())))
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # it is read in a thread
 async def test_a_request_that_is_too_large_for_a_person_is_not_escalated() -> None:
     room = Room()
     large = sample(messages=[{"role": "user", "content": {"type": "text", "text": "x" * (MOST_REVIEWED + 1)}}])
@@ -471,7 +483,7 @@ async def test_a_program_that_answers_for_a_reviewer_is_not_said_to_be_a_person(
 
     async def decide() -> None:
         review = await room.pending()
-        room.store.decide(review.id, Verdict(word=word), who="x", door=door, now=time.time())
+        room.store.decide(review.id, Verdict(word=word), who="x", door=door, now=wall())
 
     await room.settled(*pushed(ASK, policy=POLICY), decide)
     assert (by, door) == (room.world.records[0].decided_by, room.world.records[0].review_door)

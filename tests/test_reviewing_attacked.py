@@ -4,7 +4,6 @@ cannot be used."""
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import anyio.lowlevel
@@ -19,7 +18,8 @@ from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered
 from samplegate.protocol.rounds import ForwardRound, Open, Settled
 from samplegate.reviews.review import Edits, Filter, Review, Verdict
 from tests.core.dialogue import form, modern, one, policy, sample
-from tests.test_reviewing import ASK, LOOK, POLICY, Room, Says, body
+from tests.test_reviewing import ASK, LOOK, POLICY, Room, Says, body, wall
+from tests.virtual_time import VIRTUAL
 from tests.world import SAMPLED, asked, pushed
 
 pytestmark = pytest.mark.anyio
@@ -29,6 +29,11 @@ LIMITS: dict[str, Any] = {
 }
 
 
+@pytest.fixture
+def anyio_backend() -> Any:
+    return VIRTUAL
+
+
 def of(room: Room, most_tokens: int, word: str, *, before: int = 1, **more: Any) -> Says:
     """A verdict on the review of the request for so many tokens, once ``before`` are pending."""
 
@@ -36,7 +41,7 @@ def of(room: Room, most_tokens: int, word: str, *, before: int = 1, **more: Any)
         while len(room.store.list(Filter(states=("pending",)))) < before:
             await anyio.lowlevel.checkpoint()
         found = next(one for one in room.store.list(Filter()) if one.params.get("maxTokens") == most_tokens)
-        room.store.decide(found.id, Verdict(word=word, **more), who="ana", door="page", now=time.time())  # type: ignore[arg-type]
+        room.store.decide(found.id, Verdict(word=word, **more), who="ana", door="page", now=wall())  # type: ignore[arg-type]
 
     return decide
 

@@ -4,7 +4,6 @@ comes back to the answer."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,7 +17,8 @@ from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, W
 from samplegate.protocol.rounds import ForwardRound, Open, Release, Settled
 from samplegate.reviews.review import Edits, Filter, Review, Verdict
 from tests.core.dialogue import Dialogue, form, modern, one, sample
-from tests.test_reviewing import ASK, LOOK, POLICY, RATE, Room, body
+from tests.test_reviewing import ASK, LOOK, POLICY, RATE, Room, body, wall
+from tests.virtual_time import VIRTUAL
 from tests.world import SAMPLED, asked
 
 pytestmark = pytest.mark.anyio
@@ -39,6 +39,11 @@ BOTH: Final[dict[str, Any]] = {
 }
 FORWARD: Final[dict[str, Any]] = {"name": "forms", "match": {"kind": "elicitation"}, "effect": "forward"}
 OTHER: Final = sample("other")
+
+
+@pytest.fixture
+def anyio_backend() -> Any:
+    return VIRTUAL
 
 
 class Call:
@@ -84,7 +89,7 @@ class Call:
 async def decide(room: Room, word: Any = "approve", nth: int = 0, **more: Any) -> Review:
     """A verdict while no call waits."""
     review = sorted(room.store.list(Filter(states=("pending",))), key=lambda review: review.id)[nth]
-    room.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=time.time())
+    room.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=wall())
     return review
 
 
@@ -172,7 +177,7 @@ async def test_a_review_that_ended_meanwhile_leaves_the_request_unanswered_and_n
     call = Call(room, LOOKS)
     await call.put_off()
     (review,) = room.store.list(Filter())
-    room.store.withdraw(review.id, waiter="", now=time.time(), why="the policy was reloaded")
+    room.store.withdraw(review.id, waiter="", now=wall(), why="the policy was reloaded")
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
     assert (Reason.TIMEOUT, 1) == (release.outcome.reason, len(room.world.asked))
@@ -471,4 +476,4 @@ async def test_the_review_says_how_long_its_call_can_wait() -> None:
         await room.says("approve")()
 
     await Call(room, LOOKS, policy={**QUICK, "client": {"peer_timeout": "8s"}}).end(look)
-    assert "60s" == said((seen[0].answers_until or 0) - seen[0].created)
+    assert "1m" == said((seen[0].answers_until or 0) - seen[0].created)
