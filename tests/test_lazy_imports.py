@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMITS = "import samplegate.limits.admission"
+LIMITS = "import samplegate.limits.limiter"
 TABLE = """
-from samplegate.core.policy import Model
-from samplegate.sampler import table
+from samplegate.policy.schema import Model
+from samplegate.sampler import litellm_prices as table
 assert table.read([Model(name="m", model="openai/gpt-5-mini")])
 """
 SETTINGS = """
-import pathlib, samplegate.app, samplegate.cli
-from samplegate.settings import load
+import pathlib, samplegate.runtime.run, samplegate.cli
+from samplegate.config import load
 file = pathlib.Path(sys.argv[1]) if sys.argv[1:] else None
 environment = {"HOME": "x", "LOCALAPPDATA": "x", "SAMPLEGATE_LOG_LEVEL": "debug"}
 assert load(environment, file=file).settings.server == ("db" if file else "default")
 """
 STORE = """
-from samplegate.store.reviews import Reviews
+from samplegate.reviews.sql_store import Reviews
 assert 0 == Reviews("sqlite:" + sys.argv[1]).last_change()
 """
 

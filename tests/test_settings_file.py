@@ -11,27 +11,6 @@ from samplegate.config import SettingsError, load
 from samplegate.config.settings import SETTINGS
 
 HOME = {"HOME": "/srv/u"}
-PROGRAM = """
-import pathlib, sys
-import samplegate.cli, samplegate.runtime.run
-from samplegate.config import load
-file = pathlib.Path(sys.argv[1]) if sys.argv[1:] else None
-server = load({"HOME": "x", "LOCALAPPDATA": "x", "SAMPLEGATE_LOG_LEVEL": "debug"}, file=file).settings.server
-print(server, sorted({name.partition(".")[0] for name in sys.modules if name.startswith("pydantic")}))
-"""
-
-
-def run(*arguments: str, text: str = PROGRAM) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", text, *arguments], env=_environ(), capture_output=True, text=True, check=True, timeout=50
-    )
-    return done.stdout.strip()
-
-
-def _environ() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("SAMPLEGATE_")} | {
-        "PYTHONPATH": os.pathsep.join(sys.path)
-    }
 
 
 def outcome(environ: dict[str, str], given: dict[str, str | Path | None], file: Path | None) -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from samplegate.audit import report as reporting
 from samplegate.audit.record import Attempt, Line
-from samplegate.audit.report import MAX_NAMES, NO_CALL, OTHERS, Durations, Report, Server
+from samplegate.audit.report import NO_CALL, OTHERS, Durations, Report, Server
 from samplegate.policy.schema import AllowRule, DenyRule, ForwardRule, Match
 from tests.core import logged
 from tests.core.asking import book, form, sampling, tool

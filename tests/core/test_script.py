@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from samplegate.policy import script
 from samplegate.policy.file.load import PolicyError
 from samplegate.policy.prompt import Sampled, SampleFailed, SampleResult
 from samplegate.policy.script import Reply, Script, fingerprint, parse, pick, reply

@@ -58,22 +58,6 @@ async def test_the_first_draw_on_a_shared_limit_makes_the_file_for_its_owner_alo
     assert [] == names(holder.parent)
 
 
-def test_importing_the_limits_costs_no_database() -> None:
-    asked = (
-        "import sys, samplegate.limits.limiter; print(sorted({'sqlite3', 'concurrent.futures.thread', 'secrets'} &"
-        " set(sys.modules)))"
-    )
-    said = subprocess.run(
-        [sys.executable, "-c", asked],
-        env={"PYTHONPATH": "proxy"},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=True,
-    )
-    assert "[]\n" == said.stdout
-
-
 async def test_all_are_charged_or_none_over_both_stores(tmp_path: Path) -> None:
     desk = Desk(
         per(

@@ -15,7 +15,7 @@ import pytest
 from samplegate.limits import sqlite_ledger
 from samplegate.limits.accounts import identity, placed
 from samplegate.limits.backend import LedgerUnavailable, Settlement
-from samplegate.limits.sqlite_ledger import FILE, SqliteLedger
+from samplegate.limits.sqlite_ledger import EVERY, FILE, LOOKED_AT, SqliteLedger
 from samplegate.policy import ledger
 from samplegate.policy.ledger import SKEW, Draw, Refused, Reserved, Terms
 from tests.limits.desk import ONE, Clock, bucket, daily, one, per, slot, slots

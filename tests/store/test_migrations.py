@@ -38,22 +38,6 @@ def test_the_version_of_the_code_is_the_last_step_and_all_before_it_are_known() 
     assert (sql_schema.VERSION, set(revisions[1:])) == (script.get_current_head(), set(sql_schema.OLDER))
 
 
-def test_a_store_that_is_made_is_opened_without_alembic(tmp_path: Path) -> None:
-    url = f"sqlite:{tmp_path / 'reviews.db'}"
-    asked = (
-        f"import sys; from samplegate.reviews.sql_store import Reviews; print(Reviews({url!r}).last_change(), 'alembic' in"  # noqa: E501
-        " sys.modules)"
-    )
-    environment = {**os.environ, "PYTHONPATH": "proxy"}
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", asked], env=environment, capture_output=True, text=True, timeout=50, check=True
-        )
-        for _ in range(2)
-    ]
-    assert ["0 True\n", "0 False\n"] == [one.stdout for one in said]
-
-
 def test_nothing_in_the_tables_and_the_statements_is_sqlites_alone() -> None:
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
     tables = [str(CreateTable(table).compile(dialect=dialect)) for table in sql_schema.METADATA.sorted_tables]

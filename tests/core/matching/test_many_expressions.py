@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import md5
 
-from samplegate.core.matching.regex import finder
+from samplegate.regex import finder
 
 
 def test_expressions_too_many_for_one_pass_are_searched_one_by_one() -> None:

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from samplegate.daemon.listeners import listener
-from samplegate.links.front.connection import Connections
-from samplegate.links.front.http import Bounds, Receive, Reply, Scope, Send, deliver
+from samplegate.server.listeners import listener
+from samplegate.transport.http_server.http import Bounds, Receive, Reply, Scope, Send, deliver
+from samplegate.transport.http_server.uvicorn_protocol import Connections
 
 BOUND = 20.0
 HEAD = 4000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from samplegate.links.front.http import Bounds, Receive, Scope, Send
 
+from samplegate.transport.http_server.http import Bounds, Receive, Scope, Send
 from tests.links.front.requests import (
     CHUNKED,
     CUT,

@@ -56,7 +56,7 @@ def race(url: str, what: str, number: str, threads: int) -> None:
 
 
 if __name__ == "__main__":
-    engine.PATIENCE = 40.0  # type: ignore[misc] # this is about who wins, not about how soon
+    sql_schema.PATIENCE = 40.0  # type: ignore[misc] # this is about who wins, not about how soon
     while line := sys.stdin.readline():
         what, url = line.split(maxsplit=1)
         race(url.strip(), what, sys.argv[1], int(sys.argv[2]))
