@@ -11,7 +11,7 @@ import pytest
 
 from tests.real import peers
 from tests.real.http_peers import Places
-from tests.real.peers import Client, Gate, Server
+from tests.real.peers import Drive, Gate, Programs
 
 HERE = Path(__file__).resolve().parent
 
@@ -33,21 +33,19 @@ def installed() -> None:
         pytest.fail(f"tests/real: {', '.join(missing) or peers.EVERYTHING} is missing; run 'make counterparts'")
 
 
-@pytest.fixture
-def server(request: pytest.FixtureRequest) -> Server:
-    return peers.servers()[request.param]
-
-
-@pytest.fixture
-def client(request: pytest.FixtureRequest) -> Client:
-    return peers.clients()[request.param]
-
-
 @pytest.fixture(scope="session")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
     """The counterparts over HTTP, with gates and without."""
     with ExitStack() as started:
         yield Places(started, tmp_path_factory.mktemp("places"))
+
+
+@pytest.fixture(scope="session")
+def drive() -> Iterator[Drive]:
+    """Runs scenarios, with one process for each client program."""
+    programs = Programs()
+    yield programs.drive
+    programs.end()
 
 
 @pytest.fixture
@@ -59,20 +57,3 @@ def decisions(tmp_path: Path) -> Path:
 def answers(decisions: Path) -> Gate:
     """The gate answers everything itself."""
     return Gate(peers.POLICIES / "answers.yaml", decisions)
-
-
-@pytest.fixture
-def forwards(decisions: Path) -> Gate:
-    """The gate lets the client answer everything."""
-    return Gate(peers.POLICIES / "forwards.yaml", decisions)
-
-
-@pytest.fixture
-def mixed(decisions: Path) -> Gate:
-    """The gate answers sampling and lets the client answer elicitations."""
-    return Gate(peers.POLICIES / "mixed.yaml", decisions)
-
-
-@pytest.fixture
-def denies(decisions: Path) -> Gate:
-    return Gate(peers.POLICIES / "denies.yaml", decisions)

@@ -8,15 +8,22 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urljoin
+
+import yaml
 
 from tests.conformance.listening import Listening, gate, listening
 from tests.real import node, peers
-from tests.real.peers import POLICIES, Gate, Server
+from tests.real.peers import POLICIES, Server
 
 NAMES: Final = ("sdk1", "sdk2", "sdk2-modern", "everything")
+SERVED: Final = ("answers", "forwards", "mixed", "denies")
+TOLD: Final = ("sdk2-modern", "stdio")
+"""The gate is told which protocol version this one speaks: a gate that finds out asks for five seconds, in which a
+server may not even start on a busy machine, and then offers a client the older versions, which may know none."""
 SERVER: Final = str(peers.PROGRAMS / "http_server.py")
 
 
@@ -48,32 +55,49 @@ def serving(name: str) -> Iterator[Server]:
 
 
 @dataclass
-class Served:
-    """One server of a gate: for the clients a server as any other."""
+class Gated:
+    """One server behind the gate: for the clients a server as any other."""
 
     server: Server
-    program: Listening
-    gate: Gate
-    known: str
+    log: Path
+    known: str | None = None
+    program: Listening | None = None
     read: int = 0
 
-    def rules(self) -> list[str]:
+    def rules(self) -> list[str | None]:
         """The rules that decided for this server since this was last asked."""
-        records = [record for record in self.gate.records() if record["server"] == self.known]
+        records = [json.loads(line) for line in self.log.read_text("utf-8").splitlines()] if self.log.exists() else []
+        records = [record for record in records if self.known in (None, record["server"])]
         new, self.read = records[self.read :], len(records)
-        return [record["rule"] for record in new]
+        return [record.get("rule") for record in new]
+
+    def said(self) -> str:
+        """What a gate that serves said last."""
+        return self.program.said() if self.program else ""
+
+
+def _one_policy() -> dict[str, object]:
+    """The policies of this folder as one, each for the servers whose names begin with its name."""
+    rules: dict[str, dict[str, Any]] = {}
+    for policy in SERVED:
+        for rule in yaml.safe_load((POLICIES / f"{policy}.yaml").read_text("utf-8"))["rules"]:
+            same = rules.setdefault(rule["name"], {**rule, "match": {**rule["match"], "server": []}})
+            same["match"]["server"].append(f"{policy}-*")
+            assert {**rule, "match": same["match"]} == same, f"{rule['name']} stands for two rules"
+    return {"version": 1, "rules": list(rules.values())}
 
 
 class Places:
-    """The counterparts over HTTP, and for each policy one gate that serves all of them: each is started when it is
-    first asked for."""
+    """The counterparts over HTTP, and one gate that serves all of them under each of the policies: each is started
+    when it is first asked for."""
 
     def __init__(self, started: ExitStack, folder: Path) -> None:
         self._started = started
         self._folder = folder
         self._servers: dict[str, Server] = {}
-        self._gates: dict[str, Listening] = {}
-        self._served: dict[tuple[str, str], Served] = {}
+        self._gate: Listening | None = None
+        self._served: dict[str, Gated] = {}
+        self._numbers = count()
 
     def server(self, name: str) -> Server:
         """A counterpart over HTTP, without a gate."""
@@ -81,39 +105,44 @@ class Places:
             self._servers[name] = self._started.enter_context(serving(name))
         return self._servers[name]
 
-    def gate(self, name: str, kind: str, policy: str) -> Served:
-        """That counterpart, reached over ``http`` or ``stdio`` by a gate under one of the policies of this folder."""
-        if policy not in self._gates:
-            settings = self._settings(policy)
-            self._gates[policy] = self._started.enter_context(listening(gate("serve", "--settings", str(settings))))
-        known, program = f"{name}-{kind}", self._gates[policy]
-        if (known, policy) not in self._served:
-            url = urljoin(program.url, f"/servers/{known}/mcp")
-            place = Gate(POLICIES / f"{policy}.yaml", self._log(policy))
-            self._served[known, policy] = Served(Server(name, (url,)), program, place, known)
-        return self._served[known, policy]
+    def gated(self, name: str, *, front: str, behind: str, policy: str) -> Gated:
+        """That counterpart behind `samplegate run` or `samplegate serve` (front), which reaches it over ``http`` or
+        ``stdio`` (behind), under one of the policies of this folder."""
+        return self._run(name, behind, policy) if front == "run" else self._serve(name, behind, policy)
 
-    def run(self, name: str, kind: str, policy: str) -> Server:
-        """The gate as a stdio server in front of it: `samplegate run`."""
-        words = ("run", "--policy", str(POLICIES / f"{policy}.yaml"), "--decision-log", "none")
-        behind = ("--url", self.server(name).words[0]) if kind == "http" else ("--", *stdio_words(name))
-        return Server(name, gate(*words, *behind))
+    def _serve(self, name: str, behind: str, policy: str) -> Gated:
+        known, log = f"{policy}-{name}-{behind}", self._folder / "served.jsonl"
+        if self._gate is None:
+            self._gate = self._started.enter_context(listening(gate("serve", "--settings", self._settings(log))))
+        if known not in self._served:
+            url = urljoin(self._gate.url, f"/servers/{known}/mcp")
+            self._served[known] = Gated(Server(name, (url,)), log, known, self._gate)
+        return self._served[known]
 
-    def _log(self, policy: str) -> Path:
-        return self._folder / f"{policy}.jsonl"
+    def _run(self, name: str, behind: str, policy: str) -> Gated:
+        log = self._folder / f"run-{next(self._numbers)}.jsonl"
+        words = ("run", "--policy", str(POLICIES / f"{policy}.yaml"), "--decision-log", str(log))
+        state = ("--state", str(log.with_suffix("")))
+        server = ("--url", self.server(name).words[0]) if behind == "http" else ("--", *stdio_words(name))
+        told = ("--protocol", "modern") if (name, behind) == TOLD else ()
+        return Gated(Server(name, gate(*words, *state, *told, *server)), log)
 
-    def _settings(self, policy: str) -> Path:
-        servers: dict[str, object] = {f"{name}-http": {"url": self.server(name).words[0]} for name in NAMES}
-        for name in NAMES:
-            command, *args = stdio_words(name)
-            servers[f"{name}-stdio"] = {"command": command, "args": args}
-        rules = str(POLICIES / f"{policy}.yaml")
-        path = self._folder / f"{policy}.yaml"
+    def _settings(self, log: Path) -> str:
+        """Each counterpart over HTTP and over stdio, once for each policy."""
+        servers: dict[str, dict[str, object]] = {}
+        for policy in SERVED:
+            for name in NAMES:
+                command, *args = stdio_words(name)
+                servers[f"{policy}-{name}-http"] = {"url": self.server(name).words[0]}
+                servers[f"{policy}-{name}-stdio"] = {"command": command, "args": args}
+            servers["-".join((policy, *TOLD))]["protocol"] = "modern"
         settings = {
-            "policy": rules,
+            "policy": "policy.yaml",
             "listen": "127.0.0.1:0",
-            "decision_log": str(self._log(policy)),
+            "state": str(self._folder / "state"),
+            "decision_log": str(log),
             "servers": servers,
         }
-        path.write_text(json.dumps(settings), "utf-8")  # which is YAML too
-        return path
+        (self._folder / "policy.yaml").write_text(json.dumps(_one_policy()), "utf-8")  # JSON is YAML
+        (self._folder / "samplegate.yaml").write_text(json.dumps(settings), "utf-8")
+        return str(self._folder / "samplegate.yaml")

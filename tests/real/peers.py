@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, Protocol
 
 from tests.real import node
 
@@ -26,6 +28,7 @@ HERE: Final = Path(__file__).resolve().parent
 PROGRAMS: Final = HERE / "programs"
 POLICIES: Final = HERE / "policies"
 WAIT: Final = 50.0  # seconds for one client from start to end; the whole takes about two
+END: Final = "-- end of the session --"  # a client that has several sessions writes it to stderr after each
 
 EVERYTHING: Final = HERE / "node_modules" / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
 
@@ -169,6 +172,94 @@ def _seen(found: dict[str, Any], said: str) -> Seen:
 
 
 def drive(client: Client, server: Server, gate: Gate | None, steps: Sequence[dict[str, Any]], **scenario: Any) -> Seen:
-    """Run one scenario to its end."""
+    """Run one scenario to its end, with a client of its own."""
     with started(client, server, gate, steps=list(steps), **scenario) as process:
         return ended(process)
+
+
+class Drive(Protocol):
+    """Runs one scenario to its end: what the client saw."""
+
+    def __call__(
+        self, client: Client, server: Server, gate: Gate | None, steps: Sequence[dict[str, Any]], **scenario: Any
+    ) -> Seen: ...
+
+
+class Lines(queue.Queue[str]):
+    """The lines of a stream as they come, then an empty one."""
+
+    def __init__(self, stream: IO[str] | None) -> None:
+        super().__init__()
+        assert stream is not None
+        self.ended = threading.Event()
+        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                self.put(line)
+        self.put("")
+        self.ended.set()
+
+
+class Program:
+    """A client's process, which has one session after the other."""
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self._process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
+            words, text=True, encoding="utf-8", errors="replace", start_new_session=True, **pipes
+        )
+        self._out, self._said = Lines(self._process.stdout), Lines(self._process.stderr)
+
+    def session(self, scenario: dict[str, Any], at: Sequence[str]) -> Seen:
+        """What the client saw. Fails with everything on stderr where the session did not end well or in time."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([scenario, list(at)]) + "\n")
+        self._process.stdin.flush()
+        try:
+            line = self._out.get(timeout=WAIT)
+            # the marker comes before the line, and after all that the session's other programs said
+            said = "".join(iter(lambda: self._said.get(timeout=WAIT), END + "\n" if line else ""))
+        except queue.Empty:
+            self.kill()
+            said = "".join(iter(self._said.get, ""))
+            raise AssertionError(f"the session did not end within {WAIT:g} s; on stderr:\n{said[-4000:]}") from None
+        found = json.loads(line) if line else {"broken": "its process ended"}
+        assert "broken" not in found, f"the session broke:\n{found['broken']}\non stderr:\n{said[-4000:]}"
+        return _seen(found, said)
+
+    def lives(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """Kill it and whatever is left of what it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(10)
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
+        for reader in (self._out, self._said):
+            reader.ended.wait(10)
+
+
+class Programs:
+    """The clients' processes: each is started when it is first needed, and kept."""
+
+    def __init__(self) -> None:
+        self._programs: dict[tuple[str, ...], Program] = {}
+
+    def drive(
+        self, client: Client, server: Server, gate: Gate | None, steps: Sequence[dict[str, Any]], **scenario: Any
+    ) -> Seen:
+        """Run one scenario to its end, in a session of its own."""
+        program = self._programs.get(client.words)
+        if program is None or not program.lives():
+            program = self._programs[client.words] = Program(client.words)
+        at = (*(gate.words if gate else ()), *server.words)
+        return program.session({"mode": client.mode, "steps": list(steps), **scenario}, at)
+
+    def end(self) -> None:
+        for program in self._programs.values():
+            program.kill()

@@ -1,117 +1,104 @@
 """2026-07-28: `input_required` rounds of a real server, answered by the gate, by the client, or by both; for real
-clients of that era."""
+clients of that version, and for older ones, whose gate asks them by requests."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from tests.real.peers import Client, Gate, Server, call, drive
-from tests.real.test_capabilities import failed
+from tests.real.http_peers import Places
+from tests.real.peers import Drive, call, clients
+from tests.real.test_capabilities import outcome
 
-POLICY_SAMPLE = "samplegate/sampling is answered|endTurn|from the policy"
-POLICY_FORM = "accept|True|from the policy"
-CLIENT_SAMPLE = "client-model|endTurn|from the client"
-CLIENT_FORM = "accept|True|from the client"
-
-pytestmark = [
-    # both SDKs, both ways to open the era
-    pytest.mark.parametrize("client", ["python2-auto", "typescript2-pinned"], indirect=True),
-    pytest.mark.parametrize("server", ["sdk2"], indirect=True),
-]
+NOT = "fails or is declined"
+SAMPLES = ("samplegate/sampling is answered|endTurn|from the policy", "client-model|endTurn|from the client")
+FORMS = ("accept|True|from the policy", "accept|True|from the client")
+RESOURCE = {"do": "resource", "uri": "counterpart://asking/x"}
+PROMPT = {"do": "prompt", "name": "haiku", "arguments": {"about": "x"}}
+PAGE = "https://login.example.com/start?x=1"
 
 
 def said(text: str) -> dict[str, object]:
     return {"error": False, "text": text}
 
 
-def test_a_round_of_two_questions_is_answered_for_a_client_that_can_neither(
-    client: Client, server: Server, answers: Gate
+def both(sample: str, form: str) -> list[tuple[dict[str, Any], object]]:
+    """A round of two questions, and rounds that follow one another: what the server keeps in their state comes back."""
+    return [
+        (call("review", subject="x"), said(f"{sample} & {form} & state of review")),
+        (call("steps", count=6), said(";".join([sample, form] * 3))),
+    ]
+
+
+# What the client declares, what it calls and what comes of it, and what it is asked.
+ROUNDS: Final[dict[str, tuple[list[str], list[tuple[dict[str, Any], object]], list[str]]]] = {
+    "answers": (
+        [],
+        [
+            *both(SAMPLES[0], FORMS[0]),
+            (call("comes_back", times=3), said("came back 3 times")),  # asks nothing: the gate comes back
+            (call("steps", count=1000), NOT),  # a server that asks without end is stopped
+            (call("open_link"), NOT),  # no client can open it
+            (call("add", a=1, b=2), said("3")),
+            (RESOURCE, SAMPLES[0]),
+            (PROMPT, f"Write a haiku about x ({FORMS[0]})"),
+            (call("declared"), said('{"sampling":{},"elicitation":{"form":{}}}')),
+        ],
+        [],
+    ),
+    "mixed": (
+        ["elicitation", "roots", "url"],
+        [
+            *both(SAMPLES[0], FORMS[1]),
+            (call("roots"), said(f"file:///srv/project & {SAMPLES[0]}")),
+            (call("open_link"), said("accept")),
+        ],
+        ["elicitation"] * 5 + ["roots"],
+    ),
+    "forwards": (
+        ["sampling", "elicitation", "url", "roots"],
+        [
+            *both(SAMPLES[1], FORMS[1]),
+            (call("roots"), said(f"file:///srv/project & {SAMPLES[1]}")),
+            (call("open_link"), said("accept")),
+            (RESOURCE, SAMPLES[1]),
+            (PROMPT, f"Write a haiku about x ({FORMS[1]})"),
+        ],
+        ["elicitation"] * 6 + ["roots"] + ["sampling"] * 6,
+    ),
+    # a denied half ends the call before the other half is asked
+    "denies": (
+        ["sampling", "elicitation"],
+        [(call("review", subject="x"), NOT), (call("open_link"), NOT), (call("add", a=1, b=2), said("3"))],
+        [],
+    ),
+}
+RUN: Final = ("python2-legacy", "typescript2-pinned")
+"""Before these clients each gate is a process of its own."""
+
+
+@pytest.mark.parametrize("client", list(clients()))
+def test_every_question_of_a_round_is_answered_by_whom_the_policy_says(
+    client: str, places: Places, drive: Drive
 ) -> None:
-    seen = drive(client, server, answers, [call("review", subject="x")])
-    assert [said(f"{POLICY_SAMPLE} & {POLICY_FORM} & state of review")] == seen.results
-    assert [[], []] == [seen.asked, seen.progress]
+    front = "run" if client in RUN else "serve"
+    for policy, (declare, steps, asked) in ROUNDS.items():
+        gated = places.gated("sdk2-modern", front=front, behind="http", policy=policy)
+        seen = drive(clients()[client], gated.server, None, [step for step, _ in steps], declare=declare)
+        outcomes = [result if isinstance(result, str) else outcome(result) for result in seen.results]
+        assert [expected for _, expected in steps] == outcomes, (policy, seen.said, gated.said())
+        assert asked == seen.kinds(), policy
+        # a client that drives rounds itself reports them: there is none of them where the gate does
+        assert asked != [] or [] == seen.progress, policy
+        pages = [one["params"] for one in seen.asked if one.get("params", {}).get("mode") == "url"]
+        assert ("url" in declare) * [PAGE] == [page["url"] for page in pages]
+        assert clients()[client].modern or all("elicitationId" in page for page in pages)
 
 
-def test_round_after_round_is_answered_and_the_servers_state_comes_back_as_it_was(
-    client: Client, server: Server, answers: Gate
-) -> None:
-    seen = drive(client, server, answers, [call("steps", count=6)])
-    assert [said(";".join([POLICY_SAMPLE, POLICY_FORM] * 3))] == seen.results
-    assert 6 == len(answers.records())
-
-
-def test_a_server_that_only_says_come_back_is_asked_again_by_the_gate(
-    client: Client, server: Server, answers: Gate
-) -> None:
-    seen = drive(client, server, answers, [call("comes_back", times=3)])
-    assert [said("came back 3 times")] == seen.results
-    assert [] == seen.progress  # a client that drives rounds itself reports them
-
-
-def test_a_server_that_asks_without_end_is_stopped(client: Client, server: Server, answers: Gate) -> None:
-    seen = drive(client, server, answers, [call("steps", count=1000), call("add", a=1, b=2)])
-    assert failed(seen.results[0])
-    assert said("3") == seen.results[1]
-
-
-def test_resources_and_prompts_may_ask_too(client: Client, server: Server, answers: Gate) -> None:
-    resource = {"do": "resource", "uri": "counterpart://asking/x"}
-    steps: list[dict[str, Any]] = [resource, {"do": "prompt", "name": "haiku", "arguments": {"about": "x"}}]
-    assert [POLICY_SAMPLE, f"Write a haiku about x ({POLICY_FORM})"] == drive(client, server, answers, steps).results
-
-
-def test_of_a_mixed_round_the_client_sees_only_what_is_its_own(client: Client, server: Server, mixed: Gate) -> None:
-    seen = drive(client, server, mixed, [call("review", subject="x")], declare=["sampling", "elicitation"])
-    assert [said(f"{POLICY_SAMPLE} & {CLIENT_FORM} & state of review")] == seen.results
-    assert ["elicitation"] == seen.kinds()
-
-
-def test_mixed_rounds_follow_one_another(client: Client, server: Server, mixed: Gate) -> None:
-    seen = drive(client, server, mixed, [call("steps", count=6)], declare=["elicitation"])
-    assert [said(";".join([POLICY_SAMPLE, CLIENT_FORM] * 3))] == seen.results
-    assert ["elicitation"] * 3 == seen.kinds()
-
-
-def test_roots_go_to_the_client_and_the_sampling_beside_them_does_not(
-    client: Client, server: Server, mixed: Gate
-) -> None:
-    seen = drive(client, server, mixed, [call("roots")], declare=["roots"])
-    assert [said(f"file:///srv/project & {POLICY_SAMPLE}")] == seen.results
-    assert ["roots"] == seen.kinds()
-
-
-def test_a_page_is_opened_by_the_client_only(client: Client, server: Server, mixed: Gate) -> None:
-    seen = drive(client, server, mixed, [call("open_link")], declare=["elicitation", "url"])
-    if client.name.startswith("python"):  # 2.3 declares both modes with its one callback
-        assert [said("accept")] == seen.results
-    assert ["https://login.example.com/start?x=1"] == [one["params"]["url"] for one in seen.asked]
-
-
-def test_a_page_that_no_client_can_open_is_never_accepted(client: Client, server: Server, answers: Gate) -> None:
-    seen = drive(client, server, answers, [call("open_link"), call("add", a=1, b=2)])
-    assert failed(seen.results[0]) or said("cancel") == seen.results[0]
-    assert said("3") == seen.results[1]
-
-
-def test_one_denied_half_ends_the_call_before_the_other_is_asked(client: Client, server: Server, denies: Gate) -> None:
-    seen = drive(
-        client,
-        server,
-        denies,
-        [call("review", subject="x"), call("add", a=1, b=2)],
-        declare=["sampling", "elicitation"],
-    )
-    assert failed(seen.results[0])
-    assert said("3") == seen.results[1]
-    assert [] == seen.asked
-
-
-def test_the_server_sees_what_the_policy_can_do_and_not_what_the_client_cannot(
-    client: Client, server: Server, answers: Gate
-) -> None:
-    (result,) = drive(client, server, answers, [call("declared")]).results
-    assert '"sampling"' in result["text"]
-    assert '"form"' in result["text"]
-    assert '"url"' not in result["text"]
+def test_a_client_that_refuses_ends_its_call_and_no_other(places: Places, drive: Drive) -> None:
+    gated = places.gated("sdk2-modern", front="serve", behind="http", policy="forwards")
+    for client in ("python1", "typescript2-pinned"):
+        steps = [call("steps", count=1), call("add", a=1, b=2)]
+        seen = drive(clients()[client], gated.server, None, steps, declare=["sampling"], refuse=True)
+        assert [NOT, said("3")] == [outcome(result) for result in seen.results], gated.said()

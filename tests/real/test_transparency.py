@@ -1,13 +1,17 @@
-"""What goes through the gate arrives as if there were none: one scenario, run with and without it, between real
-programs."""
+"""What goes through the gate arrives as if there were none: one scenario with and without it, between real programs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
-from tests.real.peers import Client, Gate, Seen, Server, call, drive
+from tests.real.http_peers import Places
+from tests.real.pairwise import Row, pairwise
+from tests.real.peers import Drive, Seen, call, clients, ended, started
 
 CAPABLE = ["sampling", "elicitation", "url", "roots"]
 PLAIN = [
@@ -30,65 +34,117 @@ ROUNDS = [
     call("steps", count=5),
     {"do": "resource", "uri": "counterpart://asking/something"},
 ]
+TAKEN_BACK = [call("cancelled"), {"do": "cancel", "name": "slow"}, call("cancelled", more=True), call("add", a=1, b=2)]
+LARGE: Final = {"run": 4 * 1024 * 1024, "serve": 400 * 1024}
+"""Characters, twice in the frame: the TypeScript client ends at 10 MiB, the Python SDK's HTTP client at 1 MiB."""
 
-LEGACY = ["python1", "python2-legacy", "typescript1", "typescript2-legacy"]
-MODERN = ["python2-auto", "python2-pinned", "typescript2-auto", "typescript2-pinned"]
-PAIRS = [
-    *[(client, "sdk1") for client in [*LEGACY, "python2-auto", "typescript2-auto"]],
-    *[(client, "sdk2") for client in [*LEGACY, *MODERN]],
+
+def comparison(client: str, server: str, front: str, behind: str, asked: bool) -> bool:
+    """Whether they can meet without the gate in the protocol version that they speak with it."""
+    if server == "sdk1":  # where the client need not answer itself, the gate brings it to 2026-07-28
+        return "pinned" not in client and (asked or "auto" not in client)
+    # this server may start more slowly than the gate waits to learn what it speaks
+    return behind == "http" or "pinned" not in client
+
+
+ROWS: Final = pairwise(
+    {
+        "client": list(clients()),
+        "server": ["sdk1", "sdk2"],
+        "front": ["serve", "run"],
+        "behind": ["http", "stdio"],
+        "asked": [True, False],
+    },
+    lambda row: comparison(**row),
+)
+# Each client once; each server behind each front, over both.
+TRIALS: Final = [
+    ("python1", "sdk1", "run", "stdio"),
+    ("python2-legacy", "sdk2", "serve", "stdio"),
+    ("python2-auto", "sdk2", "run", "http"),
+    ("python2-pinned", "sdk2", "serve", "http"),
+    ("typescript1", "sdk1", "serve", "stdio"),
+    ("typescript2-legacy", "sdk1", "serve", "http"),
+    ("typescript2-auto", "sdk2", "run", "stdio"),
+    ("typescript2-pinned", "sdk1", "run", "http"),
 ]
-# Each client, server and era at least once, for what does not hang on who meets whom: every meeting takes two seconds.
-FEW = [
-    ("python1", "sdk1"),
-    ("python2-legacy", "sdk2"),
-    ("python2-auto", "sdk2"),
-    ("typescript1", "sdk1"),
-    ("typescript2-auto", "sdk2"),
-]
 
 
-def comparable(seen: Seen, server: Server) -> Seen:
+def steps(row: Row) -> list[dict[str, Any]]:
+    """What the client does."""
+    modern = clients()[row["client"]].modern and row["server"] == "sdk2"
+    pings = [] if clients()[row["client"]].modern else [{"do": "ping"}]
+    asking = [*ASKING, *(ROUNDS if modern else [])] if row["asked"] else []
+    return [*PLAIN, *pings, *asking]
+
+
+def comparable(seen: Seen, row: Row) -> Seen:
     """The 2.3 server may send a call's last progress and log after its result, and which come in time is chance: only
-    the first counts."""
-    if server.name != "sdk2":
+    the first counts. TypeScript's client 1 does not tell the version over stdio."""
+    if row["client"] == "typescript1":
+        seen = replace(seen, revision=None)
+    if row["server"] != "sdk2":
         return seen
     return replace(seen, progress=[one for one in seen.progress if one[0] == 1], logs=[], notifications=[])
 
 
-@pytest.mark.parametrize(("client", "server"), PAIRS, indirect=True)
-def test_a_capable_client_sees_the_same_with_a_gate_that_forwards(
-    client: Client, server: Server, forwards: Gate
+class Alone:
+    """What a client sees of a server without a gate, over HTTP: each such meeting takes place once."""
+
+    def __init__(self, places: Places, drive: Drive) -> None:
+        self._places, self._drive = places, drive
+        self._seen: dict[tuple[str, str, bool], Seen] = {}
+
+    def __call__(self, row: Row, declare: Sequence[str]) -> Seen:
+        meeting = (row["client"], row["server"], row["asked"])
+        if meeting not in self._seen:
+            server = self._places.server(row["server"])
+            self._seen[meeting] = self._drive(clients()[row["client"]], server, None, steps(row), declare=declare)
+        return self._seen[meeting]
+
+
+@pytest.fixture(scope="module")
+def alone(places: Places, drive: Drive) -> Alone:
+    return Alone(places, drive)
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id="-".join(map(str, row.values()))) for row in ROWS])
+def test_a_client_sees_the_same_with_a_gate(row: Row, places: Places, drive: Drive, alone: Alone) -> None:
+    """One that can do all that it is asked, or one that can do nothing and is asked nothing."""
+    client, declare = clients()[row["client"]], CAPABLE if row["asked"] else []
+    gated = places.gated(
+        row["server"], front=row["front"], behind=row["behind"], policy="forwards" if row["asked"] else "answers"
+    )
+    gated.rules()
+    seen, bare = drive(client, gated.server, None, steps(row), declare=declare), alone(row, declare)
+    assert comparable(bare, row) == comparable(seen, row), gated.said()
+    assert row["asked"] == (bare.asked != []) == (gated.rules() != [])
+
+
+@pytest.mark.parametrize(("client", "server", "front", "behind"), TRIALS)
+def test_large_results_pass_and_a_call_taken_back_is_cancelled_at_the_server(
+    client: str, server: str, front: str, behind: str, *, places: Places, drive: Drive
 ) -> None:
-    steps = [*PLAIN, *ASKING, *(ROUNDS if client.modern and server.name == "sdk2" else [])]
-    alone = drive(client, server, None, steps, declare=CAPABLE)
-    gated = drive(client, server, forwards, steps, declare=CAPABLE)
-    assert comparable(alone, server) == comparable(gated, server)
-    assert [] != alone.asked
+    gated = places.gated(server, front=front, behind=behind, policy="answers")
+    size = LARGE[front]
+    seen = drive(clients()[client], gated.server, None, [call("large", size=size), *TAKEN_BACK])
+    large, before, taken_back, after, sum_ = seen.results
+    assert {"error": False, "length": size} == large
+    assert {"cancelled": True} == taken_back
+    # a server over HTTP counts for all its sessions
+    assert int(before["text"]) + 1 == int(after["text"]), (seen.said, gated.said())
+    assert {"error": False, "text": "3"} == sum_
 
 
-@pytest.mark.parametrize(("client", "server"), FEW, indirect=True)
-def test_a_client_that_is_never_asked_sees_the_same(client: Client, server: Server, answers: Gate) -> None:
-    alone = drive(client, server, None, PLAIN)
-    gated = drive(client, server, answers, PLAIN)
-    assert comparable(alone, server) == comparable(gated, server)
-    assert [] == answers.records()
-
-
-@pytest.mark.parametrize(("client", "server"), FEW, indirect=True)
-def test_a_result_of_several_mebibytes_passes(client: Client, server: Server, answers: Gate) -> None:
-    size = 4 * 1024 * 1024  # twice in the frame; the TypeScript client ends at 10 MiB
-    assert [{"error": False, "length": size}] == drive(client, server, answers, [call("large", size=size)]).results
-
-
-@pytest.mark.parametrize("client", LEGACY, indirect=True)
-@pytest.mark.parametrize("server", ["sdk1"], indirect=True)
-def test_ping_is_answered_through_the_gate(client: Client, server: Server, answers: Gate) -> None:
-    assert ["pong"] == drive(client, server, answers, [{"do": "ping"}]).results
-
-
-@pytest.mark.parametrize(("client", "server"), FEW, indirect=True)
-def test_a_call_taken_back_is_cancelled_at_the_server_and_the_session_goes_on(
-    client: Client, server: Server, answers: Gate
-) -> None:
-    seen = drive(client, server, answers, [{"do": "cancel", "name": "slow"}, call("cancelled"), call("add", a=1, b=2)])
-    assert [{"cancelled": True}, {"error": False, "text": "1"}, {"error": False, "text": "3"}] == seen.results
+@pytest.mark.parametrize("behind", ["http", "stdio"])
+def test_clients_that_ask_at_the_same_time_do_not_meet(behind: str, places: Places) -> None:
+    gated = places.gated("sdk1", front="serve", behind=behind, policy="forwards")
+    both = {"steps": [call("both_at_once")] * 3, "declare": ["sampling", "elicitation"]}
+    with ExitStack() as at_work:
+        working = [
+            at_work.enter_context(started(clients()[name], gated.server, None, **both))
+            for name in ("python1", "typescript1")
+        ]
+        seen = [ended(process) for process in working]
+    assert seen[0].results == seen[1].results, gated.said()
+    assert [6, 6] == [len(one.asked) for one in seen]

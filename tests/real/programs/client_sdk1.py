@@ -1,5 +1,5 @@
-"""A client on the Python SDK 1.30: `client_sdk1.py SCENARIO COMMAND...|URL` prints one JSON line of what it saw. Runs
-in the environment sdk1.
+"""A client on the Python SDK 1.30: how it is told what to do stands in sessions.py. Runs in the
+environment sdk1.
 
 What the scenario says and what is printed stands in `tests/real/peers.py`.
 """
@@ -12,14 +12,16 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import sessions
 from mcp import ClientSession, McpError, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from storm import Storm
 
-scenario = json.loads(sys.argv[1])
-declare = scenario.get("declare", [])
-seen: dict[str, Any] = {"asked": [], "progress": [], "logs": [], "notifications": [], "results": []}
+scenario: dict[str, Any] = {}
+"""Of the session under way."""
+seen: dict[str, Any] = {}
+"""In the session under way."""
 
 
 async def sample(
@@ -118,16 +120,21 @@ async def do(session: ClientSession, step: dict[str, Any]) -> Any:
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[Any, Any]]:
-    if sys.argv[2].startswith("http://"):
-        async with streamable_http_client(sys.argv[2]) as (read, write, _session_id):
+async def connected(at: list[str]) -> AsyncIterator[tuple[Any, Any]]:
+    if at[0].startswith("http://"):
+        async with streamable_http_client(at[0]) as (read, write, _session_id):
             yield read, write
     else:
-        async with stdio_client(StdioServerParameters(command=sys.argv[2], args=sys.argv[3:])) as (read, write):
+        async with stdio_client(StdioServerParameters(command=at[0], args=at[1:])) as (read, write):
             yield read, write
 
 
-async def main() -> None:
+async def session(wanted: dict[str, Any], at: list[str]) -> dict[str, Any]:
+    scenario.clear()
+    scenario.update(wanted)
+    seen.clear()
+    seen.update(asked=[], progress=[], logs=[], notifications=[], results=[])
+    declare = scenario.get("declare", [])
     callbacks: dict[str, Any] = {"logging_callback": logged, "message_handler": told}
     if "sampling" in declare:
         callbacks["sampling_callback"] = sample
@@ -135,18 +142,18 @@ async def main() -> None:
         callbacks["elicitation_callback"] = elicit
     if "roots" in declare:
         callbacks["list_roots_callback"] = list_roots
-    async with connected() as (read, write), ClientSession(read, write, **callbacks) as session:
-        opened = await session.initialize()
+    async with connected(at) as (read, write), ClientSession(read, write, **callbacks) as client:
+        opened = await client.initialize()
         seen["revision"] = opened.protocolVersion
         seen["server"] = opened.serverInfo.name
         for step in scenario["steps"]:
             try:
-                seen["results"].append(await do(session, step))
+                seen["results"].append(await do(client, step))
             except McpError as error:
                 failed = {"code": error.error.code, "message": error.error.message, "data": error.error.data}
                 seen["results"].append({"failed": failed})
-    print(json.dumps(seen), flush=True)
+    return seen
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    sessions.run(session)

@@ -1,5 +1,5 @@
-"""A client on the Python SDK 2.3, either era: `client_sdk2.py SCENARIO COMMAND...|URL` prints one JSON line of what it
-saw. In the environment sdk2.
+"""A client on the Python SDK 2.3, either era; how it is told what to do stands in sessions.py. Runs in the
+environment sdk2.
 
 What the scenario says and what is printed stands in `tests/real/peers.py`.
 """
@@ -12,14 +12,16 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import mcp_types as types
+import sessions
 from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters
 from storm import Storm
 
 warnings.simplefilter("ignore")  # sampling is deprecated, and is what we are here for
-scenario = json.loads(sys.argv[1])
-declare = scenario.get("declare", [])
-seen: dict[str, Any] = {"asked": [], "progress": [], "logs": [], "notifications": [], "results": []}
+scenario: dict[str, Any] = {}
+"""Of the session under way."""
+seen: dict[str, Any] = {}
+"""In the session under way."""
 
 
 async def sample(
@@ -112,7 +114,12 @@ async def do(client: Client, step: dict[str, Any]) -> Any:
     raise ValueError(step["do"])
 
 
-async def main() -> None:
+async def session(wanted: dict[str, Any], at: list[str]) -> dict[str, Any]:
+    scenario.clear()
+    scenario.update(wanted)
+    seen.clear()
+    seen.update(asked=[], progress=[], logs=[], notifications=[], results=[])
+    declare = scenario.get("declare", [])
     options: dict[str, Any] = {
         "logging_callback": logged,
         "message_handler": told,
@@ -125,10 +132,8 @@ async def main() -> None:
         options["elicitation_callback"] = elicit
     if "roots" in declare:
         options["list_roots_callback"] = list_roots
-    over_http = sys.argv[2].startswith("http://")
-    async with Client(
-        sys.argv[2] if over_http else StdioServerParameters(command=sys.argv[2], args=sys.argv[3:]), **options
-    ) as client:
+    over_http = at[0].startswith("http://")
+    async with Client(at[0] if over_http else StdioServerParameters(command=at[0], args=at[1:]), **options) as client:
         seen["revision"] = client.session.protocol_version
         for step in scenario["steps"]:
             try:
@@ -137,8 +142,8 @@ async def main() -> None:
                 seen["results"].append(
                     {"failed": {"code": error.error.code, "message": error.error.message, "data": error.error.data}}
                 )
-    print(json.dumps(seen), flush=True)
+    return seen
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    sessions.run(session)

@@ -1,11 +1,17 @@
-// What both TypeScript clients do with a scenario: `client_tsN.mjs SCENARIO COMMAND...|URL` prints one JSON line of what it saw (tests/real/peers.py).
+// What both TypeScript clients do with a scenario (tests/real/peers.py). `client_tsN.mjs SCENARIO COMMAND...|URL` has one session. `client_tsN.mjs`
+// alone has one after the other: each line on stdin is `[SCENARIO, [COMMAND...|URL]]`. Each session prints one JSON line of what it saw.
+import { createInterface } from "node:readline";
 
-export const scenario = JSON.parse(process.argv[2]);
-export const [command, ...args] = process.argv.slice(3);
-export const declare = scenario.declare ?? [];
-export const seen = { asked: [], progress: [], logs: [], notifications: [], results: [] };
+const END = "-- end of the session --";
+let reader;
 
-export function capabilities() {
+// The next line on stdin, undefined at its end. It is not read before somebody asks.
+async function line() {
+    reader ??= createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+    return (await reader.next()).value;
+}
+
+export function capabilities(declare) {
     const declared = {};
     if (declare.includes("sampling")) declared.sampling = {};
     if (declare.includes("elicitation")) declared.elicitation = { form: {} };
@@ -15,7 +21,7 @@ export function capabilities() {
 }
 
 // The answers of the client's side; `refused` makes the SDK's own protocol error.
-export function answers(refused) {
+export function answers({ scenario, seen }, refused) {
     return {
         sample(request) {
             seen.asked.push({ kind: "sampling", params: request.params });
@@ -40,12 +46,10 @@ function plain(result) {
     return { error: Boolean(result.isError), ...(text.length < 2000 ? { text } : { length: text.length }) };
 }
 
-function progressed({ progress, total, message }) {
-    seen.progress.push([progress, total ?? null, message ?? null]);
-}
+const progressed = (seen) => ({ progress, total, message }) => void seen.progress.push([progress, total ?? null, message ?? null]);
 
 // Many calls at once for some seconds; every answer must carry its own mark, and every log line must come once.
-async function storm(step, callTool) {
+async function storm(step, callTool, seen) {
     const wrong = [];
     const fail = (what) => wrong.length < 20 && wrong.push(what);
     const before = seen.logs.length;
@@ -102,7 +106,7 @@ async function storm(step, callTool) {
     return { calls, told: lines.length, wrong };
 }
 
-async function act(step, callTool, client) {
+async function act(step, callTool, client, seen) {
     switch (step.do) {
         case "tools":
             return (await client.listTools()).tools.map((tool) => tool.name).sort();
@@ -110,21 +114,21 @@ async function act(step, callTool, client) {
             await client.ping();
             return "pong";
         case "call":
-            return plain(await callTool({ name: step.name, arguments: step.arguments ?? {} }, { onprogress: progressed, timeout: 50000 }));
+            return plain(await callTool({ name: step.name, arguments: step.arguments ?? {} }, { onprogress: progressed(seen), timeout: 50000 }));
         case "resource":
             return (await client.readResource({ uri: step.uri })).contents[0].text;
         case "prompt":
             return (await client.getPrompt({ name: step.name, arguments: step.arguments ?? {} })).messages[0].content.text;
         case "storm":
-            return storm(step, callTool);
+            return storm(step, callTool, seen);
         case "cancel": {
             const taken = new AbortController();
             const told = step.when === "told";
             const first = (progress) => {
-                progressed(progress);
+                progressed(seen)(progress);
                 if (!told) taken.abort("taken back");
             };
-            if (told) process.stdin.once("data", () => taken.abort("taken back"));
+            if (told) line().then(() => taken.abort("taken back"));
             try {
                 return plain(await callTool({ name: step.name, arguments: step.arguments ?? {} }, { onprogress: first, signal: taken.signal }));
             } catch (error) {
@@ -137,19 +141,38 @@ async function act(step, callTool, client) {
     }
 }
 
-export async function run(client, transport, callTool, revision) {
-    await client.connect(transport);
-    seen.revision = revision();
-    seen.server = client.getServerVersion()?.name;
-    for (const step of scenario.steps) {
-        try {
-            seen.results.push(await act(step, callTool, client));
-        } catch (error) {
-            if (typeof error.code !== "number") throw error;
-            seen.results.push({ failed: { code: error.code, message: error.message, data: error.data ?? null } });
+async function session(opened, scenario, [command, ...args]) {
+    const seen = { asked: [], progress: [], logs: [], notifications: [], results: [] };
+    const { client, transport, callTool, revision } = opened({ scenario, declare: scenario.declare ?? [], seen, command, args });
+    try {
+        await client.connect(transport);
+        seen.revision = revision();
+        seen.server = client.getServerVersion()?.name;
+        for (const step of scenario.steps) {
+            try {
+                seen.results.push(await act(step, callTool, client, seen));
+            } catch (error) {
+                if (typeof error.code !== "number") throw error;
+                seen.results.push({ failed: { code: error.code, message: error.message, data: error.data ?? null } });
+            }
         }
+    } finally {
+        await client.close();
     }
-    await client.close();
-    console.log(JSON.stringify(seen));
-    process.stdin.destroy();
+    return seen;
+}
+
+// `opened` makes the client of one session: { client, transport, callTool, revision }.
+export async function run(opened) {
+    if (process.argv.length > 2) {
+        console.log(JSON.stringify(await session(opened, JSON.parse(process.argv[2]), process.argv.slice(3))));
+        process.stdin.destroy();
+        return;
+    }
+    for (let next = await line(); next !== undefined; next = await line()) {
+        const [scenario, at] = JSON.parse(next);
+        const seen = await session(opened, scenario, at).catch((error) => ({ broken: String(error.stack) }));
+        console.error(END);
+        console.log(JSON.stringify(seen));
+    }
 }
