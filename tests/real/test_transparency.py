@@ -57,7 +57,7 @@ ROWS: Final = pairwise(
     },
     lambda row: comparison(**row),
 )
-# Each client once; each server behind each front, over both.
+# Each client once; each server behind each front, over both; other versions than the server's stand in test_bridges.py.
 TRIALS: Final = [
     ("python1", "sdk1", "run", "stdio"),
     ("python2-legacy", "sdk2", "serve", "stdio"),
@@ -66,7 +66,7 @@ TRIALS: Final = [
     ("typescript1", "sdk1", "serve", "stdio"),
     ("typescript2-legacy", "sdk1", "serve", "http"),
     ("typescript2-auto", "sdk2", "run", "stdio"),
-    ("typescript2-pinned", "sdk1", "run", "http"),
+    ("typescript2-pinned", "sdk2", "serve", "http"),
 ]
 
 
