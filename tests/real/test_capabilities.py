@@ -115,7 +115,7 @@ def test_a_client_that_asks_first_what_the_server_speaks_is_told(front: str, pla
         drive(clients()["typescript2-pinned"], gated.server, None, STEPS, **ABLE["both"])
 
 
-@pytest.mark.parametrize(("client", "front", "behind"), [("python1", "serve", "http"), ("typescript1", "run", "stdio")])
+@pytest.mark.parametrize(("client", "front", "behind"), [("python1", "serve", "http"), ("typescript1", "run", "http")])
 def test_a_model_and_a_person_can_be_asked_at_the_same_time(
     client: str, front: str, behind: str, places: Places, drive: Drive
 ) -> None:

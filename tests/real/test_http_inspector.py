@@ -22,9 +22,7 @@ ASKED = {
     "tools": ("tools/list",),
     "call": ("tools/call", "--tool-name", "add", "--tool-arg", "a=1", "b=2"),
     "refused": ("tools/call", "--tool-name", "confirm"),
-    "resources": ("resources/list",),
     "resource": ("resources/read", "--uri", "counterpart://greeting"),
-    "prompts": ("prompts/list",),
 }
 
 
@@ -59,7 +57,7 @@ def inspected(server: Server, asked: Sequence[str], home: Path) -> tuple[int, ob
 
 @pytest.mark.parametrize(
     ("server", "front", "asked"),
-    [("sdk1", "serve", ["tools", "call", "resources"]), ("sdk2", "run", ["refused", "resource", "prompts"])],
+    [("sdk1", "serve", ["tools", "call"]), ("sdk2", "run", ["refused", "resource"])],
 )
 def test_the_inspector_prints_the_same(
     server: str, front: str, asked: list[str], places: Places, tmp_path: Path

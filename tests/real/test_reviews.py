@@ -144,12 +144,12 @@ def test_a_modern_client_whose_person_says_nothing_is_answered_before_it_gives_u
 
 @pytest.mark.parametrize(
     ("client", "server", "put_off"),
-    [("python1", "sdk1", 0), ("typescript2-legacy", "sdk1", 0), ("python2-pinned", "sdk2-modern", 1)],
+    [("python1", "sdk1", 0), ("python2-pinned", "sdk2-modern", 1)],
 )
 def test_before_one_gate_for_each_client_they_wait_too(
     client: str, server: str, put_off: int, *, places: Places, tmp_path: Path, drive: Drive
 ) -> None:
-    """The older ones as long as it takes, for they cannot be put off."""
+    """The older one as long as it takes, for it cannot be put off."""
     rules, state, log = policy(tmp_path, "2s" if put_off else "none"), tmp_path / "state", tmp_path / "decisions.jsonl"
     wrapped = Gate(rules, log, ("--server", "one", "--url", places.server(server).words[0]))
     with person(state, "one", put_off) as ana:
