@@ -29,20 +29,22 @@ class Peer:
     theirs: tuple[int, int]
     read: int
     write: int
-    threads: bool = False
+    kind: str
 
     def link(self, recorder: Recorder, max_line: int = MAX_LINE) -> LineLink:
-        return connect(*self.theirs, recorder, max_line=max_line, blocking=self.theirs if self.threads else ())
+        blocking = self.theirs if self.kind == "threads" else ()
+        together = self.kind == "together"
+        return connect(*self.theirs, recorder, max_line=max_line, blocking=blocking, together=together)
 
 
-@pytest.fixture(params=["pipe", "socket", "threads"])
+@pytest.fixture(params=["pipe", "socket", "threads", "together"])
 def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
     if request.param != "socket":
         (read_in, write_in), (read_out, write_out) = os.pipe(), os.pipe()
     else:
         (a, b), (c, d) = socket.socketpair(), socket.socketpair()
         read_in, write_in, read_out, write_out = (end.detach() for end in (a, b, c, d))
-    yield Peer((read_in, write_out), read_out, write_in, threads=request.param == "threads")
+    yield Peer((read_in, write_out), read_out, write_in, request.param)
     for fd in (read_out, write_in):
         with suppress(OSError):
             os.close(fd)
@@ -86,6 +88,7 @@ async def test_lines_go_both_ways(peer: Peer) -> None:
     os.write(peer.write, b"one\ntwo\r\n")
     assert [b"one", b"two"] == await recorder.until_lines(2)
     link.send(b"three")
+    assert await link.drained(BOUND)
     assert b"three\n" == os.read(peer.read, 100)
     link.abort()
 
@@ -122,6 +125,21 @@ async def test_lines_of_twenty_mebibytes_go_both_ways(peer: Peer) -> None:
     assert (big, b"after") == tuple(recorder.lines)
     assert 0 == link.buffered
     link.abort()
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_lines_of_one_turn_are_written_together_where_that_is_asked_for(together: bool) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # each write is a packet
+    with theirs:
+        fd = ours.detach()
+        link = connect(fd, os.dup(fd), Recorder(), max_line=MAX_LINE, together=together)
+        link.send(b"one")
+        link.send(b"two")
+        await turns()
+        expected = [b"one\ntwo\n"] if together else [b"one\n", b"two\n"]
+        assert expected == [theirs.recv(MIB) for _ in expected]
+        assert 0 == link.buffered
+        link.abort()
 
 
 async def test_what_a_peer_does_not_read_waits_until_it_is_aborted(peer: Peer) -> None:
@@ -161,7 +179,7 @@ async def test_a_paused_link_leaves_the_bytes_with_the_peer(peer: Peer) -> None:
     link.pause_reading()
     size = fill(peer.write, b"x" * 99 + b"\n")
     await turns()
-    assert len(recorder.lines) <= (READ_SIZE // 100 if peer.threads else 0), "a thread may be in its read already"
+    assert len(recorder.lines) <= (READ_SIZE // 100 if peer.kind == "threads" else 0), "a thread may be in its read already"
     link.resume_reading()
     link.resume_reading()
     await recorder.until_lines(size // 100)
@@ -204,6 +222,7 @@ async def test_the_end_of_input_is_told_once_and_the_rest_is_a_line(peer: Peer) 
     await recorder.until_ended()
     assert ([b"one", b"rest"], 1) == (recorder.lines, recorder.ends)
     link.send(b"still")
+    assert await link.drained(BOUND)
     assert b"still\n" == os.read(peer.read, 100)
     link.pause_reading()
     link.resume_reading()
@@ -236,7 +255,7 @@ async def test_a_peer_that_stays_is_not_read_while_reading_is_paused(peer: Peer)
             await recorder.until_ended()
     held.stop()
     assert 0 == recorder.ends
-    assert len(recorder.lines) <= (READ_SIZE // 100 if peer.threads else 0)
+    assert len(recorder.lines) <= (READ_SIZE // 100 if peer.kind == "threads" else 0)
     link.resume_reading()
     await recorder.until_lines(size // 100)
     link.abort()

@@ -75,7 +75,13 @@ class Process:
         server = self._server
         environment = {**self._environment(), **server.env}
         child = await start_child(
-            server.argv, relay.server, env=environment, cwd=server.cwd, max_line=self._max_frame, said=self._said
+            server.argv,
+            relay.server,
+            env=environment,
+            cwd=server.cwd,
+            max_line=self._max_frame,
+            said=self._said,
+            together=True,
         )
         relay.connect_server(piped(child.link))
         try:

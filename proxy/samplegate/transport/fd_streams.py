@@ -156,12 +156,17 @@ class PolledReader:
 
 
 class PolledWriter:
-    """Writes lines to one descriptor, which it owns: at once where the system takes them, else when it will."""
+    """Writes lines to one descriptor, which it owns: at once where the system takes them, else when it will.
 
-    def __init__(self, fd: int, backlog: Backlog, closed: Callable[[int], None]) -> None:
+    ``together``: the lines of one turn of the loop are written together at its end. A peer with many requests at a time
+    is then woken once for all of them, but a single one waits for some microseconds.
+    """
+
+    def __init__(self, fd: int, backlog: Backlog, closed: Callable[[int], None], *, together: bool = False) -> None:
         self._fd = fd
         self._backlog = backlog
         self._closed = closed
+        self._together = together
         self._loop = asyncio.get_running_loop()
         self._queue: deque[bytes | memoryview] = deque()
         self._open = True
@@ -174,7 +179,9 @@ class PolledWriter:
             return
         line = one_line(line)
         pieces = [line + b"\n"] if len(line) < JOIN_BELOW else [line, b"\n"]
-        if self._queue:
+        if self._queue or self._together:
+            if not self._queue:
+                self._loop.call_soon(self._begin)
             self._queue.extend(pieces)
             self._backlog.add(len(line) + 1)
             return
@@ -211,6 +218,13 @@ class PolledWriter:
         except OSError:
             self.abort()
             return None
+
+    def _begin(self) -> None:
+        """Write what waits, and the rest when the system takes it."""
+        if self._queue:
+            self._ready()
+        if self._queue:
+            self._loop.add_writer(self._fd, self._ready)
 
     def _ready(self) -> None:
         written = self._write(list(islice(self._queue, GATHER)))

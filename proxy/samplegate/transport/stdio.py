@@ -104,11 +104,12 @@ def connect(
     max_line: int,
     closed: Callable[[int], None] | None = None,
     blocking: Container[int] = (),
+    together: bool = False,
 ) -> LineLink:
     """A link over two descriptors, which it owns from here on. Nothing is delivered before the caller next awaits.
 
     ``closed`` is called with each descriptor that was made non-blocking, just before it is closed; those in
-    ``blocking`` are left blocking.
+    ``blocking`` are left blocking. ``together`` is for ``PolledWriter``.
     """
     backlog = Backlog()
     lines = Lines(receiver, max_line)
@@ -119,7 +120,7 @@ def connect(
         else ThreadedReader(reading, lines)
     )
     writer = (
-        PolledWriter(writing, backlog, call)
+        PolledWriter(writing, backlog, call, together=together)
         if writing not in blocking and pollable(writing)
         else ThreadedWriter(writing, backlog)
     )

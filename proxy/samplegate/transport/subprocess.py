@@ -399,9 +399,10 @@ async def start_child(
     cwd: Path | None = None,
     max_line: int = MAX_LINE,
     said: Tell | None = None,
+    together: bool = False,
 ) -> Child:
-    """Start a server. ``env`` is its whole environment; ``said`` gets the lines of its stderr, which is ours without.
-    Raises CannotStart.
+    """Start a server. ``env`` is its whole environment; ``said`` gets the lines of its stderr, which is ours without;
+    ``together`` is for ``PolledWriter``. Raises CannotStart.
 
     Frames are not delivered before the caller next awaits, so it may set the link's ``pressure`` first.
     """
@@ -410,7 +411,7 @@ async def start_child(
     complaints, process.stderr = process.stderr, None
     process.stdin = process.stdout = None
     stderr = None if said is None or complaints is None else Stderr.reading(complaints, said)
-    return Child(process, connect(reading, writing, receiver, max_line=max_line), stderr)
+    return Child(process, connect(reading, writing, receiver, max_line=max_line, together=together), stderr)
 
 
 def exit_code(code: int) -> int:
