@@ -119,39 +119,42 @@ class Connections:
 
 class BatchedTransport:
     """A transport for uvicorn that sends an answer's head and body together: uvicorn writes them separately, and two
-    packets would cost both ends more than everything else here. A head without a body is sent at the end of the turn.
-    Nothing waits for the application to return: the client has its answer while the call is counted and logged.
+    packets would cost both ends more than everything else here. A head that announces no length, such as a stream's, is
+    sent at the end of the turn if nothing follows. Nothing waits for the application to return: the client has its
+    answer while the call is counted and logged.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._waiting: list[bytes] = []
+        self._head = b""
+        """What waits for more."""
         self.used = False
         """Whether uvicorn has written anything since that was last unset."""
+        self.is_closing = transport.is_closing
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        self.used = True
-        self._waiting.append(data)
-        if len(self._waiting) > 1 or len(data) >= _APART:
+        if not self.used:
+            self.used = True
+            self._head += data
+            if b"\r\ncontent-length: " not in data:
+                self._loop.call_soon(self.flush)
+            return
+        if len(data) >= _APART:
             self.flush()
-        else:
-            self._loop.call_soon(self.flush)
+        elif self._head:
+            data, self._head = self._head + data, b""
+        if not self.is_closing():
+            self._transport.write(data)
 
     def flush(self) -> None:
         """Send what waits."""
-        if self._transport.is_closing():
-            self._waiting.clear()
-        if len(self._waiting) > 1 and len(self._waiting[-1]) >= _APART:
-            last = self._waiting.pop()
-            self._transport.write(b"".join(self._waiting))
-            self._transport.write(last)
-        elif self._waiting:
-            self._transport.write(b"".join(self._waiting))
-        self._waiting.clear()
+        head, self._head = self._head, b""
+        if head and not self.is_closing():
+            self._transport.write(head)
 
     def close(self) -> None:
         self.flush()
