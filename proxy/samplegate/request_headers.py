@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 from samplegate.urls import address_of
@@ -33,28 +33,33 @@ _host: Final = re.compile(r"(?:\[([0-9a-f:.]{2,45}(?:%[0-9a-z._-]{1,32})?)\]|([a
 class RequestHeaders:
     """The headers of an ASGI scope, whose names are in lower case."""
 
-    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        self._values: dict[bytes, list[bytes]] = {}
-        for name, value in headers:
-            self._values.setdefault(name, []).append(value)
+    def __init__(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        self._headers = headers
+        self._last = dict(headers)
 
     def has(self, name: bytes) -> bool:
         """Whether the header is there, with any value."""
-        return name in self._values
+        return name in self._last
+
+    def has_any(self, names: frozenset[bytes]) -> bool:
+        """Whether one of these headers is there."""
+        return not names.isdisjoint(self._last)
 
     def all(self, name: bytes) -> list[str]:
         """Every value of a header, without the blanks around it."""
-        return [value.decode("latin-1").strip(" \t") for value in self._values.get(name, ())]
+        if name not in self._last:
+            return []
+        return [value.decode("latin-1").strip(" \t") for other, value in self._headers if other == name]
 
     def one(self, name: bytes) -> str | None:
         """The value of a header that is there exactly once."""
-        found = self.all(name)
-        return found[0] if len(found) == 1 else None
+        found = self._last.get(name)
+        return None if found is None or self.is_doubled(name) else found.decode("latin-1").strip(" \t")
 
     def is_doubled(self, name: bytes) -> bool:
         """Whether the header is there more than once. Of two Host, Origin or Authorization headers, another reader
         could use the other one."""
-        return len(self._values.get(name, ())) > 1
+        return len(self._last) < len(self._headers) and len(self.all(name)) > 1
 
     def bearer(self) -> str | None:
         """The token of its one Authorization header, if that is of this scheme (RFC 6750)."""

@@ -211,7 +211,7 @@ class Guard:
             send = shared_with(shared, send)
         caller = await self._caller(rules, seen, scope, send) if rules.required else LOCAL
         if caller is not None:
-            if any(seen.has(name) for name in SECRET):  # what a caller shows goes no further (R97)
+            if seen.has_any(SECRET):  # what a caller shows goes no further (R97)
                 scope["headers"] = [header for header in scope["headers"] if header[0] not in SECRET]
             await self._let_in(caller, scope, receive, send)
 

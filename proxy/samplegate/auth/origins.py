@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -19,22 +19,34 @@ _origin: Final = re.compile(rf"null|[a-z][a-z0-9+.-]{{0,30}}://{_host.pattern}")
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
+class _Listed:
+    """Values that are accepted; of one that ends with ``:*``, any port."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        values = frozenset(values)
+        self._whole = values
+        self._begins = tuple(each[:-1] for each in values if each.endswith(":*"))
+
+    def has(self, value: str) -> bool:
+        return value in self._whole or value.startswith(self._begins)
+
+
 class HostPolicy:
     """The hosts and origins of one version of the settings, in lower case; one that ends with ``:*`` accepts any
     port."""
 
     def __init__(self, hosts: Sequence[str], origins: Sequence[str]) -> None:
         self._any = ANY in hosts
-        self._hosts = [host.lower() for host in hosts]
-        self._origins = [origin.lower().rstrip("/") for origin in origins]
+        self._hosts = _Listed(host.lower() for host in hosts)
+        self._origins = _Listed(origin.lower().rstrip("/") for origin in origins)
 
     def refusal(self, host: str | None, origin: str | None) -> Reply | None:
         """The refusal of a request, None if it is accepted: 421 for its Host, 403 for its Origin. It does not repeat
         the header."""
         host, origin = (host or "").lower(), None if origin is None else origin.lower()
-        if _host.fullmatch(host) is None or not (self._any or _is_listed(host, self._hosts)):
+        if _host.fullmatch(host) is None or not (self._any or self._hosts.has(host)):
             return Reply(421, (), b"Invalid Host header")
-        if origin is not None and (_origin.fullmatch(origin) is None or not _is_listed(origin, self._origins)):
+        if origin is not None and (_origin.fullmatch(origin) is None or not self._origins.has(origin)):
             return Reply(403, (), b"Invalid Origin header")
         return None
 
@@ -55,10 +67,6 @@ def host_policy(settings: ServeSettings, bound: Address | None = None) -> HostPo
     )
     hosts = settings.allowed_hosts or ([name + port for name in own for port in ("", ":*")] if own else [ANY])
     return HostPolicy(hosts, settings.allowed_origins or [*_origins(own), *_public(settings.callers.resource)])
-
-
-def _is_listed(value: str, listed: Sequence[str]) -> bool:
-    return value in listed or any(each.endswith(":*") and value.startswith(each[:-1]) for each in listed)
 
 
 def _origins(hosts: Sequence[str]) -> list[str]:
