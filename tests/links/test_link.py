@@ -179,7 +179,9 @@ async def test_a_paused_link_leaves_the_bytes_with_the_peer(peer: Peer) -> None:
     link.pause_reading()
     size = fill(peer.write, b"x" * 99 + b"\n")
     await turns()
-    assert len(recorder.lines) <= (READ_SIZE // 100 if peer.kind == "threads" else 0), "a thread may be in its read already"
+    assert len(recorder.lines) <= (READ_SIZE // 100 if peer.kind == "threads" else 0), (
+        "a thread may be in its read already"
+    )
     link.resume_reading()
     link.resume_reading()
     await recorder.until_lines(size // 100)

@@ -433,6 +433,7 @@ def serve_command(args: argparse.Namespace) -> int:
     for warning in wanted.warnings:
         announce(log, "settings.warned", warning, level="warning")
     daemon = Daemon(args, wanted, decisions, log, listeners, notify=notify, started=started, key=key)
+    heap.settle()
     try:
         return anyio.run(daemon.run, backend_options=loop_options())
     except Exception:

@@ -451,6 +451,7 @@ class Visit:
 
     def unwatch(self) -> None:
         """The answer is out."""
+        self.reader = None  # it has this object's methods: a cycle for each request would keep the collector busy
         if self._watch is not None:
             self._watch.cancel()
 
