@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 import pytest
 
 from samplegate.transport.http_server.http import METHODS, REASONS, Bounds
+from samplegate.transport.http_server.stream import Reader, Visit
 from tests.links.front.fakes import Call, Front, Served, initialize
 
 pytestmark = pytest.mark.anyio
@@ -198,6 +200,19 @@ async def test_each_request_is_told_once_with_labels_of_ours() -> None:
     assert all(one.session not in session.id and session.id not in repr(one) for one in front.told if one.session)
     assert {one.reason for one in front.told} <= REASONS | {""}
     assert {one.method for one in front.told} <= METHODS | {"other"}
+
+
+async def test_an_answered_request_leaves_nothing_for_the_collector() -> None:
+    front = Front()
+    session = await front.opened()
+    gc.collect()
+    gc.disable()
+    try:
+        await session.ask().done()
+        await front.modern("tools/list").done()
+        assert [] == [each for each in gc.get_objects() if isinstance(each, Visit | Reader)]
+    finally:
+        gc.enable()
 
 
 async def test_only_http_is_served() -> None:
