@@ -267,7 +267,6 @@ async def _called(
         await answering.stream(visit, reader, bounds, form, farewell=_farewell(asked))
         return None
     finally:
-        reader.leave()
         conversation.close_lane(stream.lane)  # a disconnect is a cancel; after the answer there is nothing to cancel
         stream.free()
 

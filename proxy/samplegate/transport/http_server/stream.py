@@ -451,7 +451,9 @@ class Visit:
 
     def unwatch(self) -> None:
         """The answer is out."""
-        self.reader = None  # it has this object's methods: a cycle for each request would keep the collector busy
+        if self.reader is not None:  # it has this object's methods: a cycle for each request keeps the collector busy
+            self.reader.leave()
+            self.reader = None
         if self._watch is not None:
             self._watch.cancel()
 
