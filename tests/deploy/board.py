@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+import yaml
 
 from tests.deploy.programs import DEPLOY
 
@@ -40,3 +41,10 @@ def queries() -> list[Query]:
         for panel in PANELS
         for target in panel["targets"]
     ]
+
+
+def alerts() -> list[dict[str, Any]]:
+    """The rules of the alerts, which ask the same metrics."""
+    (group,) = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text("utf-8"))["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
