@@ -11,12 +11,21 @@ LOCKED := --require-hashes --only-binary :all:
 # Tests run side by side, also on fewer cores, for most of the time they wait for programs that they started; WORKERS=0 runs them in one process.
 WORKERS ?= 4
 PYTEST := -m pytest -n $(WORKERS)
+# Unit tests wait for nothing, and each worker reads all of them: one for each core.
+UNIT_PYTEST := -m pytest -n $(if $(filter 0,$(WORKERS)),0,auto)
+# Levels of tests (tests/README.md), as paths for pytest.
+UNIT = $$($(BIN)/python -m tests.levels unit)
+SLOW = $$($(BIN)/python -m tests.levels system acceptance)
+DEPLOYMENT = $$($(BIN)/python -m tests.levels deployment)
+CONFORMANCE := tests/conformance
+# Fails a unit test that takes more CPU time of its process, and lists what takes longer by the clock.
+BUDGET := --hypothesis-profile dev --cpu-budget 0.5 --durations 0 --durations-min 0.5
 SOURCES := proxy tests docs $(wildcard bench)
 ENVS := tests/real/.envs
 # each program that a test starts would compile the gate's modules first
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance soak faults check format lint docs types coverage bench structure lock lock-npm build clean
+.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance deployment soak faults check format lint docs types coverage bench structure lock lock-npm build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,25 +89,31 @@ structure: dev ## modules, lines, files that a request enters, CPU time and memo
 
 # --- checks ---------------------------------------------------------------------------------------------------------------------------
 
-test: dev counterparts packages ## every test, the real counterparts too
-	@$(BIN)/python $(PYTEST) $(ARGS)
+check: lint unit ## in a minute: format, lint, imports, documentation and the unit tests
 
-unit: dev ## the tests without the real counterparts
-	@$(BIN)/python $(PYTEST) -m 'not real and not soak' $(ARGS)
+test: dev counterparts packages ## in ten minutes: every test but those of the targets below; installs what they need
+	@failed=; \
+	$(BIN)/python $(UNIT_PYTEST) $(UNIT) $(ARGS) || [ $$? = 5 ] || failed=1; \
+	$(BIN)/python $(PYTEST) $(SLOW) $(ARGS) || [ $$? = 5 ] || failed=1; \
+	[ -z "$$failed" ]
+
+unit: dev ## the unit tests: no program is started, and none takes more than half a second of CPU time
+	@$(BIN)/python $(UNIT_PYTEST) $(BUDGET) $(UNIT) $(ARGS)
 
 nightly: dev ## the property tests with 2,000 examples each instead of 25 (`ci`: 100; tests/profiles.py)
 	@$(BIN)/python $(PYTEST) -m 'hypothesis and not real and not soak' --hypothesis-profile nightly -o faulthandler_timeout=7200 $(ARGS)
 
 conformance: dev counterparts ## the official MCP conformance suites, with the gate in front of a server and as the client
-	@$(BIN)/python $(PYTEST) tests/conformance $(ARGS)
+	@$(BIN)/python $(PYTEST) $(CONFORMANCE) $(ARGS)
+
+deployment: dev packages ## what deploy/ ships, with Prometheus, promtool and systemd's tools
+	@$(BIN)/python $(PYTEST) $(DEPLOYMENT) $(ARGS)
 
 soak: dev counterparts ## real clients of four SDKs at one gate for minutes, and a crowd that waits for people (SOAK_SECONDS=120; LONG=1 adds 2,000 rounds on each event loop)
 	@LONG="$(LONG)" $(BIN)/python -m pytest -m soak tests/soak tests/daemon $(ARGS)
 
 faults: dev ## check that the tests notice each seeded fault (tests/faults/README.md; ARGS='NUMBERS --tests PATHS -j JOBS')
 	@$(BIN)/python -m tests.faults.run $(ARGS)
-
-check: lint types test ## what has to hold before a change lands: format, lint, types, imports, tests, documentation
 
 format: dev ## write the format and what lint can mend
 	@$(BIN)/ruff check --quiet --fix-only $(SOURCES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from types import FrameType
@@ -16,6 +17,7 @@ from tests import profiles
 
 DEFAULT_SECONDS: Final = 60.0  # a unit test takes milliseconds; this is for a machine that does nine other things
 LAST_FRAMES: Final = 12
+OVER_BUDGET: Final = "make its case smaller, or let it be a system test (tests/README.md)"
 
 profiles.load()
 
@@ -28,6 +30,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def anyio_backend() -> str:
     """The gate runs on asyncio only, so the tests do."""
     return "asyncio"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cpu-budget", type=float, metavar="SECONDS", help="fail each test that takes more CPU time of its process"
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Keep a test within its CPU time where the run has a budget. Fixtures and started programs do not count."""
+    budget: float | None = item.config.getoption("--cpu-budget")
+    before = time.process_time()
+    yield
+    taken = time.process_time() - before
+    if budget is not None and taken > budget:
+        pytest.fail(f"took {taken:.2f} s of CPU time, of {budget:g} s: {OVER_BUDGET}", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

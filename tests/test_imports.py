@@ -322,6 +322,9 @@ PRIVATE: Final = re.compile(
 """What the text of a file that uses a private name of another has in it. Most have not, and need not be parsed."""
 
 
+INSTALLED: Final = {".envs", "node_modules"}
+
+
 def python_files(folder: Path, without: Set[str]) -> Iterator[Path]:
     """The Python files of a folder, without what was installed there."""
     for path in folder.iterdir():
@@ -349,10 +352,8 @@ def library_names(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
 def test_no_private_name_of_a_library_is_used() -> None:
     """In tests neither. ruff (SLF001) finds in the source what is reached through a value."""
     wrong: list[str] = []
-    tests = {
-        str(path.relative_to(TESTS)): path.read_text("utf-8") for path in python_files(TESTS, {".envs", "node_modules"})
-    }
-    trees = TREES | {where: ast.parse(text) for where, text in tests.items() if PRIVATE.search(text)}
+    texts = {path: path.read_text("utf-8") for top in (SOURCE, TESTS) for path in python_files(top, INSTALLED)}
+    trees = {path.relative_to(TESTS.parent): ast.parse(text) for path, text in texts.items() if PRIVATE.search(text)}
     for where, tree in trees.items():
         found = [one for one in library_names(tree) if one[2].split(".")[0] not in (PACKAGE, "tests", "bench")]
         wrong += [f"{where}:{line} imports {name}" for line, _, name in found if private(name)]
