@@ -3,6 +3,7 @@ part are with its tests."""
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 import time
@@ -36,6 +37,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cpu-budget", type=float, metavar="SECONDS", help="fail each test that takes more CPU time of its process"
     )
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of later garbage collections: each would take most of a second, and be
+    counted to some test."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
