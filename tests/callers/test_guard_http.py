@@ -83,39 +83,28 @@ async def test_a_listener_on_ipv6_is_reached_by_its_address() -> None:
             assert 421 == answer.status
 
 
-@pytest.mark.parametrize(
-    ("lines", "status"),
-    [
-        (b"Host: localhost", b"200"),
-        (b"Host: localhost\r\nOrigin: http://evil.example.com", b"403"),
-        (b"Host: localhost\r\nHost: evil.example.com", b"400"),
-        (b"Host: evil.example.com", b"421"),
-        (b"Accept: */*", b"421"),
-        (b"Host:", b"421"),
-        (b"Host: localhost\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b", b"400"),
-        (b"Host: localhost\r\nAuthorization: Bearer " + b"a" * 60_000, b"200"),
-    ],
-    ids=lambda value: value[:40].decode(),
-)
-async def test_what_comes_as_raw_bytes_is_seen_as_it_is(lines: bytes, status: bytes) -> None:
+async def test_what_comes_as_raw_bytes_is_seen_as_it_is() -> None:
     async with serving(World()) as url:
-        assert status == await raw(
-            url, b"GET " + PATH.encode() + b" HTTP/1.1\r\n" + lines + b"\r\nConnection: close\r\n\r\n"
-        )
-
-
-async def test_a_path_in_disguise_is_the_path_that_the_router_would_see() -> None:
-    async with serving(World()) as url:
-        for path in ("/servers/%64ocs/mcp", "/servers/docs/mcp?x=/servers/db/mcp"):
-            assert b"200" == await raw(
-                url, b"GET " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-            )
-        for path in (
-            "/servers/docs/../db/mcp",
-            "/servers/db%2f..%2fdocs/mcp",
-            "/servers/%2e%2e/mcp",
-            "/servers/db/mcp",
+        for lines, status in (
+            (b"Host: localhost", b"200"),
+            (b"Host: localhost\r\nOrigin: http://evil.example.com", b"403"),
+            (b"Host: localhost\r\nHost: evil.example.com", b"400"),
+            (b"Host: evil.example.com", b"421"),
+            (b"Accept: */*", b"421"),
+            (b"Host:", b"421"),
+            (b"Host: localhost\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b", b"400"),
+            (b"Host: localhost\r\nAuthorization: Bearer " + b"a" * 60_000, b"200"),
         ):
-            assert await raw(
-                url, b"GET " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-            ) in (b"403", b"404")
+            asked = b"GET " + PATH.encode() + b" HTTP/1.1\r\n" + lines + b"\r\nConnection: close\r\n\r\n"
+            assert status == await raw(url, asked), lines[:80]
+        # a path in disguise is the path that the router would see
+        for path, statuses in (
+            ("/servers/%64ocs/mcp", [b"200"]),
+            ("/servers/docs/mcp?x=/servers/db/mcp", [b"200"]),
+            ("/servers/docs/../db/mcp", [b"403", b"404"]),
+            ("/servers/db%2f..%2fdocs/mcp", [b"403", b"404"]),
+            ("/servers/%2e%2e/mcp", [b"403", b"404"]),
+            ("/servers/db/mcp", [b"403", b"404"]),
+        ):
+            asked = b"GET " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            assert await raw(url, asked) in statuses, path

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from samplegate.audit import jsonl
 from samplegate.audit.record import Record
 from samplegate.protocol.outcomes import Reason
 
@@ -38,6 +39,18 @@ def ids(*paths: Path) -> list[str]:
     return [
         json.loads(line)["decision_id"] for path in paths for line in path.read_bytes().decode().splitlines() if line
     ]
+
+
+def lines(*paths: Path) -> list[str]:
+    """Every line of the files, each of which ends in a line end."""
+    texts = [path.read_text() for path in paths]
+    assert all(text.endswith("\n") for text in texts if text)
+    return [line for text in texts for line in text.splitlines() if line]
+
+
+def log_files(path: Path) -> list[Path]:
+    """Those of the log, oldest first."""
+    return [part for _, part in jsonl.turned(path)] + ([path] if path.exists() else [])
 
 
 def names(folder: Path) -> list[str]:

@@ -1,13 +1,8 @@
-"""Appends of many processes to one log: whole lines, turned over by size, whatever dies, fills up or is moved away
-meanwhile."""
+"""Appends to a log in files: whole lines, turned over by size, whatever fails or is moved away meanwhile."""
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,107 +10,7 @@ import pytest
 from samplegate import files
 from samplegate.audit import jsonl
 from samplegate.audit.jsonl import Appender
-from tests.records.sample import names
-
-WRITER = """
-import sys
-from pathlib import Path
-from samplegate.audit.jsonl import Appender
-from samplegate.files import secret
-path, letter, count, length = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-key = secret(Path(sys.argv[1] + ".key"), 32)
-appender = Appender(max_bytes=int(sys.argv[5]), synced=sys.argv[6] == "synced")
-print(key.hex(), flush=True)
-for number in range(count):
-    appender.append(path, [f"{letter}{number}:".encode() + letter.encode() * length], patience=lambda: 60)
-    print(number, flush=True)
-"""
-
-
-def writer(
-    path: Path, letter: str, *, count: int = 200, length: int = 3000, max_bytes: int = 0, synced: bool = False
-) -> subprocess.Popen[str]:
-    """A process that appends; it prints the key and then every number that stands."""
-    told = [str(path), letter, str(count), str(length), str(max_bytes), "synced" if synced else "written"]
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER, *told],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": "proxy"},
-        text=True,
-    )
-
-
-def ended(process: subprocess.Popen[str]) -> list[str]:
-    """What it printed; it must have ended well."""
-    out, err = process.communicate(timeout=100)
-    assert (0, "") == (process.returncode, err)
-    return out.split()
-
-
-def whole(letter: str, count: int, length: int = 3000) -> list[str]:
-    return [f"{letter}{number}:{letter * length}" for number in range(count)]
-
-
-def lines(*paths: Path) -> list[str]:
-    """Every line of the files, each of which ends in a line end."""
-    texts = [path.read_text() for path in paths]
-    assert all(text.endswith("\n") for text in texts if text)
-    return [line for text in texts for line in text.splitlines() if line]
-
-
-def log_files(path: Path) -> list[Path]:
-    """Those of the log, oldest first."""
-    return [part for _, part in jsonl.turned(path)] + ([path] if path.exists() else [])
-
-
-def test_several_processes_append_whole_lines_and_agree_on_the_key(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    keys = {ended(process)[0] for process in [writer(path, letter) for letter in "abc"]}
-    found = lines(path)
-    assert (1, 600) == (len(keys), len(found))
-    for letter in "abc":
-        assert whole(letter, 200) == [line for line in found if line[0] == letter]
-
-
-@pytest.mark.parametrize("synced", [False, True], ids=["written", "synced"])
-def test_processes_that_turn_the_file_over_lose_nothing_and_tear_nothing(tmp_path: Path, synced: bool) -> None:
-    path = tmp_path / "x.jsonl"
-    for process in [writer(path, letter, count=100, max_bytes=10_000, synced=synced) for letter in "abcdef"]:
-        ended(process)
-    parts = log_files(path)
-    found = lines(*parts)
-    assert 600 == len(found)
-    for letter in "abcdef":
-        assert whole(letter, 100) == [line for line in found if line[0] == letter], (
-            "in the order in which they were written"
-        )
-    assert len(parts) >= 200
-    assert max(part.stat().st_size for part in parts) <= 10_000
-    assert [f"x.jsonl.{number:06d}" for number in range(1, len(parts))] == [part.name for part in parts[:-1]]
-
-
-@pytest.mark.parametrize("max_bytes", [0, 50_000], ids=["one file", "turned over"])
-def test_a_writer_that_is_killed_leaves_at_most_a_half_line_that_the_next_one_ends(
-    tmp_path: Path, max_bytes: int
-) -> None:
-    path = tmp_path / "x.jsonl"
-    stands = Counter[str]()
-    for letter in "abcdef":
-        process = writer(path, letter, count=100_000, max_bytes=max_bytes)
-        assert process.stdout is not None
-        for _ in range(20):
-            process.stdout.readline()
-        process.send_signal(signal.SIGKILL)
-        stands[letter] = len(process.communicate(timeout=100)[0].split()) + 19
-    Appender(max_bytes=max_bytes).append(path, [b"last"])
-    found = lines(*log_files(path))
-    assert "last" == found.pop()
-    for letter, least in stands.items():
-        told = [line for line in found if line.endswith(letter * 3000)]
-        assert len(told) >= least
-        assert whole(letter, len(told)) == told
-    assert sum(len(line) < 3000 for line in found) <= len(stands)
+from tests.records.sample import lines, log_files, names
 
 
 def test_more_than_fits_is_left_for_the_next_call(tmp_path: Path) -> None:
@@ -197,43 +92,6 @@ def test_what_could_be_written_in_part_only_is_taken_back(tmp_path: Path, monkey
     appender.probe(path, 7)
     assert b"one\n" == path.read_bytes()
     assert 1 == appender.append(path, [b"second"])
-
-
-LIMITED = """
-import resource, sys
-from pathlib import Path
-from samplegate.audit.jsonl import Appender
-import signal
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-path, appender = Path(sys.argv[1]), Appender(synced=True)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
-stood = 0
-try:
-    while True:
-        stood += appender.append(path, [b"x" * 98, b"y" * 98])
-except OSError as problem:
-    print(stood, problem.strerror, path.stat().st_size)
-try:
-    appender.probe(path, 198)
-except OSError as problem:
-    print("no room:", problem.strerror)
-resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
-appender.probe(path, 198)
-print(appender.append(path, [b"z"]), path.stat().st_size)
-"""
-
-
-def test_a_full_disk_leaves_whole_lines_and_is_over_when_there_is_room(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    said = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(path)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": "proxy"},
-        timeout=50,
-        check=False,
-    )
-    assert ["10 File too large 990", "no room: File too large", "1 992"] == said.stdout.splitlines(), said.stderr
 
 
 class Disk:

@@ -6,8 +6,6 @@ import fcntl
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -150,25 +148,6 @@ def test_a_place_that_cannot_be_written_is_an_error_at_start(tmp_path: Path) -> 
             opened(path).check_writable(NOON)
 
 
-STDOUT = """
-from samplegate.audit.decision_log import decision_log
-from pathlib import Path
-decision_log("/dev/stdout", state=Path(), server="db", content="hash").check_writable(0)
-"""
-
-
-def test_stdout_is_no_place_for_records() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", STDOUT],
-        capture_output=True,
-        env={**os.environ, "PYTHONPATH": "proxy"},
-        timeout=50,
-        text=True,
-        check=False,
-    )
-    assert "is stdout, which belongs to the protocol" in ended.stderr
-
-
 def test_a_servers_name_stays_inside_the_folder() -> None:
     assert ("_.._etc_passwd", "_", "db-1.x") == (file_name("/../etc/passwd"), file_name(".."), file_name("db-1.x"))
 
@@ -246,53 +225,6 @@ async def test_a_sync_that_fails_fails_all_that_waited_for_it_and_none_of_them_i
     assert refused[0] == log.problem()
     await write("after")
     assert (["after"], None) == (ids(path), log.problem())
-
-
-LIMITED = """
-import anyio, resource, signal, sys
-from pathlib import Path
-from samplegate.errors import Unavailable
-from samplegate.audit import decision_log as decisions
-from samplegate.audit.decision_log import decision_log
-from tests.records.sample import record
-
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-decisions.PROBES = 0.0
-
-def room(size):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
-async def main():
-    log = decision_log(sys.argv[1], state=Path(), server="db", content="none", durability=sys.argv[2], max_bytes=int(sys.argv[3]))
-    room(1500)
-    try:
-        for number in range(100):
-            await log.write(record(f"{number:03d}", detail="x" * 300))
-    except Unavailable as problem:
-        print(number, str(problem).split(": ")[-1])
-    for _ in range(3):
-        assert log.problem(), "there is no room yet"
-        await anyio.lowlevel.checkpoint()
-    room(100_000)
-    with anyio.fail_after(30):
-        while log.problem():
-            await anyio.lowlevel.checkpoint()
-    await log.write(record("after"))
-    await log.aclose()
-anyio.run(main)
-"""  # noqa: E501
-
-
-@pytest.mark.parametrize("durability", ["written", "synced"])
-def test_a_full_disk_refuses_and_is_told_until_there_is_room(tmp_path: Path, durability: str) -> None:
-    path = tmp_path / "x.jsonl"
-    environment = {**os.environ, "PYTHONPATH": "proxy:."}
-    told = [sys.executable, "-c", LIMITED, str(path), durability, "0"]
-    ended = subprocess.run(told, capture_output=True, env=environment, timeout=50, text=True, check=False)
-    assert (0, "") == (ended.returncode, ended.stderr)
-    stood, why = ended.stdout.split(maxsplit=1)
-    assert "File too large\n" == why
-    assert [*(f"{number:03d}" for number in range(int(stood))), "after"] == ids(path)
 
 
 @pytest.mark.anyio

@@ -117,24 +117,27 @@ def test_a_scrape_tells_memory_files_and_the_start_of_the_process() -> None:
     assert wanted <= {name for name, family in found.items() if family.samples and family.samples[0].value > 0}
 
 
-def test_scrapes_of_many_series_are_made_one_at_a_time_and_the_event_loop_goes_on_meanwhile() -> None:
-    """10,000 lines: two scrapes take 0.2 s of a thread's time. The loop turns again every few milliseconds; 50 turns
-    are far below that."""
-    metrics, turns = Metrics(), list[int]()
-    for number in range(600):
-        metrics.observe("samplegate_model_call_duration_seconds", 1, model=f"m{number}")
+def test_scrapes_are_made_one_at_a_time_in_a_thread_and_the_event_loop_goes_on_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first scrape ends only when the event loop says so, with the other three waiting for it by then."""
+    metrics, turned = Metrics(), threading.Event()
+    page = metrics._page
 
-    async def turned() -> None:
-        while True:
-            await asyncio.sleep(0)
-            turns.append(sum(thread.name.startswith("AnyIO") and thread.is_alive() for thread in threading.enumerate()))
+    async def scraped() -> list[tuple[bytes, str]]:
+        loop, begun = asyncio.get_running_loop(), asyncio.Event()
 
-    async def scraped() -> None:
-        beside = asyncio.create_task(turned())
-        pages = await asyncio.gather(*(metrics.page(PLAIN) for _ in range(4)))
-        beside.cancel()
-        assert {True} == {len(text.splitlines()) > 9_000 for text, _ in pages}
+        def slow(accept: str) -> tuple[bytes, str]:
+            loop.call_soon_threadsafe(begun.set)
+            assert turned.wait(10)
+            return page(accept)
 
-    asyncio.run(scraped())
-    assert 50 < len(turns)
-    assert 1 == max(turns)
+        monkeypatch.setattr(metrics, "_page", slow)
+        scrapes = [asyncio.create_task(metrics.page(accept)) for accept in (PLAIN, OPEN, "", "*/*")]
+        async with asyncio.timeout(10):
+            await begun.wait()
+        assert 1 == sum(thread.name.startswith("AnyIO") and thread.is_alive() for thread in threading.enumerate())
+        turned.set()
+        return await asyncio.gather(*scrapes)
+
+    assert 4 == len(asyncio.run(scraped()))

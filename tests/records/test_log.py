@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
-import sys
 
 from samplegate.telemetry.log import MAX_VALUE, Format, Log
 
@@ -90,22 +88,3 @@ def test_a_closed_stream_stops_nobody() -> None:
     log = Log(format="json", stream=stream)
     stream.close()
     log.info("a.b")
-
-
-QUIET = """
-import sys
-from samplegate.telemetry.log import Log
-log = Log()
-log.debug("a.b")
-assert "structlog" not in sys.modules
-log.warning("a.b")
-assert "rich" not in sys.modules
-"""
-
-
-def test_a_quiet_start_imports_nothing_and_stdout_stays_clean() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", QUIET], env={"PYTHONPATH": "proxy"}, capture_output=True, timeout=50, check=False
-    )
-    assert (0, b"") == (ended.returncode, ended.stdout)
-    assert b'"a.b"' in ended.stderr

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
@@ -196,45 +194,3 @@ def test_what_is_dropped_is_a_metric_with_what_was_dropped_before() -> None:
     log.info("after")
     log.info("after")
     assert 3 == value(metrics, "samplegate_log_dropped_total")
-
-
-CRASH = """
-import asyncio, sys
-from samplegate.telemetry.log import Outlet
-
-async def main():
-    Outlet(sys.stderr).collect("collected before the end")
-    raise LookupError("a fault that nobody caught")
-
-asyncio.run(main())
-"""
-
-
-def test_a_process_that_ends_by_a_fault_writes_what_was_collected() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", CRASH], env={"PYTHONPATH": "proxy"}, capture_output=True, timeout=50, check=False
-    )
-    assert 1 == ended.returncode
-    assert b"collected before the end" in ended.stderr.splitlines()
-
-
-BLOCKED = """
-import asyncio, sys
-from samplegate.telemetry.log import Outlet
-
-async def main():
-    outlet = Outlet(sys.stderr)
-    for _ in range(3000):
-        outlet.collect("x" * 99)
-
-asyncio.run(main())
-"""
-
-
-def test_a_process_whose_stderr_nobody_reads_ends_all_the_same() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", BLOCKED], env={"PYTHONPATH": "proxy"}, stderr=subprocess.PIPE
-    ) as process:
-        assert 0 == process.wait(50)
-        assert process.stderr is not None
-        assert process.stderr.read().startswith(b"x" * 99 + b"\n")

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import sqlite3
 import stat
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -122,56 +118,6 @@ async def test_what_waits_together_is_one_transaction(tmp_path: Path, monkeypatc
                 await anyio.lowlevel.checkpoint()
     assert sorted(["first", *numbers(range(50))]) == sorted(told(path))
     assert begun["transactions"] <= 3
-
-
-WRITER = """
-import sys, anyio
-from dataclasses import replace
-from pathlib import Path
-from samplegate.audit.decision_log import KeptLog
-from samplegate.audit.sqlite_log import SqliteLog
-from tests.records.sample import record
-async def main(path, letter, count):
-    log = KeptLog(SqliteLog(path), patience=60)
-    for number in range(count):
-        await log.write(record(f"{letter}{number}", request={"text": "x" * 2000}))
-        print(number, flush=True)
-    await log.aclose()
-anyio.run(main, Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
-"""
-
-
-def writer(path: Path, letter: str, count: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), letter, str(count)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": "proxy:."},
-        text=True,
-    )
-
-
-async def test_processes_that_make_and_fill_one_file_lose_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "x.db"
-    for process in [writer(path, letter, 100) for letter in "abcd"]:
-        _, err = process.communicate(timeout=100)
-        assert (0, "") == (process.returncode, err)
-    for letter in "abcd":
-        assert [f"{letter}{number}" for number in range(100)] == [id for id in told(path) if id[0] == letter]
-
-
-async def test_a_writer_that_is_killed_leaves_all_that_it_was_told_of(tmp_path: Path) -> None:
-    path = tmp_path / "x.db"
-    for letter in "ab":
-        process = writer(path, letter, 100_000)
-        assert process.stdout is not None
-        for _ in range(20):
-            process.stdout.readline()
-        process.send_signal(signal.SIGKILL)
-        least = 20 + len(process.communicate(timeout=100)[0].split())
-        stands = [id for id in told(path) if id[0] == letter]
-        assert [f"{letter}{number}" for number in range(len(stands))] == stands
-        assert len(stands) >= least
 
 
 async def test_a_file_that_others_keep_locked_is_given_up_and_used_again(tmp_path: Path) -> None:
@@ -303,20 +249,3 @@ def test_a_place_that_cannot_be_written_is_an_error_at_start(tmp_path: Path) -> 
 def test_a_database_without_a_plain_path_is_refused(tmp_path: Path, setting: str) -> None:
     with pytest.raises(Unavailable, match=f"decision log: {setting} names no file; write sqlite:PATH"):
         decision_log(setting, state=tmp_path, server="db", content="hash")
-
-
-def test_a_log_in_files_imports_no_database() -> None:
-    program = (
-        "import sys; from pathlib import Path; from samplegate.audit.decision_log import"
-        " decision_log\ndecision_log(None, state=Path('x'), server='db', content='hash'); print([name for name in"
-        " ('sqlalchemy', 'sqlite3') if name in sys.modules])"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": "proxy"},
-        timeout=50,
-        check=True,
-    )
-    assert "[]\n" == ended.stdout
