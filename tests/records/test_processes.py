@@ -117,10 +117,10 @@ def test_a_killed_writer_of_files_leaves_at_most_a_half_line_that_the_next_one_e
 
 def test_processes_that_make_and_fill_one_database_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
-    for writer in [started(DATABASE, path, letter, 100) for letter in "abc"]:
+    for writer in [started(DATABASE, path, letter, 50) for letter in "abc"]:
         ended(writer)
     for letter in "abc":
-        assert [f"{letter}{number}" for number in range(100)] == [id for id in told_in(path) if id[0] == letter]
+        assert [f"{letter}{number}" for number in range(50)] == [id for id in told_in(path) if id[0] == letter]
 
 
 def test_a_killed_writer_of_a_database_leaves_all_that_it_was_told_of(tmp_path: Path) -> None:
