@@ -90,3 +90,18 @@ def test_a_clock_runs_down_and_what_was_typed_is_not_lost_when_it_ends(page: Pag
     page.clock.run_for(60_000)
     expect(page.locator("#standing")).to_contain_text("A verdict now answers the next same request")
     expect(page.get_by_role("textbox", name="Reason")).to_have_value("half a thought")
+
+
+def test_a_second_press_while_the_first_is_on_its_way_sends_nothing(page: Page, site: Site) -> None:
+    site.open(shown.sampling())
+    page.goto(f"/reviews/{shown.sampling().id}")
+    assert [False, True] == page.evaluate(
+        """() => {
+          const stopped = [], approve = document.querySelector("button[value=approve]");
+          addEventListener("submit", (event) => stopped.push(event.defaultPrevented));
+          approve.click();
+          approve.click();
+          return stopped;
+        }"""
+    )
+    expect(page.locator("#standing")).to_contain_text("Approved by ann")
