@@ -1,4 +1,4 @@
-"""The budget of the README against a flood: twenty processes that share one state, half of them killed in the
+"""The budget of the README against a flood: ten processes that share one state, half of them killed in the
 middle."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 SERVER = Path(__file__).with_name("asking_server.py")
-PROCESSES, REQUESTS, KILLED, KILL_AFTER = 20, 50, 10, 30
+PROCESSES, REQUESTS, KILLED, KILL_AFTER = 10, 100, 5, 30
 INPUT, OUTPUT = 10, 200  # tokens that the model reports, of 400 that are asked for
 PRICE = {"input": 10.0, "output": 50.0}  # dollars a million: some 2 cents a request at worst, half of that in truth
 PARAMS = {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 400}
@@ -118,7 +118,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_thousand_requests_of_twenty_processes_spend_no_more_than_the_dollar(folder: Path) -> None:
+def test_a_thousand_requests_of_ten_processes_spend_no_more_than_the_dollar(folder: Path) -> None:
     floods = [Flooded(folder, number) for number in range(PROCESSES)]
     threads = [threading.Thread(target=flood.run) for flood in floods]
     for thread in threads:

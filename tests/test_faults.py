@@ -179,9 +179,8 @@ def test_an_answer_without_usage_is_kept_at_its_worst_case(gate: Gate) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc here")
-def test_a_worker_that_is_killed_during_a_call_leaves_the_worst_case_and_the_next_request_is_answered(
-    gate: Gate,
-) -> None:
+def test_a_worker_that_is_killed_during_a_call_leaves_the_worst_case(gate: Gate) -> None:
+    """tests/sampler/test_client.py has the next call, which starts a worker anew."""
     gate.endpoint.forget()
     arguments = {"ask": {"method": "sampling/createMessage", "params": gate.params("killed")}}
     gate.client.write(id=2, method="tools/call", params={"name": "t", "arguments": arguments})
@@ -191,9 +190,6 @@ def test_a_worker_that_is_killed_during_a_call_leaves_the_worst_case_and_the_nex
         os.kill(worker, signal.SIGKILL)
     answer = gate.client.read()["result"]["structuredContent"]
     is_as_told(gate, "killed", answer, ("model", "crashed", WORST))
-    before = gate.drawn("money", "normal")
-    assert "you said: hi" == gate.ask("normal")["result"]["content"]["text"]
-    assert before + SAID == gate.drawn("money", "normal")
 
 
 def _workers(gate: int) -> list[int]:

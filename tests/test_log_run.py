@@ -4,18 +4,16 @@ what happens when none can be."""
 from __future__ import annotations
 
 import json
-import os
 import resource
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.test_run import FORM, PROXY, SAMPLE, Wrapped
+from tests.commands.shell import samplegate
+from tests.test_run import FORM, SAMPLE, Wrapped
 
 
 @pytest.fixture
@@ -28,19 +26,17 @@ def run(tmp_path: Path) -> Iterator[Wrapped]:
         process.communicate()
 
 
-def reported(log: Path | str) -> int:
+def reported(folder: Path, log: Path | str) -> int:
     """How many requests `samplegate report` counts."""
-    told = [sys.executable, "-m", "samplegate", "report", "--log", str(log), "--json"]
-    environment = {"PYTHONPATH": str(PROXY), "PATH": os.environ["PATH"]}
-    ended = subprocess.run(told, capture_output=True, env=environment, timeout=50, check=True)
-    requests: int = json.loads(ended.stdout)["requests"]
+    ended = samplegate(folder, "report", "--log", str(log), "--json")
+    assert 0 == ended.code, ended.err
+    requests: int = json.loads(ended.out)["requests"]
     return requests
 
 
-@pytest.mark.parametrize("durability", ["written", "synced"])
-def test_decisions_are_kept_in_a_database(run: Wrapped, durability: str) -> None:
+def test_decisions_are_kept_in_a_database(run: Wrapped) -> None:
     place = f"sqlite:{run.folder / 'log.db'}"
-    client = run("--decision-log", place, environment={"SAMPLEGATE_DECISION_LOG_DURABILITY": durability})
+    client = run("--decision-log", place, environment={"SAMPLEGATE_DECISION_LOG_DURABILITY": "synced"})
     client.initialize()
     client.ask("sampling/createMessage", SAMPLE)
     client.ask("elicitation/create", FORM)
@@ -50,7 +46,7 @@ def test_decisions_are_kept_in_a_database(run: Wrapped, durability: str) -> None
         assert [("sampling", "models", "answered"), ("elicitation", "forms", "answered")] == db.execute(
             "SELECT kind, rule, outcome FROM decisions ORDER BY id"
         ).fetchall()
-    assert 2 == reported(place)
+    assert 2 == reported(run.folder, place)
 
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -74,7 +70,7 @@ def test_decisions_are_kept_in_files_that_are_turned_over(run: Wrapped) -> None:
     for _ in range(10):
         client.ask("sampling/createMessage", SAMPLE)
     assert 0 == client.end()[0]
-    assert 10 == reported(run.log)
+    assert 10 == reported(run.folder, run.log)
     assert all(path.stat().st_size <= 1500 for path in run.folder.glob("log.jsonl*"))
     assert len(list(run.folder.glob("log.jsonl.0*"))) >= 3
 
@@ -91,4 +87,4 @@ def test_a_full_disk_leaves_requests_unanswered_until_there_is_room(run: Wrapped
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert "result" in client.ask("sampling/createMessage", SAMPLE)
     assert 0 == client.end()[0]
-    assert 2 == reported(place.replace("log.", f"{run.folder}/log."))
+    assert 2 == reported(run.folder, place)

@@ -131,8 +131,6 @@ async def test_checking_an_answer_to_a_form_leaves_the_event_loop_free(name: str
 TEXTS = {
     "no secret": "hello world ",
     "many keys": "AKIAIOSFODNN7EXAMPLE ",
-    "many tokens": "ghp_" + "a" * 36 + " ",
-    "many passwords in addresses": "https://a:b@c/ ",
     "many beginnings of keys": "-----BEGIN RSA PRIVATE KEY-----\n",
     "secrets of all kinds": (
         f"https://a:b@c/ ghp_{'a' * 36} AKIAIOSFODNN7EXAMPLE sk-ant-api03-{'b' * 50} hf_{'c' * 34} AIza{'d' * 35}"
@@ -144,7 +142,8 @@ TEXTS = {
 
 @pytest.mark.parametrize("name", TEXTS)
 async def test_looking_for_secrets_leaves_the_event_loop_free(name: str) -> None:
-    text = TEXTS[name] * (20 * MIB // len(TEXTS[name]))
+    size = 8 * MIB if name == "secrets of all kinds" else 20 * MIB  # in the event loop's own thread it takes 500 ms
+    text = TEXTS[name] * (size // len(TEXTS[name]))
 
     def begin() -> Callable[[], Awaitable[object]]:
         d, round = pushed(

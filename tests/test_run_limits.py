@@ -37,7 +37,7 @@ def _patient(folder: Path) -> dict[str, str]:
     """An environment in which the gate waits ten minutes for a state."""
     (folder / "patient").mkdir()
     (folder / "patient" / "sitecustomize.py").write_text(
-        "from samplegate.limits import state\nstate.PATIENCE = 600.0\n"
+        "from samplegate.limits import async_ledger\nasync_ledger.PATIENCE = 600.0\n"
     )
     return {"PYTHONPATH": os.pathsep.join([str(folder / "patient"), str(PROXY)])}
 

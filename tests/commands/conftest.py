@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from samplegate.cli.main import main
+from samplegate.reviews.sql_store import Reviews
 from tests.commands.shell import Ended, Run, Write
 
 
@@ -21,6 +24,20 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return Ended(code, out, err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
+    """Puts a new store of reviews into a folder: its URL. The tables are made once."""
+    made = tmp_path_factory.mktemp("store") / "reviews.db"
+    store = Reviews(f"sqlite:{made}")
+    store.last_change()
+    store.close()
+
+    def put(folder: Path) -> str:
+        return f"sqlite:{shutil.copy(made, folder / 'reviews.db')}"
+
+    return put
 
 
 @pytest.fixture

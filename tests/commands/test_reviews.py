@@ -38,8 +38,8 @@ Command = Callable[..., Ended]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Reviews]:
-    kept = Reviews(f"sqlite:{tmp_path / 'reviews.db'}")
+def store(tmp_path: Path, empty_store: Callable[[Path], str]) -> Iterator[Reviews]:
+    kept = Reviews(empty_store(tmp_path))
     kept.last_change()
     yield kept
     kept.close()
@@ -509,23 +509,10 @@ def test_a_terminal_without_unicode_is_shown_all_the_same(store: Reviews, proces
     assert "na\\xefve \\u65e5\\u672c" in ended.out
 
 
-@pytest.mark.parametrize("as_json", [False, True])
-def test_a_watcher_sees_what_waits_what_comes_and_what_becomes_of_it(
-    store: Reviews, tmp_path: Path, as_json: bool
-) -> None:
+def test_a_watcher_sees_what_waits_what_comes_and_what_becomes_of_it(store: Reviews, tmp_path: Path) -> None:
     first = put(store, made.review(), "aaa")
     put(store, made.review(reviewer="dba"), "ddd")
-    line = [
-        sys.executable,
-        "-u",
-        "-m",
-        "samplegate",
-        "reviews",
-        "watch",
-        "--reviewer",
-        "ops",
-        *(["--json"] if as_json else []),
-    ]
+    line = [sys.executable, "-u", "-m", "samplegate", "reviews", "watch", "--reviewer", "ops", "--json"]
     environment = {**ENVIRONMENT, "SAMPLEGATE_STATE": str(tmp_path)}
     with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, encoding="utf-8") as watcher:
         alarm = threading.Timer(40, watcher.kill)
@@ -534,11 +521,7 @@ def test_a_watcher_sees_what_waits_what_comes_and_what_becomes_of_it(
 
         def seen() -> tuple[str, str]:
             assert watcher.stdout is not None
-            text = watcher.stdout.readline()
-            if not as_json:
-                what, id = text.split()[:2]
-                return what, id
-            told = json.loads(text)
+            told = json.loads(watcher.stdout.readline())
             return (told["event"] or {"what": "pending"})["what"], told["review"]["id"][:11]
 
         assert ("pending", first[:11]) == seen()

@@ -1,14 +1,10 @@
-"""`samplegate reviews` beside `samplegate run`: two processes with nothing in common but the store, and no listener
-anywhere."""
+"""`samplegate reviews` beside `samplegate run`, which have nothing in common but the store: no listener anywhere."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
-import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +12,7 @@ from typing import Any
 import pytest
 
 from samplegate.reviews.sql_store import Reviews
+from tests.commands.shell import Ended, samplegate
 from tests.test_run import FORM, PROXY, SAMPLE, Client, Wrapped
 
 POLICY = """
@@ -30,7 +27,7 @@ rules:
 
 
 class Beside:
-    """The gate in a folder, somebody who watches its reviews, and whoever decides them."""
+    """The gate in a folder, and whoever decides its reviews."""
 
     def __init__(self, folder: Path) -> None:
         self.run = Wrapped(folder)
@@ -41,13 +38,8 @@ class Beside:
             "USER": "ann",
             "SAMPLEGATE_STATE": str(folder),
         }
-        store = Reviews(f"sqlite:{folder / 'reviews.db'}")
-        store.last_change()
-        store.close()
-        line = [sys.executable, "-u", "-m", "samplegate", "reviews", "watch", "--json"]
-        self.watcher = subprocess.Popen(line, env=self.environment, stdout=subprocess.PIPE, encoding="utf-8")
-        self.alarm = threading.Timer(50, self.watcher.kill)
-        self.alarm.start()
+        self._store = Reviews(f"sqlite:{folder / 'reviews.db'}")
+        self._last = self._store.last_change()
 
     def started(self) -> Client:
         client = self.run(environment=self.environment)
@@ -61,27 +53,24 @@ class Beside:
 
     def seen(self, what: str) -> str:
         """The id of the next review that this happens to."""
-        assert self.watcher.stdout is not None
-        for line in self.watcher.stdout:
-            told = json.loads(line)
-            if told["event"] is not None and told["event"]["what"] == what:
-                id: str = told["review"]["id"]
-                return id
+        until = time.monotonic() + 50
+        while time.monotonic() < until:
+            for event in self._store.changes(self._last, 100):
+                self._last = event.number
+                if event.what == what:
+                    return event.review
+            time.sleep(0.02)
         raise AssertionError(f"nothing was {what} in time")
 
-    def reviews(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "samplegate", "reviews", *arguments]
-        return subprocess.run(
-            line, env=self.environment, capture_output=True, encoding="utf-8", timeout=50, check=False
-        )
+    def reviews(self, *arguments: str) -> Ended:
+        state = self.environment["SAMPLEGATE_STATE"]
+        return samplegate(self.run.folder, "reviews", *arguments, SAMPLEGATE_STATE=state, USER="ann")
 
     def end(self) -> None:
-        self.alarm.cancel()
-        self.watcher.kill()
-        self.watcher.communicate()
         for process in self.run.started:
             process.kill()
             process.communicate()
+        self._store.close()
 
 
 @pytest.fixture
@@ -95,19 +84,19 @@ def test_a_form_that_a_run_waits_for_is_answered_by_another_process(beside: Besi
     client = beside.started()
     beside.asks(client, "elicitation/create", FORM)
     id = beside.seen("opened")
-    assert "confirm (boolean, required)" in beside.reviews("show", id[:12]).stdout
-    assert "the request that waits gets it now" in beside.reviews("answer", id, "--accept", "confirm=yes").stdout
+    assert "confirm (boolean, required)" in beside.reviews("show", id[:12]).out
+    assert "the request that waits gets it now" in beside.reviews("answer", id, "--accept", "confirm=yes").out
     result = client.read()["result"]["structuredContent"]["result"]
     assert ("accept", {"confirm": True}) == (result["action"], result["content"])
     assert id == beside.seen("used")
-    assert 1 == beside.reviews("reject", id).returncode
+    assert 1 == beside.reviews("reject", id).code
 
 
 def test_a_sampling_request_is_asked_of_the_model_once_it_is_approved(beside: Beside) -> None:
     client = beside.started()
     beside.asks(client, "sampling/createMessage", SAMPLE)
     id = beside.seen("opened")
-    assert 0 == beside.reviews("approve", id, "--max-tokens", "5").returncode
+    assert 0 == beside.reviews("approve", id, "--max-tokens", "5").code
     assert "hi there" == client.read()["result"]["structuredContent"]["result"]["content"]["text"]
     assert id == beside.seen("used")
 
@@ -118,7 +107,7 @@ def test_a_verdict_for_a_run_that_was_killed_answers_the_same_request_of_the_nex
     id = beside.seen("opened")
     first.process.kill()
     first.process.communicate()
-    assert 0 == beside.reviews("answer", id, "--accept", "confirm=no").returncode
+    assert 0 == beside.reviews("answer", id, "--accept", "confirm=no").code
     second = beside.started()
     beside.asks(second, "elicitation/create", FORM)  # within some seconds, as long as the dead one's lease
     assert {"confirm": False} == second.read()["result"]["structuredContent"]["result"]["content"]
@@ -136,5 +125,5 @@ def test_what_the_client_took_back_is_withdrawn(beside: Beside, way: str) -> Non
         client.write(method="notifications/cancelled", params={"requestId": 1})
     assert id == beside.seen("withdrawn")
     ended = beside.reviews("answer", id, "--accept", "confirm=no")
-    assert (1, "") == (ended.returncode, ended.stdout)
-    assert f"{id}: was withdrawn at " in ended.stderr
+    assert (1, "") == (ended.code, ended.out)
+    assert f"{id}: was withdrawn at " in ended.err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -51,9 +51,9 @@ REVIEWS: Final[dict[str, Review]] = {
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reviews]:
+def store(tmp_path: Path, empty_store: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Reviews]:
     """Each of the table's reviews, some of them decided; two minutes later."""
-    kept = Reviews(f"sqlite:{tmp_path / 'reviews.db'}")
+    kept = Reviews(empty_store(tmp_path))
     for number, (name, review) in enumerate(REVIEWS.items()):
         assert kept.open(replace(review, id=_id(name), created=NOW + number / 10), announce=False, most=99)
     approved = Verdict(word="approve", edits=Edits(max_tokens=5, system_prompt="Be\nbrief"))

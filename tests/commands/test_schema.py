@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -11,25 +12,31 @@ import pytest
 import yaml
 
 from samplegate.yamlfile.tree import compose, plain
-from tests.commands.shell import Run
+from tests.commands.shell import samplegate
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SHIPPED: Final = sorted((ROOT / "policies").glob("*.yaml"))
 DEPLOY: Final = ROOT / "deploy"
 
 
-def test_the_schemas_are_schemas(run: Run) -> None:
+@cache
+def printed(*options: str) -> str:
+    """A schema, which is the same each time."""
+    ended = samplegate(ROOT, "schema", *options)
+    assert (0, "") == (ended.code, ended.err)
+    return ended.out
+
+
+def test_the_schemas_are_schemas() -> None:
     for options in ([], ["--tests"], ["--settings"]):
-        ended = run("schema", *options)
-        assert 0 == ended.code
-        jsonschema.Draft202012Validator.check_schema(json.loads(ended.out))
+        jsonschema.Draft202012Validator.check_schema(json.loads(printed(*options)))
 
 
 @pytest.mark.parametrize(
     "file", [file for file in SHIPPED if not file.stem.endswith("_cases")], ids=lambda path: path.name
 )
-def test_a_shipped_file_fits_its_schema(run: Run, file: Path) -> None:
-    schema = json.loads(run("schema", *["--tests"] * file.stem.endswith("_test")).out)
+def test_a_shipped_file_fits_its_schema(file: Path) -> None:
+    schema = json.loads(printed(*["--tests"] * file.stem.endswith("_test")))
     root, _ = compose(file.read_text("utf-8"))
     jsonschema.validate(plain(root), schema)
 
@@ -37,15 +44,15 @@ def test_a_shipped_file_fits_its_schema(run: Run, file: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "table"), [([], "policy.json"), (["--tests"], "tests.json")], ids=["policy", "tests"]
 )
-def test_the_schema_is_printed_as_before(run: Run, options: list[str], table: str) -> None:
+def test_the_schema_is_printed_as_before(options: list[str], table: str) -> None:
     """A change here is one that users see: a key, a bound or a sentence."""
-    assert (Path(__file__).parent / "schemas" / table).read_text("utf-8") == run("schema", *options).out
+    assert (Path(__file__).parent / "schemas" / table).read_text("utf-8") == printed(*options)
 
 
 @pytest.mark.parametrize("folder", ["systemd", "compose"])
-def test_shipped_settings_fit_their_schema(run: Run, folder: str) -> None:
+def test_shipped_settings_fit_their_schema(folder: str) -> None:
     root, _ = compose((DEPLOY / folder / "samplegate.yaml").read_text("utf-8"))
-    jsonschema.validate(plain(root), json.loads(run("schema", "--settings").out))
+    jsonschema.validate(plain(root), json.loads(printed("--settings")))
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda path: path.name)

@@ -3,15 +3,13 @@ anew."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.commands.shell import samplegate
 from tests.limits.desk import Desk, daily, one
-from tests.test_run import PROXY, SAMPLE, Wrapped, run
+from tests.test_run import SAMPLE, Wrapped, run
 
 __all__ = ["run"]
 pytestmark = pytest.mark.timeout(120)
@@ -61,10 +59,8 @@ def test_an_empty_state_file_is_no_new_budget(run: Wrapped) -> None:
 
 def test_an_empty_store_of_reviews_is_refused(tmp_path: Path) -> None:
     (tmp_path / "reviews.db").write_bytes(b"")
-    line = [sys.executable, "-m", "samplegate", "reviews", "list", "--state", str(tmp_path)]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROXY)}
-    done = subprocess.run(line, env=environment, capture_output=True, encoding="utf-8", timeout=60, check=False)
-    assert (2, True) == (done.returncode, "it is empty, so its reviews are lost" in done.stderr), done
+    ended = samplegate(tmp_path, "reviews", "list", "--state", str(tmp_path))
+    assert (2, True) == (ended.code, "it is empty, so its reviews are lost" in ended.err), ended
 
 
 def test_an_empty_decision_log_is_refused(run: Wrapped) -> None:

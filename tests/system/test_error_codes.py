@@ -97,24 +97,38 @@ def test_urls_that_only_a_parser_that_folds_case_finds_do_not_pass(wires: tuple[
     assert b"denied.example" not in line
 
 
+def records(folder: Path) -> list[dict[str, Any]]:
+    log = folder / "log.jsonl"
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+@pytest.fixture(scope="module")
+def asked_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Gate]]:
+    """A gate whose client can be asked."""
+    folder = tmp_path_factory.mktemp("gate")
+    with gate(folder, POLICY) as both:
+        both.legacy(sampling={})
+        yield folder, both
+
+
 @pytest.mark.parametrize(
     "code", [b'"code":"-1"', b'"code":true', b'"code":"x"', b'"message":"no code"', b'"code":-1,"Code":-32000']
 )
 def test_a_clients_refusal_with_two_readings_is_nobodys_and_does_not_reach_the_server(
-    tmp_path: Path, code: bytes
+    asked_by: tuple[Path, Gate], code: bytes
 ) -> None:
-    with gate(tmp_path, POLICY) as both:
-        both.legacy(sampling={})
-        sample = {"messages": [{"role": "user", "content": {"type": "text", "text": "x"}}], "maxTokens": 9}
-        both.server.write(
-            json.dumps({"jsonrpc": "2.0", "id": 7, "method": "sampling/createMessage", "params": sample}).encode()
-        )
-        asked = json.loads(both.client.read())
-        both.client.write(
-            b'{"jsonrpc":"2.0","id":%s,"error":{%s,"data":"secret"}}' % (json.dumps(asked["id"]).encode(), code)
-        )
-        line = both.server.read()
-        assert (7, -32603) == (json.loads(line)["id"], json.loads(line)["error"]["code"])
-        assert b"secret" not in line
-    (record,) = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
+    folder, both = asked_by
+    before = records(folder)
+    sample = {"messages": [{"role": "user", "content": {"type": "text", "text": "x"}}], "maxTokens": 9}
+    both.server.write(
+        json.dumps({"jsonrpc": "2.0", "id": 7, "method": "sampling/createMessage", "params": sample}).encode()
+    )
+    asked = json.loads(both.client.read())
+    both.client.write(
+        b'{"jsonrpc":"2.0","id":%s,"error":{%s,"data":"secret"}}' % (json.dumps(asked["id"]).encode(), code)
+    )
+    line = both.server.read()
+    assert (7, -32603) == (json.loads(line)["id"], json.loads(line)["error"]["code"])
+    assert b"secret" not in line
+    (record,) = records(folder)[len(before) :]
     assert ("forward", "unanswered") == (record["effect"], record["outcome"])

@@ -4,8 +4,6 @@ policy of `init`."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.daemon.gate import FORM, ROOT, asking
+from tests.commands.shell import samplegate
+from tests.daemon.gate import FORM, asking
 from tests.system.wrapping import Running, call, opening, running
 
 SAMPLEGATE: Final = (sys.executable, "-m", "samplegate")
@@ -44,37 +43,22 @@ class Agent:
         return result
 
 
-def samplegate(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        [*SAMPLEGATE, *words],
-        cwd=folder,
-        env=environment(folder),
-        capture_output=True,
-        encoding="utf-8",
-        check=True,
-        timeout=50,
-    )
-    return done.stdout
-
-
-def environment(folder: Path) -> dict[str, str]:
-    own = {"HOME": str(folder), "USER": "ann", "SAMPLEGATE_STATE": str(folder / "state")}
-    return {"PYTHONPATH": str(ROOT / "proxy"), "PATH": os.environ["PATH"], **own}
+def own(folder: Path) -> dict[str, str]:
+    return {"HOME": str(folder), "USER": "ann", "SAMPLEGATE_STATE": str(folder / "state")}
 
 
 def pending(folder: Path) -> list[dict[str, Any]]:
     """The reviews that wait; none before there is a store."""
-    line = [*SAMPLEGATE, "reviews", "list", "--json"]
-    done = subprocess.run(line, cwd=folder, env=environment(folder), capture_output=True, check=False, timeout=50)
-    return list(json.loads(done.stdout)) if done.returncode == 0 else []
+    ended = samplegate(folder, "reviews", "list", "--json", **own(folder))
+    return list(json.loads(ended.out)) if ended.code == 0 else []
 
 
 @contextmanager
 def agent(folder: Path, *options: str) -> Iterator[Agent]:
     """The agent before a server that asks, wrapped under the policy that ``init`` writes with these options."""
-    samplegate(folder, "init", *options)
+    assert 0 == samplegate(folder, "init", *options, **own(folder)).code
     words = ("--policy", "samplegate.yaml", "--decision-log", "log.jsonl")
-    with running(folder, *words, command=asking("legacy"), environment=environment(folder)) as gate:
+    with running(folder, *words, command=asking("legacy"), environment=own(folder)) as gate:
         yield Agent(gate)
 
 
@@ -93,6 +77,7 @@ def test_the_headless_starter_asks_the_reviewer_and_never_the_agent(tmp_path: Pa
         while not (waiting := pending(tmp_path)):  # the test's own time limit ends it
             pass
         (review,) = waiting
-        samplegate(tmp_path, "reviews", "answer", review["id"], "--accept", "confirm=yes")
+        said = samplegate(tmp_path, "reviews", "answer", review["id"], "--accept", "confirm=yes", **own(tmp_path))
+        assert 0 == said.code, said.err
         result = client.result()
     assert ("accept", {"confirm": True}, 0) == (result["action"], result["content"], client.asked)

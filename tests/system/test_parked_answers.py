@@ -200,7 +200,7 @@ async def test_a_reload_between_two_tries_decides_anew_and_asks_no_model_again(h
 def short_leases(folder: Path) -> dict[str, str]:
     """An environment in which a process that says nothing for two seconds is taken for dead."""
     (folder / "short").mkdir()
-    (folder / "short" / "sitecustomize.py").write_text("from samplegate.review import desk\ndesk.LEASE = 2.0\n")
+    (folder / "short" / "sitecustomize.py").write_text("from samplegate.reviews import service\nservice.LEASE = 2.0\n")
     return {"PYTHONPATH": os.pathsep.join([str(folder / "short"), str(ROOT / "proxy")])}
 
 

@@ -1,5 +1,5 @@
 """The protocol version that the gate speaks to a server: set for each server, or learned from a call that failed
-because the server pushed."""
+because the server pushed. tests/test_protocol_versions.py has each case in process."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def text(answer: dict[str, Any]) -> str:
 DISCOVER: Final = modern(80, "server/discover")
 
 
-# -- the setting
+# -- run
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -142,56 +142,8 @@ def test_with_legacy_a_client_that_can_fall_back_does_so_and_nothing_is_bridged(
     assert ["initialize", "tools/call"] == run.at_server()
 
 
-def test_with_legacy_discovery_is_refused_also_where_a_bridge_would_lose_nothing(tmp_path: Path) -> None:
-    run = Run(tmp_path, "error", ANSWERS, ("--protocol", "legacy"))
-    (asked,) = run(modern(80, "server/discover", {}))
-    assert -32601 == asked["error"]["code"]
-    assert [] == run.at_server()
-
-
-def test_with_legacy_a_client_pinned_to_the_modern_version_gets_the_bridge(tmp_path: Path) -> None:
-    run = Run(tmp_path, "error", ANSWERS, ("--protocol", "legacy"))
-    (pushed,) = run(call(1, "push", {}))
-    assert ("complete", "from the policy") == (pushed["result"]["resultType"], text(pushed))
-    assert ["initialize", "tools/call"] == run.at_server()
-
-
-def test_with_legacy_a_server_that_refuses_the_handshake_is_never_spoken_to_otherwise(tmp_path: Path) -> None:
-    run = Run(tmp_path, "new", ANSWERS, ("--protocol", "legacy"))
-    assert "error" in run(call(1, "plain"))[0]
-    assert -32022 == run(INITIALIZE)[0]["error"]["code"]
-    assert ["initialize", "initialize"] == run.at_server()
-
-
-def test_with_modern_the_gate_never_falls_back(tmp_path: Path) -> None:
-    run = Run(tmp_path, "old", ANSWERS, ("--protocol", "modern"))
-    asked, begun = run(DISCOVER, INITIALIZE)
-    assert -32601 == asked["error"]["code"]
-    assert "error" in begun
-    (early,) = run(legacy(1, "tools/list"))
-    assert "error" in early
-    assert {"server/discover+", "tools/list+"} == set(run.at_server())
-
-
-def test_with_modern_a_legacy_client_has_a_server_of_2026_07_28_behind_the_bridge(tmp_path: Path) -> None:
-    run = Run(tmp_path, "error", FORWARDS, ("--protocol", "modern"))
-    begun, asked, pushed = run(
-        INITIALIZE, *(legacy(n, "tools/call", name=tool, arguments={}) for n, tool in enumerate(("round", "push")))
-    )
-    assert "2025-11-25" == begun["result"]["protocolVersion"]
-    assert "from the client after a round" == text(asked)
-    assert -32600 == pushed["error"]["code"]
-    assert ["server/discover+", "tools/call+", "tools/call+", "tools/call+"] == run.at_server()
-    assert WARNING not in run.said
-
-
-# -- what auto learns
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sign", ["error", "result"])
-def test_a_call_that_failed_because_the_server_pushed_is_learned_from(tmp_path: Path, sign: str) -> None:
-    run = Run(tmp_path, sign, FORWARDS)
+def test_a_call_that_failed_because_the_server_pushed_is_learned_from(tmp_path: Path) -> None:
+    run = Run(tmp_path, "error", FORWARDS)
     found, failed, again = run(DISCOVER, call(1, "push"), call(2, "push"))
     assert ["2026-07-28"] == found["result"]["supportedVersions"]
     assert "sampling/createMessage" in str(failed)
@@ -236,162 +188,6 @@ def test_a_pushed_request_on_the_wire_is_learned_from(tmp_path: Path) -> None:
     run.at_server()
     assert "from the policy" == text(run(call(3, "push", {}))[0])
     assert ["initialize", "tools/call"] == run.at_server()
-
-
-def test_a_client_that_needs_no_fallback_gets_the_bridge_once_it_is_learned(tmp_path: Path) -> None:
-    run = Run(tmp_path, "error")
-    run(call(1, "push", {}))
-    asked, pushed = run(modern(80, "server/discover", {}), call(1, "push", {}))
-    assert ["2026-07-28"] == asked["result"]["supportedVersions"]
-    assert "from the policy" == text(pushed)
-
-
-def test_what_was_not_declared_to_the_server_teaches_nothing(tmp_path: Path) -> None:
-    run = Run(tmp_path, "error", FORWARDS)
-    run(call(1, "push", {}))
-    assert WARNING not in run.said
-    assert not (tmp_path / "state" / "servers").exists()
-
-
-@pytest.mark.parametrize("extension", ["tasks", "ui"])
-def test_a_client_that_declared_the_tasks_or_the_ui_extension_is_never_downgraded(
-    tmp_path: Path, extension: str
-) -> None:
-    run = Run(tmp_path, "error")
-    run(call(1, "push"))
-    run.at_server()
-    able = {**CAPABLE, "extensions": {f"{META}{extension}": {}}}
-    asked, plain = run(modern(80, "server/discover", able), call(1, "plain", able))
-    assert ["2026-07-28"] == asked["result"]["supportedVersions"]
-    assert "plain" == text(plain)
-    assert "plain" == text(run(call(1, "plain", able))[0])
-    assert "initialize" not in run.at_server()
-
-
-@pytest.mark.parametrize("tool", ["round", "task"])
-@pytest.mark.parametrize("order", ["asked first", "pushed first", "asked in another connection"])
-def test_a_server_that_ever_returned_a_round_or_a_task_is_never_downgraded(
-    tmp_path: Path, tool: str, order: str
-) -> None:
-    run = Run(tmp_path, "error")
-    calls = [call(1, tool), call(2, "push")]
-    for connection in (
-        [calls] if order == "asked first" else [calls[::-1]] if order == "pushed first" else [[one] for one in calls]
-    ):
-        run(*connection)
-    run.at_server()
-    run(call(1, "plain"))
-    assert ["server/discover+", "tools/call+"] == run.at_server()
-
-
-def test_a_server_that_made_a_task_in_the_legacy_versions_is_never_downgraded(tmp_path: Path) -> None:
-    run = Run(tmp_path, "error")
-    run(INITIALIZE, legacy(1, "tools/call", name="task", arguments={}, task={}))
-    run(call(1, "push"))
-    assert WARNING not in run.said
-    run.at_server()
-    run(call(1, "plain"))
-    assert ["server/discover+", "tools/call+"] == run.at_server()
-
-
-def test_a_server_that_refuses_the_handshake_is_spoken_to_as_before(tmp_path: Path) -> None:
-    run = Run(tmp_path, "new")
-    run(call(1, "push"))
-    run.at_server()
-    assert "plain" == text(run(call(1, "plain"))[0])
-    assert ["initialize", "tools/call+"] == run.at_server()
-    assert "plain" == text(run(call(1, "plain"))[0])
-    assert ["server/discover+", "tools/call+"] == run.at_server()
-
-
-def test_a_server_that_speaks_nothing_older_is_not_learned_from(tmp_path: Path) -> None:
-    run = Run(tmp_path, "new")
-    assert -32600 == run(INITIALIZE, legacy(1, "tools/call", name="push", arguments={}))[1]["error"]["code"]
-    assert WARNING not in run.said
-
-
-def test_another_command_of_the_same_name_is_another_server(tmp_path: Path) -> None:
-    run = Run(tmp_path, "error")
-    run(call(1, "push"))
-    run.at_server()
-    run(call(1, "plain"), sign="result")
-    assert ["server/discover+", "tools/call+"] == run.at_server()
-
-
-def test_without_a_state_folder_nothing_is_remembered_and_nothing_fails(tmp_path: Path) -> None:
-    run = Run(tmp_path, "error", state=False)
-    for _ in range(2):
-        assert -32600 == run(call(1, "push"))[0]["error"]["code"]
-        assert WARNING in run.said
-
-
-@pytest.mark.parametrize("broken", ["a file", "full of other things"])
-def test_a_state_folder_in_disorder_keeps_nothing_from_running(tmp_path: Path, broken: str) -> None:
-    run = Run(tmp_path, "error")
-    (tmp_path / "state").mkdir()
-    if broken == "a file":
-        (tmp_path / "state" / "servers").write_text("not a folder")
-    else:
-        (tmp_path / "state" / "servers").mkdir()
-        for number in range(3_100):
-            (tmp_path / "state" / "servers" / f"{number}.pushed").touch()
-    assert -32600 == run(call(1, "push"))[0]["error"]["code"]
-    assert WARNING in run.said
-    if broken != "a file":
-        assert 3_001 > len(list((tmp_path / "state" / "servers").iterdir()))
-        assert "from the policy" == text(run(call(1, "push"))[0])
-
-
-ASKS = legacy(1, "tools/call", name="round", arguments={})
-MAKES = legacy(1, "tools/call", name="task", arguments={}, task={})
-LOST = "refused: the server made a task of the call, which was not offered to it"
-
-
-@pytest.mark.parametrize(
-    ("sign", "requests", "answer", "at_server"),
-    [
-        (
-            "error",
-            [DISCOVER, call(1, "round")],
-            "from the policy after a round",
-            ["server/discover+", "tools/call+", "tools/call+"],
-        ),
-        (
-            "error",
-            [call(1, "round", {})],
-            "from the policy after a round",
-            ["server/discover+", "tools/call+", "tools/call+"],
-        ),
-        ("error", [INITIALIZE, ASKS], "from the policy", ["initialize", "tools/call"]),
-        ("error", [call(1, "task")], LOST, ["server/discover+", "tools/call+"]),
-        ("error", [INITIALIZE, MAKES], "t1", ["initialize", "tools/call"]),
-        ("old", [call(1, "round", {})], "from the policy", ["server/discover+", "initialize", "tools/call"]),
-        ("old", [INITIALIZE, ASKS], "from the policy", ["initialize", "tools/call"]),
-        ("old", [INITIALIZE, MAKES], "t1", ["initialize", "tools/call"]),
-        (
-            "new",
-            [call(1, "round")],
-            "from the policy after a round",
-            ["server/discover+", "tools/call+", "tools/call+"],
-        ),
-        ("new", [call(1, "task")], LOST, ["server/discover+", "tools/call+"]),
-        (
-            "new",
-            [INITIALIZE, ASKS],
-            "from the policy after a round",
-            ["initialize", "server/discover+", "tools/call+", "tools/call+"],
-        ),
-    ],
-)
-def test_servers_that_use_rounds_or_tasks_are_spoken_to_as_in_0_1_0(
-    tmp_path: Path, sign: str, requests: list[dict[str, Any]], answer: str, at_server: list[str]
-) -> None:
-    """Twice, since the second connection knows what the first has shown. These rows hold for 0.1.0 too."""
-    run = Run(tmp_path, sign)
-    for _ in range(2):
-        assert answer in json.dumps(run(*requests)[-1])
-        assert at_server == run.at_server()
-        assert WARNING not in run.said
 
 
 # -- the daemon

@@ -356,9 +356,7 @@ def spelled(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @pytest.mark.timeout(240)
-@settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(case=spelled(), era=st.sampled_from(("legacy", "modern")))
 def test_what_passes_is_read_alike_whatever_the_spelling(
     gates: dict[str, Gate], readers: dict[str, Read], case: tuple[str, str], era: str

@@ -7,7 +7,6 @@ import asyncio
 import base64
 import json
 import re
-import sys
 from contextlib import AsyncExitStack
 from html import unescape
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
+from tests.commands.shell import samplegate
 from tests.daemon.gate import BOUND, Gate, asking, client, serving
 from tests.daemon.reviewing import TOKEN, people, settings
 from tests.review.endpoint import endpoint, ok
@@ -96,18 +96,8 @@ async def test_a_reviewer_sees_what_the_server_asked_beside_the_prompt_and_what_
             ):
                 assert words in text, words
 
-            line = (
-                sys.executable,
-                "-m",
-                "samplegate",
-                "reviews",
-                "show",
-                review["id"],
-                "--state",
-                str(tmp_path / "state"),
-            )
-            shown = await asyncio.create_subprocess_exec(*line, stdout=asyncio.subprocess.PIPE)
-            text = (await asyncio.wait_for(shown.communicate(), BOUND))[0].decode()
+            shown = samplegate(tmp_path, "reviews", "show", review["id"], "--state", str(tmp_path / "state"))
+            text = shown.out
             for words in (
                 "modelPreferences (not sent",
                 '"costPriority": 0.25',

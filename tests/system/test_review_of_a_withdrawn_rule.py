@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
+from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.commands.shell import samplegate
 from tests.daemon.gate import ASK_FORM, BOUND, Gate, asking, client, serving
 from tests.daemon.reviewing import POLICY, people, settings
 
@@ -20,58 +22,69 @@ OTHER: Final = POLICY.replace("name: people", "name: others").replace("effect: e
 WHY: Final = "the policy"
 
 
-async def command(folder: Path, *arguments: str) -> tuple[int | None, str]:
-    line = (sys.executable, "-m", "samplegate", "reviews", *arguments, "--state", str(folder / "state"))
-    process = await asyncio.create_subprocess_exec(
-        *line, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One event loop for the module, since its daemon is one."""
+    return "asyncio"
+
+
+class House:
+    """A daemon whose policy each test writes anew."""
+
+    def __init__(self, folder: Path, gate: Gate) -> None:
+        self.folder, self.gate = folder, gate
+        self._policies = count()
+
+    async def reload(self, policy: str, patience: str = "60s") -> None:
+        text = policy.replace("TIMEOUT", "15m").replace("PATIENCE", patience)
+        (self.folder / "policy.yaml").write_text(f"# {next(self._policies)}\n{text}")
+        before = len(self.gate.lines)
+        self.gate.process.send_signal(signal.SIGHUP)  # or it has noticed the change of the file itself
+        await self.gate.said("reload.taken", before)
+
+
+@pytest.fixture(scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    folder = tmp_path_factory.mktemp("house")
+    line = settings(folder)
+    (folder / "settings.yaml").write_text(
+        json.dumps({**json.loads((folder / "settings.yaml").read_text()), "watch": False})
     )
-    said = (await asyncio.wait_for(process.communicate(), BOUND))[0].decode()
-    return process.returncode, said
-
-
-async def reloaded(gate: Gate) -> None:
-    """The policy file was changed: its change or the signal makes the daemon read it."""
-    gate.process.send_signal(signal.SIGHUP)
-    await gate.said("reload.taken")
+    async with serving(folder, *line, "--", *asking("legacy+modern")) as gate:
+        await gate.said("reviews on")
+        yield House(folder, gate)
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["its request waits", "its request has ended"])
-async def test_a_verdict_on_a_rule_that_is_gone_is_refused_with_the_reason(tmp_path: Path, waits: bool) -> None:
+async def test_a_verdict_on_a_rule_that_is_gone_is_refused_with_the_reason(house: House, waits: bool) -> None:
     patience = "60s" if waits else "1s"
-    async with (
-        serving(tmp_path, *settings(tmp_path, patience=patience), "--", *asking("legacy+modern")) as gate,
-        client(gate) as c,
-    ):
-        await gate.said("reviews on")
-        async with people(gate) as person:
-            await c.begin()
-            call = asyncio.ensure_future(c.call("legacy", 1, **ASK_FORM))
-            review = await person.pending()
-            if not waits:
-                await asyncio.wait_for(call, BOUND)
-            (tmp_path / "policy.yaml").write_text(OTHER.replace("TIMEOUT", "15m").replace("PATIENCE", patience))
-            await reloaded(gate)
-            status, said = await person.say(review, **CONTENT)
-            assert (409, "withdrawn") == (status, said["review"]["state"])
-            assert WHY in said["detail"]
-            code, printed = await command(tmp_path, "answer", review["id"], "--accept", "confirm=yes")
-            assert (1, True, True) == (code, "was withdrawn" in printed, WHY in printed)
-            if waits:
-                assert "gets it now" not in printed
-                ended = await asyncio.wait_for(call, BOUND)
-                assert "error" in json.dumps(ended) or "cancel" in json.dumps(ended)
+    await house.reload(POLICY, patience)
+    async with client(house.gate) as c, people(house.gate) as person:
+        await c.begin()
+        call = asyncio.ensure_future(c.call("legacy", 1, **ASK_FORM))
+        review = await person.pending()
+        if not waits:
+            await asyncio.wait_for(call, BOUND)
+        await house.reload(OTHER, patience)
+        status, said = await person.say(review, **CONTENT)
+        assert (409, "withdrawn") == (status, said["review"]["state"])
+        assert WHY in said["detail"]
+        state = str(house.folder / "state")
+        ended = samplegate(house.folder, "reviews", "answer", review["id"], "--accept", "confirm=yes", "--state", state)
+        assert (1, True, True) == (ended.code, "was withdrawn" in ended.err, WHY in ended.err)
+        if waits:
+            assert "gets it now" not in ended.out + ended.err
+            answer = await asyncio.wait_for(call, BOUND)
+            assert "error" in json.dumps(answer) or "cancel" in json.dumps(answer)
 
 
-async def test_a_reload_that_keeps_the_rule_keeps_its_review(tmp_path: Path) -> None:
-    async with serving(tmp_path, *settings(tmp_path), "--", *asking("legacy+modern")) as gate, client(gate) as c:
-        await gate.said("reviews on")
-        async with people(gate) as person:
-            await c.begin()
-            call = asyncio.ensure_future(c.call("legacy", 1, **ASK_FORM))
-            review = await person.pending()
-            added = POLICY.replace("rules:", "rules:\n  - {name: first, effect: deny, match: {tool: other}}")
-            (tmp_path / "policy.yaml").write_text(added.replace("TIMEOUT", "15m").replace("PATIENCE", "60s"))
-            await reloaded(gate)
-            assert 200 == (await person.say(review, **CONTENT))[0]
-            answered = await asyncio.wait_for(call, BOUND)
-            assert "accept" == answered["result"]["structuredContent"]["result"]["action"]
+async def test_a_reload_that_keeps_the_rule_keeps_its_review(house: House) -> None:
+    await house.reload(POLICY)
+    async with client(house.gate) as c, people(house.gate) as person:
+        await c.begin()
+        call = asyncio.ensure_future(c.call("legacy", 1, **ASK_FORM))
+        review = await person.pending()
+        await house.reload(POLICY.replace("rules:", "rules:\n  - {name: first, effect: deny, match: {tool: other}}"))
+        assert 200 == (await person.say(review, **CONTENT))[0]
+        answered = await asyncio.wait_for(call, BOUND)
+        assert "accept" == answered["result"]["structuredContent"]["result"]["action"]

@@ -89,13 +89,12 @@ async def test_during_a_drain_sessions_are_served_reads_and_all_else_is_told_whe
         assert 0 == await gate.end()
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_the_calls_of_a_server_have_its_own_time_to_be_answered(tmp_path: Path, era: str) -> None:
+async def test_the_calls_of_a_server_have_its_own_time_to_be_answered(tmp_path: Path) -> None:
     """``drain_timeout`` is longer than any test waits: the call that is never answered ends by its server's setting,
     and the other is answered."""
-    command, *arguments = asking(era)
-    one = {"command": command, "args": arguments}
-    options = settings(tmp_path, servers={"hangs": {**one, "end_of_input_timeout": 0}, "slow": one}, drain_timeout=3600)
+    legacy, modern = ({"command": command, "args": words} for command, *words in map(asking, ("legacy", "modern")))
+    servers = {"hangs": {**legacy, "end_of_input_timeout": 0}, "slow": modern}
+    options = settings(tmp_path, servers=servers, drain_timeout=3600)
     async with (
         door() as closed,
         door() as held,
@@ -103,10 +102,9 @@ async def test_the_calls_of_a_server_have_its_own_time_to_be_answered(tmp_path: 
         client(gate, "/servers/hangs/mcp") as a,
         client(gate, "/servers/slow/mcp") as b,
     ):
-        if era == "legacy":
-            await a.begin()
-            await b.begin()
-        calls = [asyncio.ensure_future(c.call(era, 9, door=at.at)) for c, at in ((a, closed), (b, held))]
+        await a.begin()
+        waiting = (("legacy", a, closed), ("modern", b, held))
+        calls = [asyncio.ensure_future(c.call(era, 9, door=at.at)) for era, c, at in waiting]
         await closed.reached()
         await held.reached()
         await stop(gate)
