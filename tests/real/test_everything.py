@@ -52,7 +52,9 @@ def comparable(seen: Seen) -> Seen:
         ID.sub("...", json.dumps([seen.results, [one for one in seen.asked if one["kind"] != "roots"]]))
     )
     revision = seen.revision or "2025-11-25"
-    return replace(seen, revision=revision, results=results, asked=asked, notifications=[], logs=[])
+    return replace(
+        seen, revision=revision, results=results, asked=asked, progress=seen.steps(), notifications=[], logs=[]
+    )
 
 
 @before
