@@ -243,3 +243,10 @@ def test_every_decision_that_is_cited_exists() -> None:
             unknown += [f"{path.relative_to(ROOT)}: decision {number}" for number in numbers if number not in known]
     assert [] == unknown
     assert cited, "nothing was read"
+
+
+def test_every_module_is_on_the_map() -> None:
+    page = (ROOT / "proxy" / "README.md").read_text("utf-8")
+    named = set(re.findall(r"\w+", page.partition("## Where things are")[2].partition("```\n\n")[0]))
+    modules = (path for path in (ROOT / "proxy" / "samplegate").rglob("*.py") if "migrations" not in path.parts)
+    assert [] == sorted(path.stem for path in modules if path.stem not in named and path.stem != "__init__")
