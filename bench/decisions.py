@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Any, Final
 
-from samplegate.policy.decide import Rulebook, compile_policy, decide
+from samplegate.policy.decide import CompiledPolicy, compile_policy, decide
 from samplegate.policy.decisions import Situation
 from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Model, Policy, Range, Rule
 from samplegate.protocol.requests import Call, ElicitationRequest, Origin, Request, SamplingRequest
@@ -104,7 +104,7 @@ def measure(rules: int, laps: int = LAPS, repeats: int | None = None) -> Speed:
     return Speed(rules, p50, median(quantiles(run, n=100)[98] for run in whole), 1e6 / median(means), min(means))
 
 
-def _lap(book: Rulebook, repeats: int) -> list[list[float]]:
+def _lap(book: CompiledPolicy, repeats: int) -> list[list[float]]:
     """Microseconds of each decision, by request."""
     situation = Situation()
     times: list[list[float]] = [[] for _ in REQUESTS]

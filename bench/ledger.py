@@ -17,7 +17,7 @@ import anyio
 
 from samplegate.limits.limiter import Admission
 from samplegate.limits.sqlite_ledger import SqliteLedger
-from samplegate.policy.ledger import SCALE, Draw, Refused, Terms
+from samplegate.policy.ledger import SCALE, Draw, LimitSpec, Refused
 
 FEW: Final = 10
 MANY: Final = 100_000
@@ -55,7 +55,7 @@ class _Kept:
     """Accounts of one limit, none of which ever drains while it is measured."""
 
     def __init__(self, place: Place, state: Path, accounts: int) -> None:
-        terms = Terms(
+        terms = LimitSpec(
             "rate",
             "requests",
             MOST * SCALE["requests"],

@@ -335,7 +335,7 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
     },
     "policy Rule": rule,
     **{f"policy {struct.__name__}": partial(keys, struct, without=policy.RuleBase) for struct in get_args(policy.Rule)},
-    "script Case": partial(keys, script.Case),
+    "script Case": partial(keys, script.ScriptCase),
     **{
         f"tests {struct.__name__}": partial(keys, struct)
         for struct in (

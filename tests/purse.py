@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from samplegate.policy import ledger
-from samplegate.policy.ledger import Account, Draw, Refused, Reserved, Terms
+from samplegate.policy.ledger import Account, Draw, LimitSpec, Refused, Reserved
 
 
 class Purse:
     """Accounts in a dict; slots are counted. ``open`` are the reservations that were not settled."""
 
     def __init__(self) -> None:
-        self.terms: Mapping[str, Terms] = {}
+        self.terms: Mapping[str, LimitSpec] = {}
         self.now = 1e9
         self.accounts: dict[tuple[str, str], Account] = {}
         self.slots: dict[tuple[str, str], int] = {}

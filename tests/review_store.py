@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from samplegate.errors import Unavailable
 from samplegate.policy.schema import Stage
 from samplegate.reviews import review as states
-from samplegate.reviews.review import Conflict, Delivery, Door, Event, Filter, Review, Verdict, cleared
+from samplegate.reviews.review import Conflict, Delivery, Door, Filter, Review, ReviewEvent, Verdict, scrub_verdict
 from samplegate.reviews.store import ReviewTransactions
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class MemoryReviews:
 
     def __init__(self) -> None:
         self.reviews: dict[str, Review] = {}
-        self.events: list[Event] = []
+        self.events: list[ReviewEvent] = []
         self.deliveries: dict[str, Delivery] = {}
         self.announced: set[str] = set()
         self.fault: str | None = None
@@ -53,8 +53,8 @@ class MemoryReviews:
         own: str = "",
     ) -> Review | None:
         of_it = [review for review in self.reviews.values() if (review.lookup, review.stage) == (lookup, stage)]
-        verdicts = [review for review in of_it if states.standing(review, waiter, now, own) == "decided"]
-        waiting = [review for review in of_it if states.standing(review, waiter, now) == "pending"]
+        verdicts = [review for review in of_it if states.verdict_for(review, waiter, now, own) == "decided"]
+        waiting = [review for review in of_it if states.verdict_for(review, waiter, now) == "pending"]
         best = min(verdicts, key=lambda review: (review.decided, review.id), default=None)
         best = best or min(waiting, key=lambda review: (review.created, review.id), default=None)
         if best is None:
@@ -100,13 +100,13 @@ class MemoryReviews:
             return False
         for after in spent:
             assert after is not None
-            self._put(cleared(after))
+            self._put(scrub_verdict(after))
             self._tell(after, "used", now, detail=after.used_by or "")
         return True
 
     def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
         of_it = [review for review in self.reviews.values() if (review.lookup, review.stage) == (lookup, stage)]
-        return any(states.standing(review, waiter, now) == "decided" for review in of_it)
+        return any(states.verdict_for(review, waiter, now) == "decided" for review in of_it)
 
     def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
         review = self.reviews.get(id)
@@ -147,13 +147,13 @@ class MemoryReviews:
             )
         return found[: filter.limit]
 
-    def history(self, id: str) -> Sequence[Event]:
+    def history(self, id: str) -> Sequence[ReviewEvent]:
         return [event for event in self.events if event.review == id]
 
     def last_change(self) -> int:
         return self._last
 
-    def changes(self, after: int, limit: int) -> Sequence[Event]:
+    def changes(self, after: int, limit: int) -> Sequence[ReviewEvent]:
         return [event for event in self.events if event.number > after][:limit]
 
     def expire(self, now: float) -> Sequence[Review]:
@@ -241,7 +241,7 @@ class MemoryReviews:
         )
         self._last = next(self._numbers)
         self.events.append(
-            Event(number=self._last, review=review.id, at=now, what=what, who=who, door=door, detail=detail)
+            ReviewEvent(number=self._last, review=review.id, at=now, what=what, who=who, door=door, detail=detail)
         )
         self._nudge()
 

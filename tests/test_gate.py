@@ -14,7 +14,7 @@ import pytest
 from samplegate.audit.record import Record
 from samplegate.policy.prompt import SampleFailed, SampleRequest, SampleResult
 from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, Withdrawn
-from samplegate.protocol.rounds import ForwardRound, Open, Reply, Settled
+from samplegate.protocol.rounds import ClientReply, ForwardRound, Open, Settled
 from tests.core.dialogue import (
     ALLOW,
     ANSWER,
@@ -149,7 +149,7 @@ class TestForwarded:
     REPLY = b'{"action":"accept","content":{"confirm":true}}'
 
     async def test_the_clients_result_is_released_as_it_came(self) -> None:
-        world = World(reply=Reply("r", "", True, self.REPLY))
+        world = World(reply=ClientReply("r", "", True, self.REPLY))
         d, round = pushed(FORWARD, method="elicitation/create", elicitation={})
         assert Answered(self.REPLY, "client") == (await world.settled(d, round))[""].outcome
         assert (True, "client", "accept") == (
@@ -161,7 +161,7 @@ class TestForwarded:
     async def test_what_does_not_fit_is_recorded_and_passes_unless_verify(self) -> None:
         wrong = b'{"action":"accept","content":{"confirm":"yes"}}'
         for verify, expected in ((False, Answered), (True, Unanswered)):
-            world = World(reply=Reply("r", "", True, wrong))
+            world = World(reply=ClientReply("r", "", True, wrong))
             d, round = pushed({**FORWARD, "verify": verify}, method="elicitation/create", elicitation={})
             assert isinstance((await world.settled(d, round))[""].outcome, expected)
             assert world.records[0].fits is False
@@ -169,7 +169,7 @@ class TestForwarded:
     @pytest.mark.parametrize(("code", "expected"), [(-1, Denied), (-32603, Unanswered)])
     async def test_error_minus_1_is_a_refusal_and_any_other_nobody(self, code: int, expected: type) -> None:
         error = json.dumps({"code": code, "message": "m", "data": 1.0}).encode()
-        world = World(reply=Reply("r", "", False, error))
+        world = World(reply=ClientReply("r", "", False, error))
         d, round = pushed(FORWARD, sampling={})
         outcome = (await world.settled(d, round))[""].outcome
         assert isinstance(outcome, expected)
@@ -292,7 +292,7 @@ async def test_a_forward_that_was_to_be_verified_is_verified_at_the_return_whate
     "result", [b'{"action":"accept","action":"x"}', b'{"a":{"b":1,"b":2}}', b"[" * 3000 + b"]" * 3000, b'{"a":NaN}']
 )
 async def test_a_reply_of_two_readings_is_nobodys_consent(result: bytes) -> None:
-    world = World(reply=Reply("r", "", True, result))
+    world = World(reply=ClientReply("r", "", True, result))
     d, round = pushed(FORWARD, method="elicitation/create", elicitation={})
     outcome = (await world.settled(d, round))[""].outcome
     assert isinstance(outcome, Unanswered)

@@ -15,10 +15,10 @@ import pytest
 from samplegate.audit.decision_log import NoDecisionLog
 from samplegate.policy.ledger import Draw, Reserved
 from samplegate.protocol.frames import Frame
-from samplegate.runtime.process import House, Rules, compile_book, load_policy
-from samplegate.runtime.session_wiring import Wires
+from samplegate.runtime.process import ProcessContext, Rules, compile_book, load_policy
+from samplegate.runtime.session_wiring import SessionWiring
 from samplegate.sampler.client import Models
-from samplegate.telemetry.log import Log
+from samplegate.telemetry.log import EventLog
 from tests.core.dialogue import request, result, sample
 from tests.limits.desk import all_blocked
 
@@ -99,15 +99,15 @@ def ended(rules: Rules) -> int:
     return rules.models.ended
 
 
-def house_of(first: Rules, folder: Path) -> House:
-    return House(first, state=folder / "state", decisions=NoDecisionLog(), log=Log("error", "json"))
+def house_of(first: Rules, folder: Path) -> ProcessContext:
+    return ProcessContext(first, state=folder / "state", decisions=NoDecisionLog(), log=EventLog("error", "json"))
 
 
 class Talk:
     """One conversation: a server that asks, a client that can do nothing."""
 
-    def __init__(self, house: House) -> None:
-        self.wires = Wires(house, "default")
+    def __init__(self, house: ProcessContext) -> None:
+        self.wires = SessionWiring(house, "default")
         self.server = Server()
         self.wires.relay.connect_client(Client())
         self.wires.relay.connect_server(self.server)
@@ -131,7 +131,7 @@ def line(frame: Any) -> bytes:
 
 
 @asynccontextmanager
-async def talking(house: House) -> AsyncIterator[Talk]:
+async def talking(house: ProcessContext) -> AsyncIterator[Talk]:
     """A conversation until the block is left."""
     talk, over = Talk(house), anyio.Event()
     async with anyio.create_task_group() as group:
@@ -143,7 +143,7 @@ async def talking(house: House) -> AsyncIterator[Talk]:
     talk.wires.leave()
 
 
-async def all_room(house: House) -> Reserved:
+async def all_room(house: ProcessContext) -> Reserved:
     """Take the one place, so that whoever asks waits."""
     held = await house.admission.reserve([Draw("room", "[]", 1)], None)
     assert isinstance(held, Reserved)

@@ -24,8 +24,8 @@ environment = {"HOME": "x", "LOCALAPPDATA": "x", "SAMPLEGATE_LOG_LEVEL": "debug"
 assert load(environment, file=file).settings.server == ("db" if file else "default")
 """
 STORE = """
-from samplegate.reviews.sql_store import Reviews
-assert 0 == Reviews("sqlite:" + sys.argv[1]).last_change()
+from samplegate.reviews.sql_store import SqlReviewStore
+assert 0 == SqlReviewStore("sqlite:" + sys.argv[1]).last_change()
 """
 
 

@@ -20,7 +20,7 @@ from samplegate.protocol import http_headers
 from samplegate.protocol.elicitation_schema import Form, check, misfits, read_form
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import BadRequest, Origin, SamplingRequest, parse
-from samplegate.protocol.rounds import Reply
+from samplegate.protocol.rounds import ClientReply
 from samplegate.runtime import secret_patterns
 from tests.core.dialogue import sample
 from tests.world import World, pushed
@@ -116,7 +116,7 @@ async def test_checking_an_answer_to_a_form_leaves_the_event_loop_free(name: str
 
     def begin() -> Callable[[], Awaitable[object]]:
         d, round = pushed(VERIFY, method="elicitation/create", params=params, elicitation={})
-        world = World(reply=Reply(round.id, next(iter(round.items)), ok=True, payload=answer))
+        world = World(reply=ClientReply(round.id, next(iter(round.items)), ok=True, payload=answer))
 
         async def act() -> None:
             await world.settled(d, round)

@@ -12,11 +12,11 @@ import anyio
 import pytest
 
 from samplegate.policy.capabilities import SessionRules
-from samplegate.protocol.bridge.negotiation import Opening
+from samplegate.protocol.bridge.negotiation import EraNegotiator
 from samplegate.protocol.frames import Protocol
 from samplegate.protocol.rounds import Conclusion, Note, Round
-from samplegate.protocol.session_state import State
-from samplegate.runtime.evidence_files import Witnessed, key_of
+from samplegate.protocol.session_state import SessionState
+from samplegate.runtime.evidence_files import EvidenceStore, key_of
 from samplegate.runtime.process import compile_book, load_policy
 from samplegate.runtime.relay import Relay
 from tests.core.dialogue import KEY, Dialogue
@@ -128,7 +128,7 @@ class Run:
         """The answers of a client that waits for each before its next request."""
         log = Silent()
         key = key_of("default", ["server", sign or self._sign], None)
-        witnessed = Witnessed("default", key, state=self._state, setting="--protocol legacy", log=log)
+        witnessed = EvidenceStore("default", key, state=self._state, setting="--protocol legacy", log=log)
         server = Server(sign or self._sign)
 
         async def converse() -> list[dict[str, Any]]:
@@ -141,9 +141,9 @@ class Run:
                 if self._protocol == "auto":
                     witnessed.take(said)
 
-            state = State(SessionRules(self._dialogue.book), "default", "t", KEY)
+            state = SessionState(SessionRules(self._dialogue.book), "default", "t", KEY)
             prefers = witnessed.evidence.prefers_legacy
-            session = Opening(state, None, protocol=self._protocol, prefers_legacy=prefers)
+            session = EraNegotiator(state, None, protocol=self._protocol, prefers_legacy=prefers)
             relay = Relay(session, run_round, clock=anyio.current_time, note=note)
             world.relay = client.relay = server.relay = relay
             relay.connect(client, server)

@@ -14,7 +14,7 @@ import pytest
 
 from samplegate.protocol.frames import Frame
 from samplegate.protocol.outcomes import Answered
-from samplegate.protocol.rounds import Conclusion, Effect, Note, Release, Reply, Round, Settled, Side
+from samplegate.protocol.rounds import ClientReply, Conclusion, Effect, Note, Release, Round, Settled, Side
 from samplegate.protocol.session import Session
 from samplegate.runtime.flow import MOST_ANSWERS
 from samplegate.runtime.relay import Relay
@@ -245,7 +245,7 @@ async def test_a_side_has_gone_whatever_the_session_says_to_it() -> None:
 
 
 async def test_an_answer_that_comes_as_the_forward_ends_answers_no_other_forward() -> None:
-    replies: list[Reply] = []
+    replies: list[ClientReply] = []
 
     async def twice(round: Round) -> Conclusion:
         with anyio.CancelScope() as time_out:

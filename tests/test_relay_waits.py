@@ -13,10 +13,10 @@ import pytest
 
 from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.prompt import SampleRequest, SampleResult
-from samplegate.protocol.bridge.negotiation import Opening
+from samplegate.protocol.bridge.negotiation import EraNegotiator
 from samplegate.protocol.frames import Protocol
-from samplegate.protocol.rounds import Conclusion, Note, Reply, Round
-from samplegate.protocol.session_state import State
+from samplegate.protocol.rounds import ClientReply, Conclusion, Note, Round
+from samplegate.protocol.session_state import SessionState
 from samplegate.runtime.relay import Relay, enforce_timeouts
 from tests.core.dialogue import ALLOW, FORWARD, KEY, Dialogue, form, modern, request, result, sample
 from tests.test_relay import FakeLink
@@ -114,7 +114,7 @@ class Asking(World):
 
     relay: Relay
 
-    async def ask_client(self, round: Round) -> Reply:
+    async def ask_client(self, round: Round) -> ClientReply:
         return await self.relay.ask_client(round)
 
 
@@ -125,7 +125,7 @@ class Scene:
         self.era, self.notes, self.silent = client, list[Note](), list[float]()
         self.world = Asking(self._model)
         self.dialogue = Dialogue(ALLOW, FORWARD, servers={"patient": {"extends_on_progress": True}})
-        session = Opening(State(SessionRules(self.dialogue.book), name, "t", KEY), None, protocol=protocol)
+        session = EraNegotiator(SessionState(SessionRules(self.dialogue.book), name, "t", KEY), None, protocol=protocol)
         self.relay = Relay(session, self._round, clock=anyio.current_time, note=self.notes.append)
         self._heard = anyio.Event()
         self.client = FakeLink(lambda: self._heard.set())

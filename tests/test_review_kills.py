@@ -22,7 +22,7 @@ import pytest
 
 from samplegate.reviews.review import Filter, Review, Verdict
 from samplegate.reviews.service import LEASE
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.forked import Forked, Forks, forks
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -91,7 +91,7 @@ class Place:
 
     def __init__(self, folder: Path, forks: Forks, empty: Path) -> None:
         self.store, self.log = shutil.copy(empty, folder / "reviews.db"), folder / "decisions.jsonl"
-        self.reviews = Reviews(f"sqlite:{self.store}")
+        self.reviews = SqlReviewStore(f"sqlite:{self.store}")
         self._forks, self._started = forks, list[Forked]()
 
     async def start(self, case: str, point: str | None = None, **more: Any) -> Started:
@@ -144,7 +144,7 @@ def processes() -> Iterator[Forks]:
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store without reviews: making one takes longer than all that a test does with it."""
     path = tmp_path_factory.mktemp("empty") / "reviews.db"
-    with closing(Reviews(f"sqlite:{path}")) as made:
+    with closing(SqlReviewStore(f"sqlite:{path}")) as made:
         assert [] == list(made.list(Filter()))
         made.key()
     return path

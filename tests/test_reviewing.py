@@ -18,7 +18,7 @@ from samplegate.policy.schema import MOST_REVIEWED
 from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered
 from samplegate.protocol.rounds import ForwardRound, Open, Release, Settled
 from samplegate.reviews.review import Door, Edits, Filter, Review, Verdict
-from samplegate.reviews.service import Counts, Desk
+from samplegate.reviews.service import Counts, ReviewService
 from samplegate.telemetry.metrics import Metrics
 from tests.core.dialogue import form, modern, one, sample
 from tests.metered import value
@@ -60,8 +60,8 @@ class Room:
         self.desk = self.new_desk()
         self._ids = 0
 
-    def new_desk(self) -> Desk:
-        return Desk(
+    def new_desk(self) -> ReviewService:
+        return ReviewService(
             lambda: self.store,
             wall=wall,
             clock=anyio.current_time,

@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from samplegate.policy.file.timeouts import said
+from samplegate.policy.file.timeouts import duration_text
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.prompt import SampleFailed
 from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, Withdrawn
@@ -476,4 +476,4 @@ async def test_the_review_says_how_long_its_call_can_wait() -> None:
         await room.says("approve")()
 
     await Call(room, LOOKS, policy={**QUICK, "client": {"peer_timeout": "8s"}}).end(look)
-    assert "1m" == said((seen[0].answers_until or 0) - seen[0].created)
+    assert "1m" == duration_text((seen[0].answers_until or 0) - seen[0].created)

@@ -77,7 +77,7 @@ async def test_however_many_are_open_when_the_end_begins_a_held_state_keeps_neit
                 group.start_soon(ours.settle, reserved)
             group.start_soon(ours.reserve, one("d"))
             await all_blocked()
-            ours.admission.hurry(0.3)
+            ours.admission.set_shutdown_deadline(0.3)
         await ours.admission.aclose()
         for thread in threading.enumerate():
             if thread.name.startswith("samplegate-limits"):
@@ -94,7 +94,7 @@ async def test_what_is_settled_after_the_end_has_begun_is_still_corrected_where_
 ) -> None:
     ours = Desk(daily("d", 5, shared=True), state=tmp_path)
     reserved = await ours.taken(one("d"))
-    ours.admission.hurry(0.0)
+    ours.admission.set_shutdown_deadline(0.0)
     await ours.settle(reserved)
     await ours.admission.aclose()
     other = Desk(daily("d", 5, shared=True), state=tmp_path)

@@ -19,7 +19,7 @@ import pytest
 from samplegate.audit.sqlite_log import SqliteLog
 from samplegate.limits.sqlite_ledger import SqliteLedger
 from samplegate.reviews.sql_schema import Database as Reviews
-from samplegate.sqlite import Fault, File, Schema
+from samplegate.sqlite import File, Schema, SqliteFault
 
 Opened = Callable[[Path, float], contextlib.AbstractContextManager[Any]]
 """A write transaction on a file, which waits so many seconds for its lock."""
@@ -352,7 +352,8 @@ def test_an_older_file_is_brought_to_the_present_version_with_all_that_is_in_it(
     assert [("one",)] == songs(path, of_version(1, first))
     assert [("one", None)] == songs(path, of_version(2, second))
     with pytest.raises(
-        Fault, match="its songs are of version 2, this samplegate knows 1; use that samplegate, or name another file"
+        SqliteFault,
+        match="its songs are of version 2, this samplegate knows 1; use that samplegate, or name another file",
     ):
         songs(path, of_version(1, first))
 

@@ -11,10 +11,10 @@ import anyio
 from samplegate.audit.record import Record
 from samplegate.errors import Unavailable
 from samplegate.gate.gate import Gate
-from samplegate.gate.ports import Ports, Reviews
-from samplegate.policy.decide import Rulebook
+from samplegate.gate.ports import Ports, ReviewPort
+from samplegate.policy.decide import CompiledPolicy
 from samplegate.policy.prompt import Sampled, SampleRequest, SampleResult
-from samplegate.protocol.rounds import Note, Open, Release, Reply, Round, Settled
+from samplegate.protocol.rounds import ClientReply, Note, Open, Release, Round, Settled
 from tests.core.dialogue import Dialogue, ask, form, modern, one, request, result, sample
 from tests.purse import Purse
 
@@ -38,7 +38,7 @@ class World:
     """The other side of the ports."""
 
     answer: SampleResult | Callable[[SampleRequest], Awaitable[SampleResult]] = SAMPLED
-    reply: Reply | None = None
+    reply: ClientReply | None = None
     broken_log: bool = False
     now: float = 0.0
     asked: list[SampleRequest] = field(default_factory=list)
@@ -47,10 +47,10 @@ class World:
     purse: Purse = field(default_factory=Purse)
     notes: list[Note] = field(default_factory=list)
     heard: list[int] = field(default_factory=list)
-    reviews: Reviews | None = None
+    reviews: ReviewPort | None = None
     clock: Callable[[], float] | None = None
     wall: Callable[[], float] = lambda: 1e9
-    in_force: Callable[[], Rulebook] | None = None
+    in_force: Callable[[], CompiledPolicy] | None = None
     realm: str = ""
 
     async def sample(self, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
@@ -58,7 +58,7 @@ class World:
         heard(1)
         return await self.answer(request) if callable(self.answer) else self.answer
 
-    async def ask_client(self, round: Round) -> Reply:
+    async def ask_client(self, round: Round) -> ClientReply:
         if self.reply is None:
             await anyio.sleep_forever()
         assert self.reply is not None

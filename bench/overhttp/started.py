@@ -99,8 +99,8 @@ def _await(running: Running, port: int) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """As an operator in a hurry does, with a second signal that cuts a drain short, then with force; and what it has
-    left behind."""
+    """As an operator in a set_shutdown_deadline does, with a second signal that cuts a drain short, then with force;
+    and what it has left behind."""
     assert process.stdin is not None
     with suppress(BrokenPipeError):
         process.stdin.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Unreadable(Exception):
+class InputError(Exception):
     """A file or an argument that nothing can be made of; the text says which and why."""
 
 

@@ -51,7 +51,7 @@ _ERRORS: Final[dict[str, tuple[Kind, str, str]]] = {
 """By the beginning of SQLite's name for it (extended names begin alike): the kind, the problem, the remedy."""
 
 
-class Fault(Exception):
+class SqliteFault(Exception):
     """A file could not be used: the text that follows its name, without statements or values. ``undone``: certainly
     nothing was changed."""
 
@@ -89,14 +89,14 @@ class Schema:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if not tables:
             lost = f"it is empty, so its {self.contents} are lost"
-            raise Fault("damaged", lost, "restore it, or move it away with its -wal and -shm to begin anew")
+            raise SqliteFault("damaged", lost, "restore it, or move it away with its -wal and -shm to begin anew")
         found = db.execute(self.select).fetchone() if self.table is None or self.table in tables else (0,)
         version = None if found is None else found[0]
         if version == 0:
-            raise Fault("foreign", "it has tables of something else", self.another)
+            raise SqliteFault("foreign", "it has tables of something else", self.another)
         if version != self.version and version not in self.older:
             versions = f"its {self.contents} are of version {version!r}, this samplegate knows {self.version!r}"
-            raise Fault("newer", versions, f"use that samplegate, or {self.another}")
+            raise SqliteFault("newer", versions, f"use that samplegate, or {self.another}")
         return version == self.version
 
 
@@ -149,8 +149,8 @@ class File:
             yield db
             undone = False
             db.commit()
-        except (sqlite3.Error, OSError, Fault) as problem:
-            found = problem if isinstance(problem, Fault) else fault_of(problem)
+        except (sqlite3.Error, OSError, SqliteFault) as problem:
+            found = problem if isinstance(problem, SqliteFault) else fault_of(problem)
             self._roll_back(keep=found.kind == "busy")
             found.undone = undone
             if found is problem:
@@ -177,7 +177,7 @@ class File:
         if not self._missing:
             self._make_file()
         elif not self.path.exists():
-            raise Fault("unreachable", "there is none", self._missing)
+            raise SqliteFault("unreachable", "there is none", self._missing)
         db = self._opened(self.path)
         try:
             if not self._schema.is_current(db):  # looked at before anything is set
@@ -250,7 +250,7 @@ class CoreFile(File):
             except SQLAlchemyError as problem:
                 if isinstance(problem, DBAPIError) and isinstance(problem.orig, sqlite3.Error):
                     raise problem.orig from problem
-                raise Fault("unreachable", type(problem).__name__) from problem
+                raise SqliteFault("unreachable", type(problem).__name__) from problem
 
     def close(self) -> None:
         core, self._core = self._core, None
@@ -300,11 +300,11 @@ def pausing(what: Callable[[], T], left: Callable[[], float]) -> T:
         time.sleep(PAUSE)
 
 
-def fault_of(problem: sqlite3.Error | OSError) -> Fault:
+def fault_of(problem: sqlite3.Error | OSError) -> SqliteFault:
     """What SQLite or the system says, in our words."""
     if isinstance(problem, OSError):
         said = os.strerror(problem.errno) if problem.errno else type(problem).__name__
-        return Fault("read_only" if isinstance(problem, PermissionError) else "unreachable", said)
+        return SqliteFault("read_only" if isinstance(problem, PermissionError) else "unreachable", said)
     name = getattr(problem, "sqlite_errorname", "")
     kind, said, remedy = next((row for code, row in _ERRORS.items() if name.startswith(code)), _UNKNOWN)
-    return Fault(kind, said, remedy, "" if kind == "busy" else name or type(problem).__name__)
+    return SqliteFault(kind, said, remedy, "" if kind == "busy" else name or type(problem).__name__)

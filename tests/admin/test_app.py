@@ -17,7 +17,7 @@ import uvicorn
 
 from samplegate.errors import Unavailable
 from samplegate.server.admin import MAX_BODY, AdminApp, ReloadReport
-from samplegate.server.reload import Joined
+from samplegate.server.reload import SingleFlight
 
 pytestmark = pytest.mark.anyio
 
@@ -409,7 +409,7 @@ async def test_those_who_ask_together_share_a_reload_and_the_others_are_answered
         await go.wait()
         return UNCHANGED
 
-    app = app_of(reload=Joined(reload))
+    app = app_of(reload=SingleFlight(reload))
     with anyio.fail_after(10):
         waiting = [asyncio.ensure_future(ask(app, "POST", "/reload", BEARER)) for _ in range(5)]
         await started.wait()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from samplegate.auth.guard import Guard, Telling
+from samplegate.auth.guard import AuthObserver, CallerGuard
 from samplegate.auth.http import Message, Scope, Send
 from samplegate.config.identities import CallerSettings
 from samplegate.config.serve_settings import ServeSettings
@@ -63,11 +63,11 @@ class World:
         }
         self.journal = Journal()
         self.scopes: list[Scope] = []
-        self.guard = Guard(
+        self.guard = CallerGuard(
             self._app,
             self.settings(callers, **settings),
             server_at=self._at,
-            telling=Telling(self.journal, self.journal.count, clock=clock),
+            telling=AuthObserver(self.journal, self.journal.count, clock=clock),
             clock=clock,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.auth.tokens import KEPT, SECONDS, Bearers, Caller, NotTaken, StaticTokens
+from samplegate.auth.tokens import KEPT, SECONDS, Bearers, Caller, StaticTokens, Unauthenticated
 
 pytestmark = pytest.mark.anyio
 
@@ -44,20 +44,20 @@ async def test_a_token_is_known_no_longer_than_it_lives() -> None:
     assert verifier.bearers.known("alice") is not None
     verifier.now = 15
     assert verifier.bearers.known("alice") is None
-    with pytest.raises(NotTaken, match="expired"):
+    with pytest.raises(Unauthenticated, match="expired"):
         await verifier.ask("alice")
 
 
 async def test_what_was_refused_is_not_remembered() -> None:
     verifier = Verifier()
     for _ in range(2):
-        with pytest.raises(NotTaken, match="unknown_token"):
+        with pytest.raises(Unauthenticated, match="unknown_token"):
             await verifier.ask("stranger")
     assert 2 == verifier.asked
 
 
 async def test_without_a_verifier_only_static_tokens_are_taken() -> None:
-    with pytest.raises(NotTaken, match="unknown_token"):
+    with pytest.raises(Unauthenticated, match="unknown_token"):
         await Bearers(StaticTokens([]), None, wall=lambda: 0.0).verified("x")
 
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from msgspec.structs import replace
 
 from samplegate.auth.jwt import JwtTokens, Keys, KeySet, parse
-from samplegate.auth.tokens import NotEnough, NotTaken
+from samplegate.auth.tokens import InsufficientScope, Unauthenticated
 from samplegate.config.identities import JwtSettings
 from tests.callers.issuer import AUDIENCE, ISSUER, key_set, mint, private, public
 
@@ -34,7 +34,7 @@ def tokens(settings: JwtSettings = SETTINGS) -> JwtTokens:
 
 
 async def refused(token: str, settings: JwtSettings = SETTINGS) -> str:
-    with pytest.raises(NotTaken) as problem:
+    with pytest.raises(Unauthenticated) as problem:
         await tokens(settings).caller_of(token)
     return problem.value.reason
 
@@ -188,7 +188,7 @@ async def test_scopes_are_read_as_issuers_write_them(claims: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("claims", [{}, {"scope": "mcp2"}, {"scope": ["mcp"], "scp": 5}, {"scope": "mcp"}], ids=str)
 async def test_a_token_needs_every_scope(claims: dict[str, Any]) -> None:
-    with pytest.raises(NotEnough):
+    with pytest.raises(InsufficientScope):
         await tokens(replace(SETTINGS, scopes=("mcp", "admin"))).caller_of(mint(**claims))
 
 

@@ -10,11 +10,11 @@ from typing import Final
 import msgspec
 import pytest
 
-from samplegate.policy.match import Rulebook
+from samplegate.policy.match import CompiledPolicy
 from samplegate.policy.schema import AllowRule, AnswerRule, EscalateRule, ForwardRule, Match, RuleBase
-from samplegate.policytest.compare import Trial
+from samplegate.policytest.compare import CaseResult
 from samplegate.policytest.coverage import coverage
-from samplegate.policytest.load import Cases, load_cases
+from samplegate.policytest.load import TestFile, load_cases
 from samplegate.policytest.play import run
 from samplegate.policytest.suite import Said
 from samplegate.runtime.process import compile_book, load_policy
@@ -25,7 +25,7 @@ SHIPPED: Final = Path(__file__).resolve().parents[2] / "policies"
 TESTS: Final = sorted([*HERE.glob("*_test.yaml"), *SHIPPED.glob("*_test.yaml")])
 
 
-def cases_of(tests: Path) -> Cases:
+def cases_of(tests: Path) -> TestFile:
     return load_cases(tests.read_text("utf-8"), file=tests.name)
 
 
@@ -33,13 +33,13 @@ def beside(tests: Path) -> Path:
     return tests.with_name(tests.name.replace("_test", ""))
 
 
-def book_of(tests: Path) -> Rulebook:
+def book_of(tests: Path) -> CompiledPolicy:
     """As `samplegate test` makes it."""
     policy = beside(tests)
     return compile_book(load_policy(policy.read_text("utf-8"), file=policy.name, environment={}), policy.parent)
 
 
-def trials() -> Iterator[tuple[str, Trial]]:
+def trials() -> Iterator[tuple[str, CaseResult]]:
     for tests in TESTS:
         yield from ((tests.name, trial) for trial in run(cases_of(tests).cases, book_of(tests)))
 
@@ -50,7 +50,7 @@ TRIALS: Final = list(trials())
 @pytest.mark.parametrize(
     "trial", [trial for _, trial in TRIALS], ids=[f"{file}: {trial.case.name}" for file, trial in TRIALS]
 )
-def test_case(trial: Trial) -> None:
+def test_case(trial: CaseResult) -> None:
     assert () == trial.mismatches, [
         trial.came.decision.detail,
         *(f"{step.rule}: {step.why}" for step in trial.came.steps),

@@ -24,14 +24,14 @@ from hypothesis import strategies as st
 from samplegate.audit.record import Record
 from samplegate.cli.main import main
 from samplegate.policy.capabilities import SessionRules, can_forward
-from samplegate.policy.decide import Rulebook, decide
+from samplegate.policy.decide import CompiledPolicy, decide
 from samplegate.policy.decisions import Situation
 from samplegate.policy.file.load import PolicyError
 from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.requests import BadRequest
-from samplegate.protocol.rounds import Effect, Open, Reply, Round, ToClient, ToServer
+from samplegate.protocol.rounds import ClientReply, Effect, Open, Round, ToClient, ToServer
 from samplegate.protocol.session import Session
-from samplegate.protocol.session_state import State
+from samplegate.protocol.session_state import SessionState
 from samplegate.runtime.process import compile_book, load_policy
 from tests.core.dialogue import KEY, Dialogue, error, modern, one, request, result, to_client
 from tests.daemon.gate import Gate, admin, asking, client, serving
@@ -179,9 +179,9 @@ def _rule(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
 class Run:
     """One request that went through a session and its gate."""
 
-    def __init__(self, book: Rulebook, scene: Mapping[str, Any]) -> None:
+    def __init__(self, book: CompiledPolicy, scene: Mapping[str, Any]) -> None:
         self.d = Dialogue(server=scene["server"])
-        self.d.book, self.d.session = book, Session(State(SessionRules(book), scene["server"], "t", KEY))
+        self.d.book, self.d.session = book, Session(SessionState(SessionRules(book), scene["server"], "t", KEY))
         self.modern = scene["revision"] == NEWEST[1]
         declared = able(scene["client"])
         method, params = ASKS[scene["what"]]
@@ -202,7 +202,7 @@ class Run:
             asked = self.d.server(request(7, method, **params))
         self.round: Round = one(asked, Open).round
         (self.item,) = self.round.items.values()
-        self.world = World(reply=Reply(self.round.id, "", True, b'{"action":"cancel"}'))
+        self.world = World(reply=ClientReply(self.round.id, "", True, b'{"action":"cancel"}'))
 
     async def done(self) -> None:
         conclusion = await self.world.gate(self.d).run(self.round)
@@ -231,9 +231,9 @@ class SeveralKeys:
     """A modern call in which the server asks several things at once, up to its end: what was handed to the client comes
     back."""
 
-    def __init__(self, book: Rulebook, scene: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
+    def __init__(self, book: CompiledPolicy, scene: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
         self.d = Dialogue(server=scene["server"])
-        self.d.book, self.d.session = book, Session(State(SessionRules(book), scene["server"], "t", KEY))
+        self.d.book, self.d.session = book, Session(SessionState(SessionRules(book), scene["server"], "t", KEY))
         self._able, self._call = able(scene["client"]), {"name": scene["tool"], "arguments": {}}
         asked = {key: dict(zip(("method", "params"), ASKS[what], strict=True)) for key, what in kinds.items()}
         self.d.client(modern(1, "tools/call", self._able, **self._call))
@@ -406,7 +406,7 @@ def drawn_scene(data: st.DataObject) -> dict[str, Any]:
     return {**scene, **({"client": sorted(CAPABLE)} if data.draw(st.integers(0, 3)) else {})}
 
 
-def compiled(text: str) -> Rulebook:
+def compiled(text: str) -> CompiledPolicy:
     try:
         return compile_book(load_policy(text, file="policy.yaml", environment={}), Path())
     except PolicyError:
@@ -492,7 +492,7 @@ def test_the_urls_of_an_error_come_to_what_each_of_them_comes_to_alone(
     text = policy(data.draw(rules_for("elicitation by url")), plain=False)
     d, declared, world = Dialogue(server=scene["server"]), able(scene["client"]), World()
     d.book = compiled(text)
-    d.session = Session(State(SessionRules(d.book), scene["server"], "t", KEY))
+    d.session = Session(SessionState(SessionRules(d.book), scene["server"], "t", KEY))
     call = {"name": scene["tool"], "arguments": {}}
     if not is_modern:
         d.open_legacy(scene["revision"], **declared)

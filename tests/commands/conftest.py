@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from samplegate.cli.main import main
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.commands.shell import Ended, Run, Write
 
 
@@ -30,7 +30,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
     """Puts a new store of reviews into a folder: its URL. The tables are made once."""
     made = tmp_path_factory.mktemp("store") / "reviews.db"
-    store = Reviews(f"sqlite:{made}")
+    store = SqlReviewStore(f"sqlite:{made}")
     store.last_change()
     store.close()
 

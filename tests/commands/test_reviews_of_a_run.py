@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.commands.shell import Ended, samplegate
 from tests.test_run import FORM, PROXY, SAMPLE, Client, Wrapped
 
@@ -38,7 +38,7 @@ class Beside:
             "USER": "ann",
             "SAMPLEGATE_STATE": str(folder),
         }
-        self._store = Reviews(f"sqlite:{folder / 'reviews.db'}")
+        self._store = SqlReviewStore(f"sqlite:{folder / 'reviews.db'}")
         self._last = self._store.last_change()
 
     def started(self) -> Client:

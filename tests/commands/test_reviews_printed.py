@@ -11,7 +11,7 @@ import yaml
 from msgspec.structs import replace
 
 from samplegate.reviews.review import Edits, Review, Unsent, Verdict
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.commands.shell import Run
 from tests.core.review import made
 from tests.core.review.made import NOW
@@ -51,9 +51,11 @@ REVIEWS: Final[dict[str, Review]] = {
 
 
 @pytest.fixture
-def store(tmp_path: Path, empty_store: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Reviews]:
+def store(
+    tmp_path: Path, empty_store: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SqlReviewStore]:
     """Each of the table's reviews, some of them decided; two minutes later."""
-    kept = Reviews(empty_store(tmp_path))
+    kept = SqlReviewStore(empty_store(tmp_path))
     for number, (name, review) in enumerate(REVIEWS.items()):
         assert kept.open(replace(review, id=_id(name), created=NOW + number / 10), announce=False, most=99)
     approved = Verdict(word="approve", edits=Edits(max_tokens=5, system_prompt="Be\nbrief"))
@@ -72,7 +74,7 @@ def _id(name: str) -> str:
 
 
 @pytest.mark.parametrize("line", TABLE)
-def test_what_is_printed_reads_as_before(line: str, store: Reviews, run: Run) -> None:
+def test_what_is_printed_reads_as_before(line: str, store: SqlReviewStore, run: Run) -> None:
     ended = run("reviews", *line.split())
     assert TABLE[line] == printed(ended.code, ended.out, ended.err)
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from samplegate.policy.ledger import SCALE, Account, Draw, Refused, Reserved, Terms, reserve, set_back, settle
+from samplegate.policy.ledger import SCALE, Account, Draw, LimitSpec, Refused, Reserved, reserve, set_back, settle
 
 ONE: Final = SCALE["requests"]
 
 
-def bucket(most: int, period: float, name: str = "l", **more: object) -> Terms:
-    return Terms(name, "requests", most * ONE, "bucket", period, **more)  # type: ignore[arg-type]
+def bucket(most: int, period: float, name: str = "l", **more: object) -> LimitSpec:
+    return LimitSpec(name, "requests", most * ONE, "bucket", period, **more)  # type: ignore[arg-type]
 
 
 class Accounts:
     """Terms and what is drawn on them."""
 
-    def __init__(self, *terms: Terms) -> None:
-        self.terms: Mapping[str, Terms] = {each.name: each for each in terms}
+    def __init__(self, *terms: LimitSpec) -> None:
+        self.terms: Mapping[str, LimitSpec] = {each.name: each for each in terms}
         self.kept: dict[tuple[str, str], Account] = {}
 
     def look(self, limit: str, key: str) -> Account | None:

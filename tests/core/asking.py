@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from samplegate.policy.match import Rulebook, compile_policy
+from samplegate.policy.match import CompiledPolicy, compile_policy
 from samplegate.policy.schema import Model, Policy, Reviewer, Rule
 from samplegate.protocol.requests import Call, ElicitationRequest, Origin, SamplingRequest
 
@@ -58,6 +58,6 @@ def url(address: str, *calls: Call, server: str = "docs") -> ElicitationRequest:
 
 def book(
     *rules: Rule, environment: dict[str, str] | None = None, hints: dict[str, str | list[str]] | None = None
-) -> Rulebook:
+) -> CompiledPolicy:
     policy = Policy(version=1, models=list(MODELS), hints=hints or {}, rules=list(rules), reviewers=dict(REVIEWERS))
     return compile_policy(policy, environment or {})

@@ -23,13 +23,13 @@ from samplegate.protocol.rounds import (
     Open,
     Release,
     Round,
-    Seen,
+    SealedDecision,
     Settled,
     ToClient,
     ToServer,
 )
 from samplegate.protocol.session import Session
-from samplegate.protocol.session_state import State
+from samplegate.protocol.session_state import SessionState
 
 KEY = bytes(range(32))
 NONCE = bytes(12)
@@ -55,7 +55,7 @@ class Dialogue:
 
     def __init__(self, *rules: Mapping[str, Any], server: str = "default", **more: Any) -> None:
         self.book = compile_policy(policy(*rules, **more), {})
-        self.session = Session(State(SessionRules(self.book), server, "t", KEY))
+        self.session = Session(SessionState(SessionRules(self.book), server, "t", KEY))
         self.now = 0.0
         self.log: list[Effect] = []
         self.rounds: dict[str, Round] = {}
@@ -93,7 +93,7 @@ class Dialogue:
         """Give the one round among ``effects`` to the client, with ``keys`` forwarded; with none, and no roots to ask,
         it is put off."""
         round = one(effects, Open).round
-        seen = {key: Seen(f"d-{key}", "forward" if key in keys else "allow", "r") for key in round.items}
+        seen = {key: SealedDecision(f"d-{key}", "forward" if key in keys else "allow", "r") for key in round.items}
         return self.done(round, ForwardRound(frozenset(keys), seen, "hash", NONCE))
 
     def done(self, round: Round, conclusion: Conclusion) -> list[Effect]:

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from samplegate.audit.record import ContentMode, Line, Record, Released, read_line, to_json
-from samplegate.policy.decide import Rulebook, decide
+from samplegate.audit.record import ContentMode, Record, RecordLine, Released, read_line, to_json
+from samplegate.policy.decide import CompiledPolicy, decide
 from samplegate.policy.decisions import Decision, DenyAs, FixedAnswer, LeftOpen, Situation
 from samplegate.protocol.requests import Request
 
 
-def record(book: Rulebook, request: Request, *, can: bool = False, result: Any = None, **more: Any) -> Record:
+def record(book: CompiledPolicy, request: Request, *, can: bool = False, result: Any = None, **more: Any) -> Record:
     """The record of a request that a policy decides, as the gate would have written it; a model and a client answer
     ``result``."""
     decision = decide(book, request, Situation(can_forward=can))
@@ -52,8 +52,8 @@ def text(record: Record, content: ContentMode = "full") -> str:
     return to_json(record, content=content, key=b"key").decode()
 
 
-def line(record: Record, content: ContentMode = "full", **more: Any) -> Line:
+def line(record: Record, content: ContentMode = "full", **more: Any) -> RecordLine:
     """The same, read back; ``more`` are members put into it."""
     found = read_line(json.dumps({**json.loads(text(record, content)), **more}).encode())
-    assert isinstance(found, Line), found
+    assert isinstance(found, RecordLine), found
     return found

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.limits.brakes import MOST_CALLS, Brakes, digest
+from samplegate.limits.brakes import MOST_CALLS, BrakeState, digest
 from samplegate.policy import schema
 
 PER_CALL: Final = schema.Brakes(requests_per_call=3, cooling="60s")
 REPEATS: Final = schema.Brakes(repeats=3, cooling="60s")
 
 
-def tries(brakes: Brakes, digests: str, call: str = "c", server: str = "s", now: float = 0.0) -> list[bool]:
+def tries(brakes: BrakeState, digests: str, call: str = "c", server: str = "s", now: float = 0.0) -> list[bool]:
     """Whether each of some requests may go on."""
     return [brakes.asked(server, (call,), each, now) is None for each in digests]
 
 
 def test_the_request_that_is_one_too_many_for_a_call_puts_the_brake_on() -> None:
-    brakes = Brakes(PER_CALL)
+    brakes = BrakeState(PER_CALL)
     assert [True, True, True] == tries(brakes, "abc")
     tripped, after = brakes.asked("s", ("c",), "d", 5.0), brakes.asked("s", ("c",), "e", 6.0)
     assert tripped is not None
@@ -35,14 +35,14 @@ def test_the_request_that_is_one_too_many_for_a_call_puts_the_brake_on() -> None
 
 
 def test_the_repeat_that_is_full_puts_the_brake_on_and_another_request_between_does_not_count_on() -> None:
-    assert [True, True, False] == tries(Brakes(REPEATS), "aaa")
-    assert [True, True, True, True, True, False] == tries(Brakes(REPEATS), "aabaaa")
-    braked = Brakes(schema.Brakes(repeats=2)).asked("s", (), "a", 0.0)
+    assert [True, True, False] == tries(BrakeState(REPEATS), "aaa")
+    assert [True, True, True, True, True, False] == tries(BrakeState(REPEATS), "aabaaa")
+    braked = BrakeState(schema.Brakes(repeats=2)).asked("s", (), "a", 0.0)
     assert braked is None
 
 
 def test_repeats_count_over_calls_of_one_server_and_not_over_servers() -> None:
-    brakes = Brakes(REPEATS)
+    brakes = BrakeState(REPEATS)
     assert [True] == tries(brakes, "a", call="1")
     assert [True] == tries(brakes, "a", call="2")
     assert [True, True] == tries(brakes, "aa", server="other")
@@ -50,7 +50,7 @@ def test_repeats_count_over_calls_of_one_server_and_not_over_servers() -> None:
 
 
 def test_a_server_on_the_brake_is_left_unanswered_in_every_call_and_others_are_not() -> None:
-    brakes = Brakes(PER_CALL)
+    brakes = BrakeState(PER_CALL)
     tries(brakes, "abcd")
     assert [False] == tries(brakes, "e", call="another")
     assert [True] == tries(brakes, "e", server="other")
@@ -58,36 +58,36 @@ def test_a_server_on_the_brake_is_left_unanswered_in_every_call_and_others_are_n
 
 def test_asking_while_it_cools_does_not_prolong_it_and_after_it_all_counts_anew() -> None:
     for terms in (PER_CALL, REPEATS):
-        brakes = Brakes(terms)
+        brakes = BrakeState(terms)
         tries(brakes, "aaaa")
         assert [False] * 5 == tries(brakes, "aaaaa", now=59.9)
         assert [True, True] == tries(brakes, "aa", now=60.0)
 
 
 def test_calls_count_each_by_itself_and_every_candidate_counts() -> None:
-    brakes = Brakes(PER_CALL)
+    brakes = BrakeState(PER_CALL)
     assert [True, True, True] == tries(brakes, "abc", call="1")
     assert [True] == tries(brakes, "d", call="2")
     assert brakes.asked("s", ("1", "2"), "e", 0.0) is not None
-    brakes = Brakes(PER_CALL)
+    brakes = BrakeState(PER_CALL)
     assert [None, None, None] == [brakes.asked("s", ("1", "2", "1"), each, 0.0) for each in "abc"]
     assert brakes.asked("s", ("2",), "d", 0.0) is not None
 
 
 @pytest.mark.parametrize("terms", [None, schema.Brakes()])
 def test_without_brakes_nothing_is_stopped(terms: schema.Brakes | None) -> None:
-    brakes = Brakes(terms)
+    brakes = BrakeState(terms)
     assert not brakes.compares
     assert [True] * 100 == tries(brakes, "a" * 100)
 
 
 def test_digests_are_asked_for_only_where_repeats_count() -> None:
-    assert (False, True) == (Brakes(PER_CALL).compares, Brakes(REPEATS).compares)
-    assert [True, True, True] == tries(Brakes(PER_CALL), "aaa")
+    assert (False, True) == (BrakeState(PER_CALL).compares, BrakeState(REPEATS).compares)
+    assert [True, True, True] == tries(BrakeState(PER_CALL), "aaa")
 
 
 def test_no_more_calls_are_remembered_than_so_many_and_the_oldest_go_first() -> None:
-    brakes = Brakes(schema.Brakes(requests_per_call=1))
+    brakes = BrakeState(schema.Brakes(requests_per_call=1))
     for number in range(MOST_CALLS):
         assert brakes.asked("s", (f"{number}",), "a", 0.0) is None
     assert brakes.asked("s", ("new",), "a", 0.0) is None

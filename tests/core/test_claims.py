@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from samplegate.policy.catalogue import Worst
-from samplegate.policy.claims import MAX_ACCOUNTS, Claimant, carried, claim, needs_state, terms, truth
-from samplegate.policy.ledger import SCALE, Draw, Terms
+from samplegate.policy.claims import MAX_ACCOUNTS, Claimant, carried, charges_of, needs_state, terms, truth
+from samplegate.policy.ledger import SCALE, Draw, LimitSpec
 from samplegate.policy.schema import Limit, Policy
 from samplegate.protocol.requests import Call, Origin
 
@@ -30,7 +30,7 @@ def tool(name: str) -> Call:
 
 
 def drawn(limit: Limit, claimant: Claimant, most: Worst | None = MOST) -> list[tuple[str, int]]:
-    answer = claim(["l"], terms(of(l=limit)), claimant, most)
+    answer = charges_of(["l"], terms(of(l=limit)), claimant, most)
     assert not isinstance(answer, str)
     return [(draw.key, draw.amount) for draw in answer]
 
@@ -38,21 +38,24 @@ def drawn(limit: Limit, claimant: Claimant, most: Worst | None = MOST) -> list[t
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [
-        (Limit(requests=10, per="1m"), Terms("l", "requests", 10 * ONE, "bucket", 60.0)),
+        (Limit(requests=10, per="1m"), LimitSpec("l", "requests", 10 * ONE, "bucket", 60.0)),
         (
             Limit(input_tokens=10, per="1.5s", warn_at=0.5),
-            Terms("l", "input_tokens", 10 * ONE, "bucket", 1.5, warn_at=0.5),
+            LimitSpec("l", "input_tokens", 10 * ONE, "bucket", 1.5, warn_at=0.5),
         ),
         (
             Limit(usd=5.1, per="day", tz="Europe/Berlin"),
-            Terms("l", "usd", 51 * 10**11, "day", tz="Europe/Berlin", shared=True),
+            LimitSpec("l", "usd", 51 * 10**11, "day", tz="Europe/Berlin", shared=True),
         ),
-        (Limit(output_tokens=7, per="call", by=["rule"]), Terms("l", "output_tokens", 7 * ONE, "call", by=("rule",))),
-        (Limit(usd=0.1, per="process"), Terms("l", "usd", 10**11, "process")),
-        (Limit(concurrent=3, by=["server"]), Terms("l", "concurrent", 3, "slots", by=("server",))),
+        (
+            Limit(output_tokens=7, per="call", by=["rule"]),
+            LimitSpec("l", "output_tokens", 7 * ONE, "call", by=("rule",)),
+        ),
+        (Limit(usd=0.1, per="process"), LimitSpec("l", "usd", 10**11, "process")),
+        (Limit(concurrent=3, by=["server"]), LimitSpec("l", "concurrent", 3, "slots", by=("server",))),
     ],
 )
-def test_a_limit_becomes_terms_in_whole_units(limit: Limit, expected: Terms) -> None:
+def test_a_limit_becomes_terms_in_whole_units(limit: Limit, expected: LimitSpec) -> None:
     assert {"l": expected} == terms(of(l=limit))
 
 
@@ -107,14 +110,15 @@ def test_where_no_model_is_asked_nothing_is_spent() -> None:
 
 def test_an_unknown_price_under_a_dollar_limit_is_a_sentence_and_no_draw() -> None:
     policy = of(rate=Limit(requests=1, per="1m"), money=Limit(usd=1, per="1m"))
-    assert "limit money: the price of model smart is not known; give the model `price: {input: , output: }`" == claim(
-        ["rate", "money"], terms(policy), who(), Worst(1, 1, None)
+    assert (
+        "limit money: the price of model smart is not known; give the model `price: {input: , output: }`"
+        == charges_of(["rate", "money"], terms(policy), who(), Worst(1, 1, None))
     )
-    assert isinstance(claim(["rate"], terms(policy), who(), Worst(1, 1, None)), tuple)
+    assert isinstance(charges_of(["rate"], terms(policy), who(), Worst(1, 1, None)), tuple)
 
 
 def test_a_limit_that_is_not_known_is_a_sentence() -> None:
-    assert "limit gone: the policy has none of this name" == claim(["gone"], {}, who(), MOST)
+    assert "limit gone: the policy has none of this name" == charges_of(["gone"], {}, who(), MOST)
 
 
 def test_the_key_has_the_values_in_the_order_of_the_limit() -> None:
@@ -142,15 +146,15 @@ def test_every_candidate_call_is_charged_and_stands_last() -> None:
 
 
 def test_a_rule_that_names_a_limit_twice_draws_once() -> None:
-    assert 1 == len(claim(["l", "l"], terms(of(l=Limit(requests=1, per="1m"))), who(), MOST))
+    assert 1 == len(charges_of(["l", "l"], terms(of(l=Limit(requests=1, per="1m"))), who(), MOST))
 
 
 def test_too_many_candidates_are_no_draw() -> None:
     ids = tuple(f"c{number}" for number in range(MAX_ACCOUNTS + 1))
     limits = terms(of(l=Limit(requests=1, per="call", by=["tool"])))
-    assert isinstance(claim(["l"], limits, who(ids=ids), MOST), str)
-    assert isinstance(claim(["l"], limits, who(*(tool(id) for id in ids[:100]), ids=ids[:100]), MOST), str)
-    assert isinstance(claim(["l"], limits, who(ids=ids[1:]), MOST), tuple)
+    assert isinstance(charges_of(["l"], limits, who(ids=ids), MOST), str)
+    assert isinstance(charges_of(["l"], limits, who(*(tool(id) for id in ids[:100]), ids=ids[:100]), MOST), str)
+    assert isinstance(charges_of(["l"], limits, who(ids=ids[1:]), MOST), tuple)
 
 
 @pytest.mark.parametrize(
@@ -173,9 +177,9 @@ def test_a_tool_that_is_called_like_anothers_hash_has_an_account_of_its_own() ->
     assert key != drawn(limit, who(tool(hashed)))[0][0]
 
 
-def draws(*limits: tuple[str, Limit]) -> tuple[dict[str, Terms], tuple[Draw, ...]]:
+def draws(*limits: tuple[str, Limit]) -> tuple[dict[str, LimitSpec], tuple[Draw, ...]]:
     compiled = dict(terms(of(**dict(limits))))
-    found = claim(compiled, compiled, who(), MOST)
+    found = charges_of(compiled, compiled, who(), MOST)
     assert not isinstance(found, str)
     return compiled, found
 
@@ -215,7 +219,7 @@ def test_another_try_draws_tokens_and_dollars_anew_and_no_second_request() -> No
 
 def test_another_try_draws_on_the_account_of_its_own_model() -> None:
     compiled = terms(of(l=Limit(requests=1, per="1m", by=["model"])))
-    first, second = (claim(["l"], compiled, who(model=name), MOST) for name in ("a", "b"))
+    first, second = (charges_of(["l"], compiled, who(model=name), MOST) for name in ("a", "b"))
     assert not isinstance(first, str)
     assert not isinstance(second, str)
     assert second == carried(second, first)

@@ -19,11 +19,11 @@ from samplegate.policy.decisions import (
     FixedAnswer,
     Forwarded,
     LeftOpen,
+    RuleStep,
     Shadow,
     Situation,
-    Step,
 )
-from samplegate.policy.match import Rulebook
+from samplegate.policy.match import CompiledPolicy
 from samplegate.policy.schema import (
     AllowRule,
     AnswerRule,
@@ -319,23 +319,23 @@ def test_explain_says_of_every_rule_why_it_did_not_take_the_request() -> None:
     decision, steps = explain(book(*rules), sampling(), ABLE)
     assert decision == made(sampling(), *rules)
     assert [
-        Step("a", "deny", False, "server: 'docs' is not db"),
-        Step("b", "deny", False, "shadow: it matches, and is recorded only"),
-        Step(
+        RuleStep("a", "deny", False, "server: 'docs' is not db"),
+        RuleStep("b", "deny", False, "shadow: it matches, and is recorded only"),
+        RuleStep(
             "c",
             "answer",
             False,
             "it matches but cannot be carried out: its content is not text or content blocks, which sampling needs;"
             " otherwise: next",
         ),
-        Step("d", "allow", True, "model 'cheap': the only one of the rule's list"),
+        RuleStep("d", "allow", True, "model 'cheap': the only one of the rule's list"),
     ] == steps
 
 
 def test_explain_marks_the_rule_whose_otherwise_ended_it() -> None:
     _, steps = explain(book(ForwardRule(name="a", otherwise="deny"), DenyRule(name="b")), sampling(), UNABLE)
     why = "it matches but cannot be carried out: the client did not declare that it can be asked this; otherwise: deny"
-    assert [Step("a", "forward", True, why)] == steps
+    assert [RuleStep("a", "forward", True, why)] == steps
 
 
 def test_a_detail_holds_no_content() -> None:
@@ -400,7 +400,7 @@ def test_a_rule_that_denies_everything_first_leaves_nothing_granted(rules: list[
 def test_what_a_rulebook_remembers_changes_no_decision(rules: list[Rule], one: Request, other: Request) -> None:
     used = book(*rules)
     for request in (one, other, one):
-        fresh: Rulebook = book(*rules)
+        fresh: CompiledPolicy = book(*rules)
         assert decide(fresh, request, ABLE) == decide(used, request, ABLE)
 
 

@@ -10,15 +10,26 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from samplegate.policy.ledger import FORGOTTEN, SCALE, SKEW, Account, Draw, Refused, Reserved, Terms, idle, shown
+from samplegate.policy.ledger import (
+    FORGOTTEN,
+    SCALE,
+    SKEW,
+    Account,
+    Draw,
+    LimitSpec,
+    Refused,
+    Reserved,
+    amount_text,
+    idle,
+)
 from tests.core.accounts import ONE, Accounts, bucket
 
 NOON: Final = 1_780_000_000.0
 DAY: Final = 86_400.0
 
 
-def day(most: int = 10, tz: str = "UTC", **more: Any) -> Terms:
-    return Terms("l", "requests", most * ONE, "day", tz=tz, **more)
+def day(most: int = 10, tz: str = "UTC", **more: Any) -> LimitSpec:
+    return LimitSpec("l", "requests", most * ONE, "day", tz=tz, **more)
 
 
 def draw(amount: float, name: str = "l", key: str = "[]") -> Draw:
@@ -65,7 +76,7 @@ def test_a_refused_draw_fits_when_it_was_said_to_and_not_much_before(most: int, 
 def test_looking_often_loses_nothing() -> None:
     """A unit takes a second to drain here, and it is drawn on ten times a second: by rounding alone it would never
     drain."""
-    units = Terms("l", "requests", 100, "bucket", 100.0)
+    units = LimitSpec("l", "requests", 100, "bucket", 100.0)
     book = Accounts(units)
     book.reserve(NOON, Draw("l", "[]", 100))
     given = sum(isinstance(book.reserve(NOON + step / 10, Draw("l", "[]", 1)), Reserved) for step in range(1, 1001))
@@ -204,7 +215,7 @@ def test_a_day_begins_at_midnight_of_its_zone_and_ends_after_its_own_hours(
 
 
 def test_a_month_begins_anew_on_its_first() -> None:
-    book = Accounts(Terms("l", "requests", 5 * ONE, "month", tz="Europe/Berlin"))
+    book = Accounts(LimitSpec("l", "requests", 5 * ONE, "month", tz="Europe/Berlin"))
     assert book.takes(at("Europe/Berlin", 2026, 2, 1), 5)
     assert not book.takes(at("Europe/Berlin", 2026, 2, 28, 23, 59, 59), 1)
     assert book.takes(at("Europe/Berlin", 2026, 3, 1), 5)
@@ -249,7 +260,7 @@ def test_a_process_that_read_the_clock_before_midnight_frees_nothing_after_it() 
 
 @pytest.mark.parametrize("per", ["call", "process"])
 def test_what_one_call_or_process_drew_never_comes_back_by_time(per: Any) -> None:
-    book = Accounts(Terms("l", "requests", 2 * ONE, per))
+    book = Accounts(LimitSpec("l", "requests", 2 * ONE, per))
     assert [True, True, False] == [book.takes(NOON, 1) for _ in range(3)]
     answer = refused(book.reserve(NOON + 30 * DAY, draw(1)))
     assert ("full", None) == (answer.why, answer.retry_after)
@@ -258,7 +269,7 @@ def test_what_one_call_or_process_drew_never_comes_back_by_time(per: Any) -> Non
 
 @pytest.mark.parametrize("per", ["call", "process"])
 def test_a_call_gets_back_what_was_not_drawn_whenever_it_is_settled(per: Any) -> None:
-    book = Accounts(Terms("l", "output_tokens", 100 * ONE, per))
+    book = Accounts(LimitSpec("l", "output_tokens", 100 * ONE, per))
     opened = reserved(book.reserve(NOON, draw(80)))
     book.settle(NOON + 3600, opened, [draw(30)])
     assert 30 == book.level()
@@ -287,7 +298,7 @@ def test_draws_on_one_account_count_together() -> None:
 
 
 def test_of_several_refusals_the_one_that_lasts_longest_is_told() -> None:
-    call = Terms("call", "requests", ONE, "call")
+    call = LimitSpec("call", "requests", ONE, "call")
     book = Accounts(bucket(1, 60, "minute"), bucket(1, 3600, "hour"), call)
     book.reserve(NOON, draw(1, "minute"), draw(1, "hour"), draw(1, "call"))
     assert "hour" == refused(book.reserve(NOON, draw(1, "hour"), draw(1, "minute"))).limit
@@ -296,7 +307,7 @@ def test_of_several_refusals_the_one_that_lasts_longest_is_told() -> None:
 
 
 def test_slots_are_not_this_ledgers_business() -> None:
-    book = Accounts(Terms("slots", "concurrent", 1, "slots"), bucket(10, 60))
+    book = Accounts(LimitSpec("slots", "concurrent", 1, "slots"), bucket(10, 60))
     opened = reserved(book.reserve(NOON, Draw("slots", "[]", 1), Draw("slots", "[]", 1), draw(1)))
     book.settle(NOON, opened, [])
     assert {("l", "[]")} == book.kept.keys()
@@ -368,12 +379,12 @@ def test_a_refused_draw_warns_of_nothing() -> None:
     [
         (bucket(10, 60), 59.9 + SKEW, 60.1 + SKEW),
         (day(10), 3600.0, DAY),
-        (Terms("l", "requests", 10 * ONE, "call"), FORGOTTEN - 1, FORGOTTEN),
-        (Terms("l", "requests", 10 * ONE, "process", by=("session",)), FORGOTTEN - 1, FORGOTTEN),
+        (LimitSpec("l", "requests", 10 * ONE, "call"), FORGOTTEN - 1, FORGOTTEN),
+        (LimitSpec("l", "requests", 10 * ONE, "process", by=("session",)), FORGOTTEN - 1, FORGOTTEN),
     ],
-    ids=lambda value: value.per if isinstance(value, Terms) else "",
+    ids=lambda value: value.per if isinstance(value, LimitSpec) else "",
 )
-def test_an_account_is_forgotten_when_it_says_no_more_than_none(terms: Terms, busy: float, done: float) -> None:
+def test_an_account_is_forgotten_when_it_says_no_more_than_none(terms: LimitSpec, busy: float, done: float) -> None:
     book = Accounts(terms)
     book.takes(NOON, 10)
     assert not idle(terms, book.kept["l", "[]"], NOON + busy)
@@ -381,17 +392,17 @@ def test_an_account_is_forgotten_when_it_says_no_more_than_none(terms: Terms, bu
 
 
 def test_what_a_process_drew_is_never_forgotten() -> None:
-    terms = Terms("l", "requests", 10 * ONE, "process", by=("server",))
+    terms = LimitSpec("l", "requests", 10 * ONE, "process", by=("server",))
     assert not idle(terms, Account(10 * ONE, NOON), NOON + 365 * DAY)
 
 
 def test_a_clock_set_back_makes_no_account_idle() -> None:
-    for terms in (bucket(10, 60), day(10), Terms("l", "requests", ONE, "call")):
+    for terms in (bucket(10, 60), day(10), LimitSpec("l", "requests", ONE, "call")):
         assert not idle(terms, Account(ONE, NOON), NOON - 10 * DAY)
 
 
 def test_settling_on_a_forgotten_account_books_no_more_than_an_overrun() -> None:
-    for terms in (bucket(10, 60), day(10), Terms("l", "requests", 10 * ONE, "call")):
+    for terms in (bucket(10, 60), day(10), LimitSpec("l", "requests", 10 * ONE, "call")):
         book = Accounts(terms)
         opened = reserved(book.reserve(NOON, draw(5)))
         book.kept.clear()
@@ -421,7 +432,7 @@ def test_settling_on_a_forgotten_account_books_no_more_than_an_overrun() -> None
     ],
 )
 def test_an_amount_is_shown_as_a_person_writes_it(quantity: Any, units: int, said: str) -> None:
-    assert said == shown(Terms("l", quantity, 10, "day"), units)
+    assert said == amount_text(LimitSpec("l", quantity, 10, "day"), units)
 
 
 def test_an_account_is_stored_as_a_short_list() -> None:
@@ -431,7 +442,7 @@ def test_an_account_is_stored_as_a_short_list() -> None:
 
 def test_each_of_many_keys_takes_little_memory() -> None:
     """Some 0.5 KiB. Only the last tenth is traced: that takes long."""
-    terms = {"l": bucket(10, 60), "m": Terms("m", "usd", 5 * SCALE["usd"], "day", tz="Europe/Berlin")}
+    terms = {"l": bucket(10, 60), "m": LimitSpec("m", "usd", 5 * SCALE["usd"], "day", tz="Europe/Berlin")}
     book = Accounts(*terms.values())
     for number in range(5_000):
         if number == 4_500:

@@ -16,23 +16,23 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.policy.claims import Claimant, claim
-from samplegate.policy.ledger import SKEW, Draw, Refused, Reserved, Terms, idle
+from samplegate.policy.claims import Claimant, charges_of
+from samplegate.policy.ledger import SKEW, Draw, LimitSpec, Refused, Reserved, idle
 from samplegate.protocol.requests import Call, Origin
 from tests.core.accounts import Accounts
 
 NOON: Final = 1_780_000_000.0
 BERLIN: Final = ZoneInfo("Europe/Berlin")
 BUCKETS: Final = (
-    Terms("a", "output_tokens", 1000, "bucket", 60.0, warn_at=0.8),
-    Terms("b", "output_tokens", 7, "bucket", 1000.0),
-    Terms("c", "usd", 10**13, "bucket", 3600.0),
+    LimitSpec("a", "output_tokens", 1000, "bucket", 60.0, warn_at=0.8),
+    LimitSpec("b", "output_tokens", 7, "bucket", 1000.0),
+    LimitSpec("c", "usd", 10**13, "bucket", 3600.0),
 )
 WINDOWS: Final = (
-    Terms("d", "usd", 1000, "day", tz="Europe/Berlin"),
-    Terms("m", "usd", 3000, "month", tz="Europe/Berlin"),
+    LimitSpec("d", "usd", 1000, "day", tz="Europe/Berlin"),
+    LimitSpec("m", "usd", 3000, "month", tz="Europe/Berlin"),
 )
-COUNTS: Final = (Terms("x", "requests", 1000, "call"), Terms("y", "requests", 500, "process"))
+COUNTS: Final = (LimitSpec("x", "requests", 1000, "call"), LimitSpec("y", "requests", 500, "process"))
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ ONE_BUCKET: Final = st.sampled_from("abc").flatmap(lambda name: steps(name, SKEW
 class History:
     """Runs steps on a ledger, and remembers what was drawn when, and as how much."""
 
-    def __init__(self, terms: tuple[Terms, ...]) -> None:
+    def __init__(self, terms: tuple[LimitSpec, ...]) -> None:
         self.book = Accounts(*terms)
         self.now = self.latest = NOON
         self.open: list[tuple[Reserved, list[int]]] = []
@@ -237,11 +237,11 @@ def test_no_call_causes_more_than_its_limit_however_many_candidates_there_are(
     history: list[tuple[list[str], bool]],
 ) -> None:
     """Each candidate is charged, so whichever call it really was, it stays within its limit."""
-    limit = Terms("loop", "requests", 4 * 10**6, "call")
+    limit = LimitSpec("loop", "requests", 4 * 10**6, "call")
     book, counted = Accounts(limit), dict.fromkeys("pqr", 0)
     for calls, crashed in history:
         origin = Origin("docs", "local", "legacy", "2025-11-25", tuple(Call("tools/call", call) for call in calls))
-        draws = claim(["loop"], book.terms, Claimant(origin, tuple(calls), "s", "r"), None)
+        draws = charges_of(["loop"], book.terms, Claimant(origin, tuple(calls), "s", "r"), None)
         assert not isinstance(draws, str)
         answer = book.reserve(NOON, *draws)
         assert all(counted[call] < 4 for call in calls) is isinstance(answer, Reserved)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.policy.file.load import Loaded, PolicyError, Problem, json_schema, load
+from samplegate.policy.file.load import LoadedPolicy, PolicyError, Problem, json_schema, load
 from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Prepend
 from samplegate.yamlfile.tree import MAX_BYTES, MAX_FAULTS, MAX_NODES, Unreadable, compose, plain
 
@@ -168,7 +168,7 @@ def validator() -> jsonschema.Draft202012Validator:
 def load_or_problems(text: str) -> bool:
     """Whether a text is loaded; where it is not, that it is refused as it should be."""
     found = outcome(text)
-    if isinstance(found, Loaded):
+    if isinstance(found, LoadedPolicy):
         return True
     assert found
     assert all(
@@ -177,7 +177,7 @@ def load_or_problems(text: str) -> bool:
     return False
 
 
-def outcome(text: str) -> Loaded | tuple[Problem, ...]:
+def outcome(text: str) -> LoadedPolicy | tuple[Problem, ...]:
     try:
         return load(text, file="p", environment={})
     except PolicyError as error:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.audit.record import Attempt, ContentMode, Line, read_line
+from samplegate.audit.record import Attempt, ContentMode, RecordLine, read_line
 from tests.core import logged
 from tests.core.asking import book, sampling
 
@@ -70,4 +70,4 @@ def test_what_is_no_record_says_why(text: bytes, why: str) -> None:
     )
 )
 def test_nothing_that_stands_in_a_file_raises(text: bytes) -> None:
-    assert isinstance(read_line(text), Line | str)
+    assert isinstance(read_line(text), RecordLine | str)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from samplegate.policy import model_choice
 from samplegate.policy.catalogue import ModelFacts
 from samplegate.policy.facts import Facts
-from samplegate.policy.match import Rulebook, compile_policy
-from samplegate.policy.model_choice import Choice, choose, needs
+from samplegate.policy.match import CompiledPolicy, compile_policy
+from samplegate.policy.model_choice import ModelChoice, choose, needs
 from samplegate.policy.schema import AllowRule, Match, Model, Policy, Price, Quality, Weights, With
 from samplegate.protocol.requests import SamplingRequest
 from tests.core.asking import MODELS, sampling, text
@@ -43,19 +43,19 @@ def result(*content: dict[str, Any]) -> dict[str, Any]:
 TOOLS: Final = [{"name": "t", "inputSchema": {"type": "object"}}]
 
 
-def book(all_: Sequence[Model], hints: Hints | None = None) -> Rulebook:
+def book(all_: Sequence[Model], hints: Hints | None = None) -> CompiledPolicy:
     return compile_policy(Policy(version=1, models=list(all_), hints=hints or {}), {})
 
 
 def choice(
     request: SamplingRequest, all_: Sequence[Model] = PRICED, hints: Hints | None = None, **with_: Any
-) -> Choice:
+) -> ModelChoice:
     return choose(
         book(all_, hints), AllowRule(name="r", match=Match(kind="sampling"), with_=With(**with_)), Facts(request)
     )
 
 
-def names(made: Choice) -> list[str]:
+def names(made: ModelChoice) -> list[str]:
     return [model.name for model in made.models]
 
 
@@ -323,7 +323,7 @@ def test_the_bound_of_the_table_is_for_input_alone() -> None:
         ),
     ],
 )
-def test_why_is_one_sentence_with_the_numbers(why: str, made: Choice) -> None:
+def test_why_is_one_sentence_with_the_numbers(why: str, made: ModelChoice) -> None:
     assert why == made.why
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from samplegate.audit.record import Attempt, ContentMode, Line, Record, read_line, to_json
+from samplegate.audit.record import Attempt, ContentMode, Record, RecordLine, read_line, to_json
 from samplegate.audit.sqlite_log import row
 from samplegate.policy.decisions import Shadow
 from samplegate.protocol.requests import Call
@@ -107,7 +107,7 @@ def test_every_field_is_in_some_line() -> None:
 @pytest.mark.parametrize("line", LINES)
 def test_a_line_is_read_back_as_it_stands(line: bytes) -> None:
     read, told = read_line(line), json.loads(line)
-    assert isinstance(read, Line)
+    assert isinstance(read, RecordLine)
     plain = ("decision_id time server caller era revision door kind effect reason outcome mode rule model input_tokens output_tokens duration_ms "  # noqa: E501
              "action decided_by cost_usd refused_by review reviewer review_door reviewed_ms").split()  # fmt: skip
     assert {name: told.get(name) for name in plain} == {name: getattr(read, name) for name in plain}

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from samplegate.audit import replay as replaying
-from samplegate.audit.replay import Changed, Same, Told, Untold, replay
-from samplegate.policy.decide import Rulebook, compile_policy
+from samplegate.audit.replay import Changed, ReplayedDecision, Same, Untold, replay
+from samplegate.policy.decide import CompiledPolicy, compile_policy
 from samplegate.policy.file.load import load
 from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match
 from samplegate.policytest.compare import scenery
@@ -25,7 +25,7 @@ FORMS: Final = Match(kind="elicitation")
 ALLOW: Final = AllowRule(name="models", match=SAMPLING)
 DENY: Final = DenyRule(name="no", match=SAMPLING)
 FORWARD: Final = ForwardRule(name="person", match=FORMS)
-NOBODY: Final = Told("none", None)
+NOBODY: Final = ReplayedDecision("none", None)
 EMPTY: Final = book()
 
 
@@ -45,10 +45,12 @@ class TestWithContents:
 
     def test_another_effect_is_a_change(self) -> None:
         old = logged.line(logged.record(book(ALLOW), sampling()))
-        assert Changed(Told("allow", "models"), (Told("deny", "no"),)) == replay(book(DENY, ALLOW), old)
+        assert Changed(ReplayedDecision("allow", "models"), (ReplayedDecision("deny", "no"),)) == replay(
+            book(DENY, ALLOW), old
+        )
 
     def test_what_no_rule_takes_any_more_is_a_change(self) -> None:
-        assert Changed(Told("allow", "models"), (NOBODY,)) == replay(
+        assert Changed(ReplayedDecision("allow", "models"), (NOBODY,)) == replay(
             EMPTY, logged.line(logged.record(book(ALLOW), sampling()))
         )
 
@@ -65,14 +67,16 @@ class TestWithContents:
     def test_cancel_instead_of_decline_is_a_change(self) -> None:
         old = logged.line(logged.record(book(refused("no", kind="elicitation")), form(a="string")))
         now = book(DenyRule(name="no", match=FORMS, as_="decline"))
-        assert Changed(Told("deny", "no", "cancel"), (Told("deny", "no", "decline"),)) == replay(now, old)
+        assert Changed(
+            ReplayedDecision("deny", "no", "cancel"), (ReplayedDecision("deny", "no", "decline"),)
+        ) == replay(now, old)
 
     def test_another_fixed_answer_is_a_change(self) -> None:
         old = logged.line(logged.record(book(answers({"a": "x"})), form(a="string")))
         assert Same() == replay(book(answers({"a": "x", "b": "unused"})), old)
-        assert Changed(Told("answer", "fixed"), (Told("answer", "fixed", answer="another"),)) == replay(
-            book(answers({"a": "y"})), old
-        )
+        assert Changed(
+            ReplayedDecision("answer", "fixed"), (ReplayedDecision("answer", "fixed", answer="another"),)
+        ) == replay(book(answers({"a": "y"})), old)
 
     def test_a_fixed_answer_to_sampling_is_compared_too(self) -> None:
         rules = [
@@ -97,7 +101,7 @@ class TestWithContents:
         old = logged.line(logged.record(book(answers({"a": "x"})), form(a="string")))
         found = replay(book(FORWARD), old)
         assert isinstance(found, Changed)
-        assert (Told("forward", "person"), Told("none", "person")) == found.now
+        assert (ReplayedDecision("forward", "person"), ReplayedDecision("none", "person")) == found.now
 
     def test_an_address_is_matched_without_what_the_log_removed_of_it(self) -> None:
         rules = (
@@ -155,7 +159,7 @@ class TestWithoutContents:
             {"method": "tools/*"},
             {"not_": Match(tool="ls")},
         ):
-            assert Changed(Told("allow", "models"), (Told("deny", "no"),)) == replay(
+            assert Changed(ReplayedDecision("allow", "models"), (ReplayedDecision("deny", "no"),)) == replay(
                 book(refused("no", kind="sampling", **match), ALLOW), old
             )
 
@@ -177,7 +181,7 @@ class TestWithoutContents:
     def test_several_ways_that_are_all_changes_are_a_change(self) -> None:
         found = replay(book(ALLOW), logged.line(logged.record(book(DENY), sampling()), "hash"))
         assert isinstance(found, Changed)
-        assert (Told("allow", "models"), Told("none", "models")) == found.now
+        assert (ReplayedDecision("allow", "models"), ReplayedDecision("none", "models")) == found.now
 
     def test_a_form_is_no_url(self) -> None:
         old = logged.line(logged.record(book(FORWARD), form(a="string"), can=True), "hash")
@@ -221,7 +225,9 @@ def test_what_was_escalated_is_compared_by_its_rule_whatever_the_person_said(
     asks = EscalateRule(name="asks", reviewer="ops", match=SAMPLING)
     line = logged.line(logged.record(book(asks), sampling(), review="rv_1", reviewer="ops"), content, **outcome)
     assert Same() == replay(book(asks), line)
-    assert Changed(Told("escalate", "asks"), (Told("deny", "no"),)) == replay(book(DENY, asks), line)
+    assert Changed(ReplayedDecision("escalate", "asks"), (ReplayedDecision("deny", "no"),)) == replay(
+        book(DENY, asks), line
+    )
 
 
 @pytest.mark.parametrize("content", ["full", "hash"])
@@ -253,7 +259,7 @@ def test_a_prompt_without_its_secrets_is_not_the_one_that_was_decided() -> None:
     assert Same() == replay(book(DENY), old)
 
 
-def told(policy: Path) -> Iterator[tuple[Rulebook, Request, bool]]:
+def told(policy: Path) -> Iterator[tuple[CompiledPolicy, Request, bool]]:
     """The requests of a policy's own cases."""
     cases = load_cases(policy.with_name(f"{policy.stem}_test.yaml").read_text(), file="f").cases
     loaded = load(policy.read_text(), file="f", environment={}).policy

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from samplegate.audit import report as reporting
-from samplegate.audit.record import Attempt, Line
-from samplegate.audit.report import NO_CALL, OTHERS, Durations, Report, Server
+from samplegate.audit.record import Attempt, RecordLine
+from samplegate.audit.report import NO_CALL, OTHERS, Durations, Report, ServerReport
 from samplegate.policy.schema import AllowRule, DenyRule, ForwardRule, Match
 from tests.core import logged
 from tests.core.asking import book, form, sampling, tool
@@ -21,18 +21,18 @@ BOOK = book(
 )
 
 
-def asked(what: str = "hello", *calls: Any, server: str = "docs", **more: Any) -> Line:
+def asked(what: str = "hello", *calls: Any, server: str = "docs", **more: Any) -> RecordLine:
     return logged.line(logged.record(BOOK, sampling(what, *calls, server=server), can=True, **more), "hash")
 
 
-def summed(*lines: Line, since: str = "") -> Report:
+def summed(*lines: RecordLine, since: str = "") -> Report:
     report = Report(since)
     for line in lines:
         report.take(line)
     return report
 
 
-def docs(*lines: Line) -> Server:
+def docs(*lines: RecordLine) -> ServerReport:
     return summed(*lines).servers["docs"]
 
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from samplegate.audit import record
-from samplegate.audit.record import Attempt, Line, settled
-from samplegate.audit.report import NO_CALL, Report, Server
+from samplegate.audit.record import Attempt, RecordLine, settled
+from samplegate.audit.report import NO_CALL, Report, ServerReport
 from samplegate.policy.schema import AllowRule, ForwardRule, Match
 from tests.core import logged
 from tests.core.asking import book, form, sampling
@@ -42,26 +42,26 @@ LOST: dict[str, Any] = {
 }
 
 
-def first(decision_id: str = "d1", **more: Any) -> Line:
+def first(decision_id: str = "d1", **more: Any) -> RecordLine:
     fields = {"duration_ms": 100.0, "decided_by": "human", **PAID, **SEEN, **more}
     return logged.line(logged.record(BOOK, sampling(), decision_id=decision_id, result={"a": 1}, **fields))
 
 
-def revoking_one(decision_id: str = "d1", **more: Any) -> Line:
+def revoking_one(decision_id: str = "d1", **more: Any) -> RecordLine:
     return logged.line(
         logged.record(BOOK, sampling(), decision_id=decision_id, **{"duration_ms": 150.0, **SEEN, **LOST, **more})
     )
 
 
-def other(decision_id: str, **more: Any) -> Line:
+def other(decision_id: str, **more: Any) -> RecordLine:
     return logged.line(logged.record(BOOK, sampling(), decision_id=decision_id, **more))
 
 
-def ids(*lines: Line) -> list[tuple[str, str]]:
+def ids(*lines: RecordLine) -> list[tuple[str, str]]:
     return [(line.decision_id, line.outcome) for line in settled(lines)]
 
 
-def summed(*lines: Line) -> Server:
+def summed(*lines: RecordLine) -> ServerReport:
     report = Report()
     for line in settled(lines):
         report.take(line)

@@ -9,7 +9,7 @@ import pytest
 from samplegate.policy import script
 from samplegate.policy.file.load import PolicyError
 from samplegate.policy.prompt import Sampled, SampleFailed, SampleResult
-from samplegate.policy.script import Reply, Script, fingerprint, parse, pick, reply
+from samplegate.policy.script import Script, ScriptReply, fingerprint, parse, pick, reply
 
 FILE = """
 cases:
@@ -262,12 +262,14 @@ cases:
     @pytest.mark.parametrize(
         ("message", "expected"),
         [
-            ("Delete 12 rows?", Reply("accept", {"confirm": True, "tags": ["a", "b"]})),
-            ("Your token, please", Reply("decline", {})),
-            ("hello", Reply("cancel", {})),
+            ("Delete 12 rows?", ScriptReply("accept", {"confirm": True, "tags": ["a", "b"]})),
+            ("Your token, please", ScriptReply("decline", {})),
+            ("hello", ScriptReply("cancel", {})),
         ],
     )
-    def test_the_first_case_that_fits_the_message_says_what_is_answered(self, message: str, expected: Reply) -> None:
+    def test_the_first_case_that_fits_the_message_says_what_is_answered(
+        self, message: str, expected: ScriptReply
+    ) -> None:
         assert expected == reply(self.SCRIPT, {"message": message, "requestedSchema": {}})
 
     def test_sampling_takes_no_case_of_an_elicitation(self) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from samplegate.audit.cassette import EXCERPT, HEADER, taped_answer, taped_failure
 from samplegate.policy.prompt import Sampled, SampleFailed
-from samplegate.policy.script import Reply, parse, pick, reply
+from samplegate.policy.script import ScriptReply, parse, pick, reply
 from tests.core.asking import form, sampling, url
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -46,7 +46,7 @@ def test_whatever_a_person_filled_in_is_filled_in_again_or_left_out(message: str
     asked = {**form().params, "message": message}
     taped = taped_answer(asked, {"action": "accept", "content": values})
     if taped is not None:
-        assert Reply("accept", values) == reply(parse(HEADER + taped.text, file="f"), asked)
+        assert ScriptReply("accept", values) == reply(parse(HEADER + taped.text, file="f"), asked)
 
 
 @given(st.text(st.characters()))

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import aiohttp
 
 from samplegate.reviews.review import Filter, Review, Verdict
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.daemon.gate import ASK_FORM, BOUND, FORM, META, SAMPLE, VERSION, Client, Gate, asking, serving
 
 TOKEN: Final = "sg_a-token-of-a-person"
@@ -219,9 +219,9 @@ def file_of(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def store(folder: Path) -> Iterator[Reviews]:
+def store(folder: Path) -> Iterator[SqlReviewStore]:
     """The same store, as another process has it."""
-    opened = Reviews(f"sqlite:{file_of(folder)}")
+    opened = SqlReviewStore(f"sqlite:{file_of(folder)}")
     try:
         yield opened
     finally:

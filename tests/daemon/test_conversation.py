@@ -12,12 +12,12 @@ import anyio
 import pytest
 
 from samplegate.audit.decision_log import NoDecisionLog
-from samplegate.runtime.process import House, Rules, compile_book, load_policy
+from samplegate.runtime.process import ProcessContext, Rules, compile_book, load_policy
 from samplegate.runtime.relay import Relay
-from samplegate.runtime.session_wiring import Wires
+from samplegate.runtime.session_wiring import SessionWiring
 from samplegate.sampler.client import Models
-from samplegate.server.conversation import Conversation
-from samplegate.telemetry.log import Log
+from samplegate.server.conversation import ServerConversation
+from samplegate.telemetry.log import EventLog
 
 pytestmark = pytest.mark.anyio
 POLICY = "version: 1\nrules: [{name: all, effect: deny}]\n"
@@ -68,11 +68,11 @@ class Behind:
         yield ended
 
 
-def conversation(folder: Path, behind: Behind) -> Conversation:
+def conversation(folder: Path, behind: Behind) -> ServerConversation:
     loaded = load_policy(POLICY, file="policy.yaml", environment={})
     rules = Rules(loaded, compile_book(loaded, folder), Models((), folder=folder, environment={}))
-    house = House(rules, state=folder, decisions=NoDecisionLog(), log=Log("error", "json"))
-    return Conversation(Wires(house, "default", outlived=True), behind)
+    house = ProcessContext(rules, state=folder, decisions=NoDecisionLog(), log=EventLog("error", "json"))
+    return ServerConversation(SessionWiring(house, "default", outlived=True), behind)
 
 
 async def test_a_fault_while_it_is_opened_is_a_start_that_failed(tmp_path: Path) -> None:

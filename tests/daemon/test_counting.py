@@ -10,12 +10,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from samplegate.runtime.process import House
-from samplegate.server.metrics import REASONS, Counting
-from samplegate.telemetry.log import Level, Log
+from samplegate.runtime.process import ProcessContext
+from samplegate.server.metrics import REASONS, RequestCounter
+from samplegate.telemetry.log import EventLog, Level
 from samplegate.telemetry.metrics import Metrics
 from samplegate.transport.http_server import http as front
-from samplegate.transport.http_server.http import Access
+from samplegate.transport.http_server.http import AccessRecord
 from tests.metered import value
 
 REQUESTS, SECONDS, REFUSED = (
@@ -23,7 +23,7 @@ REQUESTS, SECONDS, REFUSED = (
     "samplegate_http_request_duration_seconds",
     "samplegate_http_refused_total",
 )
-CALL = Access(
+CALL = AccessRecord(
     "db",
     "ci",
     "POST",
@@ -45,8 +45,8 @@ class World:
     def __init__(self, level: Level = "info") -> None:
         self.stream = io.StringIO()
         self.metrics = Metrics()
-        self.log = Log(level, "json", self.stream)
-        self.counting = Counting(cast("House", SimpleNamespace(metrics=self.metrics, log=self.log)))
+        self.log = EventLog(level, "json", self.stream)
+        self.counting = RequestCounter(cast("ProcessContext", SimpleNamespace(metrics=self.metrics, log=self.log)))
 
     def lines(self) -> list[dict[str, Any]]:
         self.log.outlet.flush()
@@ -64,7 +64,7 @@ def test_a_request_is_a_line_with_what_is_known_of_it() -> None:
 
 def test_what_is_not_known_does_not_stand_in_it() -> None:
     world = World()
-    world.counting.access(Access("db", "local", "other", "", "", 0, "", "", "", 0.0, "", ""))
+    world.counting.access(AccessRecord("db", "local", "other", "", "", 0, "", "", "", 0.0, "", ""))
     assert ["time", "level", "event", "server", "caller", "http", "status", "seconds"] == list(world.lines()[0])
 
 

@@ -7,7 +7,7 @@ import asyncio
 import anyio
 import pytest
 
-from samplegate.server.reload import Joined
+from samplegate.server.reload import SingleFlight
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ class Act:
 
 async def test_whoever_asks_while_one_is_under_way_gets_the_next_together_with_the_others() -> None:
     act = Act()
-    joined = Joined(act)
+    joined = SingleFlight(act)
     with anyio.fail_after(10):
         first = asyncio.ensure_future(joined())
         await act.started.acquire()
@@ -51,7 +51,7 @@ async def test_whoever_asks_while_one_is_under_way_gets_the_next_together_with_t
 
 async def test_askers_before_it_has_begun_share_one() -> None:
     act = Act()
-    joined = Joined(act)
+    joined = SingleFlight(act)
     act.go.release()
     with anyio.fail_after(10):
         assert [1, 1] == list(await asyncio.gather(joined(), joined()))
@@ -59,7 +59,7 @@ async def test_askers_before_it_has_begun_share_one() -> None:
 
 async def test_one_after_the_other_each_gets_its_own() -> None:
     act = Act()
-    joined = Joined(act)
+    joined = SingleFlight(act)
     for number in (1, 2, 3):
         act.go.release()
         with anyio.fail_after(10):
@@ -68,7 +68,7 @@ async def test_one_after_the_other_each_gets_its_own() -> None:
 
 async def test_an_asker_who_leaves_ends_nothing_for_the_others() -> None:
     act = Act()
-    joined = Joined(act)
+    joined = SingleFlight(act)
     with anyio.fail_after(10):
         leaving, staying = asyncio.ensure_future(joined()), asyncio.ensure_future(joined())
         await act.started.acquire()
@@ -86,7 +86,7 @@ async def test_a_fault_reaches_every_asker_and_the_next_begins_anew() -> None:
             raise fault
         return "done"
 
-    joined = Joined(act)
+    joined = SingleFlight(act)
     with anyio.fail_after(10):
         assert [True, True] == [
             isinstance(found, OSError) for found in await asyncio.gather(joined(), joined(), return_exceptions=True)
@@ -97,7 +97,7 @@ async def test_a_fault_reaches_every_asker_and_the_next_begins_anew() -> None:
 
 async def test_the_end_ends_what_is_under_way_and_what_waits() -> None:
     act = Act()
-    joined = Joined(act)
+    joined = SingleFlight(act)
     with anyio.fail_after(10):
         first = asyncio.ensure_future(joined())
         await act.started.acquire()

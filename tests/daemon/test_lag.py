@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.server.metrics import EVERY, measure
+from samplegate.server.metrics import EVERY, measure_loop_lag
 
 
 @pytest.mark.anyio
@@ -18,6 +18,6 @@ async def test_a_wake_up_that_comes_late_is_told_and_one_that_comes_early_is_non
         now += seconds + late.pop(0)
 
     with pytest.raises(StopAsyncIteration):
-        await measure(told.append, sleep, lambda: now)
+        await measure_loop_lag(told.append, sleep, lambda: now)
     assert [0.0, 0.25, 0.0] == pytest.approx(told)
     assert now == pytest.approx(100.249 + 3 * EVERY)

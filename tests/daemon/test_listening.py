@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from samplegate.server.listeners import listener
-from samplegate.transport.http_server.http import Bounds
+from samplegate.transport.http_server.http import HttpBounds
 from samplegate.transport.http_server.uvicorn_protocol import Connections
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def listening(bounds: Bounds) -> AsyncIterator[int]:
+async def listening(bounds: HttpBounds) -> AsyncIterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as ours:
         server = listener(Connections(app, bounds))
         task = asyncio.ensure_future(server.serve(sockets=[ours]))
@@ -54,7 +54,7 @@ async def said(port: int, data: bytes) -> bytes:
 async def test_uvicorn_says_nothing_of_its_own(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
     root = logging.getLogger()
     before = (root.level, root.disabled)
-    async with listening(Bounds()) as port:
+    async with listening(HttpBounds()) as port:
         assert await said(port, sent)
         logging.getLogger("uvicorn.error").warning("said by uvicorn")
         logging.getLogger("uvicorn.error").error("said by uvicorn")

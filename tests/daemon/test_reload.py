@@ -16,10 +16,10 @@ import pytest
 from samplegate.audit.decision_log import NoDecisionLog
 from samplegate.config.values import Address
 from samplegate.errors import Unavailable
-from samplegate.runtime.process import House
-from samplegate.server.prepare import LEAST, MOST, Wanted, read_all, seal_key
-from samplegate.server.reload import Change, Changes, Reloads
-from samplegate.telemetry.log import Log
+from samplegate.runtime.process import ProcessContext
+from samplegate.server.prepare import LEAST, MOST, ServeConfig, read_all, seal_key
+from samplegate.server.reload import Changes, ReloadPlan, Reloads
+from samplegate.telemetry.log import EventLog
 from tests.daemon.gate import ASK_FORM, asking, client, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -70,8 +70,8 @@ class World:
 
     def __init__(self, folder: Path, at: Address) -> None:
         self.wanted = read_all(line(folder))
-        self.house = House(
-            self.wanted.rules, state=folder / "state", decisions=NoDecisionLog(), log=Log("error", "json")
+        self.house = ProcessContext(
+            self.wanted.rules, state=folder / "state", decisions=NoDecisionLog(), log=EventLog("error", "json")
         )
         self.reloads = Reloads(line(folder), self.wanted, self.house, self.prepare, at)
         self.done: list[str] = []
@@ -79,11 +79,11 @@ class World:
         self.fault_at_end: Exception | None = None
         self.house.enter(self)
 
-    def prepare(self, wanted: Wanted) -> Change:
+    def prepare(self, wanted: ServeConfig) -> ReloadPlan:
         self.done.append("prepared")
         if self.fault is not None:
             raise self.fault
-        return Change(Changes(), lambda: self.done.append("others in force"), self.end)
+        return ReloadPlan(Changes(), lambda: self.done.append("others in force"), self.end)
 
     def swap(self) -> None:
         """As a conversation, told of other rules."""

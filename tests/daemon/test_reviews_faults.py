@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.daemon.gate import ASK_FORM, HURRIED, Client, Gate, client
 from tests.daemon.reviewing import ACCEPTED, People, daemon, file_of, form, people, said, timed
 from tests.store.samples import review as plain
@@ -71,7 +71,7 @@ def gone(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def replaced(folder: Path) -> Iterator[None]:
     """Another store stands in its place: an older one, say, with other reviews in it."""
-    with contextlib.closing(Reviews(f"sqlite:{folder / 'other.db'}")) as other:
+    with contextlib.closing(SqlReviewStore(f"sqlite:{folder / 'other.db'}")) as other:
         other.open(plain("rv_other", created=time.time(), expires=time.time() + 900), announce=False, most=9)
     for file in files(folder):
         file.unlink()

@@ -17,7 +17,7 @@ import pytest
 
 from samplegate.protocol.rounds import Note
 from samplegate.server import watch
-from samplegate.server.watch import Wish, Wishes, watching
+from samplegate.server.watch import ReloadTrigger, ReloadTriggers, watching
 
 pytestmark = pytest.mark.anyio
 
@@ -25,17 +25,17 @@ pytestmark = pytest.mark.anyio
 class Watch:
     """A stream under test. ``next`` is bounded."""
 
-    def __init__(self, wishes: Wishes) -> None:
+    def __init__(self, wishes: ReloadTriggers) -> None:
         self.wishes = wishes
 
-    async def next(self) -> Wish:
+    async def next(self) -> ReloadTrigger:
         with anyio.fail_after(20):
             return await anext(self.wishes)
 
     async def nothing(self) -> None:
         """No wish is there: the next is the one asked for here, alone."""
         self.wishes.ask()
-        assert Wish((), signal=True) == await self.next()
+        assert ReloadTrigger((), signal=True) == await self.next()
 
 
 @asynccontextmanager
@@ -155,7 +155,7 @@ async def test_these_changes_are_wishes(tmp_path: Path, name: str, monkeypatch: 
     async with watched(path) as seen:
         change(path)
         if told:
-            assert Wish((path,)) == await seen.next()
+            assert ReloadTrigger((path,)) == await seen.next()
         await seen.nothing()
 
 
@@ -164,7 +164,7 @@ async def test_each_of_three_changes_is_a_wish(policy: Path, change: Callable[[P
     async with watched(policy) as seen:
         for _ in range(3):
             change(policy)
-            assert Wish((policy,)) == await seen.next()
+            assert ReloadTrigger((policy,)) == await seen.next()
         await seen.nothing()
 
 
@@ -173,7 +173,7 @@ async def test_a_path_that_leads_nowhere_is_not_there_and_the_others_are_watched
     (policy.parent / "ring").symlink_to("ring")
     async with watched(policy.parent / name, policy) as seen:
         grow(policy)
-        assert Wish((policy,)) == await seen.next()
+        assert ReloadTrigger((policy,)) == await seen.next()
 
 
 async def test_a_config_map_is_read_again_each_time_its_link_is_turned(tmp_path: Path) -> None:
@@ -181,26 +181,26 @@ async def test_a_config_map_is_read_again_each_time_its_link_is_turned(tmp_path:
     async with watched(path) as seen:
         for _ in range(2):
             turn(path)
-            assert Wish((path,)) == await seen.next()
+            assert ReloadTrigger((path,)) == await seen.next()
 
 
 async def test_a_file_that_goes_and_comes_again_is_two_wishes(policy: Path) -> None:
     async with watched(policy) as seen:
         Path.unlink(policy)
-        assert Wish((policy,)) == await seen.next()
+        assert ReloadTrigger((policy,)) == await seen.next()
         write(policy)
-        assert Wish((policy,)) == await seen.next()
+        assert ReloadTrigger((policy,)) == await seen.next()
 
 
 async def test_a_folder_that_goes_and_comes_again_with_its_file_is_watched_on(policy: Path) -> None:
     async with watched(policy) as seen:
         shutil.rmtree(policy.parent)
-        assert Wish((policy,)) == await seen.next()
+        assert ReloadTrigger((policy,)) == await seen.next()
         policy.parent.mkdir()
         write(policy)
-        assert Wish((policy,)) == await seen.next()
+        assert ReloadTrigger((policy,)) == await seen.next()
         replace(policy)
-        assert Wish((policy,)) == await seen.next()
+        assert ReloadTrigger((policy,)) == await seen.next()
 
 
 async def test_a_file_behind_a_link_is_watched_where_it_lies(policy: Path, tmp_path: Path) -> None:
@@ -209,14 +209,14 @@ async def test_a_file_behind_a_link_is_watched_where_it_lies(policy: Path, tmp_p
     link.symlink_to(policy)
     async with watched(link) as seen:
         grow(policy)
-        assert Wish((link,)) == await seen.next()
+        assert ReloadTrigger((link,)) == await seen.next()
 
 
 async def test_an_editor_that_moves_the_file_away_and_writes_a_new_one_ends_in_the_new_one(policy: Path) -> None:
     async with watched(policy) as seen:
         Path.rename(policy, policy.with_name("policy.yaml~"))
         write(policy)
-        assert Wish((policy,)) == await seen.next()
+        assert ReloadTrigger((policy,)) == await seen.next()
         await seen.nothing()
 
 
@@ -225,7 +225,7 @@ async def test_other_files_of_the_folder_are_nobodys_wish(policy: Path) -> None:
         (policy.parent / "decisions.jsonl").write_text("{}\n")
         await seen.nothing()
         grow(policy)
-        assert Wish((policy,)) == await seen.next()
+        assert ReloadTrigger((policy,)) == await seen.next()
 
 
 async def test_only_the_files_that_changed_are_named(policy: Path, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ async def test_only_the_files_that_changed_are_named(policy: Path, tmp_path: Pat
     other.write_text("")
     async with watched(policy, other) as seen:
         grow(other)
-        assert Wish((other,)) == await seen.next()
+        assert ReloadTrigger((other,)) == await seen.next()
         grow(other)
         grow(policy)
         changed = set((await seen.next()).files)
@@ -246,7 +246,7 @@ async def test_what_changes_before_the_watch_stands_is_not_lost(policy: Path) ->
     async with watched(policy) as seen:
         grow(policy)
         with anyio.fail_after(watch.TICK - 1):
-            assert Wish((policy,)) == await anext(seen.wishes)
+            assert ReloadTrigger((policy,)) == await anext(seen.wishes)
 
 
 async def test_what_changed_since_a_time_before_the_first_look_is_a_wish(policy: Path) -> None:
@@ -254,29 +254,29 @@ async def test_what_changed_since_a_time_before_the_first_look_is_a_wish(policy:
     async with watched(policy, since=read + 3600) as seen:
         await seen.nothing()
     async with watched(policy, since=read - 3600) as seen:
-        assert Wish((policy,)) == await seen.next()
+        assert ReloadTrigger((policy,)) == await seen.next()
 
 
 async def test_sighup_is_a_wish_and_several_are_one(policy: Path) -> None:
     async with watched(policy) as seen:
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGHUP)
-        assert Wish((), signal=True) == await seen.next()
+        assert ReloadTrigger((), signal=True) == await seen.next()
         grow(policy)
-        assert Wish((policy,)) == await seen.next()
+        assert ReloadTrigger((policy,)) == await seen.next()
 
 
 async def test_without_files_only_the_signal_counts() -> None:
     async with watched() as seen:
         os.kill(os.getpid(), signal.SIGHUP)
-        assert Wish((), signal=True) == await seen.next()
+        assert ReloadTrigger((), signal=True) == await seen.next()
 
 
 async def test_a_signal_and_a_change_are_one_wish(policy: Path) -> None:
     async with watched(policy) as seen:
         grow(policy)
         seen.wishes.ask()
-        assert Wish((policy,), signal=True) == await seen.next()
+        assert ReloadTrigger((policy,), signal=True) == await seen.next()
         await seen.nothing()
 
 
@@ -296,16 +296,16 @@ async def test_a_file_that_a_reload_brought_is_watched_too(policy: Path, tmp_pat
     async with watching(lambda: files, note=list[Note]().append, clock=lambda: later) as wishes:
         seen = Watch(wishes)
         grow(policy)
-        assert Wish((policy,)) == await seen.next()
+        assert ReloadTrigger((policy,)) == await seen.next()
         files.append(other)
         await seen.nothing()
         grow(other)
-        assert Wish((other,)) == await seen.next()
+        assert ReloadTrigger((other,)) == await seen.next()
         files.remove(policy)
         await seen.nothing()
         grow(policy)
         grow(other)
-        assert Wish((other,)) == await seen.next()
+        assert ReloadTrigger((other,)) == await seen.next()
 
 
 async def test_a_file_that_a_reload_brought_and_that_changed_during_it_is_a_wish(policy: Path, tmp_path: Path) -> None:
@@ -315,10 +315,10 @@ async def test_a_file_that_a_reload_brought_and_that_changed_during_it_is_a_wish
     async with watching(lambda: files, note=list[Note]().append) as wishes:
         seen = Watch(wishes)
         wishes.ask()
-        assert Wish((), signal=True) == await seen.next()
+        assert ReloadTrigger((), signal=True) == await seen.next()
         files.append(other)  # the reload read it, and then:
         grow(other)
-        assert Wish((other,)) == await seen.next()
+        assert ReloadTrigger((other,)) == await seen.next()
 
 
 async def test_a_wish_that_nobody_took_in_time_is_still_there(policy: Path) -> None:
@@ -327,7 +327,7 @@ async def test_a_wish_that_nobody_took_in_time_is_still_there(policy: Path) -> N
         with anyio.CancelScope() as scope:
             scope.cancel()
             await anext(seen.wishes)
-        assert Wish((), signal=True) == await seen.next()
+        assert ReloadTrigger((), signal=True) == await seen.next()
 
 
 async def exhausted(folders: Collection[str], stop: asyncio.Event) -> AsyncGenerator[Any, None]:
@@ -344,7 +344,7 @@ async def test_where_folders_cannot_be_watched_the_files_are_looked_at_and_it_is
     async with watched(policy, notes=notes, notices=exhausted) as seen:
         for _ in range(3):
             grow(policy)
-            assert Wish((policy,)) == await seen.next()
+            assert ReloadTrigger((policy,)) == await seen.next()
     assert [("watch.polling", True)] == [(note.event, note.warn) for note in notes]
     assert "No space left on device" in notes[0].fields["problem"]
 
@@ -364,11 +364,11 @@ async def test_a_watch_that_fails_later_is_set_up_again(policy: Path, monkeypatc
 
     async with watched(policy, notes=notes, notices=fails_once) as seen:
         grow(policy)
-        assert Wish((policy,)) == await seen.next()
+        assert ReloadTrigger((policy,)) == await seen.next()
         while calls < 2:
             await anyio.lowlevel.checkpoint()
         grow(policy)
-        assert Wish((policy,)) == await seen.next()
+        assert ReloadTrigger((policy,)) == await seen.next()
     assert ["watch.polling"] == [note.event for note in notes]
 
 

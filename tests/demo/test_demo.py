@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from samplegate.demo import main
-from samplegate.demo.client import Seen
+from samplegate.demo.client import CallReport
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGED = ROOT / "proxy" / "samplegate" / "demo"
@@ -91,8 +91,8 @@ def test_what_a_request_said_is_told_where_the_log_keeps_it(capsys: pytest.Captu
         "result": {"role": "assistant", "content": {"type": "text", "text": "medium"}, "model": "scripted"},
         "request": {"messages": [{"role": "user", "content": {"type": "text", "text": "Classify this"}}]},
     }
-    seen = Seen("2025-11-25", {"deleted": 4})
-    shown = main.Trial("legacy", tmp_path / "a.db", tmp_path / "a.jsonl", tmp_path / "a.txt", seen, [record])
+    seen = CallReport("2025-11-25", {"deleted": 4})
+    shown = main.DemoPass("legacy", tmp_path / "a.db", tmp_path / "a.jsonl", tmp_path / "a.txt", seen, [record])
     main._tell(shown)
     said = capsys.readouterr().out
     assert "1. sampling/createMessage during purge: Classify this" in said

@@ -17,8 +17,8 @@ from typing import Any, Final
 import pytest
 
 from samplegate.demo import review
-from samplegate.demo.client import Seen
-from samplegate.demo.review import SIGNALS, Api, Failed, Leaving
+from samplegate.demo.client import CallReport
+from samplegate.demo.review import SIGNALS, Failed, ReviewApiClient, SignalScope
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 COMMAND: Final = [sys.executable, "-m", "samplegate.demo.review"]
@@ -131,12 +131,12 @@ def _hangs_up() -> None:
 
 
 def test_a_signal_leaves_only_where_it_may_and_once() -> None:
-    with Leaving() as leaving:
+    with SignalScope() as leaving:
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt), leaving.may_leave():
             raise AssertionError("it may not begin")
         signal.raise_signal(signal.SIGINT)
-    with Leaving() as leaving, pytest.raises(KeyboardInterrupt), leaving.may_leave():
+    with SignalScope() as leaving, pytest.raises(KeyboardInterrupt), leaving.may_leave():
         _hangs_up()
 
 
@@ -144,7 +144,7 @@ def test_a_signal_that_was_ignored_stays_so_and_all_are_given_back() -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
     hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Leaving() as leaving, leaving.may_leave():
+        with SignalScope() as leaving, leaving.may_leave():
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, hangup)
@@ -223,7 +223,7 @@ def listener(request: pytest.FixtureRequest) -> Iterator[Listener]:
 
 @pytest.mark.parametrize("listener", [(200, b'{"reviews": [], "next": null}')], indirect=True)
 def test_a_verdict_is_given_with_the_digest_that_was_shown(listener: Listener) -> None:
-    api = Api(listener.url, "sg_x")
+    api = ReviewApiClient(listener.url, "sg_x")
     assert [] == api.waiting()
     api.decide({"id": "rv_1", "digest": "sha256:0"}, verdict="approve")
     assert [
@@ -235,19 +235,19 @@ def test_a_verdict_is_given_with_the_digest_that_was_shown(listener: Listener) -
 @pytest.mark.parametrize("listener", [(409, b'{"detail": "too late"}'), (200, b"<html>")], indirect=True)
 def test_an_error_is_told_and_is_no_answer(listener: Listener) -> None:
     with pytest.raises(Failed, match="/v1/reviews: "):
-        Api(listener.url, "sg_x").waiting()
+        ReviewApiClient(listener.url, "sg_x").waiting()
 
 
 @pytest.mark.parametrize(
     ("said", "told"),
     [
         (None, "nobody decided in time"),
-        (Seen(failure="refused"), "the call failed: refused"),
-        (Seen(structured={"text": "hi"}), '{"text": "hi"}'),
+        (CallReport(failure="refused"), "the call failed: refused"),
+        (CallReport(structured={"text": "hi"}), '{"text": "hi"}'),
     ],
 )
 def test_what_the_server_got_is_told_whatever_it_was(
-    said: Seen | None, told: str, capsys: pytest.CaptureFixture[str]
+    said: CallReport | None, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     review._tell_got([said, said])
     assert 2 == capsys.readouterr().out.count(told)

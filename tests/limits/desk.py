@@ -13,26 +13,26 @@ import anyio
 import anyio.lowlevel
 
 from samplegate.limits.limiter import Admission
-from samplegate.policy.ledger import SCALE, Draw, Refused, Reserved, Terms
+from samplegate.policy.ledger import SCALE, Draw, LimitSpec, Refused, Reserved
 
 NOON = 1_795_003_200.0
 ONE = SCALE["requests"]
 
 
-def bucket(name: str, most: int, seconds: float = 60.0, **more: Any) -> Terms:
-    return Terms(name, "requests", most * ONE, "bucket", period=seconds, **more)
+def bucket(name: str, most: int, seconds: float = 60.0, **more: Any) -> LimitSpec:
+    return LimitSpec(name, "requests", most * ONE, "bucket", period=seconds, **more)
 
 
-def daily(name: str, most: int, **more: Any) -> Terms:
-    return Terms(name, "requests", most * ONE, "day", **more)
+def daily(name: str, most: int, **more: Any) -> LimitSpec:
+    return LimitSpec(name, "requests", most * ONE, "day", **more)
 
 
-def slots(name: str, most: int, **more: Any) -> Terms:
-    return Terms(name, "concurrent", most, "slots", **more)
+def slots(name: str, most: int, **more: Any) -> LimitSpec:
+    return LimitSpec(name, "concurrent", most, "slots", **more)
 
 
-def per(what: Any, name: str, most: int) -> Terms:
-    return Terms(name, "requests", most * ONE, what)
+def per(what: Any, name: str, most: int) -> LimitSpec:
+    return LimitSpec(name, "requests", most * ONE, what)
 
 
 def one(limit: str, key: str = "[]") -> Draw:
@@ -129,7 +129,7 @@ class Desk:
     """One process's limits, with everything it is given."""
 
     def __init__(
-        self, *terms: Terms, state: Path = Path("/nonexistent/state"), clock: Clock | None = None, **more: Any
+        self, *terms: LimitSpec, state: Path = Path("/nonexistent/state"), clock: Clock | None = None, **more: Any
     ) -> None:
         self.clock = clock or Clock()
         self.timers = Timers(self.clock)
@@ -157,9 +157,9 @@ class Desk:
         assert isinstance(got, Refused), got
         return got
 
-    def amend(self, *terms: Terms) -> None:
+    def update_limits(self, *terms: LimitSpec) -> None:
         """Another policy is in force."""
-        self.admission.amend({one.name: one for one in terms})
+        self.admission.update_limits({one.name: one for one in terms})
 
     async def settle(self, reserved: Reserved, *actual: Draw) -> None:
         await self.admission.settle(reserved, actual)

@@ -316,7 +316,7 @@ async def test_what_asks_no_file_says_nothing_of_it(tmp_path: Path) -> None:
     with locked(tmp_path):
         await ours.refused(one("d"))
         await ours.settle(await ours.taken(one("p")))
-        ours.amend(*terms, daily("e", 1, shared=True))
+        ours.update_limits(*terms, daily("e", 1, shared=True))
         await ours.taken(one("p"))
         assert ["limits.unavailable"] == ours.log.names
     await ours.taken(one("d"))

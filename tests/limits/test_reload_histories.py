@@ -19,18 +19,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.limits.accounts import identity
-from samplegate.policy.ledger import Draw, Reserved, Terms, window_start
+from samplegate.policy.ledger import Draw, LimitSpec, Reserved, window_start
 from tests.limits.desk import Desk
 
 NAME: Final = "l"
 
 
-def bucket(most: int, seconds: float) -> Terms:
-    return Terms(NAME, "requests", most, "bucket", period=seconds)
+def bucket(most: int, seconds: float) -> LimitSpec:
+    return LimitSpec(NAME, "requests", most, "bucket", period=seconds)
 
 
-def daily(most: int, tz: str = "UTC", **more: Any) -> Terms:
-    return Terms(NAME, "requests", most, "day", tz=tz, **more)
+def daily(most: int, tz: str = "UTC", **more: Any) -> LimitSpec:
+    return LimitSpec(NAME, "requests", most, "day", tz=tz, **more)
 
 
 KINDS: Final = (
@@ -39,14 +39,14 @@ KINDS: Final = (
     *(daily(most) for most in (50, 100, 300)),
     daily(100, "Asia/Tokyo"),
     daily(100, by=("server",)),
-    Terms(NAME, "usd", 100, "day"),
-    *(Terms(NAME, "concurrent", most, "slots") for most in (2, 4, 100)),
-    Terms(NAME, "requests", 200, "process"),
+    LimitSpec(NAME, "usd", 100, "day"),
+    *(LimitSpec(NAME, "concurrent", most, "slots") for most in (2, 4, 100)),
+    LimitSpec(NAME, "requests", 200, "process"),
 )
 
 
 class Amend(msgspec.Struct, frozen=True):
-    terms: Terms | None
+    terms: LimitSpec | None
 
 
 class Reserve(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class Pass(msgspec.Struct, frozen=True):
 class Entry(msgspec.Struct):
     """One draw that was admitted, as how much it counts by now."""
 
-    terms: Terms
+    terms: LimitSpec
     life: int
     at: float
     amount: int
@@ -84,19 +84,19 @@ class Model:
     def __init__(self, desk: Desk, *, remembers: bool) -> None:
         self.desk = desk
         self.remembers = remembers
-        self.policies: list[Mapping[str, Terms]] = [{}]
-        self.amended: list[Terms | None] = []
+        self.policies: list[Mapping[str, LimitSpec]] = [{}]
+        self.amended: list[LimitSpec | None] = []
         self.entries: list[Entry] = []
         self.lives: dict[str, int] = {}
 
     @property
-    def terms(self) -> Terms | None:
+    def terms(self) -> LimitSpec | None:
         return self.policies[-1].get(NAME)
 
     async def take(self, step: Amend | Reserve | Settle | Pass) -> None:
         match step:
             case Amend(terms):
-                self.amend(terms)
+                self.update_limits(terms)
             case Reserve():
                 await self.reserve(step)
             case Settle():
@@ -104,7 +104,7 @@ class Model:
             case Pass(seconds):
                 self.desk.clock.now += seconds
 
-    def amend(self, terms: Terms | None) -> None:
+    def update_limits(self, terms: LimitSpec | None) -> None:
         before, after = (None if one is None else identity(one) for one in (self.terms, terms))
         open = {identity(entry.terms) for entry in self.entries if entry.reserved is not None}
         for name in self.lives:
@@ -112,7 +112,7 @@ class Model:
                 self.lives[name] += 1  # nothing is left of it: it may begin anew
         self.amended.append(terms)
         self.policies.append({} if terms is None else {NAME: terms})
-        self.desk.admission.amend(self.policies[-1])
+        self.desk.admission.update_limits(self.policies[-1])
 
     async def reserve(self, step: Reserve) -> None:
         under = self.policies[-1 - step.under % len(self.policies)]
@@ -144,7 +144,7 @@ class Model:
             await self.desk.admission.settle(reserved, [Draw(NAME, "[]", came)])
         entry.reserved, entry.amount = None, 0 if entry.terms.per == "slots" else came
 
-    def check(self, terms: Terms, life: int) -> None:
+    def check(self, terms: LimitSpec, life: int) -> None:
         """What was admitted on the account of these terms since it began, as the amount that is in force allows."""
         mine = [entry for entry in self.entries if entry.life == life and identity(entry.terms) == identity(terms)]
         now = self.desk.clock.now
@@ -156,7 +156,7 @@ class Model:
         total = sum(entry.amount for entry in mine)
         assert total <= terms.most, f"{total} of {terms.most}"
 
-    def check_bucket(self, terms: Terms, mine: list[Entry], now: float) -> None:
+    def check_bucket(self, terms: LimitSpec, mine: list[Entry], now: float) -> None:
         total = 0
         for entry in reversed(mine):
             total += entry.amount
@@ -183,7 +183,7 @@ def histories(draw: st.DrawFn, shared: Sequence[bool]) -> list[Any]:
     ]
 
 
-def reload(few: Sequence[Terms], shared: Sequence[bool], which: int, where: int) -> Amend:
+def reload(few: Sequence[LimitSpec], shared: Sequence[bool], which: int, where: int) -> Amend:
     if which == 8:
         return Amend(None)
     terms = few[which % len(few)]

@@ -8,21 +8,21 @@ from typing import Final
 import msgspec
 import pytest
 
-from samplegate.policy.ledger import Draw, Terms
+from samplegate.policy.ledger import Draw, LimitSpec
 from tests.limits.desk import ONE, Desk
 
 pytestmark = pytest.mark.anyio
 
-DAY: Final = Terms("l", "requests", 5 * ONE, "day", tz="UTC", by=("server",))
-BUCKET: Final = Terms("l", "requests", 5 * ONE, "bucket", 3600.0, by=("server",))
-SLOTS: Final = Terms("l", "concurrent", 5, "slots", by=("server",))
-PROCESS: Final = Terms("l", "requests", 5 * ONE, "process", by=("server",))
-CALL: Final = Terms("l", "requests", 5 * ONE, "call", by=("server",))
+DAY: Final = LimitSpec("l", "requests", 5 * ONE, "day", tz="UTC", by=("server",))
+BUCKET: Final = LimitSpec("l", "requests", 5 * ONE, "bucket", 3600.0, by=("server",))
+SLOTS: Final = LimitSpec("l", "concurrent", 5, "slots", by=("server",))
+PROCESS: Final = LimitSpec("l", "requests", 5 * ONE, "process", by=("server",))
+CALL: Final = LimitSpec("l", "requests", 5 * ONE, "call", by=("server",))
 NOTHING: Final[dict[str, object]] = {"name": "another"}
 BACK: Final[dict[str, object]] = {}
 
 KEPT, ANEW = (2, 2), (0, 0)
-TABLE: Final[dict[str, tuple[Terms, tuple[dict[str, object], ...], tuple[int, int], tuple[int, int]]]] = {
+TABLE: Final[dict[str, tuple[LimitSpec, tuple[dict[str, object], ...], tuple[int, int], tuple[int, int]]]] = {
     # what changes, one reload after the other -> of 2, what is drawn then in memory and in the state: with all settled,
     # with all still reserved
     "a day: nothing": (DAY, (BACK,), KEPT, KEPT),
@@ -56,7 +56,7 @@ TABLE: Final[dict[str, tuple[Terms, tuple[dict[str, object], ...], tuple[int, in
 
 
 async def drawn(
-    folder: Path, first: Terms, changes: tuple[dict[str, object], ...], *, shared: bool, settled: bool
+    folder: Path, first: LimitSpec, changes: tuple[dict[str, object], ...], *, shared: bool, settled: bool
 ) -> int:
     """Of two requests, how many are drawn after the reloads."""
     unit = ONE if first.quantity == "requests" else 1
@@ -67,7 +67,7 @@ async def drawn(
     last = first
     for change in changes:
         last = msgspec.structs.replace(first, **{"shared": shared, **change})
-        desk.amend(last)
+        desk.update_limits(last)
     left = await desk.room(Draw(last.name, '["x"]', unit))
     await desk.admission.aclose()
     assert [] == desk.log.events
@@ -89,7 +89,7 @@ async def test_what_a_reload_leaves_of_what_was_drawn(tmp_path: Path, name: str)
 )
 @pytest.mark.parametrize("first", [DAY, BUCKET, SLOTS], ids=lambda terms: terms.per)
 async def test_what_is_reserved_is_counted_on_where_the_place_changes(
-    tmp_path: Path, first: Terms, before: bool, after: bool
+    tmp_path: Path, first: LimitSpec, before: bool, after: bool
 ) -> None:
     assert 2 == await drawn(
         tmp_path, msgspec.structs.replace(first, shared=before), ({"shared": after},), shared=before, settled=False

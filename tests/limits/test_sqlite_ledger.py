@@ -17,7 +17,7 @@ from samplegate.limits.accounts import identity, placed
 from samplegate.limits.backend import LedgerUnavailable, Settlement
 from samplegate.limits.sqlite_ledger import EVERY, FILE, LOOKED_AT, SqliteLedger
 from samplegate.policy import ledger
-from samplegate.policy.ledger import SKEW, Draw, Refused, Reserved, Terms
+from samplegate.policy.ledger import SKEW, Draw, LimitSpec, Refused, Reserved
 from tests.limits.desk import ONE, Clock, bucket, daily, one, per, slot, slots
 from tests.sqlite_steps import steps
 
@@ -28,7 +28,7 @@ class Book:
     """The ledger of one process, without its thread. Its limits are shared by default."""
 
     def __init__(
-        self, state: Path, *terms: Terms, clock: Clock | None = None, shared: bool = True, **more: Any
+        self, state: Path, *terms: LimitSpec, clock: Clock | None = None, shared: bool = True, **more: Any
     ) -> None:
         self.clock = clock or Clock()
         self.state = state
@@ -79,7 +79,7 @@ Open = Callable[..., Book]
 def book(tmp_path: Path) -> Iterator[Open]:
     books: list[Book] = []
 
-    def make(*terms: Terms, **more: Any) -> Book:
+    def make(*terms: LimitSpec, **more: Any) -> Book:
         books.append(Book(tmp_path, *terms, **more))
         return books[-1]
 
@@ -100,7 +100,7 @@ def test_a_limit_that_allows_another_amount_keeps_what_is_drawn(book: Open) -> N
     assert 3 == book(daily("d", 5)).room(one("d"))
 
 
-ORIGINAL = Terms("d", "requests", 2 * ONE, "day", tz="UTC", by=("server",))
+ORIGINAL = LimitSpec("d", "requests", 2 * ONE, "day", tz="UTC", by=("server",))
 OTHERS = [
     msgspec.structs.replace(ORIGINAL, quantity="usd"),
     msgspec.structs.replace(ORIGINAL, per="month"),
@@ -114,7 +114,7 @@ OTHERS = [
 @pytest.mark.parametrize(
     "other", OTHERS, ids=lambda terms: f"{terms.quantity} {terms.per} {terms.tz} {','.join(terms.by)}"
 )
-def test_a_limit_that_counts_something_else_begins_anew(book: Open, other: Terms) -> None:
+def test_a_limit_that_counts_something_else_begins_anew(book: Open, other: LimitSpec) -> None:
     book(ORIGINAL).taken(one("d"), one("d"))
     assert isinstance(book(ORIGINAL).reserve(one("d")), Refused)
     book(other).taken(one("d"), one("d"))

@@ -14,12 +14,12 @@ import pytest
 from samplegate.transport import subprocess as child_module
 from samplegate.transport.lines import MAX_LINE
 from samplegate.transport.stdio import CannotStart
-from samplegate.transport.subprocess import Child, Watcher, exit_code, start_child, watch
+from samplegate.transport.subprocess import ServerProcess, Watcher, exit_code, start_child, watch
 from tests.links.recorder import BOUND, PYTHON, Recorder, members
 from tests.loops import BOTH_LOOPS
 
 pytestmark = pytest.mark.anyio
-Start = Callable[..., Awaitable[Child]]
+Start = Callable[..., Awaitable[ServerProcess]]
 
 ECHO = [*PYTHON, "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); sys.stdout.buffer.flush()"]
 DEAF = (
@@ -32,11 +32,11 @@ SLEEPER = "import time; print('ready', flush=True); time.sleep(600)"
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
     """Starts children and stops every one of them in the end."""
-    children: list[Child] = []
+    children: list[ServerProcess] = []
 
     async def start_one(
         command: list[str], recorder: Recorder, *, max_line: int = MAX_LINE, cwd: Path | None = None, **env: str
-    ) -> Child:
+    ) -> ServerProcess:
         child = await start_child(command, recorder, env={**os.environ, **env}, cwd=cwd, max_line=max_line)
         children.append(child)
         return child
@@ -55,7 +55,7 @@ async def within_bound(awaitable: Awaitable[int]) -> int:
         return await awaitable
 
 
-async def stop_in_time(child: Child) -> int:
+async def stop_in_time(child: ServerProcess) -> int:
     """Stop it, and see that it left nothing in the group. How long it takes at most is added up below."""
     code = await within_bound(child.stop())
     assert [] == members(child.pid)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.policy.file.load import load
-from samplegate.policytest.compare import Mismatch, Trial, same
+from samplegate.policytest.compare import CaseResult, Mismatch, same
 from samplegate.policytest.load import load_cases
 from samplegate.policytest.play import run
 from samplegate.policytest.suite import wire
@@ -28,7 +28,7 @@ reviewers: {ops: {}}
 """  # noqa: E501
 
 
-def trials(cases: str) -> list[Trial]:
+def trials(cases: str) -> list[CaseResult]:
     policy = load(POLICY, file="p.yaml", environment={}).policy
     return list(run(load_cases(f"cases:\n{cases}", file="p_test.yaml").cases, policy))
 
@@ -248,7 +248,7 @@ rules:
 """  # noqa: E501
 
 
-def sequence(steps: str, scene: str = "sampling: hi") -> Trial:
+def sequence(steps: str, scene: str = "sampling: hi") -> CaseResult:
     book = load(LIMITED, file="p.yaml", environment={}).policy
     (trial,) = run(
         load_cases(f"cases:\n  - name: one\n    {scene}\n    steps: [{steps}]\n", file="p_test.yaml").cases, book
@@ -444,6 +444,6 @@ def test_no_other_model_stands_in_for_one_that_fails() -> None:
     assert () == trial.mismatches
 
 
-def seen(case: str) -> list[Trial]:
+def seen(case: str) -> list[CaseResult]:
     policy = load(SEEN, file="p.yaml", environment={}).policy
     return run(load_cases(f"cases:\n  - {{name: one, {case}}}\n", file="p_test.yaml").cases, policy)

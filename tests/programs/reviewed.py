@@ -29,7 +29,7 @@ from samplegate.protocol.outcomes import Answered
 from samplegate.protocol.rounds import Conclusion, Settled
 from samplegate.reviews import async_store as threads
 from samplegate.reviews import service, sql_store
-from samplegate.reviews.async_store import KeptReviews
+from samplegate.reviews.async_store import AsyncReviewStore
 from samplegate.reviews.review import Review
 from samplegate.reviews.service import Counts
 from samplegate.reviews.sql_store import tell
@@ -56,7 +56,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Store(sql_store.Reviews):
+class Store(sql_store.SqlReviewStore):
     """The real store; the process may die once it has a review, or has marked a verdict as used."""
 
     point: str | None = None
@@ -139,8 +139,8 @@ async def main(
     world = World(clock=lambda: time.monotonic() - started, wall=lambda: time.time() + ahead)
     Store.point = point
     setattr(threads, "Reviews", Store)  # noqa: B010 (a name that the module only uses)
-    kept, metrics = KeptReviews(f"sqlite:{store}"), Metrics()
-    people = service.Desk(
+    kept, metrics = AsyncReviewStore(f"sqlite:{store}"), Metrics()
+    people = service.ReviewService(
         lambda: kept,
         wall=world.wall,
         clock=time.monotonic,

@@ -12,7 +12,7 @@ import pytest
 
 from samplegate.protocol.frames import Frame
 from samplegate.protocol.rounds import Note
-from samplegate.transport.http_client.connection import Remote, pool
+from samplegate.transport.http_client.connection import RemoteConnection, pool
 from tests.links.remote.server import META, Heard
 from tests.real.http_peers import Places
 
@@ -36,7 +36,7 @@ ANSWERS = {
 class Client(Heard):
     """Sends as a client would and answers what a server asks on the stream it asks on."""
 
-    remote: Remote
+    remote: RemoteConnection
 
     def received(self, lane: int, line: bytes | Frame) -> None:
         super().received(lane, line)
@@ -64,7 +64,7 @@ class Client(Heard):
 async def connected(url: str) -> AsyncIterator[tuple[Client, list[Note]]]:
     client, notes = Client(), list[Note]()
     async with pool() as http:
-        client.remote = Remote(url, client, http=http, note=notes.append)
+        client.remote = RemoteConnection(url, client, http=http, note=notes.append)
         try:
             yield client, notes
         finally:

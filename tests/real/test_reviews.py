@@ -16,7 +16,7 @@ import pytest
 
 from samplegate.errors import Unavailable
 from samplegate.reviews.review import Filter, Review, Verdict
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.conformance.listening import gate, listening
 from tests.real.http_peers import Places
 from tests.real.peers import Drive, Gate, Server, call, clients
@@ -47,7 +47,7 @@ class Person(threading.Thread):
         self.decided: list[Review] = []
 
     def run(self) -> None:
-        store = Reviews(self._url, make=False)
+        store = SqlReviewStore(self._url, make=False)
         while not self._done.wait(LOOK):
             try:
                 self._look(store)
@@ -55,7 +55,7 @@ class Person(threading.Thread):
                 continue
         store.close()
 
-    def _look(self, store: Reviews) -> None:
+    def _look(self, store: SqlReviewStore) -> None:
         for review in store.list(self._wanted):
             if sum(event.what == "joined" for event in store.history(review.id)) >= self._put_off:
                 done = store.decide(review.id, VERDICTS[review.kind], who="ana", door="cli", now=time.time())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.telemetry.log import EVENT, FORMS, AccessLog, Format, Log, Value
+from samplegate.telemetry.log import EVENT, FORMS, AccessLog, EventLog, Format, Value
 
 NOW = 1_793_620_801.25
 REQUEST: dict[str, Value] = {
@@ -47,7 +47,7 @@ HOSTILE: list[Value] = [
 def test_a_line_is_the_one_that_the_log_itself_would_write(format: Format, value: Value) -> None:
     stream = io.StringIO()
     fields = {**REQUEST, "caller": value, "method": value}
-    AccessLog(Log(format=format, stream=stream), wall=lambda: NOW).take(fields)
+    AccessLog(EventLog(format=format, stream=stream), wall=lambda: NOW).take(fields)
     expected = FORMS[format]({"time": "2026-11-02T12:00:01.250Z", "level": "info", "event": EVENT, **fields})
     assert expected.replace("1e-06", "1e-6") + "\n" == stream.getvalue().replace("1e-06", "1e-6")
 
@@ -56,7 +56,7 @@ def test_a_line_is_the_one_that_the_log_itself_would_write(format: Format, value
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: ascii(value)[:20])
 def test_nothing_that_a_stranger_chose_forges_a_line_or_drives_a_terminal(format: Format, value: Value) -> None:
     stream = io.StringIO()
-    log = AccessLog(Log(format=format, stream=stream))
+    log = AccessLog(EventLog(format=format, stream=stream))
     log.take({**REQUEST, "caller": value, "session": value})
     log.take(REQUEST)
     said = stream.getvalue()
@@ -73,7 +73,7 @@ def test_nothing_that_a_stranger_chose_forges_a_line_or_drives_a_terminal(format
 
 def test_an_ordinary_line_reads_as_all_lines_do() -> None:
     stream = io.StringIO()
-    log = Log(format="json", stream=stream)
+    log = EventLog(format="json", stream=stream)
     AccessLog(log).take(REQUEST)
     log.info(EVENT, **REQUEST)
     ours, theirs = [line.split(", ", 1)[1] for line in stream.getvalue().splitlines()]
@@ -84,7 +84,7 @@ def test_an_ordinary_line_reads_as_all_lines_do() -> None:
 @pytest.mark.parametrize("format", ["json", "text"])
 async def test_lines_stand_in_the_order_in_which_things_happened(format: Format) -> None:
     stream = io.StringIO()
-    log = Log(format=format, stream=stream)
+    log = EventLog(format=format, stream=stream)
     access = AccessLog(log)
     access.take({"server": "first"})
     access.take({"server": "second"})
@@ -102,14 +102,14 @@ async def test_lines_stand_in_the_order_in_which_things_happened(format: Format)
 @pytest.mark.parametrize(("level", "lines"), [("debug", 1), ("info", 1), ("warning", 0), ("error", 0)])
 def test_below_the_level_nothing_is_written(level: Any, lines: int) -> None:
     stream = io.StringIO()
-    access = AccessLog(Log(level, stream=stream))
+    access = AccessLog(EventLog(level, stream=stream))
     access.take(REQUEST)
     assert (bool(lines), lines) == (access.wanted, len(stream.getvalue().splitlines()))
 
 
 def test_times_are_in_utc_and_their_milliseconds_have_passed() -> None:
     stream, now = io.StringIO(), [0.0]
-    access = AccessLog(Log(format="json", stream=stream), wall=lambda: now[0])
+    access = AccessLog(EventLog(format="json", stream=stream), wall=lambda: now[0])
     for now[0] in (1_793_620_800.9999, 1_793_620_801.0, 1_793_620_801.001, 1_793_620_799.5, 0.0):
         access.take({})
     expected = [

@@ -17,16 +17,16 @@ import anyio.to_thread
 import pytest
 
 from samplegate.audit import jsonl
-from samplegate.audit.decision_log import DecisionLog, KeptLog, NoDecisionLog, decision_log
+from samplegate.audit.decision_log import AsyncDecisionLog, DecisionLog, NoDecisionLog, decision_log
 from samplegate.audit.jsonl import LogFile, file_name, one_file
 from samplegate.audit.record import content_hash
 from samplegate.errors import Unavailable
 from tests.records.sample import NOON, RECORD, ids, names, numbers, record
 
 
-def opened(path: Path, *, patience: float = 5.0, queue: float = 10.0, **more: Any) -> KeptLog:
+def opened(path: Path, *, patience: float = 5.0, queue: float = 10.0, **more: Any) -> AsyncDecisionLog:
     """A log in one file."""
-    return KeptLog(LogFile(*one_file(path), **more), patience=patience, queue=queue)
+    return AsyncDecisionLog(LogFile(*one_file(path), **more), patience=patience, queue=queue)
 
 
 @pytest.mark.anyio
@@ -115,7 +115,7 @@ async def test_once_the_end_has_begun_no_lock_is_waited_for_long_by_all_records_
                 for _ in range(20):
                     group.start_soon(write)
                 await anyio.lowlevel.checkpoint()
-                log.hurry(0.1)
+                log.set_shutdown_deadline(0.1)
     assert 20 == len(refused)
 
 
@@ -123,7 +123,7 @@ async def test_once_the_end_has_begun_no_lock_is_waited_for_long_by_all_records_
 async def test_records_of_the_end_are_written_where_nothing_is_in_the_way(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     log = opened(path, content="none")
-    log.hurry(5)
+    log.set_shutdown_deadline(5)
     await log.write(RECORD)
     assert ["d1"] == ids(path)
 
@@ -262,7 +262,7 @@ def test_what_is_no_file_can_be_neither_synced_nor_turned_over(tmp_path: Path, m
 async def test_a_log_that_is_not_to_be_kept_is_never_at_fault(tmp_path: Path) -> None:
     log = decision_log("none", state=tmp_path, server="db", content="hash")
     log.check_writable(NOON)
-    log.hurry(0)
+    log.set_shutdown_deadline(0)
     await log.write(RECORD)
     await log.aclose()
     assert (None, None, []) == (log.problem(), log.last, names(tmp_path))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.policy.ledger import Draw, Refused, Reserved, Terms
+from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
 from samplegate.telemetry.metrics import Metrics
 from samplegate.telemetry.observers import USED, Draws
 from tests.metered import value
 
-TERMS = {"day": Terms("day", "usd", 1000, "day"), "room": Terms("room", "concurrent", 4, "slots")}
+TERMS = {"day": LimitSpec("day", "usd", 1000, "day"), "room": LimitSpec("room", "concurrent", 4, "slots")}
 DAY, ROOM = Draw("day", "[]", 100), Draw("room", "[]", 1)
 
 
@@ -53,7 +53,7 @@ def test_the_series_of_a_limit_that_is_gone_are_gone_and_stay_so(metrics: Metric
     draws = Draws(TERMS, metrics)
     reserved = Reserved("r", (DAY, ROOM), 0.0, fill={"day": 0.1, "room": 0.25})
     draws.reserved(reserved.draws, reserved, 2.0)
-    draws.amend({"room": TERMS["room"]})
+    draws.update_limits({"room": TERMS["room"]})
     assert ["day"] == draws.settled(reserved, (Draw("day", "[]", 3000), ROOM), TERMS), (
         "the overrun is told all the same"
     )
@@ -72,8 +72,8 @@ def test_how_full_a_limit_is_is_told_of_its_new_amount(metrics: Metrics) -> None
     draws = Draws(TERMS, metrics)
     reserved = Reserved("r", (DAY,), 0.0, fill={"day": 0.1})
     draws.reserved(reserved.draws, reserved, None)
-    now = {"day": Terms("day", "usd", 500, "day")}
-    draws.amend(now)
+    now = {"day": LimitSpec("day", "usd", 500, "day")}
+    draws.update_limits(now)
     assert pytest.approx(0.2) == value(metrics, USED, limit="day")
     draws.settled(reserved, (Draw("day", "[]", 50),), TERMS)
     assert pytest.approx(0.1) == value(metrics, USED, limit="day")
@@ -83,7 +83,7 @@ def test_what_was_drawn_on_a_limit_that_counts_something_else_now_says_nothing_o
     draws = Draws(TERMS, metrics)
     reserved = Reserved("r", (DAY,), 0.0, fill={"day": 0.1})
     draws.reserved(reserved.draws, reserved, None)
-    draws.amend({"day": Terms("day", "requests", 500, "day")})
+    draws.update_limits({"day": LimitSpec("day", "requests", 500, "day")})
     assert 0 == value(metrics, USED, limit="day")
     assert ["day"] == draws.settled(reserved, (Draw("day", "[]", 10**9),), TERMS)
     assert 0 == value(metrics, USED, limit="day")

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from samplegate.audit import decision_log
-from samplegate.audit.decision_log import KeptLog
+from samplegate.audit.decision_log import AsyncDecisionLog
 from samplegate.audit.record import Record
 from samplegate.errors import Unavailable
 from samplegate.files import Patience
@@ -85,7 +85,7 @@ async def blocked() -> None:
         await anyio.lowlevel.checkpoint()
 
 
-async def refused(log: KeptLog, *ids: object) -> list[str]:
+async def refused(log: AsyncDecisionLog, *ids: object) -> list[str]:
     """Why records were not kept, one after the other."""
     why = []
     for id in ids:
@@ -103,7 +103,7 @@ async def until(what: Callable[[], bool], turn: Callable[[], Awaitable[object]])
 
 async def test_what_comes_while_a_batch_is_under_way_is_the_next_batch() -> None:
     place = Place()
-    log = KeptLog(place)
+    log = AsyncDecisionLog(place)
     with anyio.fail_after(WAIT):
         async with anyio.create_task_group() as group:
             with place.held():
@@ -119,7 +119,7 @@ async def test_what_comes_while_a_batch_is_under_way_is_the_next_batch() -> None
 async def test_a_place_that_takes_only_some_is_given_the_others_again() -> None:
     place = Place()
     place.most = 3
-    log = KeptLog(place)
+    log = AsyncDecisionLog(place)
     async with anyio.create_task_group() as group:
         with place.held():
             for number in range(8):
@@ -131,7 +131,7 @@ async def test_a_place_that_takes_only_some_is_given_the_others_again() -> None:
 
 async def test_a_failure_is_told_to_all_that_waited_for_it() -> None:
     place = Place()
-    log = KeptLog(place)
+    log = AsyncDecisionLog(place)
     place.fails = full
     told: list[str] = []
 
@@ -151,7 +151,7 @@ async def test_a_failure_is_told_to_all_that_waited_for_it() -> None:
 
 async def test_a_record_that_nothing_can_be_made_of_is_nobody_elses_fault() -> None:
     place = Place()
-    log = KeptLog(place)
+    log = AsyncDecisionLog(place)
     place.fails = lambda ids: ZeroDivisionError() if "bad" in ids else None
     failed: list[str] = []
 
@@ -173,7 +173,7 @@ async def test_a_record_that_nothing_can_be_made_of_is_nobody_elses_fault() -> N
 
 async def test_a_record_waits_only_so_long_for_earlier_ones() -> None:
     place = Place()
-    log = KeptLog(place, queue=0.05)
+    log = AsyncDecisionLog(place, queue=0.05)
     async with anyio.create_task_group() as group:
         with place.held():
             group.start_soon(log.write, record("first"))
@@ -184,7 +184,7 @@ async def test_a_record_waits_only_so_long_for_earlier_ones() -> None:
 
 async def test_a_disk_that_does_not_answer_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place()
-    log = KeptLog(place, queue=0.05)
+    log = AsyncDecisionLog(place, queue=0.05)
     monkeypatch.setattr(decision_log, "GRACE", 0.05)
     with place.held():
         assert ["decision log: the place was not free in time (its disk does not answer)"] == await refused(
@@ -196,7 +196,7 @@ async def test_a_disk_that_does_not_answer_keeps_nobody(monkeypatch: pytest.Monk
 async def test_no_more_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision_log, "MOST_WAITING", 2)
     place = Place()
-    log = KeptLog(place)
+    log = AsyncDecisionLog(place)
     async with anyio.create_task_group() as group:
         with place.held():
             group.start_soon(log.write, record("first"))
@@ -211,7 +211,7 @@ async def test_no_more_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPat
 @BOTH_LOOPS
 async def test_who_is_cancelled_before_its_turn_is_not_on_record() -> None:
     place = Place()
-    log = KeptLog(place)
+    log = AsyncDecisionLog(place)
     async with anyio.create_task_group() as group:
         with place.held():
             group.start_soon(log.write, record("first"))
@@ -228,7 +228,7 @@ async def test_who_is_cancelled_before_its_turn_is_not_on_record() -> None:
 @BOTH_LOOPS
 async def test_who_is_cancelled_during_its_turn_waits_and_knows_that_it_stands() -> None:
     place = Place()
-    log = KeptLog(place)
+    log = AsyncDecisionLog(place)
     stood: list[str] = []
 
     async def write() -> None:
@@ -249,7 +249,7 @@ async def test_who_is_cancelled_during_its_turn_waits_and_knows_that_it_stands()
 async def test_a_problem_is_told_until_a_record_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision_log, "PROBES", 1_000.0)
     place = Place()
-    log = KeptLog(place)
+    log = AsyncDecisionLog(place)
     assert log.problem() is None
     place.fails = full
     await refused(log, "lost")
@@ -262,7 +262,7 @@ async def test_a_problem_is_told_until_a_record_is_written(monkeypatch: pytest.M
 async def test_a_problem_is_over_when_a_probe_finds_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision_log, "PROBES", 0.0)
     place = Place()
-    log = KeptLog(place)
+    log = AsyncDecisionLog(place)
     place.fails = full
     await refused(log, "lost")
     while place.probes < 3:
@@ -275,7 +275,7 @@ async def test_a_problem_is_over_when_a_probe_finds_room_again(monkeypatch: pyte
 
 async def test_probes_are_not_made_at_every_question() -> None:
     place = Place()
-    log = KeptLog(place)
+    log = AsyncDecisionLog(place)
     place.fails = full
     await refused(log, "lost")
     for _ in range(100):
@@ -286,7 +286,7 @@ async def test_probes_are_not_made_at_every_question() -> None:
 
 async def test_the_end_waits_for_what_waits_and_takes_nothing_any_more() -> None:
     place = Place()
-    log = KeptLog(place)
+    log = AsyncDecisionLog(place)
     async with anyio.create_task_group() as group:
         with place.held():
             group.start_soon(log.write, record("first"))
@@ -302,17 +302,17 @@ async def test_the_end_waits_for_what_waits_and_takes_nothing_any_more() -> None
 
 async def test_an_end_before_any_record_starts_nothing() -> None:
     place = Place()
-    await KeptLog(place).aclose()
+    await AsyncDecisionLog(place).aclose()
     assert (0, []) == (place.closed, place.calls)
 
 
 async def test_an_end_does_not_wait_for_a_disk_that_does_not_answer() -> None:
     place = Place()
-    log = KeptLog(place)
+    log = AsyncDecisionLog(place)
     with place.held():
         writing = asyncio.ensure_future(log.write(RECORD))
         await place.entered()
-        log.hurry(0.05)
+        log.set_shutdown_deadline(0.05)
         with anyio.fail_after(WAIT):
             await log.aclose()
     await writing

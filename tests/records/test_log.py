@@ -6,12 +6,12 @@ import io
 import json
 import os
 
-from samplegate.telemetry.log import MAX_VALUE, Format, Log
+from samplegate.telemetry.log import MAX_VALUE, EventLog, Format
 
 
 def test_an_event_is_one_line_of_json_with_the_fields_given() -> None:
     stream = io.StringIO()
-    Log(stream=stream).info("round.opened", server="db", n=2, none=None, names=("a", "b"))
+    EventLog(stream=stream).info("round.opened", server="db", n=2, none=None, names=("a", "b"))
     (line,) = stream.getvalue().splitlines()
     event = json.loads(line)
     assert event.pop("time").endswith("Z")
@@ -27,7 +27,7 @@ def test_an_event_is_one_line_of_json_with_the_fields_given() -> None:
 
 def test_text_is_for_a_terminal_and_nothing_in_it_drives_one() -> None:
     stream = io.StringIO()
-    Log(format="text", stream=stream).warning("request.refused", rule="no \x1b[31m secrets\n", kind="sampling")
+    EventLog(format="text", stream=stream).warning("request.refused", rule="no \x1b[31m secrets\n", kind="sampling")
     assert 'warning request.refused rule="no \\u001b[31m secrets\\n" kind=sampling\n' == stream.getvalue()[9:]
 
 
@@ -35,7 +35,7 @@ def test_nothing_in_it_commands_a_ci_system() -> None:
     stream = io.StringIO()
     formats: tuple[Format, ...] = ("json", "text")
     for format in formats:
-        log = Log(format=format, stream=stream)
+        log = EventLog(format=format, stream=stream)
         try:
             raise LookupError("##vso[x]")
         except LookupError:
@@ -46,7 +46,7 @@ def test_nothing_in_it_commands_a_ci_system() -> None:
 
 def test_below_the_level_nothing_is_said() -> None:
     stream = io.StringIO()
-    log = Log("warning", stream=stream)
+    log = EventLog("warning", stream=stream)
     log.info("a.b")
     log.debug("a.b")
     log.error("a.c")
@@ -57,7 +57,7 @@ def test_a_traceback_comes_only_where_it_is_asked_for() -> None:
     stream = io.StringIO()
     formats: tuple[Format, ...] = ("json", "text")
     for format in formats:
-        log = Log(format=format, stream=stream)
+        log = EventLog(format=format, stream=stream)
         try:
             raise LookupError("gone")
         except LookupError:
@@ -68,7 +68,7 @@ def test_a_traceback_comes_only_where_it_is_asked_for() -> None:
 
 def test_long_values_are_cut() -> None:
     stream = io.StringIO()
-    Log(stream=stream).info("a.b", x="x" * 100_000, many=list(range(1000)))
+    EventLog(stream=stream).info("a.b", x="x" * 100_000, many=list(range(1000)))
     event = json.loads(stream.getvalue())
     assert (MAX_VALUE, 50) == (len(event["x"]), len(event["many"]))
 
@@ -76,7 +76,7 @@ def test_long_values_are_cut() -> None:
 def test_a_pipe_that_nobody_reads_stops_nobody() -> None:
     read, write = os.pipe()
     with os.fdopen(read, "rb") as end, os.fdopen(write, "w") as stream:
-        log = Log(stream=stream)
+        log = EventLog(stream=stream)
         for number in range(3000):
             log.info("a.b", number=number)
         first = os.read(end.fileno(), 100)
@@ -85,6 +85,6 @@ def test_a_pipe_that_nobody_reads_stops_nobody() -> None:
 
 def test_a_closed_stream_stops_nobody() -> None:
     stream = io.StringIO()
-    log = Log(format="json", stream=stream)
+    log = EventLog(format="json", stream=stream)
     stream.close()
     log.info("a.b")

@@ -16,7 +16,7 @@ import pytest
 from samplegate.errors import Unavailable
 from samplegate.protocol.outcomes import Reason
 from samplegate.telemetry.definitions import METRICS, Metric
-from samplegate.telemetry.log import Log
+from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, MetricsFile, metrics_file
 from tests.metered import value
 
@@ -187,7 +187,7 @@ async def test_the_file_is_written_now_and_then_and_a_fault_is_told_once(tmp_pat
     metrics, turns, told = Metrics(), Turns(), io.StringIO()
     path = tmp_path / "folder" / "x.prom"
     async with anyio.create_task_group() as group:
-        group.start_soon(MetricsFile(metrics, path).keep, 15.0, Log(stream=told), turns.sleep)
+        group.start_soon(MetricsFile(metrics, path).keep, 15.0, EventLog(stream=told), turns.sleep)
         metrics.count("samplegate_records_failed_total", server="a")
         await turns.next()
         assert 'samplegate_records_failed_total{server="a"} 1.0' in path.read_text()

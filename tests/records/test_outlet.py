@@ -11,7 +11,7 @@ from typing import TextIO
 
 import pytest
 
-from samplegate.telemetry.log import DELAY, FULL, HELD, PIECE, Log, Outlet
+from samplegate.telemetry.log import DELAY, FULL, HELD, PIECE, EventLog, LineWriter
 from samplegate.telemetry.metrics import Metrics
 from tests.metered import value
 
@@ -66,7 +66,7 @@ def emptied(end: int) -> str:
 
 def test_what_is_collected_goes_by_one_write_when_its_time_has_come() -> None:
     stream, times = Counted(), Times()
-    outlet = Outlet(stream, times.later)
+    outlet = LineWriter(stream, times.later)
     for number in range(10):
         outlet.collect(f"line {number}")
     assert ("", [DELAY]) == (stream.getvalue(), [seconds for seconds, _ in times.due])
@@ -76,7 +76,7 @@ def test_what_is_collected_goes_by_one_write_when_its_time_has_come() -> None:
 
 def test_a_line_that_is_to_go_now_goes_after_all_that_is_collected() -> None:
     stream, times = Counted(), Times()
-    outlet = Outlet(stream, times.later)
+    outlet = LineWriter(stream, times.later)
     outlet.collect("a")
     outlet.collect("b")
     outlet.put("c")
@@ -95,7 +95,7 @@ async def test_on_a_real_loop_a_batch_goes_without_anything_else_happening() -> 
             written.set()
 
     stream = Told()
-    Outlet(stream).collect("a")
+    LineWriter(stream).collect("a")
     assert "" == stream.getvalue()
     async with asyncio.timeout(20):
         await written.wait()
@@ -104,13 +104,13 @@ async def test_on_a_real_loop_a_batch_goes_without_anything_else_happening() -> 
 
 def test_without_an_event_loop_nothing_is_collected() -> None:
     stream = io.StringIO()
-    Outlet(stream).collect("a")
+    LineWriter(stream).collect("a")
     assert "a\n" == stream.getvalue()
 
 
 def test_much_is_written_before_its_time() -> None:
     stream, times = Counted(), Times()
-    outlet = Outlet(stream, times.later)
+    outlet = LineWriter(stream, times.later)
     for _ in range(FULL // 100 + 1):
         outlet.collect("x" * 99)
     assert FULL <= len(stream.getvalue())
@@ -119,7 +119,7 @@ def test_much_is_written_before_its_time() -> None:
 def test_while_nobody_reads_lines_wait_and_keep_their_order() -> None:
     times = Times()
     with pipe() as (end, stream):
-        outlet = Outlet(stream, times.later)
+        outlet = LineWriter(stream, times.later)
         lines = [f"{number:099d}" for number in range(1500)]
         for line in lines:
             outlet.collect(line)
@@ -135,7 +135,7 @@ def test_while_nobody_reads_lines_wait_and_keep_their_order() -> None:
 def test_what_comes_on_top_of_the_bound_is_dropped_and_counted_and_no_line_is_cut() -> None:
     times = Times()
     with pipe() as (end, stream):
-        outlet = Outlet(stream, times.later)
+        outlet = LineWriter(stream, times.later)
         for number in range(20_000):
             (outlet.put if number % 7 == 0 else outlet.collect)(f"{number:099d}")
         assert 0 < outlet.dropped
@@ -152,7 +152,7 @@ def test_what_comes_on_top_of_the_bound_is_dropped_and_counted_and_no_line_is_cu
 def test_a_line_longer_than_a_pipe_takes_at_once_comes_whole() -> None:
     times = Times()
     with pipe() as (end, stream):
-        outlet = Outlet(stream, times.later)
+        outlet = LineWriter(stream, times.later)
         long = "x" * (HELD * 2)
         outlet.put(long)
         outlet.collect("too much")
@@ -166,7 +166,7 @@ def test_a_line_longer_than_a_pipe_takes_at_once_comes_whole() -> None:
 
 def test_a_line_however_long_is_not_dropped_for_what_is_only_collected() -> None:
     stream, times = io.StringIO(), Times()
-    outlet = Outlet(stream, times.later)
+    outlet = LineWriter(stream, times.later)
     outlet.collect("a")
     outlet.put("x" * HELD)
     assert (["a", "x" * HELD], 0) == (stream.getvalue().splitlines(), outlet.dropped)
@@ -174,7 +174,7 @@ def test_a_line_however_long_is_not_dropped_for_what_is_only_collected() -> None
 
 def test_a_closed_stream_stops_nobody_and_its_lines_are_counted() -> None:
     stream, times = io.StringIO(), Times()
-    outlet = Outlet(stream, times.later)
+    outlet = LineWriter(stream, times.later)
     stream.close()
     for _ in range(3):
         outlet.collect("a")
@@ -185,7 +185,7 @@ def test_a_closed_stream_stops_nobody_and_its_lines_are_counted() -> None:
 
 def test_what_is_dropped_is_a_metric_with_what_was_dropped_before() -> None:
     stream, metrics = io.StringIO(), Metrics()
-    log = Log("info", "text", stream)
+    log = EventLog("info", "text", stream)
     log.info("seen")
     stream.close()
     log.info("before.counted")

@@ -33,11 +33,11 @@ for number in range(count):
 DATABASE = """
 import sys, anyio
 from pathlib import Path
-from samplegate.audit.decision_log import KeptLog
+from samplegate.audit.decision_log import AsyncDecisionLog
 from samplegate.audit.sqlite_log import SqliteLog
 from tests.records.sample import record
 async def main(path, letter, count):
-    log = KeptLog(SqliteLog(path), patience=60)
+    log = AsyncDecisionLog(SqliteLog(path), patience=60)
     for number in range(count):
         await log.write(record(f"{letter}{number}", request={"text": "x" * 2000}))
         print(number, flush=True)
@@ -205,9 +205,9 @@ def test_a_full_disk_refuses_leaves_whole_lines_and_is_over_when_there_is_room(t
 QUIET = """
 import sys
 from pathlib import Path
-from samplegate.telemetry.log import Log
+from samplegate.telemetry.log import EventLog
 
-log = Log()
+log = EventLog()
 log.debug("a.b")
 assert "structlog" not in sys.modules
 log.warning("a.b")
@@ -241,10 +241,10 @@ def test_a_quiet_start_imports_nothing_that_it_does_not_use_and_stdout_belongs_t
 
 CRASH = """
 import asyncio, sys
-from samplegate.telemetry.log import Outlet
+from samplegate.telemetry.log import LineWriter
 
 async def main():
-    Outlet(sys.stderr).collect("collected before the end")
+    LineWriter(sys.stderr).collect("collected before the end")
     raise LookupError("a fault that nobody caught")
 
 asyncio.run(main())
@@ -260,10 +260,10 @@ def test_a_process_that_ends_by_a_fault_writes_what_was_collected() -> None:
 
 BLOCKED = """
 import asyncio, sys
-from samplegate.telemetry.log import Outlet
+from samplegate.telemetry.log import LineWriter
 
 async def main():
-    outlet = Outlet(sys.stderr)
+    outlet = LineWriter(sys.stderr)
     for _ in range(3000):
         outlet.collect("x" * 99)
 

@@ -18,7 +18,7 @@ import pytest
 
 from samplegate import sqlite
 from samplegate.audit import decision_log as decisions
-from samplegate.audit.decision_log import DecisionLog, KeptLog, decision_log
+from samplegate.audit.decision_log import AsyncDecisionLog, DecisionLog, decision_log
 from samplegate.audit.record import content_hash
 from samplegate.audit.sqlite_log import SqliteLog, lines
 from samplegate.errors import Unavailable
@@ -27,8 +27,8 @@ from tests.records.sample import NOON, RECORD, names, numbers, record
 pytestmark = pytest.mark.anyio
 
 
-def opened(path: Path, *, patience: float = 5.0, **more: Any) -> KeptLog:
-    return KeptLog(SqliteLog(path, **more), patience=patience)
+def opened(path: Path, *, patience: float = 5.0, **more: Any) -> AsyncDecisionLog:
+    return AsyncDecisionLog(SqliteLog(path, **more), patience=patience)
 
 
 def told(path: Path) -> list[str]:
@@ -139,7 +139,7 @@ async def test_the_end_of_the_process_does_not_wait_for_a_lock(tmp_path: Path) -
     log = opened(path, patience=50)
     await log.write(RECORD)
     with locked(path), anyio.fail_after(30):
-        log.hurry(0.1)
+        log.set_shutdown_deadline(0.1)
         with pytest.raises(Unavailable, match="was not free in time"):
             await log.write(RECORD)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from samplegate.audit.cassette import MAX_REPEATS, Tape
+from samplegate.audit.cassette import MAX_REPEATS, Cassette
 from samplegate.errors import Unavailable
 from samplegate.policy.prompt import Sampled, SampleFailed
-from samplegate.policy.script import Picked, Reply, fingerprint, parse, pick, reply
+from samplegate.policy.script import Picked, ScriptReply, fingerprint, parse, pick, reply
 from tests.core.asking import form, sampling, text, url
 
 SAMPLING, ELICITATION = "sampling/createMessage", "elicitation/create"
@@ -39,8 +39,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tape(path: Path) -> Iterator[Tape]:
-    tape = Tape.open(path)
+def tape(path: Path) -> Iterator[Cassette]:
+    tape = Cassette.open(path)
     yield tape
     tape.close()
 
@@ -55,15 +55,15 @@ def said(path: Path, asked: dict[str, Any], turn: int = 0) -> str:
     return str(picked.content[0]["text"])
 
 
-def model(tape: Tape, asked: dict[str, Any], what: bytes) -> None:
+def model(tape: Cassette, asked: dict[str, Any], what: bytes) -> None:
     tape.take(SAMPLING, asked, effect="allow", decided_by="policy", result=what, input_tokens=7, output_tokens=3)
 
 
-def client(tape: Tape, asked: Any, what: dict[str, Any]) -> None:
+def client(tape: Cassette, asked: Any, what: dict[str, Any]) -> None:
     tape.take(ELICITATION, asked, effect="forward", decided_by="client", result=json.dumps(what).encode())
 
 
-def test_what_a_model_answered_is_answered_again(tape: Tape, path: Path) -> None:
+def test_what_a_model_answered_is_answered_again(tape: Cassette, path: Path) -> None:
     model(tape, params(), result(text("hi {there} ${HOME}\n\u202e\x7f\ufeff 👋"), stop="because"))
 
     block = {"type": "text", "text": "hi {there} ${HOME}\n\u202e\x7f\ufeff 👋"}
@@ -71,7 +71,7 @@ def test_what_a_model_answered_is_answered_again(tape: Tape, path: Path) -> None
     assert isinstance(played(path, params("hello?")).result, SampleFailed)
 
 
-def test_uses_of_tools_and_images_are_answered_again_without_what_is_about_them(tape: Tape, path: Path) -> None:
+def test_uses_of_tools_and_images_are_answered_again_without_what_is_about_them(tape: Cassette, path: Path) -> None:
     use = {
         "type": "tool_use",
         "id": "a",
@@ -88,7 +88,7 @@ def test_uses_of_tools_and_images_are_answered_again_without_what_is_about_them(
     assert Sampled((use, image), "gpt-5", "toolUse", 7, 3) == played(path, params()).result
 
 
-def test_what_a_model_failed_with_fails_again(tape: Tape, path: Path) -> None:
+def test_what_a_model_failed_with_fails_again(tape: Cassette, path: Path) -> None:
     tape.take(SAMPLING, params(), effect="allow", decided_by="policy", failure="refused", input_tokens=9)
 
     failed = played(path, params()).result
@@ -96,16 +96,16 @@ def test_what_a_model_failed_with_fails_again(tape: Tape, path: Path) -> None:
     assert ("refused", 9) == (failed.failure, failed.input_tokens)
 
 
-def test_what_the_client_answered_to_a_form_is_answered_again(tape: Tape, path: Path) -> None:
+def test_what_the_client_answered_to_a_form_is_answered_again(tape: Cassette, path: Path) -> None:
     client(tape, form(confirm="boolean").params, {"action": "accept", "content": {"confirm": True, "tags": ["a"]}})
     client(tape, form(other="boolean").params, {"action": "decline"})
     script = parse(path.read_text(), file="f")
 
-    assert Reply("accept", {"confirm": True, "tags": ["a"]}) == reply(script, form(confirm="boolean").params)
-    assert Reply("decline", {}) == reply(script, form(other="boolean").params)
+    assert ScriptReply("accept", {"confirm": True, "tags": ["a"]}) == reply(script, form(confirm="boolean").params)
+    assert ScriptReply("decline", {}) == reply(script, form(other="boolean").params)
 
 
-def test_a_form_with_a_secret_filled_in_is_not_on_the_tape_and_one_that_says_yes_is(tape: Tape, path: Path) -> None:
+def test_a_form_with_a_secret_filled_in_is_not_on_the_tape_and_one_that_says_yes_is(tape: Cassette, path: Path) -> None:
     client(tape, form(password="string").params, {"action": "accept", "content": {"password": "hunter2"}})
     client(
         tape, form(a={"type": "string", "title": "Password"}).params, {"action": "accept", "content": {"a": "hunter2"}}
@@ -113,17 +113,17 @@ def test_a_form_with_a_secret_filled_in_is_not_on_the_tape_and_one_that_says_yes
     client(tape, form(a="string").params, {"action": "accept", "content": {"password": "hunter2"}})
     assert (0, 3, "") == (tape.cases, tape.left_out, path.read_text())
     client(tape, form(hasToken="boolean").params, {"action": "accept", "content": {"hasToken": True}})
-    assert Reply("accept", {"hasToken": True}) == reply(
+    assert ScriptReply("accept", {"hasToken": True}) == reply(
         parse(path.read_text(), file="f"), form(hasToken="boolean").params
     )
 
 
-def test_an_accepted_url_is_not_recorded_and_a_declined_one_is(tape: Tape, path: Path) -> None:
+def test_an_accepted_url_is_not_recorded_and_a_declined_one_is(tape: Cassette, path: Path) -> None:
     asked = url("https://example.com/?token=secret").params
     client(tape, asked, {"action": "accept"})
     assert (0, 1) == (tape.cases, tape.left_out)
     client(tape, asked, {"action": "decline"})
-    assert Reply("decline", {}) == reply(parse(path.read_text(), file="f"), asked)
+    assert ScriptReply("decline", {}) == reply(parse(path.read_text(), file="f"), asked)
     assert "secret" not in path.read_text()
 
 
@@ -138,7 +138,7 @@ def test_an_accepted_url_is_not_recorded_and_a_declined_one_is(tape: Tape, path:
     ],
 )
 def test_only_models_and_clients_are_recorded(
-    tape: Tape, path: Path, effect: str, decided_by: str, failure: str | None
+    tape: Cassette, path: Path, effect: str, decided_by: str, failure: str | None
 ) -> None:
     tape.take(
         SAMPLING,
@@ -151,7 +151,7 @@ def test_only_models_and_clients_are_recorded(
     assert (0, "") == (tape.cases, path.read_text())
 
 
-def test_the_same_question_with_other_answers_is_answered_in_turn(tape: Tape, path: Path) -> None:
+def test_the_same_question_with_other_answers_is_answered_in_turn(tape: Cassette, path: Path) -> None:
     for answer in ("a", "a", "b", "c", "c", "c"):
         model(tape, params(), result(text(answer)))
 
@@ -159,17 +159,17 @@ def test_the_same_question_with_other_answers_is_answered_in_turn(tape: Tape, pa
     assert 4 == tape.cases
 
 
-def test_an_endless_repetition_does_not_fill_the_file(tape: Tape) -> None:
+def test_an_endless_repetition_does_not_fill_the_file(tape: Cassette) -> None:
     for answer in ["a"] * (MAX_REPEATS + 50) + ["b"]:
         model(tape, params(), result(text(answer)))
     assert MAX_REPEATS + 2 == tape.cases
 
 
 def test_a_tape_is_added_to_only_what_it_does_not_know(path: Path) -> None:
-    first = Tape.open(path)
+    first = Cassette.open(path)
     model(first, params(), result(text("old")))
     first.close()
-    second = Tape.open(path)
+    second = Cassette.open(path)
     model(second, params(), result(text("new")))
     model(second, params("more"), result(text("other")))
     second.close()
@@ -178,14 +178,14 @@ def test_a_tape_is_added_to_only_what_it_does_not_know(path: Path) -> None:
     assert 1 == second.cases
 
 
-def test_it_is_a_whole_script_after_every_case(tape: Tape, path: Path) -> None:
+def test_it_is_a_whole_script_after_every_case(tape: Cassette, path: Path) -> None:
     for number in range(3):
         model(tape, params(f"question {number}"), result(text("hi")))
         assert number + 1 == parse(path.read_text(), file="f").size
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes")
-def test_it_is_its_owners_alone(tape: Tape, path: Path) -> None:
+def test_it_is_its_owners_alone(tape: Cassette, path: Path) -> None:
     assert 0o600 == stat.S_IMODE(path.stat().st_mode)
 
 
@@ -202,13 +202,13 @@ def test_it_is_its_owners_alone(tape: Tape, path: Path) -> None:
 def test_a_file_that_no_case_can_follow_is_left_alone(path: Path, there: str, what: str) -> None:
     path.write_text(there)
     with pytest.raises(Unavailable, match=what):
-        Tape.open(path)
+        Cassette.open(path)
     assert there == path.read_text()
 
 
 def test_what_somebody_wrote_by_hand_may_be_added_to(path: Path) -> None:
     path.write_text("cases:\n  # mine\n- {text: mine, answer: mine}\n")
-    tape = Tape.open(path)
+    tape = Cassette.open(path)
     model(tape, params(), result(text("hi")))
     tape.close()
     assert ("hi", "mine") == (said(path, params()), said(path, params("mine")))
@@ -216,27 +216,27 @@ def test_what_somebody_wrote_by_hand_may_be_added_to(path: Path) -> None:
 
 def test_an_empty_file_is_a_tape(path: Path) -> None:
     path.write_text("\n")
-    tape = Tape.open(path)
+    tape = Cassette.open(path)
     model(tape, params(), result(text("hi")))
     tape.close()
     assert "hi" == said(path, params())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="flock")
-def test_two_processes_do_not_share_a_tape(tape: Tape, path: Path) -> None:
+def test_two_processes_do_not_share_a_tape(tape: Cassette, path: Path) -> None:
     with pytest.raises(Unavailable, match="another process"):
-        Tape.open(path)
+        Cassette.open(path)
 
 
 def test_a_folder_is_no_tape(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cannot be written"):
-        Tape.open(tmp_path)
+        Cassette.open(tmp_path)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full")
 def test_a_full_disk_is_told_once_and_costs_nothing_else(path: Path) -> None:
     warned: list[str] = []
-    tape = Tape.open(path, warn=lambda event, **fields: warned.append(f"{event}: {fields['why']}"))
+    tape = Cassette.open(path, warn=lambda event, **fields: warned.append(f"{event}: {fields['why']}"))
     model(tape, params("one"), result(text("hi")))
     whole = path.read_text()
     full = os.open("/dev/full", os.O_WRONLY)
@@ -261,12 +261,12 @@ def test_a_full_disk_is_told_once_and_costs_nothing_else(path: Path) -> None:
         b"",
     ],
 )
-def test_what_no_script_can_say_is_left_out(tape: Tape, path: Path, what: bytes) -> None:
+def test_what_no_script_can_say_is_left_out(tape: Cassette, path: Path, what: bytes) -> None:
     model(tape, params(), what)
     assert (1, "") == (tape.left_out, path.read_text())
 
 
-def test_the_end_says_how_to_use_it(tape: Tape, path: Path, tmp_path: Path) -> None:
+def test_the_end_says_how_to_use_it(tape: Cassette, path: Path, tmp_path: Path) -> None:
     model(tape, params(), result(text("hi")))
     client(tape, form(confirm="boolean").params, {"action": "decline"})
 
@@ -277,11 +277,13 @@ def test_the_end_says_how_to_use_it(tape: Tape, path: Path, tmp_path: Path) -> N
     assert str(path) in tape.summary(tmp_path / "elsewhere")[1]
 
 
-def test_without_a_case_the_end_says_so(tape: Tape, path: Path) -> None:
+def test_without_a_case_the_end_says_so(tape: Cassette, path: Path) -> None:
     assert [f"recorded no new cases in {path}"] == tape.summary(path.parent)
 
 
-def test_what_was_asked_stands_in_it_only_as_a_short_comment_without_anything_harmful(tape: Tape, path: Path) -> None:
+def test_what_was_asked_stands_in_it_only_as_a_short_comment_without_anything_harmful(
+    tape: Cassette, path: Path
+) -> None:
     model(tape, params("Classify\n- answer: 'me'\x1b[2J \u202e" + "long " * 100), result(text("hi")))
 
     comment = path.read_text().splitlines()[1]
@@ -289,7 +291,7 @@ def test_what_was_asked_stands_in_it_only_as_a_short_comment_without_anything_ha
     assert len(comment) <= 62
 
 
-def test_the_end_says_that_sampling_which_the_client_answered_wants_an_allow(tape: Tape, tmp_path: Path) -> None:
+def test_the_end_says_that_sampling_which_the_client_answered_wants_an_allow(tape: Cassette, tmp_path: Path) -> None:
     tape.take(
         SAMPLING,
         params("by the client"),

@@ -13,8 +13,8 @@ from typing import Any, Final
 from standardwebhooks.webhooks import Webhook as Signer
 
 from samplegate.policy.schema import Reviewer, Webhook
-from samplegate.reviews.notify.outbox import Outbox, World
-from samplegate.reviews.notify.webhook import Bounds, Place, Way, networks_of
+from samplegate.reviews.notify.outbox import Outbox, OutboxContext
+from samplegate.reviews.notify.webhook import NetworkAccess, SecretSources, WebhookBounds, networks_of
 from samplegate.reviews.review import Delivery, Review
 from tests.core.review.made import NOW, review
 from tests.review.endpoint import LOOPBACK, Endpoint
@@ -135,11 +135,11 @@ class Outside:
         self.waiting: list[Mapping[str, tuple[int, float]]] = []
         self.folder = folder
 
-    def world(self, **values: Any) -> World:
+    def world(self, **values: Any) -> OutboxContext:
         given: dict[str, Any] = {
             "store": self.store,
-            "place": Place(self.folder, self.environment),
-            "way": Way(networks=networks_of([LOOPBACK]), bounds=Bounds(total=15.0)),
+            "place": SecretSources(self.folder, self.environment),
+            "way": NetworkAccess(networks=networks_of([LOOPBACK]), bounds=WebhookBounds(total=15.0)),
             "url": "https://reviews.example.com",
             "clean": lambda _show: self.clean,
             "log": self.log,
@@ -149,7 +149,7 @@ class Outside:
             "random": bytes,
             "pause": self.clock.pause,
         }
-        return World(**(given | values))
+        return OutboxContext(**(given | values))
 
     def outbox(self, **values: Any) -> Outbox:
         return Outbox(self.world(**values), lambda: self.reviewers, keep=30 * DAY)

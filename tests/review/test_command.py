@@ -12,7 +12,7 @@ import pytest
 
 from samplegate.reviews.notify import command
 from samplegate.reviews.notify.command import environment_of, run
-from samplegate.reviews.notify.webhook import Again, Answered, Delivered, Refused, Said
+from samplegate.reviews.notify.webhook import Delivered, DeliveryRefused, RetryLater, Said, VerdictReceived
 from tests.loops import BOTH_LOOPS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="process groups")]
@@ -38,7 +38,7 @@ async def ran(
 @BOTH_LOOPS
 async def test_a_command_reads_the_review_and_prints_the_verdict(tmp_path: Path) -> None:
     script = "import json, sys; print(json.dumps({'verdict': 'reject', 'reason': json.load(sys.stdin)['id']}))"
-    assert Answered(b'{"verdict": "reject", "reason": "rv_1"}\n', "code 0") == await ran(script, tmp_path)
+    assert VerdictReceived(b'{"verdict": "reject", "reason": "rv_1"}\n', "code 0") == await ran(script, tmp_path)
 
 
 @pytest.mark.parametrize("script", ["", "print()", "print('  ')"])
@@ -49,42 +49,44 @@ async def test_nothing_said_and_code_0_means_later(script: str, tmp_path: Path) 
 @pytest.mark.parametrize("code", [1, 255])
 async def test_a_verdict_of_a_program_that_failed_counts_nothing(code: int, tmp_path: Path) -> None:
     script = f"""import sys; print('{{"verdict":"approve"}}', flush=True); sys.exit({code})"""
-    assert Again(f"it ended with code {code}") == await ran(script, tmp_path)
+    assert RetryLater(f"it ended with code {code}") == await ran(script, tmp_path)
 
 
 @BOTH_LOOPS
 async def test_a_program_that_is_killed_gives_no_verdict(tmp_path: Path) -> None:
     script = """import os; print('{"verdict":"approve"}', flush=True); os.kill(os.getpid(), 9)"""
-    assert Again("it was ended by signal 9") == await ran(script, tmp_path)
+    assert RetryLater("it was ended by signal 9") == await ran(script, tmp_path)
 
 
 @BOTH_LOOPS
 async def test_too_much_output_is_none_and_is_not_read_to_its_end(tmp_path: Path) -> None:
-    assert Again("it printed more than 1000 bytes") == await ran("while True: print('x' * 100)", tmp_path, output=1000)
+    assert RetryLater("it printed more than 1000 bytes") == await ran(
+        "while True: print('x' * 100)", tmp_path, output=1000
+    )
 
 
 @BOTH_LOOPS
 async def test_a_flood_on_stderr_stops_nothing(tmp_path: Path) -> None:
     script = """import sys; sys.stderr.write('x' * 10_000_000); print('{"verdict":"reject"}')"""
-    assert isinstance(await ran(script, tmp_path), Answered)
+    assert isinstance(await ran(script, tmp_path), VerdictReceived)
 
 
 @BOTH_LOOPS
 async def test_a_program_that_does_not_read_is_no_fault(tmp_path: Path) -> None:
-    assert isinstance(await ran("print(1)", tmp_path, told=b"x" * 10_000_000), Answered)
+    assert isinstance(await ran("print(1)", tmp_path, told=b"x" * 10_000_000), VerdictReceived)
 
 
 @BOTH_LOOPS
 @pytest.mark.parametrize("argv", [["/no/such/program"], ["no-such-program-anywhere"], ["a\0b"]])
 async def test_a_program_that_cannot_be_started_is_said(argv: list[str], tmp_path: Path) -> None:
     said = await run(argv, TOLD, environment=HERE, folder=tmp_path, seconds=5)
-    assert isinstance(said, Refused)
+    assert isinstance(said, DeliveryRefused)
     assert said.said.startswith("it cannot be started: ")
 
 
 async def test_no_shell_reads_its_arguments(tmp_path: Path) -> None:
     argv = [sys.executable, "-Ic", "import sys; print(sys.argv[1:])", "$HOME", "a b; echo c", "*"]
-    assert Answered(b"['$HOME', 'a b; echo c', '*']\n", "code 0") == await run(
+    assert VerdictReceived(b"['$HOME', 'a b; echo c', '*']\n", "code 0") == await run(
         argv, TOLD, environment=HERE, folder=tmp_path, seconds=20
     )
 
@@ -92,7 +94,7 @@ async def test_no_shell_reads_its_arguments(tmp_path: Path) -> None:
 async def test_it_runs_in_the_policy_s_folder(tmp_path: Path) -> None:
     (tmp_path / "decide").write_text(f"#!{sys.executable}\nimport os; print(os.getcwd())\n")
     (tmp_path / "decide").chmod(0o700)
-    assert Answered(f"{tmp_path}\n".encode(), "code 0") == await run(
+    assert VerdictReceived(f"{tmp_path}\n".encode(), "code 0") == await run(
         ["./decide"], TOLD, environment=HERE, folder=tmp_path, seconds=20
     )
 
@@ -104,7 +106,7 @@ async def test_none_of_the_gate_s_secrets_are_in_its_environment(tmp_path: Path)
         tmp_path,
         environment={**HERE, **secret, "HOME": "/", "LC_ALL": "C.UTF-8"},
     )
-    assert isinstance(said, Answered)
+    assert isinstance(said, VerdictReceived)
     assert {"'PATH'", "'HOME'", "'LC_ALL'"} <= set(said.raw.decode().strip("[]\n").split(", "))
     assert not any(name in said.raw.decode() for name in secret)
     assert {"LC_TIME": "C", "TZ": "UTC"} == environment_of({"LC_TIME": "C", "TZ": "UTC", "LCD_KEY": "s", "PATHS": "s"})
@@ -159,7 +161,7 @@ async def test_when_its_time_is_over_it_is_killed_with_all_that_it_started(
     assert b"up" == await group.said()
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(loop, "time", lambda now=loop.time: now() + 1000.0)
-    assert Again("it was killed: its time was over") == await running
+    assert RetryLater("it was killed: its time was over") == await running
     assert b"" == await group.said()
 
 
@@ -195,5 +197,5 @@ async def test_what_it_leaves_behind_does_not_outlive_it_nor_hold_up_the_verdict
     running = asyncio.create_task(ran(script, tmp_path))
     assert b"up" == await group.said()
     (tmp_path / "go").write_text("")
-    assert Answered(b'{"verdict":"approve"}\n', "code 0") == await running
+    assert VerdictReceived(b'{"verdict":"approve"}\n', "code 0") == await running
     assert b"" == await group.said()

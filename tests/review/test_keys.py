@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from samplegate.policy.schema import Webhook
-from samplegate.reviews.notify.formats import View
-from samplegate.reviews.notify.webhook import MAX_BYTES, Place, Unready, keys_of, message, url_of
+from samplegate.reviews.notify.formats import ReviewView
+from samplegate.reviews.notify.webhook import MAX_BYTES, SecretSources, WebhookNotReady, keys_of, message, url_of
 from samplegate.reviews.review import Delivery
 from tests.core.review.made import NOW, review
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> SecretSources:
     (tmp_path / "key").write_text("whsec_a2V5\n")
     (tmp_path / "old").write_text("dGhlIG9sZCBvbmU=")
     (tmp_path / "empty").write_text(" \n")
@@ -21,7 +21,7 @@ def place(tmp_path: Path) -> Place:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     (tmp_path / "url").write_text("https://hooks.example/T1\n")
     (tmp_path / "urls").write_text("https://hooks.example/T1\nhttps://hooks.example/T2\n")
-    return Place(tmp_path, {"KEY": "ZnJvbSBhIHZhcmlhYmxl", "NONE": " ", "HOOK": "https://hooks.example/T3"})
+    return SecretSources(tmp_path, {"KEY": "ZnJvbSBhIHZhcmlhYmxl", "NONE": " ", "HOOK": "https://hooks.example/T3"})
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def place(tmp_path: Path) -> Place:
         ({"secret_file": "key", "old_secret_env": "KEY"}, (b"key", b"from a variable")),
     ],
 )
-def test_the_newest_key_comes_first(place: Place, webhook: dict[str, Any], keys: tuple[bytes, ...]) -> None:
+def test_the_newest_key_comes_first(place: SecretSources, webhook: dict[str, Any], keys: tuple[bytes, ...]) -> None:
     assert keys == keys_of(Webhook(**webhook), place)
 
 
@@ -54,13 +54,15 @@ def test_the_newest_key_comes_first(place: Place, webhook: dict[str, Any], keys:
         ),
     ],
 )
-def test_a_key_that_cannot_be_read_is_said_and_never_shown(place: Place, webhook: dict[str, Any], why: str) -> None:
-    assert Unready(why) == keys_of(Webhook(**webhook), place)
+def test_a_key_that_cannot_be_read_is_said_and_never_shown(
+    place: SecretSources, webhook: dict[str, Any], why: str
+) -> None:
+    assert WebhookNotReady(why) == keys_of(Webhook(**webhook), place)
 
 
 def test_a_key_that_is_no_base64_is_none(tmp_path: Path) -> None:
-    assert Unready("secret is no base64 behind whsec_") == keys_of(
-        Webhook(secret_env="K"), Place(tmp_path, {"K": "whsec_!!"})
+    assert WebhookNotReady("secret is no base64 behind whsec_") == keys_of(
+        Webhook(secret_env="K"), SecretSources(tmp_path, {"K": "whsec_!!"})
     )
 
 
@@ -70,12 +72,15 @@ def test_a_key_that_is_no_base64_is_none(tmp_path: Path) -> None:
         ({"url": "https://a.example/"}, "https://a.example/"),
         ({"url_file": "url"}, "https://hooks.example/T1"),
         ({"url_env": "HOOK"}, "https://hooks.example/T3"),
-        ({"url_file": "urls"}, Unready("its url holds more than one line, blanks or characters that are not ASCII")),
-        ({"url_env": "UNSET"}, Unready("url_env UNSET is not set or empty")),
-        ({}, Unready("there is no url")),
+        (
+            {"url_file": "urls"},
+            WebhookNotReady("its url holds more than one line, blanks or characters that are not ASCII"),
+        ),
+        ({"url_env": "UNSET"}, WebhookNotReady("url_env UNSET is not set or empty")),
+        ({}, WebhookNotReady("there is no url")),
     ],
 )
-def test_the_address_is_read_from_where_it_stands(place: Place, webhook: dict[str, Any], url: object) -> None:
+def test_the_address_is_read_from_where_it_stands(place: SecretSources, webhook: dict[str, Any], url: object) -> None:
     assert url == url_of(Webhook(**webhook), place)
 
 
@@ -83,7 +88,7 @@ def test_the_address_is_read_from_where_it_stands(place: Place, webhook: dict[st
     "webhook",
     [{"url": "https://a.example/"}, {"url": "https://a.example/", "secret_env": "UNSET"}, {"secret_file": "key"}],
 )
-def test_there_is_no_message_without_a_key_and_an_address(place: Place, webhook: dict[str, Any]) -> None:
+def test_there_is_no_message_without_a_key_and_an_address(place: SecretSources, webhook: dict[str, Any]) -> None:
     delivery = Delivery(id="msg_1", review="rv_1", reviewer="ops", event="review.opened", created=NOW, due=NOW)
-    view = View(now=NOW, url=None, clean=None, key=bytes(32))
-    assert isinstance(message(delivery, review(), Webhook(**webhook), view=view, place=place), Unready)
+    view = ReviewView(now=NOW, url=None, clean=None, key=bytes(32))
+    assert isinstance(message(delivery, review(), Webhook(**webhook), view=view, place=place), WebhookNotReady)

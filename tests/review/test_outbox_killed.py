@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from samplegate.reviews.async_store import KeptReviews
+from samplegate.reviews.async_store import AsyncReviewStore
 from samplegate.reviews.notify.outbox import LEASE
 from samplegate.reviews.review import Delivery, Review
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.core.review.made import review
 from tests.review.endpoint import answer, endpoint, ok
 from tests.review.outside import Outside, running
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).resolve().parents[2]
 
 
-async def kept(url: str) -> tuple[KeptReviews, Review]:
-    store, now = KeptReviews(url), time.time()
+async def kept(url: str) -> tuple[AsyncReviewStore, Review]:
+    store, now = AsyncReviewStore(url), time.time()
     asked = review(created=now, expires=now + 900)
     assert await store.write(lambda reviews: reviews.open(asked, announce=True, most=10))
     return store, asked
@@ -71,16 +71,16 @@ async def test_what_a_killed_process_had_taken_is_told_again_with_the_same_id(tm
 
 
 async def test_the_real_store_keeps_what_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_off, loop, real = asyncio.Event(), asyncio.get_running_loop(), Reviews.postpone
+    put_off, loop, real = asyncio.Event(), asyncio.get_running_loop(), SqlReviewStore.postpone
 
-    def postpone(self: Reviews, delivery: Delivery, **values: Any) -> None:
+    def postpone(self: SqlReviewStore, delivery: Delivery, **values: Any) -> None:
         real(self, delivery, **values)
         loop.call_soon_threadsafe(put_off.set)
 
-    monkeypatch.setattr(Reviews, "postpone", postpone)
+    monkeypatch.setattr(SqlReviewStore, "postpone", postpone)
     first, asked = await kept(f"sqlite:{tmp_path / 'reviews.db'}")
     first.close()
-    store, out = KeptReviews(f"sqlite:{tmp_path / 'reviews.db'}"), Outside(tmp_path)
+    store, out = AsyncReviewStore(f"sqlite:{tmp_path / 'reviews.db'}"), Outside(tmp_path)
     out.clock.now = asked.created
     told = asyncio.Event()
     stop = store.watch(told.set)

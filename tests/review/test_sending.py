@@ -12,15 +12,15 @@ import pytest
 from yarl import URL
 
 from samplegate.reviews.notify.webhook import (
-    Again,
-    Answered,
-    Bounds,
     Delivered,
-    Gone,
-    Message,
-    Refused,
+    DeliveryRefused,
+    EndpointGone,
+    NetworkAccess,
+    RetryLater,
     Said,
-    Way,
+    VerdictReceived,
+    WebhookBounds,
+    WebhookMessage,
     holds_verdict,
     networks_of,
     proxy_of,
@@ -35,14 +35,16 @@ REACHABLE: Final = networks_of([LOOPBACK])
 APPROVED: Final = b'{"verdict":"approve"}'
 
 
-def way(**values: Any) -> Way:
-    given: dict[str, Any] = {"networks": REACHABLE, "bounds": Bounds(connect=5, total=10, body=64 * 1024)}
-    return Way(**(given | values))
+def way(**values: Any) -> NetworkAccess:
+    given: dict[str, Any] = {"networks": REACHABLE, "bounds": WebhookBounds(connect=5, total=10, body=64 * 1024)}
+    return NetworkAccess(**(given | values))
 
 
 async def post(url: str, **values: Any) -> Said:
     return await send(
-        Message(url, {"Content-Type": "application/json", "webhook-id": "msg_1"}, b'{"a":1}'), way(**values), now=NOW
+        WebhookMessage(url, {"Content-Type": "application/json", "webhook-id": "msg_1"}, b'{"a":1}'),
+        way(**values),
+        now=NOW,
     )
 
 
@@ -74,7 +76,7 @@ async def test_the_message_is_posted_as_it_is_without_cookies_or_credentials(
 
 @pytest.mark.parametrize("status", ["200 OK", "201 Created", "202 Accepted"])
 async def test_a_verdict_in_the_answer_is_handed_on_as_it_came(status: str) -> None:
-    assert Answered(APPROVED, status[:3]) == await said_to(answer(status, APPROVED))
+    assert VerdictReceived(APPROVED, status[:3]) == await said_to(answer(status, APPROVED))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_what_means_to_be_a_verdict_and_has_two_readings_is_one_to_be_refused(ra
     ["500 Internal Server Error", "502 Bad Gateway", "503 Unavailable", "408 Timeout", "425 Early", "429 Too Many"],
 )
 async def test_a_peer_that_cannot_now_is_tried_again(status: str) -> None:
-    assert Again(status[:3]) == await said_to(answer(status, APPROVED))
+    assert RetryLater(status[:3]) == await said_to(answer(status, APPROVED))
 
 
 @pytest.mark.parametrize(
@@ -144,24 +146,24 @@ async def test_a_peer_that_cannot_now_is_tried_again(status: str) -> None:
 )
 @pytest.mark.parametrize("status", ["429 Too Many", "503 Unavailable"])
 async def test_retry_after_is_taken_along(status: str, header: str, after: float | None) -> None:
-    assert Again(status[:3], after) == await said_to(answer(status, Retry_After=header))
+    assert RetryLater(status[:3], after) == await said_to(answer(status, Retry_After=header))
 
 
 async def test_410_is_the_end() -> None:
-    assert Gone("410") == await said_to(answer("410 Gone"))
+    assert EndpointGone("410") == await said_to(answer("410 Gone"))
 
 
 @pytest.mark.parametrize(
     "status", ["400 Bad Request", "401 Unauthorized", "403 Forbidden", "404 Not Found", "413 Too Large"]
 )
 async def test_a_peer_that_does_not_want_it_has_refused(status: str) -> None:
-    assert Refused(status[:3]) == await said_to(answer(status, APPROVED))
+    assert DeliveryRefused(status[:3]) == await said_to(answer(status, APPROVED))
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See", "307 Temporary", "308 Permanent"])
 async def test_a_redirect_is_a_fault_and_is_not_followed(status: str) -> None:
     async with endpoint() as inside:
-        assert Refused(f"{status[:3]}, a redirect, which is not followed") == await said_to(
+        assert DeliveryRefused(f"{status[:3]}, a redirect, which is not followed") == await said_to(
             answer(status, Location=inside.url)
         )
         assert 0 == inside.connections
@@ -185,7 +187,7 @@ async def _half_a_head(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 @pytest.mark.parametrize("behave", [_silence, _dribble, _half_a_head])
 async def test_a_peer_that_is_slow_is_left_when_its_time_is_over(behave: Behave) -> None:
-    assert Again("no answer in time") == await behaving(behave, bounds=Bounds(total=0.3))
+    assert RetryLater("no answer in time") == await behaving(behave, bounds=WebhookBounds(total=0.3))
 
 
 async def test_a_look_up_that_hangs_is_left_too() -> None:
@@ -193,14 +195,16 @@ async def test_a_look_up_that_hangs_is_left_too() -> None:
         await asyncio.Event().wait()
         return ()
 
-    assert Again("no answer in time") == await post("https://hooks.example/", lookup=hang, bounds=Bounds(total=0.1))
+    assert RetryLater("no answer in time") == await post(
+        "https://hooks.example/", lookup=hang, bounds=WebhookBounds(total=0.1)
+    )
 
 
 async def test_a_peer_that_never_greets_is_left_when_the_time_to_connect_is_over(tmp_path: Path) -> None:
     _, client = contexts("hooks.example", tmp_path)
     async with endpoint() as deaf:  # it waits for the end of a head that TLS does not have
-        said = await post(f"https://127.0.0.1:{deaf.port}/", tls=client, bounds=Bounds(connect=0.2, total=10))
-    assert Again("no answer in time") == said
+        said = await post(f"https://127.0.0.1:{deaf.port}/", tls=client, bounds=WebhookBounds(connect=0.2, total=10))
+    assert RetryLater("no answer in time") == said
 
 
 async def _reset(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -223,7 +227,7 @@ async def _huge_head(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 @pytest.mark.parametrize("behave", [_reset, _cut_off, _gibberish, _huge_head])
 async def test_a_connection_that_fails_is_tried_again_without_a_word_of_the_peer_s(behave: Behave) -> None:
     said = await behaving(behave)
-    assert isinstance(said, Again)
+    assert isinstance(said, RetryLater)
     assert said.said.startswith("the connection failed: ")
     assert said.said.removeprefix("the connection failed: ").isidentifier()
 
@@ -231,7 +235,7 @@ async def test_a_connection_that_fails_is_tried_again_without_a_word_of_the_peer
 async def test_a_refused_connection_is_tried_again() -> None:
     async with endpoint() as hook:
         pass
-    assert Again("the connection was refused") == await post(hook.url)
+    assert RetryLater("the connection was refused") == await post(hook.url)
 
 
 async def test_a_huge_body_is_not_read_to_its_end() -> None:
@@ -252,21 +256,24 @@ async def test_a_huge_body_is_not_read_to_its_end() -> None:
 async def test_an_https_hook_with_a_good_certificate_is_told(tmp_path: Path) -> None:
     server, client = contexts("127.0.0.1", tmp_path)
     async with endpoint(ok(APPROVED), tls=server) as hook:
-        assert Answered(APPROVED, "200") == await post(hook.url, tls=client)
+        assert VerdictReceived(APPROVED, "200") == await post(hook.url, tls=client)
 
 
 async def test_a_certificate_that_is_another_s_or_nobody_s_gets_nothing_to_read(tmp_path: Path) -> None:
     server, client = contexts("other.example", tmp_path)
     async with endpoint(ok(APPROVED), tls=server) as hook:
-        assert [Again("its certificate does not hold")] * 2 == [await post(hook.url, tls=client), await post(hook.url)]
+        assert [RetryLater("its certificate does not hold")] * 2 == [
+            await post(hook.url, tls=client),
+            await post(hook.url),
+        ]
         assert [] == hook.seen
 
 
 async def test_https_to_a_plain_port_is_no_tls() -> None:
     async with endpoint(b"HTTP/1.1 200 OK\r\n\r\n") as hook:
         hook.behave = _gibberish
-        said = await post(f"https://127.0.0.1:{hook.port}/", bounds=Bounds(connect=0.5, total=5))
-    assert isinstance(said, Again)
+        said = await post(f"https://127.0.0.1:{hook.port}/", bounds=WebhookBounds(connect=0.5, total=5))
+    assert isinstance(said, RetryLater)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +284,7 @@ async def test_no_connection_is_made_to_an_address_that_is_not_listed(url: str) 
         return ["127.0.0.1"]
 
     async with endpoint(ok(APPROVED)) as hook:
-        assert isinstance(await post(url.format(hook.port), networks=(), lookup=lookup), Refused)
+        assert isinstance(await post(url.format(hook.port), networks=(), lookup=lookup), DeliveryRefused)
         assert 0 == hook.connections
 
 
@@ -285,7 +292,7 @@ async def test_no_connection_is_made_to_an_address_that_is_not_listed(url: str) 
 async def test_an_odd_literal_address_leads_nowhere(host: str) -> None:
     async with endpoint(ok(APPROVED)) as hook:
         assert not isinstance(
-            await post(f"http://{host}:{hook.port}/", networks=networks_of(["10.0.0.0/8"])), Answered | Delivered
+            await post(f"http://{host}:{hook.port}/", networks=networks_of(["10.0.0.0/8"])), VerdictReceived | Delivered
         )
         assert 0 == hook.connections
 
@@ -298,10 +305,12 @@ async def test_a_name_that_changes_its_mind_leads_to_what_was_checked() -> None:
 
     async with endpoint(ok(b"trap")) as trap, endpoint(ok(APPROVED), host="127.0.0.2", port=trap.port) as hook:
         listed = networks_of(["127.0.0.2/32"])
-        assert Answered(APPROVED, "200") == await post(
+        assert VerdictReceived(APPROVED, "200") == await post(
             f"http://hooks.example:{trap.port}/", networks=listed, lookup=rebinding
         )
-        assert isinstance(await post(f"http://hooks.example:{trap.port}/", networks=listed, lookup=rebinding), Refused)
+        assert isinstance(
+            await post(f"http://hooks.example:{trap.port}/", networks=listed, lookup=rebinding), DeliveryRefused
+        )
         assert (0, 1) == (trap.connections, hook.connections)
         assert "hooks.example" in hook.seen[0].headers["host"]
 
@@ -311,7 +320,7 @@ async def test_a_dead_address_of_several_does_not_keep_from_the_next() -> None:
         return ["127.0.0.9", "127.0.0.1"]
 
     async with endpoint(ok(APPROVED)) as hook:
-        assert Answered(APPROVED, "200") == await post(f"http://hooks.example:{hook.port}/", lookup=two)
+        assert VerdictReceived(APPROVED, "200") == await post(f"http://hooks.example:{hook.port}/", lookup=two)
 
 
 async def test_the_socket_itself_goes_to_checked_addresses_only() -> None:
@@ -319,7 +328,7 @@ async def test_the_socket_itself_goes_to_checked_addresses_only() -> None:
         return ["127.0.0.2"]  # and the client would connect to the literal address
 
     async with endpoint(ok(APPROVED)) as hook:
-        assert Again("the connection failed: PermissionError") == await post(hook.url, lookup=another)
+        assert RetryLater("the connection failed: PermissionError") == await post(hook.url, lookup=another)
         assert 0 == hook.connections
 
 
@@ -336,15 +345,15 @@ async def test_the_socket_itself_goes_to_checked_addresses_only() -> None:
     ],
 )
 async def test_an_address_that_cannot_be_used_is_refused(url: str) -> None:
-    assert Refused("its URL cannot be used") == await post(url)
+    assert DeliveryRefused("its URL cannot be used") == await post(url)
 
 
 async def test_https_goes_by_the_environment_s_proxy_and_the_certificate_still_has_to_hold(tmp_path: Path) -> None:
     server, client = contexts("hooks.example", tmp_path)
     async with endpoint(ok(APPROVED), tls=server) as hook, connect_proxy(hook.port) as proxy:
         by = {"HTTPS_PROXY": f"http://me:pw@127.0.0.1:{proxy.port}"}
-        assert Answered(APPROVED, "200") == await post("https://hooks.example/x", environment=by, tls=client)
-        assert Again("its certificate does not hold") == await post(
+        assert VerdictReceived(APPROVED, "200") == await post("https://hooks.example/x", environment=by, tls=client)
+        assert RetryLater("its certificate does not hold") == await post(
             "https://other.example/x", environment=by, tls=client
         )
     assert ["CONNECT hooks.example:443 HTTP/1.1", "CONNECT other.example:443 HTTP/1.1"] == [
@@ -358,9 +367,9 @@ async def test_https_goes_by_the_environment_s_proxy_and_the_certificate_still_h
 async def test_neither_a_proxy_inside_nor_an_address_inside_behind_it_is_gone_to() -> None:
     async with endpoint() as hook, connect_proxy(hook.port) as proxy:
         by = {"HTTPS_PROXY": f"http://127.0.0.1:{proxy.port}"}
-        assert isinstance(await post("https://hooks.example/", environment=by, networks=()), Refused)
+        assert isinstance(await post("https://hooks.example/", environment=by, networks=()), DeliveryRefused)
         for host in ("169.254.169.254", "10.0.0.1", "[fd00::1]", "2852039166"):
-            assert isinstance(await post(f"https://{host}/", environment=by), Refused), host
+            assert isinstance(await post(f"https://{host}/", environment=by), DeliveryRefused), host
         assert 0 == proxy.connections
 
 

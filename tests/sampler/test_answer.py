@@ -11,30 +11,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.policy.prompt import Sampled
-from samplegate.sampler.worker.request import MAX_SIGNATURE, PROVIDER, Offer
-from samplegate.sampler.worker.response import MAX_DEPTH, Call, Heard, Refused, read
+from samplegate.sampler.worker.request import MAX_SIGNATURE, PROVIDER, AnswerBounds
+from samplegate.sampler.worker.response import (
+    MAX_DEPTH,
+    AnswerRefused,
+    PartialToolCall,
+    ResponseAccumulator,
+    sampled_fields,
+)
 
-OFFER = Offer({"a_b": "a.b", "c": "c"}, taken=("old",))
+OFFER = AnswerBounds({"a_b": "a.b", "c": "c"}, taken=("old",))
 SECRET = "sk-secret-0123456789"
 
 
-def answered(heard: Heard, offer: Offer = OFFER) -> dict[str, Any]:
+def answered(heard: ResponseAccumulator, offer: AnswerBounds = OFFER) -> dict[str, Any]:
     numbers = count(1)
-    return read(heard, offer, [SECRET], lambda: f"fresh-{next(numbers)}")
+    return sampled_fields(heard, offer, [SECRET], lambda: f"fresh-{next(numbers)}")
 
 
-def refused(heard: Heard, offer: Offer = OFFER) -> tuple[str, str]:
-    with pytest.raises(Refused) as raised:
+def refused(heard: ResponseAccumulator, offer: AnswerBounds = OFFER) -> tuple[str, str]:
+    with pytest.raises(AnswerRefused) as raised:
         answered(heard, offer)
     return raised.value.failure, str(raised.value.what)
 
 
-def said(*words: str, **more: Any) -> Heard:
-    return Heard(texts=list(words), stop="stop", **more)
+def said(*words: str, **more: Any) -> ResponseAccumulator:
+    return ResponseAccumulator(texts=list(words), stop="stop", **more)
 
 
-def use(id: str | None = "1", name: str = "a_b", arguments: str = "{}", **more: Any) -> Call:
-    return Call(id, name, [arguments], **more)
+def use(id: str | None = "1", name: str = "a_b", arguments: str = "{}", **more: Any) -> PartialToolCall:
+    return PartialToolCall(id, name, [arguments], **more)
 
 
 def test_text_then_images_then_uses() -> None:
@@ -78,7 +84,7 @@ def test_ids_are_unique_and_not_those_of_the_conversation(given: list[str | None
         (use(), None),
     ],
 )
-def test_a_signature_is_kept_if_it_is_one(call: Call, signature: str | None) -> None:
+def test_a_signature_is_kept_if_it_is_one(call: PartialToolCall, signature: str | None) -> None:
     (block,) = answered(said(calls=[call]))["content"]
 
     assert (None if signature is None else {PROVIDER: {"thought_signature": signature}}) == block.get("_meta")
@@ -129,14 +135,14 @@ def test_no_arguments_are_an_empty_object() -> None:
         (said(calls=[use(arguments=f'{{"a": "\\u0073{SECRET[1:]}"}}')]), "error", "its answer holds the key"),
         (said(calls=[use(id=SECRET)]), "error", "its answer holds the key"),
         (said(calls=[use(signature=SECRET)]), "error", "its answer holds the key"),
-        (Heard(texts=["x"], stop=SECRET), "error", "its answer holds the key"),
+        (ResponseAccumulator(texts=["x"], stop=SECRET), "error", "its answer holds the key"),
         (said(), "empty", "None"),
         (said(refusal=True), "refused", "None"),
-        (Heard(stop="SAFETY", mapped="content_filter"), "refused", "None"),
-        (Heard(stop="content_filter"), "refused", "None"),
+        (ResponseAccumulator(stop="SAFETY", mapped="content_filter"), "refused", "None"),
+        (ResponseAccumulator(stop="content_filter"), "refused", "None"),
     ],
 )
-def test_what_is_not_taken_is_named(heard: Heard, failure: str, what: str) -> None:
+def test_what_is_not_taken_is_named(heard: ResponseAccumulator, failure: str, what: str) -> None:
     found = refused(heard)
 
     assert failure == found[0]
@@ -145,7 +151,7 @@ def test_what_is_not_taken_is_named(heard: Heard, failure: str, what: str) -> No
 
 
 def test_a_required_use_must_be_there() -> None:
-    offer = Offer({"c": "c"}, required=True)
+    offer = AnswerBounds({"c": "c"}, required=True)
 
     assert "it used no tool although it was required to (toolChoice); ask another model" == refused(said("x"), offer)[1]
     assert answered(said("x", calls=[use(name="c")]), offer)["content"]
@@ -171,7 +177,9 @@ def test_a_required_use_must_be_there() -> None:
     ],
 )
 def test_stop_reasons(stop: str | None, uses: bool, expected: str | None) -> None:
-    assert expected == answered(Heard(texts=["x"], stop=stop, calls=[use()] if uses else []))["stop_reason"]
+    assert (
+        expected == answered(ResponseAccumulator(texts=["x"], stop=stop, calls=[use()] if uses else []))["stop_reason"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,7 +190,7 @@ def test_the_model_is_a_name_or_nothing(model: str | None, expected: str | None)
 
 
 CALLS = st.builds(
-    Call,
+    PartialToolCall,
     st.none() | st.text(max_size=12),
     st.sampled_from(["a_b", "c", "rm", ""]),
     st.lists(st.sampled_from(["{", "}", '"a":', "1", "[", "]"]), max_size=6),
@@ -196,11 +204,11 @@ CALLS = st.builds(
     stop=st.none() | st.text(),
 )
 def test_whatever_a_model_says_it_is_refused_or_well_formed(
-    texts: list[str], calls: list[Call], stop: str | None
+    texts: list[str], calls: list[PartialToolCall], stop: str | None
 ) -> None:
     try:
-        fields = answered(Heard(texts=texts, calls=calls, stop=stop))
-    except Refused:
+        fields = answered(ResponseAccumulator(texts=texts, calls=calls, stop=stop))
+    except AnswerRefused:
         return
     sampled = msgspec.json.decode(msgspec.json.encode(fields), type=Sampled)
     uses = [block for block in sampled.content if block["type"] == "tool_use"]

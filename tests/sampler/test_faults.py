@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from samplegate.policy.prompt import Failure
-from samplegate.sampler.worker.errors import Fault, classify, sentence
+from samplegate.sampler.worker.errors import ProviderFault, classify, sentence
 
 
 class APIError(Exception):
@@ -123,7 +123,7 @@ def test_only_a_refusal_and_what_reached_nobody_is_free(error: BaseException, fr
 
 
 def test_a_wrapped_error_is_told_by_what_is_in_it() -> None:
-    assert Fault("rate_limited", 429, 3.0, True) == classify(
+    assert ProviderFault("rate_limited", 429, 3.0, True) == classify(
         MidStreamFallbackError(APIError(429, {"retry-after": "3"}))
     )
 

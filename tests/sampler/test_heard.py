@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from samplegate.sampler.worker import response as module
-from samplegate.sampler.worker.response import Heard, TooMuch
+from samplegate.sampler.worker.response import AnswerTooLarge, ResponseAccumulator
 
 
 def delta(**fields: Any) -> SimpleNamespace:
@@ -22,7 +22,7 @@ def call(
 
 
 def calls_of(*deltas: dict[str, Any]) -> list[tuple[str | None, str, str]]:
-    heard = Heard()
+    heard = ResponseAccumulator()
     for one in deltas:
         heard.piece(delta(tool_calls=[one]))
     return [(one.id, one.name, "".join(one.arguments)) for one in heard.calls]
@@ -62,7 +62,7 @@ def test_calls_are_put_together(deltas: list[dict[str, Any]], expected: list[tup
     ],
 )
 def test_a_piece_counts_if_it_holds_something(piece: Any, held: bool) -> None:
-    heard = Heard()
+    heard = ResponseAccumulator()
 
     assert held is heard.piece(piece)
     assert held == heard.pieces
@@ -79,22 +79,22 @@ def test_a_piece_counts_if_it_holds_something(piece: Any, held: bool) -> None:
 )
 def test_an_answer_is_bounded_while_it_grows(piece: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ANSWER", 10)
-    heard = Heard()
+    heard = ResponseAccumulator()
     heard.piece(delta(content="12345"))
 
-    with pytest.raises(TooMuch, match="longer than 10 characters"):
+    with pytest.raises(AnswerTooLarge, match="longer than 10 characters"):
         heard.piece(piece)
 
 
 def test_pieces_and_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PIECES", 3)
     monkeypatch.setattr(module, "MAX_USES", 3)
-    heard = Heard()
-    with pytest.raises(TooMuch, match="more than 3 tools"):
+    heard = ResponseAccumulator()
+    with pytest.raises(AnswerTooLarge, match="more than 3 tools"):
         heard.piece(delta(tool_calls=[call("", index=n) for n in range(4)]))
     heard.piece(delta())
     heard.piece(delta())
-    with pytest.raises(TooMuch, match="more than 3 pieces"):
+    with pytest.raises(AnswerTooLarge, match="more than 3 pieces"):
         heard.piece(delta())
 
 
@@ -122,7 +122,7 @@ def test_pieces_and_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_only_the_providers_own_end_counts_where_its_frames_are_known(frame: dict[str, Any], stop: str | None) -> None:
-    heard = Heard()
+    heard = ResponseAccumulator()
     heard.native(frame)
     heard.chunk(SimpleNamespace(choices=[SimpleNamespace(finish_reason="stop", delta=None)]))
 
@@ -132,7 +132,7 @@ def test_only_the_providers_own_end_counts_where_its_frames_are_known(frame: dic
 
 @pytest.mark.parametrize("frame", [{}, {"type": "response.created"}, {"choices": "x"}, {"promptFeedback": 5}])
 def test_litellms_word_counts_where_they_are_not(frame: dict[str, Any]) -> None:
-    heard = Heard()
+    heard = ResponseAccumulator()
     heard.native(frame)
     heard.chunk(SimpleNamespace(choices=[SimpleNamespace(finish_reason="length", delta=None)]))
 
@@ -140,7 +140,7 @@ def test_litellms_word_counts_where_they_are_not(frame: dict[str, Any]) -> None:
 
 
 def test_what_the_last_event_of_a_response_says_takes_the_place_of_the_pieces() -> None:
-    heard = Heard()
+    heard = ResponseAccumulator()
     heard.piece(delta(tool_calls=[call("{}{}", "1", "a")]))
     output = [{"type": "message"}, {"type": "function_call", "call_id": "1", "name": "a", "arguments": "{}"}, 5]
     heard.native({"type": "response.completed", "response": {"model": "m-1", "output": output}})
@@ -150,7 +150,7 @@ def test_what_the_last_event_of_a_response_says_takes_the_place_of_the_pieces() 
 
 
 def test_output_counted_before_the_end_is_not_the_output() -> None:
-    heard = Heard()
+    heard = ResponseAccumulator()
     heard.native({"type": "message_start"})
     heard.used({"prompt_tokens": 7, "completion_tokens": 1})
     assert (7, None) == (heard.input_tokens, heard.output_tokens)
@@ -162,14 +162,14 @@ def test_output_counted_before_the_end_is_not_the_output() -> None:
 
 @pytest.mark.parametrize("count", [0, -1, True, "5", None, 1.5])
 def test_what_is_no_count_is_none(count: object) -> None:
-    heard = Heard()
+    heard = ResponseAccumulator()
     heard.used({"prompt_tokens": count, "completion_tokens": count})
 
     assert (None, None) == (heard.input_tokens, heard.output_tokens)
 
 
 def test_no_two_answers_share_what_they_hold() -> None:
-    first = Heard()
+    first = ResponseAccumulator()
     first.piece(delta(content="x", tool_calls=[call("{}", "1", "a")]))
 
-    assert ([], []) == (Heard().texts, Heard().calls)
+    assert ([], []) == (ResponseAccumulator().texts, ResponseAccumulator().calls)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from samplegate.policy.schema import Model
-from samplegate.sampler.keys import NO_KEY, NoKey, child_environment, key, problem, withheld
+from samplegate.sampler.keys import NO_KEY, NoKey, child_environment, key, problem, withheld_names
 
 ENVIRONMENT = {
     "PATH": "bin",
@@ -44,7 +44,7 @@ SCRIPTED = Model(name="trial", model="scripted", cases="f")
     ],
 )
 def test_the_wrapped_server_gets_everything_but_the_gates_keys(models: list[Model], hidden: set[str]) -> None:
-    assert hidden == withheld(ENVIRONMENT, models)
+    assert hidden == withheld_names(ENVIRONMENT, models)
     assert ENVIRONMENT.keys() - hidden == child_environment(ENVIRONMENT, models).keys()
 
 

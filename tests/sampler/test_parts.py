@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.sampler.worker.request import Unfit, part, result_parts, whole
+from samplegate.sampler.worker.request import Unfit, part, result_parts, valid_text
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -146,4 +146,4 @@ def test_a_hostile_block_becomes_one_part_or_is_refused_and_is_never_left_out(bl
 
 
 def test_half_a_character_is_replaced() -> None:
-    assert "a\ufffdb" == whole("a\ud83db")
+    assert "a\ufffdb" == valid_text("a\ud83db")

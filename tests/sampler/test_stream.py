@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from samplegate.sampler.worker.call import Broken, listen
-from samplegate.sampler.worker.response import Heard
+from samplegate.sampler.worker.call import TruncatedStream, listen
+from samplegate.sampler.worker.response import ResponseAccumulator
 
 pytestmark = pytest.mark.anyio
 
@@ -74,8 +74,8 @@ class Reader:
         yield
 
 
-async def heard(response: Any) -> tuple[Heard, list[int]]:
-    out, told = Heard(), list[int]()
+async def heard(response: Any) -> tuple[ResponseAccumulator, list[int]]:
+    out, told = ResponseAccumulator(), list[int]()
     await listen(LITELLM, response, out, told.append)
     return out, told
 
@@ -91,7 +91,7 @@ async def test_a_stream_without_a_reader_to_overhear_ends_with_litellms_word_and
 async def test_a_stream_without_an_end_is_broken_and_closed() -> None:
     wrapper = Wrapper(chunk("a"))
 
-    with pytest.raises(Broken):
+    with pytest.raises(TruncatedStream):
         await heard(wrapper)
     assert wrapper.closed
 
@@ -132,7 +132,7 @@ async def test_json_in_place_of_a_stream_is_read() -> None:
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b"[" * 10_000])
 async def test_what_claims_to_be_json_and_is_not_is_broken(body: bytes) -> None:
-    with pytest.raises(Broken):
+    with pytest.raises(TruncatedStream):
         await heard(Wrapper(reader=Reader(body)))
 
 

@@ -63,12 +63,12 @@ def test_an_entry_is_found_by_the_whole_name_or_without_a_provider_that_is_its_o
     folder: Path, name: str, key: str | None
 ) -> None:
     expected = {} if key is None else {name: ENTRIES[key]}
-    assert expected == litellm_prices.read(models(name), folder)
+    assert expected == litellm_prices.read_prices(models(name), folder)
 
 
 def test_scripted_models_need_no_table(tmp_path: Path) -> None:
     (tmp_path / litellm_prices.FILE).write_text('{"scripted": {"input_cost_per_token": 1}}')
-    assert {} == litellm_prices.read([Model(name="s", model="scripted", cases="c.yaml")], tmp_path)
+    assert {} == litellm_prices.read_prices([Model(name="s", model="scripted", cases="c.yaml")], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -86,18 +86,18 @@ def test_scripted_models_need_no_table(tmp_path: Path) -> None:
 )
 def test_a_broken_file_is_an_empty_table(tmp_path: Path, text: bytes) -> None:
     (tmp_path / litellm_prices.FILE).write_bytes(text)
-    assert {} == litellm_prices.read(models("openai/a"), tmp_path)
+    assert {} == litellm_prices.read_prices(models("openai/a"), tmp_path)
 
 
 def test_a_file_that_is_not_there_or_no_file_is_an_empty_table(tmp_path: Path) -> None:
-    assert {} == litellm_prices.read(models("openai/a"), tmp_path)
+    assert {} == litellm_prices.read_prices(models("openai/a"), tmp_path)
     (tmp_path / litellm_prices.FILE).mkdir()
-    assert {} == litellm_prices.read(models("openai/a"), tmp_path)
+    assert {} == litellm_prices.read_prices(models("openai/a"), tmp_path)
 
 
 def test_a_file_of_absurd_size_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(litellm_prices, "MAX_BYTES", 10)
-    assert {} == litellm_prices.read(models("gpt-x"), folder)
+    assert {} == litellm_prices.read_prices(models("gpt-x"), folder)
 
 
 KNOWN: Final = (
@@ -112,7 +112,7 @@ KNOWN: Final = (
 @pytest.fixture(scope="module")
 def installed() -> dict[str, ModelFacts]:
     listed = models(*KNOWN, "openai/no-such-model")
-    found = known(listed, litellm_prices.read(listed))
+    found = known(listed, litellm_prices.read_prices(listed))
     return {model.model: found[model.name] for model in listed}
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.reviews.async_store import KeptReviews
+from samplegate.reviews.async_store import AsyncReviewStore
 from samplegate.reviews.review import Conflict, Delivery, Filter, Review
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from samplegate.reviews.store import ReviewStore, ReviewTransactions
 from tests.review_store import MemoryReviews
 from tests.store.samples import NO, NOW, YES, filled, form, review
@@ -21,7 +21,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReviewTran
     if request.param == "memory":
         yield MemoryReviews()
         return
-    kept = Reviews(f"sqlite:{tmp_path / 'reviews.db'}")
+    kept = SqlReviewStore(f"sqlite:{tmp_path / 'reviews.db'}")
     yield kept
     kept.close()
 
@@ -314,7 +314,7 @@ def test_the_key_is_32_bytes_and_stays(store: ReviewTransactions) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("kept", [True, False])
 async def test_whoever_watches_is_told_of_changes_until_it_ends(kept: bool, tmp_path: Path) -> None:
-    store: ReviewStore = KeptReviews(f"sqlite:{tmp_path / 'reviews.db'}") if kept else MemoryReviews()
+    store: ReviewStore = AsyncReviewStore(f"sqlite:{tmp_path / 'reviews.db'}") if kept else MemoryReviews()
     told: list[str] = []
     ends = [store.watch(lambda: told.append("a")), store.watch(lambda: told.append("b"))]
     assert await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))

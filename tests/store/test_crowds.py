@@ -13,7 +13,7 @@ from sqlalchemy import Connection, event, insert
 from samplegate.reviews import sql_schema
 from samplegate.reviews.review import Filter, State
 from samplegate.reviews.sql_schema import REVIEWS
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.sqlite_steps import steps
 from tests.store.samples import NOW, YES, review
 
@@ -21,10 +21,10 @@ PENDING, ENDED = 1_000, 20_000
 ENDS: tuple[State, ...] = ("approved", "rejected", "answered", "expired", "withdrawn")
 
 
-def filled(path: Path, pending: int, ended: int) -> Reviews:
+def filled(path: Path, pending: int, ended: int) -> SqlReviewStore:
     """A store with so many reviews. Those that wait are the oldest, half of all are for one reviewer, and the same is
     asked again and again."""
-    store = Reviews(f"sqlite:{path}")
+    store = SqlReviewStore(f"sqlite:{path}")
     plain = sql_schema.row(review(), announced=False)
     waiting = [
         {"id": f"rv_p{n}", "lookup": f"l{n % 100}", "created": NOW + n, "expires": NOW + 1e9, "state": "pending"}
@@ -48,7 +48,7 @@ def filled(path: Path, pending: int, ended: int) -> Reviews:
     return store
 
 
-CALLS: dict[str, Callable[[Reviews], object]] = {
+CALLS: dict[str, Callable[[SqlReviewStore], object]] = {
     "list what is pending": lambda store: store.list(Filter(states=("pending",))),
     "list the oldest that is pending": lambda store: store.list(
         Filter(states=("pending",), limit=5, oldest_first=True)
@@ -73,20 +73,20 @@ CALLS: dict[str, Callable[[Reviews], object]] = {
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reviews]:
+def few(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlReviewStore]:
     store = filled(tmp_path_factory.mktemp("few") / "r.db", PENDING // 10, ENDED // 10)
     yield store
     store.close()
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reviews]:
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlReviewStore]:
     store = filled(tmp_path_factory.mktemp("many") / "r.db", PENDING, ENDED)
     yield store
     store.close()
 
 
-def worked(store: Reviews, call: Callable[[Reviews], object]) -> int:
+def worked(store: SqlReviewStore, call: Callable[[SqlReviewStore], object]) -> int:
     """SQLite's instructions during a call, whichever connection it takes."""
     with store.database.reading() as db:
         connection = db.connection.driver_connection
@@ -95,18 +95,18 @@ def worked(store: Reviews, call: Callable[[Reviews], object]) -> int:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_ten_times_the_reviews_take_as_much_work(few: Reviews, many: Reviews, name: str) -> None:
+def test_ten_times_the_reviews_take_as_much_work(few: SqlReviewStore, many: SqlReviewStore, name: str) -> None:
     small, large = worked(few, CALLS[name]), worked(many, CALLS[name])
     assert 0 < large < 2 * small
 
 
-def test_counting_those_that_wait_walks_over_them_alone(many: Reviews) -> None:
+def test_counting_those_that_wait_walks_over_them_alone(many: SqlReviewStore) -> None:
     assert 0 < worked(many, lambda store: store.pending()) < 25 * PENDING
 
 
 @pytest.mark.parametrize("name", [*CALLS, "count", "open", "starting"])
-def test_every_statement_goes_by_an_index(few: Reviews, name: str) -> None:
-    calls: dict[str, Callable[[Reviews], object]] = {
+def test_every_statement_goes_by_an_index(few: SqlReviewStore, name: str) -> None:
+    calls: dict[str, Callable[[SqlReviewStore], object]] = {
         **CALLS,
         "count": lambda store: store.pending(),
         "open": lambda store: store.open(review("rv_new"), announce=True, most=1),

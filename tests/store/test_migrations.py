@@ -14,13 +14,13 @@ from sqlalchemy.schema import CreateTable
 
 from samplegate.reviews import sql_schema, sql_store
 from samplegate.reviews.review import Filter
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 
 MIGRATIONS = Path(sql_schema.__file__).parent / "migrations"
 
 
 def test_the_steps_lead_to_the_tables_of_the_code(tmp_path: Path) -> None:
-    store = Reviews(f"sqlite:{tmp_path / 'reviews.db'}")
+    store = SqlReviewStore(f"sqlite:{tmp_path / 'reviews.db'}")
     store.last_change()
     store.close()
     engine = create_engine(f"sqlite:///{tmp_path / 'reviews.db'}")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from samplegate.reviews.review import Conflict
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.store.samples import NO, NOW, YES, review
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,9 +23,9 @@ RACER = ROOT / "tests/store/programs/racer.py"
 PROCESSES, THREADS = 4, 5
 DIES = """
 import os, signal, sys
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.store.samples import NOW
-store = Reviews(sys.argv[1])
+store = SqlReviewStore(sys.argv[1])
 found = store.seek("sha256:l", stage="request", waiter="dying", now=NOW + 1, seconds=10)
 print(found.id, found.state, flush=True)
 sys.stdin.readline()
@@ -77,7 +77,7 @@ def url(tmp_path: Path) -> str:
 
 
 def test_of_twenty_verdicts_at_once_one_wins(url: str, racers: Racers) -> None:
-    store = Reviews(url)
+    store = SqlReviewStore(url)
     store.open(review(), announce=True, most=9)
     assert Counter(won=1, lost=19) == Counter(racers.race(url, "decide"))
     assert ["opened", "approved"] == [event.what for event in store.history("rv_a")]
@@ -86,7 +86,7 @@ def test_of_twenty_verdicts_at_once_one_wins(url: str, racers: Racers) -> None:
 
 
 def test_of_twenty_uses_at_once_one_is_the_use(url: str, racers: Racers) -> None:
-    store = Reviews(url)
+    store = SqlReviewStore(url)
     store.open(review(waiter="w", held_until=NOW + 99), announce=False, most=9)
     store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
     assert Counter(won=1, lost=19) == Counter(racers.race(url, "use"))
@@ -95,7 +95,7 @@ def test_of_twenty_uses_at_once_one_is_the_use(url: str, racers: Racers) -> None
 
 
 def test_each_of_fifteen_verdicts_is_taken_by_one_of_twenty(url: str, racers: Racers) -> None:
-    store = Reviews(url)
+    store = SqlReviewStore(url)
     for n in range(15):
         store.open(review(f"rv_{n}"), announce=False, most=99)
         store.decide(f"rv_{n}", YES, who="ann", door="page", now=NOW + 1)
@@ -105,13 +105,13 @@ def test_each_of_fifteen_verdicts_is_taken_by_one_of_twenty(url: str, racers: Ra
 
 def test_twenty_that_open_at_once_make_one_store_and_no_more_reviews_than_may_wait(url: str, racers: Racers) -> None:
     assert Counter(won=7, lost=13) == Counter(racers.race(url, "open"))
-    store = Reviews(url)
+    store = SqlReviewStore(url)
     assert list(range(1, 8)) == [event.number for event in store.changes(0, 99)]
     store.close()
 
 
 def test_what_a_killed_process_had_taken_is_the_next_ones_once_its_lease_is_over(url: str) -> None:
-    store = Reviews(url)
+    store = SqlReviewStore(url)
     store.open(review(), announce=False, most=9)
     store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
     with python("-c", DIES, url) as dying:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.reviews import sql_schema
-from samplegate.reviews.review import Bounds, Edits, Verdict
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.review import EditBounds, Edits, Verdict
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.store.samples import NOW, review
 
 JSON = st.recursive(
@@ -38,8 +38,8 @@ def test_what_is_no_number_stays_none() -> None:
     "odd", ["\ud83d", "a\0b", "\u202e", {"\udfff": 1}, [2**80, 1e308, -0.0], math.inf, {"a": [[[[]]]]}]
 )
 def test_odd_bodies_and_verdicts_survive_the_database(tmp_path: Path, odd: Any) -> None:
-    store = Reviews(f"sqlite:{tmp_path / 'r.db'}")
-    bounds = Bounds(models=("a", "b"), max_tokens={"a": 10}, temperature_max=1.5)
+    store = SqlReviewStore(f"sqlite:{tmp_path / 'r.db'}")
+    bounds = EditBounds(models=("a", "b"), max_tokens={"a": 10}, temperature_max=1.5)
     one = review(params={"x": odd}, arguments=odd, answer={"content": odd}, bounds=bounds, why="no \ud800")
     verdict = Verdict(
         word="approve", edits=Edits(messages=({"role": "user", "x": odd},), max_tokens=3), reason="\udfff"

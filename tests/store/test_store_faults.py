@@ -19,10 +19,10 @@ from samplegate import sqlite
 from samplegate.errors import Unavailable
 from samplegate.reviews import async_store as threads
 from samplegate.reviews import sql_schema
-from samplegate.reviews.async_store import KeptReviews
+from samplegate.reviews.async_store import AsyncReviewStore
 from samplegate.reviews.review import Filter, Review
 from samplegate.reviews.sql_schema import path_of
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.store.samples import NOW, YES, filled, form, review
 
 
@@ -32,8 +32,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[Reviews]:
-    opened = Reviews(f"sqlite:{path}")
+def store(path: Path) -> Iterator[SqlReviewStore]:
+    opened = SqlReviewStore(f"sqlite:{path}")
     yield opened
     opened.close()
 
@@ -47,7 +47,7 @@ def locked(path: Path) -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
-def test_the_file_and_its_folder_are_made_for_their_owner_alone(store: Reviews, path: Path) -> None:
+def test_the_file_and_its_folder_are_made_for_their_owner_alone(store: SqlReviewStore, path: Path) -> None:
     store.open(review(), announce=False, most=9)
     assert (0o700, {0o600}) == (
         path.parent.stat().st_mode & 0o777,
@@ -55,7 +55,7 @@ def test_the_file_and_its_folder_are_made_for_their_owner_alone(store: Reviews, 
     )
 
 
-def test_nothing_is_made_before_the_first_call(store: Reviews, path: Path) -> None:
+def test_nothing_is_made_before_the_first_call(store: SqlReviewStore, path: Path) -> None:
     assert store.changed == 0
     assert not path.parent.exists()
 
@@ -70,19 +70,19 @@ def test_nothing_is_made_before_the_first_call(store: Reviews, path: Path) -> No
 )
 def test_a_store_of_another_kind_is_refused_without_its_password(url: str, says: str) -> None:
     with pytest.raises(Unavailable) as refused:
-        Reviews(url)
+        SqlReviewStore(url)
     assert says == str(refused.value)
     assert Path("x/y.db") == path_of("sqlite:x/y.db")
 
 
 def test_a_store_that_is_to_be_there_is_not_made(path: Path) -> None:
     with pytest.raises(Unavailable, match=r"reviews\.db: there is none; name the store that the gate uses"):
-        Reviews(f"sqlite:{path}", make=False).last_change()
+        SqlReviewStore(f"sqlite:{path}", make=False).last_change()
     assert not path.parent.exists()
 
 
 def test_a_lock_that_is_held_too_long_is_unavailable_and_reading_goes_on(
-    store: Reviews, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqlReviewStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql_schema, "PATIENCE", 0.05)
     store.open(review(), announce=False, most=9)
@@ -95,7 +95,7 @@ def test_a_lock_that_is_held_too_long_is_unavailable_and_reading_goes_on(
     assert store.decide("rv_a", YES, who="ann", door="page", now=NOW) is not None
 
 
-def test_a_lock_that_is_given_back_in_time_is_waited_for(store: Reviews, path: Path) -> None:
+def test_a_lock_that_is_given_back_in_time_is_waited_for(store: SqlReviewStore, path: Path) -> None:
     store.open(review(), announce=False, most=9)
     begun = threading.Event()
     done: list[object] = []
@@ -115,7 +115,7 @@ def test_a_lock_that_is_given_back_in_time_is_waited_for(store: Reviews, path: P
 
 @pytest.mark.anyio
 async def test_calls_that_wait_for_one_another_share_one_patience(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, refused = KeptReviews(f"sqlite:{path}"), []
+    store, refused = AsyncReviewStore(f"sqlite:{path}"), []
     await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
     monkeypatch.setattr(sql_schema, "PATIENCE", 0.3)
 
@@ -137,15 +137,15 @@ async def test_a_call_that_does_not_end_is_not_waited_for_by_those_behind_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threads, "STALLED", 0.05)
-    store, begun, over = KeptReviews(f"sqlite:{path}"), threading.Event(), threading.Event()
-    real = Reviews.key
+    store, begun, over = AsyncReviewStore(f"sqlite:{path}"), threading.Event(), threading.Event()
+    real = SqlReviewStore.key
 
-    def hangs(self: Reviews) -> bytes:
+    def hangs(self: SqlReviewStore) -> bytes:
         begun.set()
         assert over.wait(60)
         return real(self)
 
-    monkeypatch.setattr(Reviews, "key", hangs)
+    monkeypatch.setattr(SqlReviewStore, "key", hangs)
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(store.write, lambda reviews: reviews.key())
@@ -164,7 +164,7 @@ async def test_a_call_that_does_not_end_is_not_waited_for_by_those_behind_it(
 @pytest.mark.anyio
 async def test_a_fault_tells_watchers_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sql_schema, "PATIENCE", 0.01)
-    store, told = KeptReviews(f"sqlite:{path}"), []
+    store, told = AsyncReviewStore(f"sqlite:{path}"), []
     await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
     store.watch(lambda: told.append(1))
     with locked(path), pytest.raises(Unavailable):
@@ -175,7 +175,7 @@ async def test_a_fault_tells_watchers_nothing(path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.anyio
 async def test_a_call_that_is_cancelled_once_begun_is_carried_out_and_told(path: Path) -> None:
-    store, told = KeptReviews(f"sqlite:{path}"), []
+    store, told = AsyncReviewStore(f"sqlite:{path}"), []
     await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
     with anyio.CancelScope() as scope:
 
@@ -193,7 +193,7 @@ async def test_a_call_that_is_cancelled_once_begun_is_carried_out_and_told(path:
     store.close()
 
 
-def test_a_file_that_is_gone_holds_no_verdict_and_a_new_one_takes_its_place(store: Reviews, path: Path) -> None:
+def test_a_file_that_is_gone_holds_no_verdict_and_a_new_one_takes_its_place(store: SqlReviewStore, path: Path) -> None:
     store.open(review(waiter="w", held_until=NOW + 50), announce=False, most=9)
     store.decide("rv_a", YES, who="ann", door="page", now=NOW)
     for file in path.parent.iterdir():
@@ -206,23 +206,23 @@ def test_a_file_that_is_gone_holds_no_verdict_and_a_new_one_takes_its_place(stor
 def test_a_folder_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(Unavailable, match="Permission denied"):
-        Reviews(f"sqlite:{tmp_path / 'reviews.db'}").last_change()
+        SqlReviewStore(f"sqlite:{tmp_path / 'reviews.db'}").last_change()
     tmp_path.chmod(0o700)
 
 
 def test_a_folder_that_is_a_file_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(Unavailable, match=r"file/reviews\.db: Not a directory"):
-        Reviews(f"sqlite:{tmp_path / 'file' / 'reviews.db'}").last_change()
+        SqlReviewStore(f"sqlite:{tmp_path / 'file' / 'reviews.db'}").last_change()
 
 
 def test_a_store_that_is_a_folder_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"cannot be opened|Is a directory"):
-        Reviews(f"sqlite:{tmp_path}").last_change()
+        SqlReviewStore(f"sqlite:{tmp_path}").last_change()
 
 
 def test_a_full_disk_is_unavailable_and_leaves_no_half_review(
-    store: Reviews, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqlReviewStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.open(review(), announce=False, most=9)
     store.close()
@@ -233,7 +233,7 @@ def test_a_full_disk_is_unavailable_and_leaves_no_half_review(
     assert store.decide("rv_a", YES, who="ann", door="page", now=NOW) is not None
 
 
-def test_a_secret_that_has_served_is_in_no_file_of_the_store(store: Reviews, path: Path) -> None:
+def test_a_secret_that_has_served_is_in_no_file_of_the_store(store: SqlReviewStore, path: Path) -> None:
     store.open(form(waiter="w", held_until=NOW + 9), announce=False, most=9)
     store.decide("rv_f", filled(user="ann", password="hunter2"), who="ann", door="page", now=NOW)
     assert b"hunter2" in b"".join(file.read_bytes() for file in path.parent.iterdir())
@@ -241,7 +241,7 @@ def test_a_secret_that_has_served_is_in_no_file_of_the_store(store: Reviews, pat
     assert b"hunter2" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
 
 
-def test_what_is_forgotten_is_in_no_file_of_the_store(store: Reviews, path: Path) -> None:
+def test_what_is_forgotten_is_in_no_file_of_the_store(store: SqlReviewStore, path: Path) -> None:
     store.open(review(params={"text": "remember me" * 10_000}), announce=False, most=9)
     store.expire(NOW + 100)
     store.purge(NOW + 101)
@@ -250,7 +250,7 @@ def test_what_is_forgotten_is_in_no_file_of_the_store(store: Reviews, path: Path
 
 @pytest.mark.anyio
 async def test_a_store_that_was_closed_opens_again(path: Path) -> None:
-    store = KeptReviews(f"sqlite:{path}")
+    store = AsyncReviewStore(f"sqlite:{path}")
     await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
     store.close()
     found = await store.read(lambda reviews: reviews.get("rv_a"))
@@ -263,7 +263,7 @@ async def test_a_store_that_was_closed_opens_again(path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_closing_waits_for_a_call_under_way(path: Path) -> None:
-    store = KeptReviews(f"sqlite:{path}")
+    store = AsyncReviewStore(f"sqlite:{path}")
     await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
     done: list[object] = []
 
@@ -278,7 +278,7 @@ async def test_closing_waits_for_a_call_under_way(path: Path) -> None:
     store.close()
 
 
-def test_what_is_no_database_is_left_as_it_is(store: Reviews, path: Path) -> None:
+def test_what_is_no_database_is_left_as_it_is(store: SqlReviewStore, path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"my shopping list\n" * 100)
     with pytest.raises(Unavailable, match="it is no database; name another file"):
@@ -286,7 +286,7 @@ def test_what_is_no_database_is_left_as_it_is(store: Reviews, path: Path) -> Non
     assert b"my shopping list\n" * 100 == path.read_bytes()
 
 
-def test_a_damaged_database_is_unavailable(store: Reviews, path: Path) -> None:
+def test_a_damaged_database_is_unavailable(store: SqlReviewStore, path: Path) -> None:
     for n in range(50):
         store.open(review(f"rv_{n}"), announce=False, most=99)
     store.close()
@@ -296,7 +296,7 @@ def test_a_damaged_database_is_unavailable(store: Reviews, path: Path) -> None:
         store.list(Filter())
 
 
-def test_a_database_of_something_else_is_left_as_it_is(store: Reviews, path: Path) -> None:
+def test_a_database_of_something_else_is_left_as_it_is(store: SqlReviewStore, path: Path) -> None:
     path.parent.mkdir()
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE songs (name)")
@@ -306,7 +306,7 @@ def test_a_database_of_something_else_is_left_as_it_is(store: Reviews, path: Pat
     assert before == path.read_bytes()
 
 
-def test_a_database_of_a_newer_version_is_left_as_it_is(store: Reviews, path: Path) -> None:
+def test_a_database_of_a_newer_version_is_left_as_it_is(store: SqlReviewStore, path: Path) -> None:
     store.last_change()
     store.close()
     with contextlib.closing(sqlite3.connect(path)) as newer, newer:

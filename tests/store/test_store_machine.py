@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from samplegate.reviews.review import Filter, State, Verdict
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from samplegate.reviews.store import ReviewTransactions
 from tests.profiles import share
 from tests.review_store import MemoryReviews
@@ -31,7 +31,7 @@ class Twins(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.real = Reviews(f"sqlite:{Path(self.folder.name) / 'r.db'}")
+        self.real = SqlReviewStore(f"sqlite:{Path(self.folder.name) / 'r.db'}")
         self.model: ReviewTransactions = MemoryReviews()
         self.now = NOW
         self.born = 0

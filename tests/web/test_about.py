@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from samplegate.reviews.review import Review
-from samplegate.reviews.web.pages import LENGTH, about, first_words
+from samplegate.reviews.web.pages import LENGTH, first_words, review_summary
 from tests.core.review.made import address, form, model_answer, review, said, text
 
 
@@ -37,7 +37,7 @@ def asked(*messages: dict[str, Any]) -> Review:
     ],
 )
 def test_it_is_about_what_a_person_would_look_at_first(found: Review, label: str, words: str) -> None:
-    assert (label, words) == tuple(about(found))
+    assert (label, words) == tuple(review_summary(found))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_it_is_about_what_a_person_would_look_at_first(found: Review, label: str
     [{}, {"messages": None}, {"messages": [None, {"role": "user"}]}, {"messages": [{"role": "user", "content": None}]}],
 )
 def test_what_is_of_no_known_shape_is_about_nothing(params: dict[str, Any]) -> None:
-    assert "" == about(review(params=params)).words
+    assert "" == review_summary(review(params=params)).words
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from samplegate.reviews.async_store import KeptReviews
+from samplegate.reviews.async_store import AsyncReviewStore
 from samplegate.reviews.notify import formats
 from samplegate.reviews.review import Review, Verdict
 from samplegate.reviews.web.app import reviews_app
@@ -180,7 +180,7 @@ async def test_one_of_twenty_verdicts_at_once_counts_and_the_others_are_told_whi
 
 async def test_one_of_twenty_counts_over_two_stores_on_one_file_too(tmp_path: Path) -> None:
     house, asked = House(), review(id=ID)
-    stores = [KeptReviews(f"sqlite:{tmp_path / 'reviews.db'}") for _ in range(2)]
+    stores = [AsyncReviewStore(f"sqlite:{tmp_path / 'reviews.db'}") for _ in range(2)]
     try:
         assert await stores[0].write(lambda store: store.open(asked, announce=False, most=1))
         apps = [reviews_app(msgspec.structs.replace(house.web, store=store)) for store in stores]

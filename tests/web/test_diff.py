@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.reviews.web.diff import Change, Piece, of_content, of_edits, pieces, shortened
+from samplegate.reviews.web.diff import Piece, ShownChange, of_content, of_edits, pieces, shortened
 
 
 def test_a_changed_word_is_gone_and_new() -> None:
@@ -46,7 +46,7 @@ def test_a_number_is_shown_whole(before: str, after: str) -> None:
 @pytest.mark.parametrize(("name", "label"), [("maxTokens", "Max tokens"), ("temperature", "Temperature")])
 @pytest.mark.parametrize(("before", "after"), [(400, 5000), (400, 4000), (0.25, 0.2)])
 def test_an_edited_number_is_gone_and_new_as_a_whole(name: str, label: str, before: float, after: float) -> None:
-    assert [Change(label, (Piece("gone", str(before)), Piece("new", str(after))))] == of_edits(
+    assert [ShownChange(label, (Piece("gone", str(before)), Piece("new", str(after))))] == of_edits(
         {name: before}, "m", {name: after}
     )
 
@@ -81,7 +81,7 @@ def test_edits_are_told_under_the_labels_of_their_fields() -> None:
     }
     found = of_edits(params, "careful", edits)
     assert ["Model", "Max tokens", "Message 1"] == [change.label for change in found]
-    assert Change("Model", (Piece("gone", "careful"), Piece("new", "quick"))) == found[0]
+    assert ShownChange("Model", (Piece("gone", "careful"), Piece("new", "quick"))) == found[0]
 
 
 def test_only_the_part_that_changed_is_told() -> None:

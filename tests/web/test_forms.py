@@ -9,8 +9,8 @@ import pytest
 
 from samplegate.protocol.elicitation_schema import Form, read_form
 from samplegate.reviews import verdict as verdicts
-from samplegate.reviews.review import Bounds, Review, Verdict
-from samplegate.reviews.web.forms import MAX_FIELDS, Entry, content, drawable, entries, said
+from samplegate.reviews.review import EditBounds, Review, Verdict
+from samplegate.reviews.web.forms import MAX_FIELDS, FormEntry, content, drawable, entries, parse_form
 from tests.core.review import made
 from tests.core.review.made import DIGEST, model_answer, review, text
 from tests.web.browser import shown
@@ -23,7 +23,7 @@ def form(required: list[str] | None = None, **fields: Any) -> Form:
     return found
 
 
-def drawn(schema: Any, **more: Any) -> Entry:
+def drawn(schema: Any, **more: Any) -> FormEntry:
     return entries(form(field=schema, **more), None, {})[0]
 
 
@@ -209,7 +209,7 @@ def test_an_untouched_default_with_odd_line_ends_is_sent_to_the_letter() -> None
 
 
 def verdict(found: Review, **fields: str | list[str]) -> Any:
-    words = said(found, posted(digest=DIGEST, **fields))
+    words = parse_form(found, posted(digest=DIGEST, **fields))
     assert {} == words.problems
     return verdicts.read(words.verdict, found, digest="needed")
 
@@ -237,12 +237,12 @@ def test_a_form_that_comes_back_untouched_edits_nothing() -> None:
         "edit__temperature": "",
     }
     assert Verdict(word="approve") == verdict(found, do="approve", **fields)
-    assert "Nothing is edited" in said(found, posted(digest=DIGEST, do="edit", **fields)).problems[""]
+    assert "Nothing is edited" in parse_form(found, posted(digest=DIGEST, do="edit", **fields)).problems[""]
 
 
 def test_edits_are_of_the_field_that_was_changed() -> None:
     found = shown.sampling(digest=DIGEST)
-    words = said(
+    words = parse_form(
         found,
         posted(
             do="edit",
@@ -268,11 +268,11 @@ def test_edits_are_of_the_field_that_was_changed() -> None:
     ],
 )
 def test_an_edit_that_is_no_number_is_a_problem_at_its_field(field: str, typed: str, path: str) -> None:
-    assert [path] == list(said(review(), posted(do="edit", digest=DIGEST, **{field: typed})).problems)
+    assert [path] == list(parse_form(review(), posted(do="edit", digest=DIGEST, **{field: typed})).problems)
 
 
 def test_an_edit_over_a_bound_is_refused_and_not_clamped() -> None:
-    found = review(bounds=Bounds(models=("smart",), max_tokens={"smart": 500}))
+    found = review(bounds=EditBounds(models=("smart",), max_tokens={"smart": 500}))
     problems = verdict(found, do="edit", edit__max_tokens="501")
     assert ["edits.maxTokens"] == [problem.path for problem in problems]
 
@@ -314,16 +314,16 @@ def test_an_address_is_accepted_without_content() -> None:
 def test_a_form_that_is_too_large_to_draw_is_written_as_json() -> None:
     found = made.form(required=[], **{f"f{n}": "string" for n in range(MAX_FIELDS + 1)})
     assert {"f7": "x"} == verdict(found, do="accept", content='{"f7": "x"}').result["content"]
-    assert ["content"] == list(said(found, posted(do="accept", content='{"f7": 1, "f7": 2}')).problems)
+    assert ["content"] == list(parse_form(found, posted(do="accept", content='{"f7": 1, "f7": 2}')).problems)
 
 
 @pytest.mark.parametrize("do", ["", "delete", "accept-all"])
 def test_a_button_that_is_none_of_the_page_decides_nothing(do: str) -> None:
-    assert [""] == list(said(review(), posted(do=do, digest=DIGEST)).problems)
+    assert [""] == list(parse_form(review(), posted(do=do, digest=DIGEST)).problems)
 
 
 def test_what_was_not_shown_cannot_be_decided() -> None:
-    words = said(review(), posted(do="approve", digest="sha256:" + "00" * 32))
+    words = parse_form(review(), posted(do="approve", digest="sha256:" + "00" * 32))
     problems = verdicts.read(words.verdict, review(), digest="needed")
     assert isinstance(problems, tuple)
     assert ["digest"] == [problem.path for problem in problems]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from samplegate.reviews.review import Event
+from samplegate.reviews.review import ReviewEvent
 from samplegate.reviews.web.render import lines
 
 
-def events(*what: Any) -> list[Event]:
-    return [Event(number=n, review="rv_1", at=float(n), what=each) for n, each in enumerate(what)]
+def events(*what: Any) -> list[ReviewEvent]:
+    return [ReviewEvent(number=n, review="rv_1", at=float(n), what=each) for n, each in enumerate(what)]
 
 
 def test_only_joins_that_follow_one_another_are_one_line() -> None:

@@ -20,9 +20,9 @@ from samplegate.policy.schema import Mode, Show, Stage
 from samplegate.protocol.frames import Era
 from samplegate.protocol.requests import Kind
 from samplegate.reviews import verdict
-from samplegate.reviews.review import Door, Edits, Event, Review, State, Verdict
+from samplegate.reviews.review import Door, Edits, Review, ReviewEvent, State, Verdict
 from samplegate.reviews.web import api
-from samplegate.reviews.web.api import ID, Api, openapi_document
+from samplegate.reviews.web.api import ID, ReviewApi, openapi_document
 from samplegate.reviews.web.events import Feed
 from tests.core.review.made import NOW, address, form, model_answer, review, text
 from tests.profiles import share
@@ -139,7 +139,7 @@ def test_what_no_example_comes_to_is_described_too(status: int) -> None:
 
 
 def test_every_path_is_described_and_no_other() -> None:
-    served = {route.path for route in Api(HOUSE.web, Feed(HOUSE.web)).routes()}
+    served = {route.path for route in ReviewApi(HOUSE.web, Feed(HOUSE.web)).routes()}
     assert served == set(openapi_document("1")["paths"])
 
 
@@ -183,7 +183,7 @@ def test_its_members_values_and_bounds_are_those_that_the_code_reads() -> None:
         (State, filters["state"]["items"]),
         (Kind, filters["kind"]),
         (Door, event["door"]),
-        (get_type_hints(Event)["what"], event["what"]),
+        (get_type_hints(ReviewEvent)["what"], event["what"]),
     ]
     assert [] == [schema for type, schema in words if list(get_args(type)) != schema["enum"]]
     assert [] == [

@@ -233,7 +233,7 @@ def forged(cookie: str, **changed: Any) -> str:
         lambda _: "x" * 5000,
         lambda _: ".",
         lambda _: sessions.made(
-            sessions.Claims("1", "ann", hashlib.sha256(OPS.encode()).hexdigest(), int(NOW) + 60), b"k" * 32
+            sessions.CookieClaims("1", "ann", hashlib.sha256(OPS.encode()).hexdigest(), int(NOW) + 60), b"k" * 32
         ),
     ],
 )
@@ -363,8 +363,8 @@ def test_signed_out_sessions_that_are_over_make_room_before_a_token_loses_all_of
 ) -> None:
     monkeypatch.setattr(sessions, "MAX_ENDED", 2)
     now = 0.0
-    ended = sessions.Ended(lambda: now)
-    made = [sessions.Claims(str(number), "ann", "", until) for number, until in enumerate((10, 11, 20, 21, 22))]
+    ended = sessions.EndedSessions(lambda: now)
+    made = [sessions.CookieClaims(str(number), "ann", "", until) for number, until in enumerate((10, 11, 20, 21, 22))]
     assert [False, False] == [ended.add(claims) for claims in made[:2]]
     now = 10.0
     assert [False, True] == [ended.add(claims) for claims in made[2:4]]
@@ -373,8 +373,8 @@ def test_signed_out_sessions_that_are_over_make_room_before_a_token_loses_all_of
 
 def test_what_is_signed_and_is_no_session_is_none() -> None:
     key = bytes(32)
-    made = sessions.made(sessions.Claims("1", "ann", "", 10), key)
-    assert "ann" == sessions.read(made, key, 9.0).name  # type: ignore[union-attr]
+    made = sessions.made(sessions.CookieClaims("1", "ann", "", 10), key)
+    assert "ann" == sessions.read_cookie(made, key, 9.0).name  # type: ignore[union-attr]
     for text in ("", "x", base64.urlsafe_b64encode(b'{"id": 1}').decode()):
         signature = sessions._signature(text.encode(), key)
-        assert sessions.read(f"{text}.{signature}", key, 9.0) is None
+        assert sessions.read_cookie(f"{text}.{signature}", key, 9.0) is None

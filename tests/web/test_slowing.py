@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samplegate.reviews.web.security import MAX_ADDRESSES, Mistakes, Pace
+from samplegate.reviews.web.security import MAX_ADDRESSES, FailedLoginLimiter, Pace
 
 
 class Clock:
@@ -14,7 +14,7 @@ class Clock:
 
 def test_it_is_used_up_and_refilled_by_time() -> None:
     clock = Clock()
-    mistakes = Mistakes(Pace(burst=2, rate=0.5), Pace(burst=100, rate=100), clock)
+    mistakes = FailedLoginLimiter(Pace(burst=2, rate=0.5), Pace(burst=100, rate=100), clock)
     assert 0 == mistakes.wait("a")
     mistakes.made("a")
     assert 0 == mistakes.wait("a")
@@ -30,7 +30,7 @@ def test_it_is_used_up_and_refilled_by_time() -> None:
 
 def test_all_together_have_one_too() -> None:
     clock = Clock()
-    mistakes = Mistakes(Pace(burst=10, rate=1), Pace(burst=3, rate=1), clock)
+    mistakes = FailedLoginLimiter(Pace(burst=10, rate=1), Pace(burst=3, rate=1), clock)
     for address in "abc":
         mistakes.made(address)
     assert 1 == mistakes.wait("d")
@@ -40,7 +40,7 @@ def test_all_together_have_one_too() -> None:
 
 def test_a_clock_that_is_set_back_refills_nothing_and_locks_nobody_out_for_long() -> None:
     clock = Clock()
-    mistakes = Mistakes(Pace(burst=1, rate=1), Pace(burst=10, rate=1), clock)
+    mistakes = FailedLoginLimiter(Pace(burst=1, rate=1), Pace(burst=10, rate=1), clock)
     mistakes.made("a")
     clock.now -= 500
     assert 1 == mistakes.wait("a")
@@ -52,7 +52,7 @@ def test_a_clock_that_is_set_back_refills_nothing_and_locks_nobody_out_for_long(
 
 def test_only_so_many_addresses_are_remembered() -> None:
     clock = Clock()
-    mistakes = Mistakes(Pace(burst=1, rate=0.001), Pace(burst=1_000_000, rate=1), clock)
+    mistakes = FailedLoginLimiter(Pace(burst=1, rate=0.001), Pace(burst=1_000_000, rate=1), clock)
     for number in range(MAX_ADDRESSES + 1):
         mistakes.made(str(number))
     assert 0 == mistakes.wait("0")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.reviews.web.pages import asks, standing
+from samplegate.reviews.web.pages import request_summary, review_status
 from tests.core.review.made import NOW, address, form, model_answer, review
 
 
@@ -26,16 +26,16 @@ from tests.core.review.made import NOW, address, form, model_answer, review
     ],
 )
 def test_the_phase(values: dict[str, Any], phase: str) -> None:
-    assert phase == standing(review(**values), NOW).phase
+    assert phase == review_status(review(**values), NOW).phase
 
 
 def test_a_request_never_waits_longer_than_its_review() -> None:
-    assert NOW + 900 == standing(review(answers_until=NOW + 5_000), NOW).request_until
+    assert NOW + 900 == review_status(review(answers_until=NOW + 5_000), NOW).request_until
 
 
 def test_what_is_asked_in_words() -> None:
     found = [
-        asks(each)
+        request_summary(each)
         for each in (review(), model_answer(), address(), form(a="string"), form(a="string", b="string"), form())
     ]
     assert [

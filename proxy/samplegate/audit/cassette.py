@@ -23,7 +23,7 @@ from samplegate.files import lock, make_folder, unlock
 from samplegate.policy.conditions import listed
 from samplegate.policy.prompt import Failure
 from samplegate.policy.script import BLOCKS, MAX_BYTES, Script, fingerprint, parse
-from samplegate.protocol.strictjson import Fault, decode
+from samplegate.protocol.strictjson import JsonFault, decode
 from samplegate.secret_names import looks_secret, secret_fields
 from samplegate.yamlfile.tree import PolicyError
 
@@ -139,7 +139,7 @@ _RULES: Final = {
 _PROBE: Final = '- fingerprint: "0000000000000000"\n  fail: error\n'
 
 
-class Tape:
+class Cassette:
     """An open file of cases, locked until it is closed. ``warn`` is a log's ``warning``; it is told once what could not
     be written."""
 
@@ -161,7 +161,7 @@ class Tape:
         self._warned = False
 
     @classmethod
-    def open(cls, path: Path, *, warn: Callable[..., object] = lambda _event, **_fields: None) -> Tape:
+    def open(cls, path: Path, *, warn: Callable[..., object] = lambda _event, **_fields: None) -> Cassette:
         """A tape that does not exist, is empty, or is a file of cases that more can follow. Raises Unavailable for any
         other file."""
         try:
@@ -235,7 +235,7 @@ class Tape:
                     params, decode(result or b""), input_tokens=input_tokens, output_tokens=output_tokens
                 )
             self._keep(said, method.partition("/")[0], effect)
-        except Fault:
+        except JsonFault:
             self._leave_out("an answer has more than one reading")
         except OSError as problem:
             self._leave_out(f"the file cannot be written: {problem.strerror or type(problem).__name__}")

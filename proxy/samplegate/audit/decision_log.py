@@ -46,7 +46,7 @@ class Late(Exception):
         self.begun = begun
 
 
-class Entry(msgspec.Struct, Generic[T], frozen=True):
+class LogEntry(msgspec.Struct, Generic[T], frozen=True):
     """Something to commit, and what tells of it."""
 
     item: T
@@ -57,10 +57,10 @@ class Batches(Generic[T]):
     """``commit`` gets some entries at a time and tells each of them what came of it; what it does not tell of, or
     leaves by raising, has failed."""
 
-    def __init__(self, commit: Callable[[Sequence[Entry[T]]], None], name: str) -> None:
+    def __init__(self, commit: Callable[[Sequence[LogEntry[T]]], None], name: str) -> None:
         self._commit = commit
         self._name = name
-        self._waiting: deque[Entry[T]] = deque()
+        self._waiting: deque[LogEntry[T]] = deque()
         self._errands: deque[Callable[[], object]] = deque()
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -74,7 +74,7 @@ class Batches(Generic[T]):
         ignored where that is good.
         """
         done: Future[None] = Future()
-        self._give(Entry(item, done))
+        self._give(LogEntry(item, done))
         answer = asyncio.wrap_future(done)
         # so that asyncio does not complain of it
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -113,7 +113,7 @@ class Batches(Generic[T]):
         with anyio.CancelScope(shield=True):
             await asyncio.wait([asyncio.wrap_future(ended)], timeout=seconds)
 
-    def _give(self, entry: Entry[T]) -> None:
+    def _give(self, entry: LogEntry[T]) -> None:
         with self._wake:
             if self._closed:
                 raise Full("it is closed")
@@ -141,7 +141,7 @@ class Batches(Generic[T]):
                 _carried_out(self._commit, begun)
 
 
-def _carried_out(commit: Callable[[Sequence[Entry[Any]]], None], batch: Sequence[Entry[Any]]) -> None:
+def _carried_out(commit: Callable[[Sequence[LogEntry[Any]]], None], batch: Sequence[LogEntry[Any]]) -> None:
     """Nobody is left waiting, whatever becomes of the commit."""
     problem: BaseException = RuntimeError("nothing was told of it")
     try:
@@ -165,7 +165,7 @@ PROBES: Final = 1.0  # seconds between two probes of a place that failed
 CLOSING: Final = 5.0  # seconds for what still waits at the end
 
 
-class Place(Protocol):
+class LogSink(Protocol):
     """Where records are kept. Asked by one thread, but for ``show`` and ``fault``. Raises OSError, TimeoutError where
     others hold it."""
 
@@ -189,10 +189,10 @@ class Place(Protocol):
         """Give it free."""
 
 
-class KeptLog:
+class AsyncDecisionLog:
     """Records of one process to one place, in one thread: those that come while it writes are written together."""
 
-    def __init__(self, place: Place, *, patience: float = PATIENCE, queue: float = QUEUE) -> None:
+    def __init__(self, place: LogSink, *, patience: float = PATIENCE, queue: float = QUEUE) -> None:
         self._place = place
         self._patience = patience
         self._queue = queue
@@ -221,7 +221,7 @@ class KeptLog:
             self._batches.errand(self._probe)
         return self._problem
 
-    def hurry(self, seconds: float) -> None:
+    def set_shutdown_deadline(self, seconds: float) -> None:
         """The end has begun: from now on writing takes ``seconds`` at most, all records together; a lock that is waited
         for is given up then."""
         self._allowed, self._hurried = min(self._allowed, seconds), min(self._hurried, time.monotonic())
@@ -240,7 +240,7 @@ class KeptLog:
         """Write what waits, and give the place free; nothing is taken any more."""
         await self._batches.aclose(self._place.close, max(0.0, min(CLOSING, self._left())))
 
-    def _commit(self, batch: Sequence[Entry[Record]]) -> None:
+    def _commit(self, batch: Sequence[LogEntry[Record]]) -> None:
         begun = time.monotonic()
         try:
             while batch:
@@ -248,7 +248,7 @@ class KeptLog:
         finally:
             self._spent += max(0.0, time.monotonic() - max(begun, self._hurried))
 
-    def _some(self, batch: Sequence[Entry[Record]]) -> Sequence[Entry[Record]]:
+    def _some(self, batch: Sequence[LogEntry[Record]]) -> Sequence[LogEntry[Record]]:
         """Keep the first of the batch; the others."""
         now = batch[0].item.time
         try:
@@ -314,7 +314,7 @@ class DecisionLog(Protocol):
         """Why the last write failed, None where none has, or where it would do again. Does not block."""
         ...
 
-    def hurry(self, seconds: float) -> None:
+    def set_shutdown_deadline(self, seconds: float) -> None:
         """The end has begun: from now on writing takes ``seconds`` at most, all records together."""
 
     async def write(self, record: Record) -> None:
@@ -336,7 +336,7 @@ class NoDecisionLog:
         """Nothing can fail."""
         return None
 
-    def hurry(self, seconds: float) -> None:
+    def set_shutdown_deadline(self, seconds: float) -> None:
         """There is nothing to hurry."""
 
     async def write(self, record: Record) -> None:
@@ -368,9 +368,9 @@ def decision_log(
     if setting is not None and setting.startswith(SQLITE):
         from samplegate.audit.sqlite_log import SqliteLog
 
-        return KeptLog(SqliteLog(_database(setting), content=content, synced=synced))
+        return AsyncDecisionLog(SqliteLog(_database(setting), content=content, synced=synced))
     at, key = daily_files(state, server) if setting is None else one_file(Path(setting))
-    return KeptLog(LogFile(at, key, content=content, synced=synced, max_bytes=max_bytes, keep=keep))
+    return AsyncDecisionLog(LogFile(at, key, content=content, synced=synced, max_bytes=max_bytes, keep=keep))
 
 
 def _database(setting: str) -> Path:

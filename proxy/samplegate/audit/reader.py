@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from samplegate.audit.jsonl import main_of, series, turned
-from samplegate.audit.record import Line, read_line
-from samplegate.errors import Unreadable
+from samplegate.audit.record import RecordLine, read_line
+from samplegate.errors import InputError
 from samplegate.files import SQLITE, is_sqlite
 
 # bytes; a record has two contents of 1 MiB at most, and JSON may escape every byte of them
@@ -26,7 +26,7 @@ Lines: TypeAlias = Iterator[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class LogFiles:
     """A log by its name: the file being written, and before it all that were put aside when they were full."""
 
     path: Path
@@ -41,7 +41,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RotatedFile:
     """One of the files that were put aside, named by itself."""
 
     path: Path
@@ -55,7 +55,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SqliteLogFile:
     """A database."""
 
     path: Path
@@ -70,7 +70,7 @@ class Rows:
             yield f"{self.path}: record {number}", line if len(line) <= MAX_LINE else None
 
 
-Source: TypeAlias = Whole | Part | Rows
+Source: TypeAlias = LogFiles | RotatedFile | SqliteLogFile
 
 
 class Logs:
@@ -86,7 +86,7 @@ class Logs:
         self.bad = 0
         self.listed: list[str] = []
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[RecordLine]:
         """Every record. Raises Unreadable for a log that cannot be read on."""
         for source in self._sources:
             for place, text in _read(source):
@@ -94,7 +94,7 @@ class Logs:
                     continue
                 self.lines += 1
                 found = f"is longer than {MAX_LINE} bytes" if text is None else read_line(text)
-                if isinstance(found, Line):
+                if isinstance(found, RecordLine):
                     yield found
                 else:
                     self._tell(f"{place}: {found}")
@@ -115,8 +115,8 @@ def _sources(given: Sequence[str]) -> list[Source]:
     """The logs of these names, each once, in the order of the names. Raises Unreadable for a name that there is no log
     of."""
     found = list(dict.fromkeys(source for name in given for source in _meant(name)))
-    whole = {source.path for source in found if isinstance(source, Whole)}
-    return [source for source in found if not isinstance(source, Part) or main_of(source.path)[0] not in whole]
+    whole = {source.path for source in found if isinstance(source, LogFiles)}
+    return [source for source in found if not isinstance(source, RotatedFile) or main_of(source.path)[0] not in whole]
 
 
 def _names(source: Source) -> list[str]:
@@ -135,19 +135,19 @@ def _read(source: Source) -> Lines:
         raise _unreadable(source, problem) from None
 
 
-def _unreadable(source: Source, problem: OSError) -> Unreadable:
+def _unreadable(source: Source, problem: OSError) -> InputError:
     why = problem.strerror or os.strerror(problem.errno or 0)
-    return Unreadable(f"{problem.filename or source.path}: cannot be read: {why[:1].lower()}{why[1:]}")
+    return InputError(f"{problem.filename or source.path}: cannot be read: {why[:1].lower()}{why[1:]}")
 
 
 def _meant(name: str) -> list[Source]:
     if name.startswith(SQLITE):
-        return [Rows(Path(name.removeprefix(SQLITE)))]
+        return [SqliteLogFile(Path(name.removeprefix(SQLITE)))]
     path = Path(name)
     if path.is_dir():
         found = [source for source in _grouped(path.glob(f"{SUFFIX}*")) if main_of(source.path)[0].match(SUFFIX)]
         if not found:
-            raise Unreadable(
+            raise InputError(
                 f"{path}: is a folder without a {SUFFIX}; name the folder of the decision logs, which is decisions in"
                 " that of the state"
             )
@@ -157,7 +157,7 @@ def _meant(name: str) -> list[Source]:
     # a Path's own takes no absolute pattern
     matched = [Path(one) for one in glob.glob(name, recursive=True)]  # noqa: PTH207
     if not matched:
-        raise Unreadable(f"{name}: no file fits it")
+        raise InputError(f"{name}: no file fits it")
     return _grouped(path for path in matched if not path.is_dir())
 
 
@@ -173,8 +173,8 @@ def _grouped(paths: Iterable[Path]) -> list[Source]:
 def _source(path: Path) -> Source:
     """What an existing file is, or would be."""
     if main_of(path)[1] is not None:
-        return Part(path)
-    return Rows(path) if _is_database(path) else Whole(path)
+        return RotatedFile(path)
+    return SqliteLogFile(path) if _is_database(path) else LogFiles(path)
 
 
 def _is_database(path: Path) -> bool:

@@ -30,7 +30,7 @@ from samplegate.protocol.frames import Era
 from samplegate.protocol.outcomes import Answered, DecidedBy, Denied, Outcome, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest, Call, ElicitationRequest
 from samplegate.protocol.rounds import Item, Round
-from samplegate.protocol.strictjson import Fault, decode
+from samplegate.protocol.strictjson import JsonFault, decode
 from samplegate.reviews.review import Review
 from samplegate.secret_names import secret_fields, without_secrets
 
@@ -295,7 +295,7 @@ def _contents(record: Record, content: ContentMode, key: bytes) -> dict[str, Any
     legible = content == "full"
     try:
         found["result"] = None if record.result is None else decode(record.result)
-    except Fault:
+    except JsonFault:
         found["result"] = (record.result or b"").decode("utf-8", "replace")
         legible = False
     kept = {name: value for name, value in found.items() if value is not None}
@@ -329,7 +329,7 @@ FULL: Final = 250  # characters: a name this long may have been shortened (``MAX
 _time: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z\Z")
 
 
-class Try(msgspec.Struct, frozen=True):
+class RecordedTry(msgspec.Struct, frozen=True):
     """One call of one model."""
 
     model: str
@@ -340,7 +340,7 @@ class Try(msgspec.Struct, frozen=True):
     """As settled; None where its price is unknown."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class RecordLine(msgspec.Struct, frozen=True):
     """One record. What it does not say is None or empty; members that are not known here are left aside."""
 
     decision_id: str
@@ -365,7 +365,7 @@ class Line(msgspec.Struct, frozen=True):
     duration_ms: float | None = None
     action: str | None = None
     decided_by: str | None = None
-    attempts: tuple[Try, ...] = ()
+    attempts: tuple[RecordedTry, ...] = ()
     cost_usd: float | None = None
     limits: tuple[str, ...] = ()
     refused_by: str | None = None
@@ -382,21 +382,21 @@ class Line(msgspec.Struct, frozen=True):
     result: msgspec.Raw = msgspec.Raw(b"")
 
 
-_DECODER: Final = msgspec.json.Decoder(Line)
+_DECODER: Final = msgspec.json.Decoder(RecordLine)
 
 
-def read_line(line: bytes) -> Line | str:
+def read_line(line: bytes) -> RecordLine | str:
     """The record in a line, or why it holds none; the sentence names members, never values."""
     try:
         found = _decoded(line)
     except msgspec.ValidationError as problem:
         return f"is no record of a decision log: {str(problem)[:200]}"
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Fault):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, JsonFault):
         return "is not JSON"
     return found if _time.match(found.time) else "is no record of a decision log: its time is not in UTC"
 
 
-def _decoded(line: bytes) -> Line:
+def _decoded(line: bytes) -> RecordLine:
     try:
         return _DECODER.decode(line)
     except msgspec.ValidationError:
@@ -409,13 +409,13 @@ MAX_HELD: Final = 10_000  # records
 MAX_BYTES: Final = 64 * 1024 * 1024  # of JSON; a log may be anybody's, and its lines may have contents
 
 
-def settled(lines: Iterable[Line]) -> Iterator[Line]:
+def settled(lines: Iterable[RecordLine]) -> Iterator[RecordLine]:
     """The records of a log, each revoked one with its revoking one as one. Those with a verdict come later than they
     stand in the log.
 
     A revoking record is passed on by itself where the one before is not there: in a file that begins between them.
     """
-    held: dict[str, tuple[Line, int]] = {}
+    held: dict[str, tuple[RecordLine, int]] = {}
     total = 0
     for line in lines:
         before, size = held.pop(line.decision_id, (None, 0))
@@ -438,7 +438,7 @@ def settled(lines: Iterable[Line]) -> Iterator[Line]:
         yield line
 
 
-def _revoked(first: Line, last: Line) -> Line:
+def _revoked(first: RecordLine, last: RecordLine) -> RecordLine:
     """What was asked and spent stands in the first, what came of it in the last."""
     return msgspec.structs.replace(
         first,
@@ -453,7 +453,7 @@ def _revoked(first: Line, last: Line) -> Line:
     )
 
 
-def _alone(line: Line) -> Line:
+def _alone(line: RecordLine) -> RecordLine:
     """Without the rest of the text that it was read from, which its contents would keep in memory."""
     return msgspec.structs.replace(line, request=line.request.copy(), result=line.result.copy())
 

@@ -15,16 +15,16 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
-from samplegate.audit.record import FULL, MAX_CALLS, Line
+from samplegate.audit.record import FULL, MAX_CALLS, RecordLine
 from samplegate.policy import answers
 from samplegate.policy.capabilities import can_forward
 from samplegate.policy.conditions import TABLE, absent
-from samplegate.policy.decide import Rulebook, decide, effect_of
+from samplegate.policy.decide import CompiledPolicy, decide, effect_of
 from samplegate.policy.decisions import Decision, DenyAs, FixedAnswer, Situation
 from samplegate.policy.facts import ABSENT, UNKNOWN, Calls, Known
 from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Rule
 from samplegate.protocol.requests import ELICITATION, SAMPLING, BadRequest, ClientCapabilities, Origin, Request, parse
-from samplegate.protocol.strictjson import Fault, decode
+from samplegate.protocol.strictjson import JsonFault, decode
 from samplegate.secret_names import REMOVED, secret_fields, without_secrets
 
 NO_CONTENTS: Final = (
@@ -55,7 +55,7 @@ _STAND_INS: Final[tuple[Mapping[str, Any], ...]] = (
 """What a removed field may have been: it is tried as each."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class ReplayedDecision(msgspec.Struct, frozen=True):
     """What a policy says to a request, as far as it is compared."""
 
     effect: str
@@ -74,8 +74,8 @@ class Same(msgspec.Struct, frozen=True):
 class Changed(msgspec.Struct, frozen=True):
     """Decided otherwise; ``now`` is what may come of it, one where that is sure."""
 
-    was: Told
-    now: tuple[Told, ...]
+    was: ReplayedDecision
+    now: tuple[ReplayedDecision, ...]
 
 
 class Untold(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ class Untold(msgspec.Struct, frozen=True):
     why: str
 
 
-def replay(book: Rulebook, line: Line, client: ClientCapabilities | None = None) -> Same | Changed | Untold:
+def replay(book: CompiledPolicy, line: RecordLine, client: ClientCapabilities | None = None) -> Same | Changed | Untold:
     """Hold one record against a policy. ``client`` is what the client had declared, None where nobody knows."""
     if (why := _beyond(line)) is not None:
         return Untold(why)
@@ -101,7 +101,7 @@ def replay(book: Rulebook, line: Line, client: ClientCapabilities | None = None)
     return _compared(line, told, NO_CLIENT if len(requests) == 1 else REMOVED_PARTS)
 
 
-def _beyond(line: Line) -> str | None:
+def _beyond(line: RecordLine) -> str | None:
     """Why no comparison would mean anything."""
     if line.door == "unasked":
         return UNASKED
@@ -113,7 +113,7 @@ def _beyond(line: Line) -> str | None:
     return SHORTENED if len(line.calls) >= MAX_CALLS or any(len(name) >= FULL for name in names) else None
 
 
-def _compared(line: Line, told: set[Told], unsure: str) -> Same | Changed | Untold:
+def _compared(line: RecordLine, told: set[ReplayedDecision], unsure: str) -> Same | Changed | Untold:
     same = [_is_same(line, one) for one in told]
     if all(same):
         return Same()
@@ -124,11 +124,12 @@ def _compared(line: Line, told: set[Told], unsure: str) -> Same | Changed | Unto
         for one in told
     }
     return Changed(
-        Told(line.effect, line.rule, line.action if line.effect == "deny" else None), tuple(sorted(now, key=str))
+        ReplayedDecision(line.effect, line.rule, line.action if line.effect == "deny" else None),
+        tuple(sorted(now, key=str)),
     )
 
 
-def _is_same(line: Line, now: Told) -> bool:
+def _is_same(line: RecordLine, now: ReplayedDecision) -> bool:
     if line.reason == "not_offered":  # the server was told not to ask; a policy that grants it tells it otherwise
         return now.effect not in _GRANTS
     if line.tried:  # time ran out before, or a limit had no room; the first rule is the one to compare
@@ -142,7 +143,7 @@ def _is_same(line: Line, now: Told) -> bool:
     return now.answer is None or now.answer == _answered(line)
 
 
-def _answered(line: Line) -> str | None:
+def _answered(line: RecordLine) -> str | None:
     """The content that was answered, to compare; None where the record does not say."""
     result = _decoded(line.result)
     return _content(result) if isinstance(result, dict) else None
@@ -154,16 +155,16 @@ def _content(result: Mapping[str, Any]) -> str:
     return json.dumps([result.get("action"), blocks], sort_keys=True)
 
 
-def _told(book: Rulebook, line: Line, request: Request, can: bool) -> Told:
+def _told(book: CompiledPolicy, line: RecordLine, request: Request, can: bool) -> ReplayedDecision:
     decision = decide(book, request, Situation(can_forward=can))
-    return Told(decision.effect, decision.rule, _action(line, decision), _fixed(line, request, decision))
+    return ReplayedDecision(decision.effect, decision.rule, _action(line, decision), _fixed(line, request, decision))
 
 
-def _action(line: Line, decision: Decision) -> str | None:
+def _action(line: RecordLine, decision: Decision) -> str | None:
     return decision.act.as_ if isinstance(decision.act, DenyAs) and line.kind == "elicitation" else None
 
 
-def _fixed(line: Line, request: Request, decision: Decision) -> str | None:
+def _fixed(line: RecordLine, request: Request, decision: Decision) -> str | None:
     """A fixed answer, where the record says what the answer was."""
     if not isinstance(decision.act, FixedAnswer) or line.outcome != "answered" or not bytes(line.result):
         return None
@@ -174,7 +175,7 @@ def _fixed(line: Line, request: Request, decision: Decision) -> str | None:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _requests(line: Line) -> list[Request] | str:
+def _requests(line: RecordLine) -> list[Request] | str:
     """The request, as each of what it may have been where fields were removed from the record; why there is none."""
     params = _decoded(line.request)
     if not isinstance(params, dict):
@@ -192,7 +193,7 @@ def _requests(line: Line) -> list[Request] | str:
 def _decoded(raw: msgspec.Raw) -> Any:
     try:
         return decode(bytes(raw))
-    except Fault:
+    except JsonFault:
         return None
 
 
@@ -223,7 +224,7 @@ def _is_removed(field: Any) -> bool:
     return field == REMOVED or (isinstance(field, dict) and REMOVED in field.values())
 
 
-def _can(line: Line, request: Request, client: ClientCapabilities | None) -> tuple[bool, ...]:
+def _can(line: RecordLine, request: Request, client: ClientCapabilities | None) -> tuple[bool, ...]:
     """Whether the client could be asked: both, where nobody knows."""
     if line.effect == "forward":
         return (True,)
@@ -234,9 +235,9 @@ def _can(line: Line, request: Request, client: ClientCapabilities | None) -> tup
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _possible(book: Rulebook, line: Line, client: ClientCapabilities | None) -> set[Told]:
+def _possible(book: CompiledPolicy, line: RecordLine, client: ClientCapabilities | None) -> set[ReplayedDecision]:
     """All that may come of a request of which only what every record says is known."""
-    known, found = _known(line), set[Told]()
+    known, found = _known(line), set[ReplayedDecision]()
     for entry in book.entries:
         if entry.rule.shadow or (held := entry.holds(known)) is False:
             continue
@@ -244,10 +245,10 @@ def _possible(book: Rulebook, line: Line, client: ClientCapabilities | None) -> 
         found |= ways
         if held is True and not goes_on:
             return found
-    return {*found, Told("none", None)}
+    return {*found, ReplayedDecision("none", None)}
 
 
-def _known(line: Line) -> Known:
+def _known(line: RecordLine) -> Known:
     calls: Calls = line.calls
     facts: dict[str, object] = {row.fact: getattr(line, row.fact) for row in TABLE.values() if row.logged}
     mode = ABSENT if line.kind == "sampling" else line.mode or UNKNOWN
@@ -257,12 +258,12 @@ def _known(line: Line) -> Known:
     return Known(calls, facts)
 
 
-def _ways(rule: Rule, line: Line, client: ClientCapabilities | None) -> tuple[set[Told], bool]:
+def _ways(rule: Rule, line: RecordLine, client: ClientCapabilities | None) -> tuple[set[ReplayedDecision], bool]:
     """What comes of a request that the rule takes, and whether it may go on to the later rules."""
     can: bool | None
     match rule:
         case DenyRule():
-            return {Told("deny", rule.name, rule.as_ if line.kind == "elicitation" else None)}, False
+            return {ReplayedDecision("deny", rule.name, rule.as_ if line.kind == "elicitation" else None)}, False
         case AllowRule():
             can = None if line.kind == "sampling" else False
         case AnswerRule():
@@ -273,19 +274,19 @@ def _ways(rule: Rule, line: Line, client: ClientCapabilities | None) -> tuple[se
             can = None if _class(line) == "elicitation by form" else True
         case _ as never:
             assert_never(never)
-    ways = set() if can is False else {Told(effect_of(rule), rule.name)}
+    ways = set() if can is False else {ReplayedDecision(effect_of(rule), rule.name)}
     if can is not True and rule.otherwise == "deny":
-        ways.add(Told("deny", rule.name, "cancel" if line.kind == "elicitation" else None))
+        ways.add(ReplayedDecision("deny", rule.name, "cancel" if line.kind == "elicitation" else None))
     if can is not True and rule.otherwise == "unanswered":
-        ways.add(Told("none", rule.name))
+        ways.add(ReplayedDecision("none", rule.name))
     return ways, can is not True and rule.otherwise == "next"
 
 
-def _class(line: Line) -> str:
+def _class(line: RecordLine) -> str:
     return "sampling" if line.kind == "sampling" else f"elicitation by {line.mode or 'form'}"
 
 
-def _could(line: Line, client: ClientCapabilities) -> bool | None:
+def _could(line: RecordLine, client: ClientCapabilities) -> bool | None:
     """Whether a client can be asked; None where it takes no tools, and nobody knows whether there were some."""
     if line.kind == "elicitation":
         return client.url if line.mode == "url" else client.form

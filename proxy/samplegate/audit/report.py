@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from typing import Final, get_args
 
-from samplegate.audit.record import Line, Released, Try, comes_again
+from samplegate.audit.record import RecordedTry, RecordLine, Released, comes_again
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.prompt import Failure
 
@@ -59,7 +59,7 @@ class Names(dict[str, Counter[str]]):
         return self.setdefault(name, Counter())
 
 
-class Kind:
+class KindReport:
     """The requests of one kind from one server."""
 
     def __init__(self) -> None:
@@ -68,11 +68,11 @@ class Kind:
         self.durations = Durations()
 
 
-class Server:
+class ServerReport:
     """What one server asked."""
 
     def __init__(self) -> None:
-        self.kinds: dict[str, Kind] = {}
+        self.kinds: dict[str, KindReport] = {}
         self.callers = Names()
         self.rules = Names()
         """By ``effect`` and rule, as ``allow: docs may summarise``."""
@@ -109,20 +109,20 @@ class Report:
 
     def __init__(self, since: str = "") -> None:
         """``since``: records before that moment, as their time is written, are left out."""
-        self.servers: dict[str, Server] = {}
+        self.servers: dict[str, ServerReport] = {}
         self.first = ""
         self.last = ""
         self._since = since
         self._handed_on: dict[str, str] = {}
 
-    def take(self, line: Line) -> None:
+    def take(self, line: RecordLine) -> None:
         """Count one record. The two of a request whose client comes back are one request."""
         if line.time < self._since:
             return
         self.first = min(self.first or line.time, line.time)
         self.last = max(self.last, line.time)
         server = self._server(line.server)
-        kind = server.kinds.setdefault(line.kind, Kind())
+        kind = server.kinds.setdefault(line.kind, KindReport())
         before = self._handed_on.pop(line.decision_id, None)
         if before is not None:
             kind.outcomes[before] -= 1
@@ -136,10 +136,10 @@ class Report:
             kind.durations.add(line.duration_ms)
         _came(server, line, paid=before == "put_off")
 
-    def _server(self, name: str) -> Server:
+    def _server(self, name: str) -> ServerReport:
         if name not in self.servers and len(self.servers) >= MAX_NAMES:
             name = OTHERS
-        return self.servers.setdefault(name, Server())
+        return self.servers.setdefault(name, ServerReport())
 
     def _hand_on(self, decision_id: str, outcome: str) -> None:
         self._handed_on[decision_id] = outcome
@@ -147,14 +147,14 @@ class Report:
             del self._handed_on[next(iter(self._handed_on))]
 
 
-def _asked(server: Server, line: Line) -> None:
+def _asked(server: ServerReport, line: RecordLine) -> None:
     server.callers.of(line.caller)["requests"] += 1
     server.rules.of(f"{line.effect}: {'no rule' if line.rule is None else line.rule}")["requests"] += 1
     for name in dict.fromkeys(call.tool or call.method for call in line.calls) or [NO_CALL]:
         server.tools.of(name)["requests"] += 1
 
 
-def _came(server: Server, line: Line, *, paid: bool) -> None:
+def _came(server: ServerReport, line: RecordLine, *, paid: bool) -> None:
     """``paid``: what its model cost stands in the record before."""
     if line.outcome in ("denied", "unanswered"):
         server.refusals.of(f"{line.reason}: {'no rule' if line.rule is None else line.rule}")["requests"] += 1
@@ -168,7 +168,7 @@ def _came(server: Server, line: Line, *, paid: bool) -> None:
         _spent(server, line, paid=paid)
 
 
-def _reviewed(server: Server, line: Line, reviewer: str, *, paid: bool) -> None:
+def _reviewed(server: ServerReport, line: RecordLine, reviewer: str, *, paid: bool) -> None:
     server.reviews.of(reviewer).update({"reviews": 1, _verdict(line, paid=paid): 1})
     if line.review_door is not None and not line.revokes:
         server.doors.of(line.review_door)["requests"] += 1
@@ -176,7 +176,7 @@ def _reviewed(server: Server, line: Line, reviewer: str, *, paid: bool) -> None:
             server.reviewed.add(line.reviewed_ms)
 
 
-def _verdict(line: Line, *, paid: bool) -> str:
+def _verdict(line: RecordLine, *, paid: bool) -> str:
     """What a person said, as far as a record tells it; an approved request may have failed all the same. A verdict
     counts where it was used."""
     if line.review_door is None or line.revokes:
@@ -186,7 +186,7 @@ def _verdict(line: Line, *, paid: bool) -> str:
     return "answered" if line.outcome == "answered" and not (line.attempts or paid) else "approved"
 
 
-def _called(counts: Counter[str], tried: Try) -> None:
+def _called(counts: Counter[str], tried: RecordedTry) -> None:
     counts.update({"calls": 1, "input_tokens": tried.input_tokens or 0, "output_tokens": tried.output_tokens or 0})
     if _is_known(tried.cost_usd):
         counts["units"] += round((tried.cost_usd or 0) * SCALE["usd"])
@@ -196,7 +196,7 @@ def _called(counts: Counter[str], tried: Try) -> None:
         counts[tried.result if tried.result in _FAILURES else OTHER] += 1
 
 
-def _spent(server: Server, line: Line, *, paid: bool) -> None:
+def _spent(server: ServerReport, line: RecordLine, *, paid: bool) -> None:
     """What models were paid, also for answers that were not used. Of several calls what is known is summed, and what is
     not is counted."""
     costs_something = line.cost_usd is not None or (line.outcome == "answered" and not paid)

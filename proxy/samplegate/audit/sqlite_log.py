@@ -19,7 +19,7 @@ from sqlalchemy import BigInteger, Column, Connection, Index, Integer, MetaData,
 from samplegate.audit.jsonl import LARGEST, HashKey
 from samplegate.audit.record import MAX_NAME, ContentMode, Record, timestamp, to_json
 from samplegate.files import SQLITE, Patience, is_sqlite, write_fault
-from samplegate.sqlite import CoreFile, Fault, Schema, fault_of, read_only
+from samplegate.sqlite import CoreFile, Schema, SqliteFault, fault_of, read_only
 
 VERSION: Final = 1
 PART: Final = "decisions"
@@ -134,7 +134,7 @@ class SqliteLog:
         try:
             with self._file.core(lambda: patience() - (time.monotonic() - begun)) as connection:
                 yield connection
-        except Fault as problem:
+        except SqliteFault as problem:
             if isinstance(problem.__cause__, OSError):
                 raise problem.__cause__ from problem
             raise TimeoutError(problem.problem) if problem.kind == "busy" else OSError(0, str(problem)) from problem

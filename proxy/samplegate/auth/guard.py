@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from samplegate.auth.http import (
     App,
+    AuthReply,
     Receive,
-    Reply,
     Resources,
     Scope,
     Send,
@@ -26,7 +26,7 @@ from samplegate.auth.http import (
     shared_with,
 )
 from samplegate.auth.origins import HostPolicy, host_policy
-from samplegate.auth.tokens import LOCAL, Bearers, Caller, NotEnough, NotTaken, StaticTokens, allowed
+from samplegate.auth.tokens import LOCAL, Bearers, Caller, InsufficientScope, StaticTokens, Unauthenticated, allowed
 from samplegate.config.identities import JwtSettings
 from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.servers import ServerSettings
@@ -60,7 +60,7 @@ def preload(settings: ServeSettings) -> None:
         import samplegate.auth.jwt  # noqa: F401
 
 
-class Telling:
+class AuthObserver:
     """Refused requests and fetches of the issuer's keys: each is counted, some are logged. Nothing that a caller sent.
 
     ``count`` takes a metric's name and labels, ``clock`` is monotonic seconds.
@@ -95,7 +95,7 @@ class Telling:
         self._failing = problem is not None
 
 
-class Guard:
+class CallerGuard:
     """Lets requests through to ``app``, by the settings in force. ``change`` takes others: requests under way end under
     those they began with.
 
@@ -110,7 +110,7 @@ class Guard:
         settings: ServeSettings,
         *,
         server_at: ServerAt,
-        telling: Telling,
+        telling: AuthObserver,
         bound: Address | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -221,11 +221,11 @@ class Guard:
         token = seen.bearer()
         try:
             if token is None or _token68.fullmatch(token) is None:
-                raise NotTaken("no_token")
+                raise Unauthenticated("no_token")
             caller = rules.bearers.known(token) or await rules.bearers.verified(token)
             if caller.audiences is not None and not caller.audiences & rules.resources.audiences(path):
-                raise NotTaken("audience")
-        except NotTaken as problem:
+                raise Unauthenticated("audience")
+        except Unauthenticated as problem:
             await self._refuse(send, scope, "auth", problem.reason, rules.answer(problem, path))
             return None
         except Unavailable:
@@ -253,7 +253,7 @@ class Guard:
             scope[CALLER] = caller.name  # the scope is ours: nobody stands before the guard
             await self._app(scope, receive, send)
 
-    async def _refuse(self, send: Send, scope: Scope, kind: Kind, reason: str, reply: Reply) -> None:
+    async def _refuse(self, send: Send, scope: Scope, kind: Kind, reason: str, reply: AuthReply) -> None:
         server = self._server_at(scope["path"])
         peer = scope.get("client")
         self._telling.refused(
@@ -279,10 +279,10 @@ class _Rules:
         self.resources = resources
         self._scopes = settings.callers.jwt.scopes if settings.callers.jwt is not None else ()
 
-    def answer(self, problem: NotTaken, path: str) -> Reply:
+    def answer(self, problem: Unauthenticated, path: str) -> AuthReply:
         """The refusal of a token, with where to get a better one (RFC 6750 3.1, RFC 9728 5.1)."""
         metadata = self.resources.metadata_url(path)
-        if isinstance(problem, NotEnough):
+        if isinstance(problem, InsufficientScope):
             description = "the token lacks a scope that is needed here"
             return refusal(
                 403,

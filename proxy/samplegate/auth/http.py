@@ -25,7 +25,7 @@ _names: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,1000}")
 _EXPOSED: Final = b"Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, Retry-After"
 
 
-class Reply(msgspec.Struct, frozen=True):
+class AuthReply(msgspec.Struct, frozen=True):
     """An answer that goes out whole."""
 
     status: int
@@ -33,9 +33,9 @@ class Reply(msgspec.Struct, frozen=True):
     body: bytes = b""
 
 
-def refusal(status: int, error: str, description: str, extra: Headers = ()) -> Reply:
+def refusal(status: int, error: str, description: str, extra: Headers = ()) -> AuthReply:
     """A refusal as OAuth writes it; ``description`` tells a person what to do."""
-    return Reply(status, (_JSON, *extra), msgspec.json.encode({"error": error, "error_description": description}))
+    return AuthReply(status, (_JSON, *extra), msgspec.json.encode({"error": error, "error_description": description}))
 
 
 def challenge(
@@ -53,13 +53,13 @@ def challenge(
     return b"www-authenticate", ("Bearer " + ", ".join(parts)).rstrip().encode("latin-1", "replace")
 
 
-def preflight(origin: bytes, wanted: Sequence[str]) -> Reply:
+def preflight(origin: bytes, wanted: Sequence[str]) -> AuthReply:
     """A browser's question whether a page may call (Fetch, CORS-preflight): it may, with the headers that it asks
     for."""
     headers = [(b"access-control-allow-methods", b"GET, POST, DELETE"), (b"access-control-max-age", b"600")]
     if wanted and _names.fullmatch(wanted[-1]):
         headers.append((b"access-control-allow-headers", wanted[-1].encode()))
-    return Reply(204, [*headers, *_shared(origin)])
+    return AuthReply(204, [*headers, *_shared(origin)])
 
 
 def shared_with(origin: bytes, send: Send) -> Send:
@@ -81,7 +81,7 @@ def _shared(origin: bytes) -> Headers:
     )
 
 
-async def deliver(send: Send, reply: Reply) -> None:
+async def deliver(send: Send, reply: AuthReply) -> None:
     """Put it on the wire."""
     length = [] if reply.status == 204 else [(b"content-length", b"%d" % len(reply.body))]
     await send({"type": "http.response.start", "status": reply.status, "headers": [*reply.headers, *length]})

@@ -18,7 +18,7 @@ import jwt
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from samplegate.auth.tokens import Caller, NotEnough, NotTaken
+from samplegate.auth.tokens import Caller, InsufficientScope, Unauthenticated
 from samplegate.config.identities import JwtSettings
 from samplegate.errors import Unavailable
 from samplegate.urls import url_error
@@ -88,16 +88,16 @@ class JwtTokens:
         algorithm, kid = self._header(token)
         keys = await self._keys.fitting(kid, algorithm)
         if not keys:
-            raise NotTaken("unknown_key")
+            raise Unauthenticated("unknown_key")
         claims = self._claims(token, algorithm, keys)
         audiences = _texts(claims.get("aud"))
         if not audiences or (self._settings.audience and not audiences & set(self._settings.audience)):
-            raise NotTaken("audience")
+            raise Unauthenticated("audience")
         if not _scopes(claims) >= set(self._settings.scopes):
-            raise NotEnough("scope")
+            raise InsufficientScope("scope")
         principal = claims.get(self._settings.principal)
         if not isinstance(principal, str) or _principal.match(principal) is None:
-            raise NotTaken("principal")
+            raise Unauthenticated("principal")
         left = None if self._settings.audience else frozenset(each.rstrip("/") for each in audiences)
         return Caller(PREFIX + principal, left, min(int(claims["exp"]), _LATEST))
 
@@ -106,18 +106,18 @@ class JwtTokens:
         try:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
-            raise NotTaken("malformed") from None
+            raise Unauthenticated("malformed") from None
         algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ")
         if algorithm not in self._settings.algorithms:  # `none` and HS256 are in no settings
-            raise NotTaken("algorithm")
+            raise Unauthenticated("algorithm")
         if (
             "crit" in header
             or "b64" in header
             or not (kind is None or (isinstance(kind, str) and kind.lower() in _types))
         ):
-            raise NotTaken("malformed")
+            raise Unauthenticated("malformed")
         if kid is not None and (not isinstance(kid, str) or len(kid) > MAX_KID):
-            raise NotTaken("unknown_key")
+            raise Unauthenticated("unknown_key")
         return str(algorithm), kid
 
     def _claims(self, token: str, algorithm: str, keys: Sequence[jwt.PyJWK]) -> Mapping[str, Any]:
@@ -139,9 +139,9 @@ class JwtTokens:
             else:
                 # bound to its holder's key: a token without proof of that key may be stolen (RFC 7800, 9449)
                 if "cnf" in claims:
-                    raise NotTaken("bound")
+                    raise Unauthenticated("bound")
                 return claims
-        raise NotTaken(failed)
+        raise Unauthenticated(failed)
 
 
 def _texts(value: object) -> set[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from samplegate.auth.http import Reply
+from samplegate.auth.http import AuthReply
 from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.values import Address
 
@@ -40,14 +40,14 @@ class HostPolicy:
         self._hosts = _Listed(host.lower() for host in hosts)
         self._origins = _Listed(origin.lower().rstrip("/") for origin in origins)
 
-    def refusal(self, host: str | None, origin: str | None) -> Reply | None:
+    def refusal(self, host: str | None, origin: str | None) -> AuthReply | None:
         """The refusal of a request, None if it is accepted: 421 for its Host, 403 for its Origin. It does not repeat
         the header."""
         host, origin = (host or "").lower(), None if origin is None else origin.lower()
         if _host.fullmatch(host) is None or not (self._any or self._hosts.has(host)):
-            return Reply(421, (), b"Invalid Host header")
+            return AuthReply(421, (), b"Invalid Host header")
         if origin is not None and (_origin.fullmatch(origin) is None or not self._origins.has(origin)):
-            return Reply(403, (), b"Invalid Origin header")
+            return AuthReply(403, (), b"Invalid Origin header")
         return None
 
 

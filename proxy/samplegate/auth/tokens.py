@@ -34,7 +34,7 @@ LOCAL: Final = Caller("local")
 """Who calls where nobody needs a token: only this machine reaches the daemon then."""
 
 
-class NotTaken(Exception):
+class Unauthenticated(Exception):
     """A token that is not taken. ``reason`` is of a finite set and is what the metrics count; nothing of the token is
     in it."""
 
@@ -43,7 +43,7 @@ class NotTaken(Exception):
         self.reason = reason
 
 
-class NotEnough(NotTaken):
+class InsufficientScope(Unauthenticated):
     """A good token without a scope that is needed."""
 
 
@@ -91,11 +91,11 @@ class Bearers:
         """Who it is. Raises NotTaken, and Unavailable where that cannot be told now."""
         caller = None if self._other is None else await self._other(token)
         if caller is None:
-            raise NotTaken("unknown_token")
+            raise Unauthenticated("unknown_token")
         now = self._wall()
         until = now + SECONDS if caller.expires is None else min(now + SECONDS, caller.expires + self._leeway)
         if until <= now:
-            raise NotTaken("expired")
+            raise Unauthenticated("expired")
         self._seen[_digest(token)] = caller, until
         if len(self._seen) > KEPT:
             self._seen.popitem(last=False)

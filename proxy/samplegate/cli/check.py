@@ -15,12 +15,12 @@ import msgspec
 
 from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.files import Sort, complain, count, environment, read, sort_of
-from samplegate.errors import Unreadable
+from samplegate.errors import InputError
 from samplegate.policy import claims
-from samplegate.policy.capabilities import Asker, Coverage, describe_offer, first_to_forward_forms
+from samplegate.policy.capabilities import Asker, CapabilityReport, describe_offer, first_to_forward_forms
 from samplegate.policy.conditions import globs, is_glob
-from samplegate.policy.decide import Rulebook, compile_policy
-from samplegate.policy.file.load import Loaded, PolicyError, Problem
+from samplegate.policy.decide import CompiledPolicy, compile_policy
+from samplegate.policy.file.load import LoadedPolicy, PolicyError, Problem
 from samplegate.policy.file.timeouts import Wait, waits
 from samplegate.policy.schema import AnswerRule, Match, Names, Policy
 from samplegate.policy.script import parse as parse_script
@@ -42,7 +42,7 @@ class Offered:
     """Servers to which a policy means the same, and what; ``str()`` names them."""
 
     who: tuple[str, ...]
-    requests: tuple[Coverage, ...]
+    requests: tuple[CapabilityReport, ...]
 
     def __str__(self) -> str:
         return ", ".join(self.who)
@@ -54,7 +54,7 @@ class Checked:
 
     file: Path
     sort: Sort = "policy"
-    loaded: Loaded | None = None
+    loaded: LoadedPolicy | None = None
     problems: list[Problem] = field(default_factory=list)
     offers: list[Offered] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
@@ -77,7 +77,7 @@ def command(args: argparse.Namespace) -> int:
     """Check all files; 0 if none has a problem (warnings are none), 1 if one has, 2 if one cannot be read."""
     try:
         variables = environment(args.env_file)
-    except Unreadable as problem:
+    except InputError as problem:
         complain(str(problem))
         return UNREADABLE
     files = [_check(path, variables) for path in dict.fromkeys(args.policies)]
@@ -104,7 +104,7 @@ def _check(path: Path, variables: Mapping[str, str]) -> Checked:
                 parse_script(text, file=str(path))
             case "policy":
                 _check_policy(checked, text, variables)
-    except Unreadable as problem:
+    except InputError as problem:
         checked.unreadable = str(problem)
     except PolicyError as error:
         checked.problems.extend(error.problems)
@@ -148,7 +148,7 @@ def _script_problems(policy: Path, text: str, place: Place, name: str) -> tuple[
     script = policy.parent / name
     try:
         parse_script(read(script), file=str(script))
-    except Unreadable as problem:
+    except InputError as problem:
         node = find(compose(text)[0], place)
         mark = Mark(1, 1) if node is None else node.mark
         return (
@@ -257,9 +257,9 @@ def _offered_json(offered: Offered) -> dict[str, Any]:
 # -------------------------------
 
 
-def offers(book: Rulebook) -> list[Offered]:
+def offers(book: CompiledPolicy) -> list[Offered]:
     """For every server the policy names, and for any other; another caller or era only where it makes a difference."""
-    groups: dict[tuple[Coverage, ...], list[str]] = {}
+    groups: dict[tuple[CapabilityReport, ...], list[str]] = {}
     for label, server in _servers(book.policy):
         usual, _ = _eras(book, server, LOCAL)
         groups.setdefault(usual, []).append(label)
@@ -273,7 +273,7 @@ def offers(book: Rulebook) -> list[Offered]:
     return [Offered(tuple(who), requests) for requests, who in groups.items()]
 
 
-def forwards_forms_first(book: Rulebook) -> list[str]:
+def forwards_forms_first(book: CompiledPolicy) -> list[str]:
     """The rules that forward forms before any other rule takes them, for any server and caller."""
     askers = (
         Asker(server, caller, era, None)
@@ -284,7 +284,7 @@ def forwards_forms_first(book: Rulebook) -> list[str]:
     return list(dict.fromkeys(rule for who in askers if (rule := first_to_forward_forms(book, who)) is not None))
 
 
-def _eras(book: Rulebook, server: str, caller: str) -> tuple[tuple[Coverage, ...], ...]:
+def _eras(book: CompiledPolicy, server: str, caller: str) -> tuple[tuple[CapabilityReport, ...], ...]:
     return tuple(
         describe_offer(book, server=server, caller=caller, era=era, revision=revision) for era, revision in _ERAS
     )

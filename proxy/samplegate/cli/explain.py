@@ -16,12 +16,12 @@ import msgspec
 from samplegate.cli import FAILED, OK
 from samplegate.cli.files import complain, declared, environment, read, refused
 from samplegate.cli.test import step_lines, steps_as_json
-from samplegate.errors import Unreadable
+from samplegate.errors import InputError
 from samplegate.policy import cost, model_choice
 from samplegate.policy.capabilities import can_forward, offer_to
 from samplegate.policy.catalogue import Worst
 from samplegate.policy.claims import Claimant
-from samplegate.policy.decide import Rulebook, draws_of, explain
+from samplegate.policy.decide import CompiledPolicy, draws_of, explain
 from samplegate.policy.decisions import (
     Allowed,
     Decision,
@@ -30,15 +30,15 @@ from samplegate.policy.decisions import (
     FixedAnswer,
     Forwarded,
     LeftOpen,
+    RuleStep,
     Situation,
-    Step,
     wire_answer,
 )
 from samplegate.policy.facts import Facts
 from samplegate.policy.file.load import PolicyError
-from samplegate.policy.file.timeouts import can_be_late, here, said
-from samplegate.policy.ledger import SCALE, Draw, Quantity, Terms
-from samplegate.policy.model_choice import Choice
+from samplegate.policy.file.timeouts import can_be_late, duration_text, here
+from samplegate.policy.ledger import SCALE, Draw, LimitSpec, Quantity
+from samplegate.policy.model_choice import ModelChoice
 from samplegate.policy.schema import AllowRule, EscalateRule, Otherwise, Stage, seconds
 from samplegate.policytest import suite
 from samplegate.policytest.suite import Scene
@@ -64,7 +64,7 @@ _UNIT: Final[dict[Quantity, str]] = {
 class Drawn:
     """One account of one limit."""
 
-    terms: Terms
+    terms: LimitSpec
     draw: Draw
 
 
@@ -72,13 +72,13 @@ class Drawn:
 class Spending:
     """The models in the order in which they are asked, and what is drawn. ``untold`` says why a draw cannot be told."""
 
-    choice: Choice | None
+    choice: ModelChoice | None
     worst: dict[str, Worst]
     draws: Sequence[Drawn]
     untold: str | None
 
 
-def spending(book: Rulebook, request: Request, decision: Decision) -> Spending:
+def spending(book: CompiledPolicy, request: Request, decision: Decision) -> Spending:
     """Of a decision that was made for the request."""
     made = draws_of(book, decision, Claimant(request.origin, _calls(request), "its session", decision.rule or ""))
     draws, untold = ((), made) if isinstance(made, str) else (made, None)
@@ -131,7 +131,7 @@ def _worst(worst: Worst) -> str:
     return f"{worst.input_tokens} tokens in and {worst.output_tokens} out, {usd}"
 
 
-def _score(choice: Choice, name: str) -> str:
+def _score(choice: ModelChoice, name: str) -> str:
     score = choice.scores.get(name)
     if score is None:
         return ""
@@ -141,7 +141,7 @@ def _score(choice: Choice, name: str) -> str:
     )
 
 
-def _amount(terms: Terms, amount: int) -> str:
+def _amount(terms: LimitSpec, amount: int) -> str:
     return _dollars(amount) if terms.quantity == "usd" else f"{amount / SCALE[terms.quantity]:.15g}"
 
 
@@ -151,7 +151,7 @@ def _dollars(units: int) -> str:
     return f"{dollars:.6f}".rstrip("0").rstrip(".") if dollars >= 1e-6 or not units else f"{dollars:.3g}"
 
 
-def _per(terms: Terms) -> str:
+def _per(terms: LimitSpec) -> str:
     match terms.per:
         case "bucket":
             return f" per {terms.period:g} s"
@@ -181,7 +181,7 @@ def spending_as_json(spent: Spending) -> dict[str, Any]:
     }
 
 
-def _choice_json(spent: Spending, choice: Choice) -> dict[str, Any]:
+def _choice_json(spent: Spending, choice: ModelChoice) -> dict[str, Any]:
     return {
         "why": choice.why,
         "models": [
@@ -197,7 +197,7 @@ def _worst_json(worst: Worst) -> dict[str, Any]:
     return {"input_tokens": worst.input_tokens, "output_tokens": worst.output_tokens, "usd": usd}
 
 
-def _score_json(choice: Choice, name: str) -> dict[str, float] | None:
+def _score_json(choice: ModelChoice, name: str) -> dict[str, float] | None:
     score = choice.scores.get(name)
     if score is None:
         return None
@@ -235,7 +235,7 @@ class ReviewStages:
     otherwise: Otherwise | None
 
 
-def review_stages(book: Rulebook, request: Request, decision: Decision) -> ReviewStages | None:
+def review_stages(book: CompiledPolicy, request: Request, decision: Decision) -> ReviewStages | None:
     """Of a decision that was made for the request; None where no person is asked."""
     asking: list[ReviewStage] = []
     if isinstance(decision.act, Escalated):
@@ -246,7 +246,7 @@ def review_stages(book: Rulebook, request: Request, decision: Decision) -> Revie
     return ReviewStages(tuple(asking), otherwise) if asking else None
 
 
-def _asking(book: Rulebook, request: Request, name: str, stage: Stage, timeout: float) -> ReviewStage:
+def _asking(book: CompiledPolicy, request: Request, name: str, stage: Stage, timeout: float) -> ReviewStage:
     late = seconds(book.policy.reviewers[name].late_verdict)
     return ReviewStage(name, stage, timeout, here(book.policy, request.origin, timeout), late)
 
@@ -256,12 +256,12 @@ def review_lines(waiting: ReviewStages) -> Iterator[str]:
     for one in waiting.asking:
         what = "decides" if one.stage == "request" else "sees the answer before the server does"
         time = (
-            said(one.timeout)
+            duration_text(one.timeout)
             if one.here == one.timeout
-            else f"{said(one.here)}, as long as its peers wait, of {said(one.timeout)}"
+            else f"{duration_text(one.here)}, as long as its peers wait, of {duration_text(one.timeout)}"
         )
         may_come_late = one.late and can_be_late(one.stage, one.timeout, one.here)
-        late = f"; a later verdict answers the next same request for {said(one.late)}" if may_come_late else ""
+        late = f"; a later verdict answers the next same request for {duration_text(one.late)}" if may_come_late else ""
         yield f"reviewer  {one.reviewer} {what}, within {time}{late}"
     if waiting.otherwise is not None:
         yield f"timeout   without a verdict {_FOLLOWS[waiting.otherwise]}"
@@ -308,7 +308,7 @@ class Explained:
     decision: Decision
     waiting: ReviewStages | None
     """Who is asked, if anybody."""
-    steps: Sequence[Step]
+    steps: Sequence[RuleStep]
     spending: Spending
 
 
@@ -359,7 +359,7 @@ def command(args: argparse.Namespace) -> int:
         scene = _scene(args)
         asked = _asked(args.request)
         explained = _explain(args.policy, environment(args.env_file), asked, scene)
-    except (Unreadable, PolicyError) as problem:
+    except (InputError, PolicyError) as problem:
         return refused(problem)
     if isinstance(explained, BadRequest):
         ends = (
@@ -384,7 +384,7 @@ def _scene(args: argparse.Namespace) -> Scene:
         client=declared(args.client),
     )
     if (fault := suite.scene_fault(scene)) is not None:
-        raise Unreadable(f"--{fault}")
+        raise InputError(f"--{fault}")
     return scene
 
 
@@ -398,9 +398,9 @@ def _asked(name: str) -> tuple[str, bytes | None]:
         method = rawjson.string(rawjson.lookup(compact, "method"))
         params = rawjson.lookup(compact, "params")
     except (msgspec.DecodeError, rawjson.Malformed, RecursionError) as problem:
-        raise Unreadable(f"{source}: is no JSON request: {problem}") from None
+        raise InputError(f"{source}: is no JSON request: {problem}") from None
     if method is None:
-        raise Unreadable(f"{source}: has no method; give a JSON-RPC request, or an object with method and params")
+        raise InputError(f"{source}: has no method; give a JSON-RPC request, or an object with method and params")
     return method, params
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
 from samplegate.cli import FAILED, UNREADABLE
-from samplegate.errors import Unreadable
-from samplegate.policy.conditions import shown
+from samplegate.errors import InputError
+from samplegate.policy.conditions import short_value
 from samplegate.policy.file.load import PolicyError
 from samplegate.policy.script import MAX_BYTES, MAX_VALUES
 from samplegate.policytest.suite import Declared
@@ -28,9 +28,9 @@ def read(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as problem:
-        raise Unreadable(f"{path}: cannot be read: {(problem.strerror or str(problem)).lower()}") from None
+        raise InputError(f"{path}: cannot be read: {(problem.strerror or str(problem)).lower()}") from None
     except UnicodeDecodeError as problem:
-        raise Unreadable(f"{path}: cannot be read: byte {problem.start} is not UTF-8; save it as UTF-8 text") from None
+        raise InputError(f"{path}: cannot be read: byte {problem.start} is not UTF-8; save it as UTF-8 text") from None
 
 
 def is_test(path: Path) -> bool:
@@ -70,7 +70,7 @@ def environment(env_file: Path | None) -> Mapping[str, str]:
     try:
         return {**envfile.parse(read(env_file), file=str(env_file)), **os.environ}
     except envfile.EnvFileError as error:
-        raise Unreadable("\n".join(error.problems)) from None
+        raise InputError("\n".join(error.problems)) from None
 
 
 def declared(said: str) -> list[Declared]:
@@ -78,7 +78,7 @@ def declared(said: str) -> list[Declared]:
     names = [name for name in said.split(",") if name]
     known: tuple[Declared, ...] = get_args(Declared)
     if unknown := [name for name in names if name not in known]:
-        raise Unreadable(f"--client: {unknown[0]!r} is not one of {', '.join(known)}")
+        raise InputError(f"--client: {unknown[0]!r} is not one of {', '.join(known)}")
     return [name for name in known if name in names]
 
 
@@ -89,10 +89,10 @@ def count(number: int, noun: str) -> str:
 
 def plain(word: str) -> str:
     """Untrusted text (a peer's name, a word of a log), made safe for a terminal."""
-    return word if word.isascii() and word.isprintable() and len(word) <= WIDEST else shown(word)
+    return word if word.isascii() and word.isprintable() and len(word) <= WIDEST else short_value(word)
 
 
-def refused(problem: Unreadable | PolicyError) -> int:
+def refused(problem: InputError | PolicyError) -> int:
     """Say what keeps a command from working; the exit code for it."""
     if isinstance(problem, PolicyError):
         print("\n".join(map(str, problem.problems)), file=sys.stderr)

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from samplegate.audit.reader import Logs
-from samplegate.audit.record import Line, comes_again, settled
-from samplegate.audit.replay import Changed, Same, Told, Untold, replay
+from samplegate.audit.record import RecordLine, comes_again, settled
+from samplegate.audit.replay import Changed, ReplayedDecision, Same, Untold, replay
 from samplegate.cli import FAILED, OK
 from samplegate.cli.files import complain, count, declared, environment, plain, read, refused
-from samplegate.errors import Unreadable
-from samplegate.policy.conditions import shown
+from samplegate.errors import InputError
+from samplegate.policy.conditions import short_value
 from samplegate.policy.file.load import PolicyError
-from samplegate.policy.match import Rulebook
+from samplegate.policy.match import CompiledPolicy
 from samplegate.policytest import suite
 from samplegate.protocol.requests import ClientCapabilities
 from samplegate.runtime.process import compile_book, load_policy
@@ -40,8 +40,8 @@ class Flip:
     kind: str
     server: str
     outcome: str
-    was: Told
-    now: tuple[Told, ...]
+    was: ReplayedDecision
+    now: tuple[ReplayedDecision, ...]
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ def command(args: argparse.Namespace) -> int:
         book = compile_book(loaded, args.policy.parent)
         logs = Logs(args.log)
         replayed = _replay(logs, book, client)
-    except (Unreadable, PolicyError) as problem:
+    except (InputError, PolicyError) as problem:
         return refused(problem)
     for warning in loaded.warnings:  # a variable that is not set makes changes where there are none
         complain(f"warning: {warning}")
@@ -118,7 +118,7 @@ def command(args: argparse.Namespace) -> int:
     return FAILED if args.fail_on_change and replayed.flips else OK
 
 
-def _replay(logs: Logs, book: Rulebook, client: ClientCapabilities | None) -> Replayed:
+def _replay(logs: Logs, book: CompiledPolicy, client: ClientCapabilities | None) -> Replayed:
     replayed = Replayed()
     handed_on: dict[str, None] = {}
     for line in settled(logs):
@@ -133,7 +133,7 @@ def _replay(logs: Logs, book: Rulebook, client: ClientCapabilities | None) -> Re
     return replayed
 
 
-def _take(replayed: Replayed, line: Line, found: Same | Changed | Untold) -> None:
+def _take(replayed: Replayed, line: RecordLine, found: Same | Changed | Untold) -> None:
     match found:
         case Same():
             replayed.same += 1
@@ -162,8 +162,8 @@ def _report(replayed: Replayed, policy: Path) -> Iterator[str]:
     for flip, group in _sorted(replayed):
         now = " or ".join(_told(told) for told in flip.now)
         yield (
-            f"  {group.count:>6}  {flip.kind} by {shown(flip.server)}: {_told(flip.was)}, {plain(flip.outcome)} ->"
-            f" {now}"
+            f"  {group.count:>6}  {flip.kind} by {short_value(flip.server)}: {_told(flip.was)}, {plain(flip.outcome)}"
+            f" -> {now}"
         )
         more = f" and {group.count - SHOWN} more" if group.count > SHOWN else ""
         yield f"          {', '.join(map(plain, group.ids[:SHOWN]))}{more}"
@@ -174,8 +174,8 @@ def _report(replayed: Replayed, policy: Path) -> Iterator[str]:
     yield from (f"  {number:>6}  {why}" for why, number in replayed.untold.most_common())
 
 
-def _told(told: Told) -> str:
-    rule = "no rule" if told.rule is None else shown(told.rule)
+def _told(told: ReplayedDecision) -> str:
+    rule = "no rule" if told.rule is None else short_value(told.rule)
     action = f" ({plain(told.action)})" if told.action is not None else ""
     return f"{plain(told.effect)}{action} by {rule}{', another answer' if told.answer is not None else ''}"
 
@@ -204,6 +204,6 @@ def _change(flip: Flip, group: Group) -> dict[str, Any]:
     }
 
 
-def _side(told: Told) -> dict[str, Any]:
+def _side(told: ReplayedDecision) -> dict[str, Any]:
     found = {"effect": told.effect, "rule": told.rule, "action": told.action}
     return {name: value for name, value in found.items() if value is not None or name == "rule"}

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from samplegate.audit.reader import Logs
 from samplegate.audit.record import settled, timestamp
-from samplegate.audit.report import OTHER, OUTCOMES, UNDECIDED, Durations, Kind, Names, Report, Server
+from samplegate.audit.report import OTHER, OUTCOMES, UNDECIDED, Durations, KindReport, Names, Report, ServerReport
 from samplegate.cli import OK, UNREADABLE
 from samplegate.cli.files import complain, count, plain
 from samplegate.config import state_folder
-from samplegate.errors import Unreadable
-from samplegate.policy.conditions import shown
+from samplegate.errors import InputError
+from samplegate.policy.conditions import short_value
 from samplegate.policy.ledger import SCALE
 
 ROWS: Final = 10  # of a table, for a person; --json has them all
@@ -49,7 +49,7 @@ def command(args: argparse.Namespace) -> int:
         report = Report("" if args.since is None else _since(args.since))
         for line in settled(logs):
             report.take(line)
-    except Unreadable as problem:
+    except InputError as problem:
         complain(str(problem))
         return UNREADABLE
     print(
@@ -64,9 +64,9 @@ def _default(environ: Any) -> list[str]:
     """The daily logs in the state folder."""
     state = Path(environ[STATE]) if environ.get(STATE) else state_folder(environ)
     if state is None:
-        raise Unreadable(f"--log: no home folder is known; name the logs, or set {STATE}")
+        raise InputError(f"--log: no home folder is known; name the logs, or set {STATE}")
     if not (state / "decisions").is_dir():
-        raise Unreadable(f"--log: there are no logs in {state / 'decisions'}; name them")
+        raise InputError(f"--log: there are no logs in {state / 'decisions'}; name them")
     return [str(state / "decisions")]
 
 
@@ -76,7 +76,7 @@ def _since(said: str) -> str:
         moment = datetime.fromisoformat(said)
         return timestamp((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError, OSError):
-        raise Unreadable(f"--since: {shown(said)} is no date; write 2026-11-01, or 2026-11-01T08:00Z") from None
+        raise InputError(f"--since: {short_value(said)} is no date; write 2026-11-01, or 2026-11-01T08:00Z") from None
 
 
 # -- for a person
@@ -104,7 +104,7 @@ def _report(report: Report, logs: Logs) -> Iterator[str]:
         yield from _attempts(server)
 
 
-def _cost(server: Server) -> str:
+def _cost(server: ServerReport) -> str:
     if not server.models and not server.usd:
         return ""
     known = f", ${_usd(server.usd)}" if server.usd or not server.unpriced else ""
@@ -112,7 +112,7 @@ def _cost(server: Server) -> str:
     return known + unknown
 
 
-def _kinds(server: Server) -> Iterator[str]:
+def _kinds(server: ServerReport) -> Iterator[str]:
     outcomes = [name for name in (*OUTCOMES, OTHER) if any(kind.outcomes[name] for kind in server.kinds.values())]
     rows = [
         [name, str(kind.requests), *(str(kind.outcomes[one]) for one in outcomes), *_times(kind)]
@@ -121,7 +121,7 @@ def _kinds(server: Server) -> Iterator[str]:
     yield from _table(["kind", "requests", *outcomes, "p50", "p95"], rows)
 
 
-def _times(kind: Kind) -> tuple[str, str]:
+def _times(kind: KindReport) -> tuple[str, str]:
     return _time(kind.durations.quantile(0.5)), _time(kind.durations.quantile(0.95))
 
 
@@ -139,7 +139,7 @@ def _ranked(title: str, names: Names, total: int) -> Iterator[str]:
     yield from _table([title, "requests", ""], rows)
 
 
-def _reviews(server: Server) -> Iterator[str]:
+def _reviews(server: ServerReport) -> Iterator[str]:
     columns = ("reviews", "approved", "answered", "rejected", UNDECIDED)
     rows = [[name, *(str(counts[column]) for column in columns)] for name, counts in _most(server.reviews, "reviews")]
     yield from _table(["reviewer", *columns], rows)
@@ -149,13 +149,13 @@ def _reviews(server: Server) -> Iterator[str]:
         yield f"  requests waited {_time(p50)} for a verdict at the median, {_time(p95)} at the 95th percentile"
 
 
-def _models(server: Server) -> Iterator[str]:
+def _models(server: ServerReport) -> Iterator[str]:
     columns = ("requests", "input_tokens", "output_tokens")
     rows = [[name, *(str(counts[column]) for column in columns)] for name, counts in _most(server.models, "requests")]
     yield from _table(["answered by", "requests", "input tokens", "output tokens"], rows)
 
 
-def _attempts(server: Server) -> Iterator[str]:
+def _attempts(server: ServerReport) -> Iterator[str]:
     rows = [
         [
             name,
@@ -227,7 +227,7 @@ def _json(report: Report, logs: Logs) -> dict[str, Any]:
     }
 
 
-def _server_json(server: Server) -> dict[str, Any]:
+def _server_json(server: ServerReport) -> dict[str, Any]:
     kinds = {
         name: {
             "requests": kind.requests,

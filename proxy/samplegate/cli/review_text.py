@@ -15,8 +15,8 @@ from samplegate.policy.ledger import SCALE
 from samplegate.protocol.elicitation_schema import Field, NotFlat, read_form
 from samplegate.reviews import views
 from samplegate.reviews.edits import changes
-from samplegate.reviews.review import Bounds, Event, Review, cleared, expired
-from samplegate.reviews.views import all_without_media, notes, said, span
+from samplegate.reviews.review import EditBounds, Review, ReviewEvent, expired, scrub_verdict
+from samplegate.reviews.views import all_without_media, notes, span, verdict_json
 from samplegate.secret_names import secret_fields
 from samplegate.urls import shown_url
 
@@ -154,7 +154,7 @@ def _text(message: Any) -> str:
 def lines(review: Review, now: float) -> Iterator[str]:
     """All of it, but what secret-looking fields were filled in with. What stands behind a mark is the server's, the
     caller's or a model's."""
-    review = cleared(review)
+    review = scrub_verdict(review)
     yield f"review {review.id}: {review.state}"
     yield from _facts(review, now)
     for note in notes(review, now):
@@ -171,7 +171,7 @@ def lines(review: Review, now: float) -> Iterator[str]:
     yield from _verdict(review)
 
 
-def history(events: Iterable[Event]) -> Iterator[str]:
+def history(events: Iterable[ReviewEvent]) -> Iterator[str]:
     """What was said of it so far, by whom and by what way."""
     yield "so far:"
     for event in events:
@@ -246,7 +246,7 @@ def _sampling(review: Review) -> Iterator[str]:
         yield f"edits may say: {'; '.join(_edits(review.bounds))}"
 
 
-def _edits(bounds: Bounds) -> Iterator[str]:
+def _edits(bounds: EditBounds) -> Iterator[str]:
     yield "model " + " or ".join(
         f"{harmless(name)} with at most {bounds.max_tokens.get(name, 'any')} tokens" for name in bounds.models
     )
@@ -307,7 +307,9 @@ def _verdict(review: Review) -> Iterator[str]:
     for change in changes(review, review.verdict.edits):
         yield f"  edited {harmless(change.path)}, now:"
         yield from as_json(change.after)
-    told = {name: value for name, value in said(review.verdict, review).items() if name not in ("verdict", "edits")}
+    told = {
+        name: value for name, value in verdict_json(review.verdict, review).items() if name not in ("verdict", "edits")
+    }
     if told:
         yield from as_json(told)
     if review.used is not None:

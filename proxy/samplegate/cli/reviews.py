@@ -30,14 +30,14 @@ from samplegate.cli.review_text import harmless, history, line, lines, moment, t
 from samplegate.config.serve_settings import SERVE_SETTINGS
 from samplegate.config.settings import SETTINGS, ProcessSettings
 from samplegate.config.sources import NO_STATE, gather
-from samplegate.errors import Unavailable, Unreadable
-from samplegate.policy.conditions import shown
+from samplegate.errors import InputError, Unavailable
+from samplegate.policy.conditions import short_value
 from samplegate.protocol.elicitation_schema import Field, NotFlat, read_form
-from samplegate.protocol.strictjson import Fault, decode
-from samplegate.reviews.review import Conflict, Event, Filter, Review, State, Verdict
-from samplegate.reviews.sql_store import Reviews
+from samplegate.protocol.strictjson import JsonFault, decode
+from samplegate.reviews.review import Conflict, Filter, Review, ReviewEvent, State, Verdict
+from samplegate.reviews.sql_store import SqlReviewStore
 from samplegate.reviews.verdict import MAX_DEPTH, MOST_BYTES, read
-from samplegate.reviews.views import choices, span, told, withdrawn_for
+from samplegate.reviews.views import choices, span, to_view, withdrawn_for
 
 MOST_MEANT: Final = 5
 MOST_NAME: Final = 100
@@ -153,12 +153,12 @@ def command(args: argparse.Namespace) -> int:
             return _COMMANDS[args.what][0](args, kept)
         finally:
             kept.close()
-    except (Unreadable, Unavailable) as problem:
+    except (InputError, Unavailable) as problem:
         complain(str(problem))
         return UNREADABLE
 
 
-def _store(args: argparse.Namespace) -> Reviews:
+def _store(args: argparse.Namespace) -> SqlReviewStore:
     """The store of the line, the variables or the settings file, which may be that of `run` or of `serve`. It must be
     there. Raises Unreadable."""
     problems: list[str] = []
@@ -168,26 +168,28 @@ def _store(args: argparse.Namespace) -> Reviews:
     if "store" not in values and "state" not in values:
         problems.append(NO_STATE)
     if problems:
-        raise Unreadable("\nsamplegate: ".join(problems))
-    return Reviews(ProcessSettings(state=values.get("state", Path()), store=values.get("store")).reviews, make=False)
+        raise InputError("\nsamplegate: ".join(problems))
+    return SqlReviewStore(
+        ProcessSettings(state=values.get("state", Path()), store=values.get("store")).reviews, make=False
+    )
 
 
-def _meant(kept: Reviews, typed: str) -> Review:
+def _meant(kept: SqlReviewStore, typed: str) -> Review:
     """The review of an id, or of a beginning that no other has, with or without its ``rv_``. Raises Unreadable,
     Unavailable."""
     for begin in (typed, f"rv_{typed}"):
         ids = [begin] if kept.get(begin) is not None else kept.starting(begin, MOST_MEANT + 1)
         if len(ids) > 1:
-            raise Unreadable(
-                f"reviews: {shown(typed)} begins"
+            raise InputError(
+                f"reviews: {short_value(typed)} begins"
                 f" {', '.join(ids[:MOST_MEANT])}{' and more' if len(ids) > MOST_MEANT else ''}; type more of it"
             )
         if ids and (found := kept.get(ids[0])) is not None:
             return found
-    raise Unreadable(f"reviews: there is no review {shown(typed)}; see samplegate reviews list --all")
+    raise InputError(f"reviews: there is no review {short_value(typed)}; see samplegate reviews list --all")
 
 
-def _list(args: argparse.Namespace, kept: Reviews) -> int:
+def _list(args: argparse.Namespace, kept: SqlReviewStore) -> int:
     if not kept.database.exists():
         print("[]" if args.json else NOTHING)
         return OK
@@ -201,7 +203,7 @@ def _list(args: argparse.Namespace, kept: Reviews) -> int:
     found = list(islice(_standing(kept, wanted, now), args.limit + 1))
     shown = found[: args.limit]
     if args.json:
-        print(json.dumps([told(review, show="none", now=now, url=None) for review in shown], indent=2))
+        print(json.dumps([to_view(review, show="none", now=now, url=None) for review in shown], indent=2))
         return OK
     print("\n".join(table(shown, now)) if shown else NOTHING if oldest_first else "no reviews found")
     if len(found) > args.limit:
@@ -209,7 +211,7 @@ def _list(args: argparse.Namespace, kept: Reviews) -> int:
     return OK
 
 
-def _standing(kept: Reviews, wanted: Filter, now: float) -> Iterator[Review]:
+def _standing(kept: SqlReviewStore, wanted: Filter, now: float) -> Iterator[Review]:
     """Those that still stand so now, a page of the store after the other: what has run out since nobody noted it hides
     nothing behind it."""
     while found := kept.list(wanted):
@@ -223,22 +225,22 @@ def _standing(kept: Reviews, wanted: Filter, now: float) -> Iterator[Review]:
         wanted = replace(wanted, before=found[-1].id)
 
 
-def _show(args: argparse.Namespace, kept: Reviews) -> int:
+def _show(args: argparse.Namespace, kept: SqlReviewStore) -> int:
     now = time.time()
     review = today(_meant(kept, args.id), now)
     if args.json:
-        print(json.dumps(told(review, show="full", now=now, url=None), indent=2))
+        print(json.dumps(to_view(review, show="full", now=now, url=None), indent=2))
     else:
         print("\n".join([*lines(review, now), *history(kept.history(review.id))]))
     return OK
 
 
-def _watch(args: argparse.Namespace, kept: Reviews) -> int:
+def _watch(args: argparse.Namespace, kept: SqlReviewStore) -> int:
     watch(kept, args.reviewer, json_lines=args.json)
     return OK
 
 
-def _decide(args: argparse.Namespace, kept: Reviews) -> int:
+def _decide(args: argparse.Namespace, kept: SqlReviewStore) -> int:
     """Say it of what is in the store now, or of the digest that was seen before; what an id stands for never
     changes."""
     review = _meant(kept, args.id)
@@ -250,7 +252,7 @@ def _decide(args: argparse.Namespace, kept: Reviews) -> int:
     now = time.time()
     outcome = kept.decide(review.id, verdict, who=_who(args), door="cli", now=now)
     if outcome is None:
-        raise Unreadable(f"reviews: {review.id} is gone; it ended before")
+        raise InputError(f"reviews: {review.id} is gone; it ended before")
     if isinstance(outcome, Conflict):
         why = withdrawn_for(kept.history(review.id))
         complain(f"{review.id}: {_lost(outcome.review)}{f' ({harmless(why)})' if why else ''}")
@@ -306,7 +308,7 @@ def _given(args: argparse.Namespace, review: Review) -> dict[str, Any]:
     elif args.json is not None:
         content = _json_of("--json", args.json)
     elif review.kind == "sampling":
-        raise Unreadable("--accept: is for elicitations; answer sampling with --text or --json")
+        raise InputError("--accept: is for elicitations; answer sampling with --text or --json")
     else:
         content = None if review.mode == "url" and not args.accept else _fields(args.accept, review)
     if review.kind == "sampling":
@@ -322,12 +324,12 @@ def _fields(pairs: Sequence[str], review: Review) -> dict[str, Any]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
-            raise Unreadable(f"--accept: {shown(pair)} is no name=value")
+            raise InputError(f"--accept: {short_value(pair)} is no name=value")
         field = known.get(name)
         if field is not None and field.type == "multi_enum":
             found.setdefault(name, []).extend(_listed(text, field))
         elif name in found:
-            raise Unreadable(f"--accept: {shown(name)} is given twice")
+            raise InputError(f"--accept: {short_value(name)} is given twice")
         else:
             found[name] = _typed(text, "string" if field is None else field.type)
     return found
@@ -361,12 +363,12 @@ def _json_of(option: str, name: str) -> Any:
     text = sys.stdin.buffer.read(MOST_BYTES + 1) if name == "-" else read_file(Path(name)).encode()
     try:
         return decode(text, max_bytes=MOST_BYTES, max_depth=MAX_DEPTH)
-    except (Fault, json.JSONDecodeError) as fault:
-        raise Unreadable(f"{option}: {'stdin' if name == '-' else name}: {fault}") from None
+    except (JsonFault, json.JSONDecodeError) as fault:
+        raise InputError(f"{option}: {'stdin' if name == '-' else name}: {fault}") from None
 
 
 def watch(
-    store: Reviews, reviewer: str | None, *, json_lines: bool, pause: Callable[[float], Any] = time.sleep
+    store: SqlReviewStore, reviewer: str | None, *, json_lines: bool, pause: Callable[[float], Any] = time.sleep
 ) -> None:
     """Say what waits, then what happens. Ends with KeyboardInterrupt; raises Unavailable where even the first look
     fails."""
@@ -388,7 +390,7 @@ def watch(
             lost = True
 
 
-def _waiting(store: Reviews, reviewer: str | None, json_lines: bool) -> Iterator[str]:
+def _waiting(store: SqlReviewStore, reviewer: str | None, json_lines: bool) -> Iterator[str]:
     now = time.time()
     filter = Filter(states=("pending",), reviewers=None if reviewer is None else (reviewer,), limit=AT_A_TIME)
     for review in reversed(store.list(filter)):
@@ -396,7 +398,7 @@ def _waiting(store: Reviews, reviewer: str | None, json_lines: bool) -> Iterator
             yield _json(None, review, now) if json_lines else f"pending    {line(review, now)}"
 
 
-def _news(store: Reviews, last: int, reviewer: str | None, json_lines: bool) -> Iterator[tuple[int, str | None]]:
+def _news(store: SqlReviewStore, last: int, reviewer: str | None, json_lines: bool) -> Iterator[tuple[int, str | None]]:
     """The number of each new event, with what is said of it. A store that was replaced counts from the beginning
     again."""
     newest = store.last_change()
@@ -412,7 +414,7 @@ def _news(store: Reviews, last: int, reviewer: str | None, json_lines: bool) -> 
         last = events[-1].number
 
 
-def _said(review: Review | None, event: Event, reviewer: str | None, json_lines: bool) -> str | None:
+def _said(review: Review | None, event: ReviewEvent, reviewer: str | None, json_lines: bool) -> str | None:
     if review is None or reviewer not in (None, review.reviewer) or (event.what in _QUIET and not json_lines):
         return None
     now = time.time()
@@ -422,16 +424,16 @@ def _said(review: Review | None, event: Event, reviewer: str | None, json_lines:
     return f"{event.what:10} {line(review, now)}{by}"
 
 
-def _json(event: Event | None, review: Review, now: float) -> str:
+def _json(event: ReviewEvent | None, review: Review, now: float) -> str:
     happened = (
         None
         if event is None
         else {"number": event.number, "what": event.what, "at": event.at, "who": event.who, "door": event.door}
     )
-    return json.dumps({"event": happened, "review": told(review, show="none", now=now, url=None)})
+    return json.dumps({"event": happened, "review": to_view(review, show="none", now=now, url=None)})
 
 
-_COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace, Reviews], int], str]]] = {
+_COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace, SqlReviewStore], int], str]]] = {
     "list": (_list, "list what waits"),
     "show": (_show, "show one review with all that was asked"),
     "approve": (_decide, "let a model be asked, or its answer be released"),

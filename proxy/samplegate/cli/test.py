@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.files import complain, count, is_test, policy_of, read, sort_of, test_of
-from samplegate.errors import Unreadable
-from samplegate.policy.decisions import Step
+from samplegate.errors import InputError
+from samplegate.policy.decisions import RuleStep
 from samplegate.policy.file.load import PolicyError
-from samplegate.policy.match import Rulebook
-from samplegate.policytest.compare import Mismatch, Trial
+from samplegate.policy.match import CompiledPolicy
+from samplegate.policytest.compare import CaseResult, Mismatch
 from samplegate.policytest.coverage import Coverage, Missing, coverage
 from samplegate.policytest.load import load_cases
 from samplegate.policytest.play import run
@@ -77,7 +77,7 @@ def _line(policy: Path, one: Missing) -> str:
 # The rules that were looked at, as `test` and `explain` print them. Not the looking.
 
 
-def step_lines(steps: Sequence[Step]) -> list[str]:
+def step_lines(steps: Sequence[RuleStep]) -> list[str]:
     """One line a rule: its number, whether it was taken, its name and effect, and why."""
     width = max((len(step.rule) for step in steps), default=0)
     return [
@@ -86,7 +86,7 @@ def step_lines(steps: Sequence[Step]) -> list[str]:
     ]
 
 
-def steps_as_json(steps: Sequence[Step]) -> list[dict[str, Any]]:
+def steps_as_json(steps: Sequence[RuleStep]) -> list[dict[str, Any]]:
     """The same for programs."""
     return [{"rule": step.rule, "effect": step.effect, "taken": step.taken, "why": step.why} for step in steps]
 
@@ -95,25 +95,25 @@ def steps_as_json(steps: Sequence[Step]) -> list[dict[str, Any]]:
 class Tested:
     """A policy that cases are put to."""
 
-    book: Rulebook
+    book: CompiledPolicy
     root: Node
     """The tree of its text, for the lines."""
 
 
 @dataclass(slots=True)
-class Outcome:
+class FileResult:
     """What came of one test file, or of a policy that has none."""
 
     tests: Path
     policy: Path | None = None
     tested: Tested | None = None
-    trials: list[Trial] = field(default_factory=list)
+    trials: list[CaseResult] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     unreadable: str | None = None
     missing: bool = False
 
     @property
-    def failed(self) -> list[Trial]:
+    def failed(self) -> list[CaseResult]:
         return [trial for trial in self.trials if trial.mismatches]
 
 
@@ -169,9 +169,9 @@ def command(args: argparse.Namespace) -> int:
     return FAILED if wanting or any(outcome.failed or outcome.problems for outcome in outcomes) else OK
 
 
-def _coverages(outcomes: Sequence[Outcome]) -> dict[Path, Coverage]:
+def _coverages(outcomes: Sequence[FileResult]) -> dict[Path, Coverage]:
     """By policy: several files of tests may share one."""
-    shared: dict[Path, list[Outcome]] = {}
+    shared: dict[Path, list[FileResult]] = {}
     for outcome in outcomes:
         if outcome.policy is not None and outcome.tested is not None:
             shared.setdefault(outcome.policy, []).append(outcome)
@@ -198,12 +198,12 @@ def _is_script(path: Path) -> bool:
     """A hook is given those too, and they have no tests of their own."""
     try:
         return sort_of(path, read(path)) == "script"
-    except Unreadable:
+    except InputError:
         return False  # told where it is read again
 
 
-def _outcome(tests: Path) -> Outcome:
-    outcome = Outcome(tests)
+def _outcome(tests: Path) -> FileResult:
+    outcome = FileResult(tests)
     try:
         if not tests.exists() and (policy := policy_of(tests)).exists():
             outcome.policy, outcome.missing = policy, True
@@ -213,7 +213,7 @@ def _outcome(tests: Path) -> Outcome:
         outcome.policy = policy_of(tests) if cases.policy is None else tests.parent / cases.policy
         outcome.tested = _tested(outcome.policy)
         outcome.trials = run(cases.cases, outcome.tested.book)
-    except Unreadable as problem:
+    except InputError as problem:
         outcome.unreadable = str(problem)
     except PolicyError as error:
         outcome.problems = [str(problem) for problem in error.problems]
@@ -226,7 +226,7 @@ def _tested(policy: Path) -> Tested:
     return Tested(compile_book(load_policy(text, file=str(policy), environment={}), policy.parent), compose(text)[0])
 
 
-def _report(outcome: Outcome) -> Iterator[str]:
+def _report(outcome: FileResult) -> Iterator[str]:
     if outcome.missing:
         yield f"{outcome.policy}: no tests; write {outcome.tests.name} beside it"
     yield from outcome.problems
@@ -242,7 +242,7 @@ _BY: Final = {"allow": "the model's answer", "escalate": "the reviewer's answer"
 """What the server gets where that is not known yet."""
 
 
-def _passed(tests: Path, trial: Trial) -> str:
+def _passed(tests: Path, trial: CaseResult) -> str:
     decision, wire = trial.came.decision, trial.came.wire
     rule = "" if decision.rule is None else f" by {decision.rule}"
     return (
@@ -251,7 +251,7 @@ def _passed(tests: Path, trial: Trial) -> str:
     )
 
 
-def _failure(tests: Path, trial: Trial) -> Iterator[str]:
+def _failure(tests: Path, trial: CaseResult) -> Iterator[str]:
     yield f"{tests}:{trial.line}: failed: {trial.case.name}"
     for mismatch in trial.mismatches:
         yield f"    {_where(mismatch)}: expected {_shown(mismatch.expected)}, got {_shown(mismatch.got)}"
@@ -272,14 +272,14 @@ def _shown(value: Any) -> str:
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _summary(outcomes: Sequence[Outcome]) -> str:
+def _summary(outcomes: Sequence[FileResult]) -> str:
     tried = [outcome for outcome in outcomes if outcome.trials]
     failed = sum(len(outcome.failed) for outcome in outcomes)
     cases = sum(len(outcome.trials) for outcome in outcomes)
     return f"{count(len(tried), 'file')}, {count(cases, 'case')}, {failed} failed"
 
 
-def _json(outcomes: Sequence[Outcome], reached: Mapping[Path, Coverage], least: float | None) -> dict[str, Any]:
+def _json(outcomes: Sequence[FileResult], reached: Mapping[Path, Coverage], least: float | None) -> dict[str, Any]:
     return {
         **(
             {"coverage": [coverage_as_json(policy, found, least) for policy, found in reached.items()]}
@@ -300,7 +300,7 @@ def _json(outcomes: Sequence[Outcome], reached: Mapping[Path, Coverage], least: 
     }
 
 
-def _trial_json(trial: Trial) -> dict[str, Any]:
+def _trial_json(trial: CaseResult) -> dict[str, Any]:
     return {
         "name": trial.case.name,
         "line": trial.line,
@@ -312,7 +312,7 @@ def _trial_json(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _came_json(trial: Trial) -> dict[str, Any]:
+def _came_json(trial: CaseResult) -> dict[str, Any]:
     decision = trial.came.decision
     return {"effect": decision.effect, "rule": decision.rule, "declared": decision.declared, "wire": trial.came.wire}
 

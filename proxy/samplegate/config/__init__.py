@@ -28,7 +28,7 @@ class SettingsError(Exception):
         self.problems = problems
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedSettings(msgspec.Struct, frozen=True):
     """The settings, and the environment they were read from: the process's own over the env file's. The environment is
     secret."""
 
@@ -39,11 +39,13 @@ class Loaded(msgspec.Struct, frozen=True):
         return f"Loaded({self.settings!r})"
 
 
-def load(environ: Mapping[str, str], *, file: Path | None = None, given: Mapping[str, object] | None = None) -> Loaded:
+def load(
+    environ: Mapping[str, str], *, file: Path | None = None, given: Mapping[str, object] | None = None
+) -> LoadedSettings:
     """Read the settings of `run`. ``given`` is the command line: None for what it does not say. Raises SettingsError
     with every problem."""
     problems: list[str] = []
     values, environment = gather(SETTINGS, environ, file, given or {}, problems)
     if problems:
         raise SettingsError(problems)
-    return Loaded(RunSettings(**values), environment)
+    return LoadedSettings(RunSettings(**values), environment)

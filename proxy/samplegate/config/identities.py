@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar, get_args
 import msgspec
 from msgspec import Meta
 
-from samplegate.config.sources import Part, unreadable
+from samplegate.config.sources import Section, unreadable
 from samplegate.urls import url_error
 from samplegate.yamlfile.tree import quoted
 
@@ -176,7 +176,7 @@ class PeopleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 AnyToken = TypeVar("AnyToken", bound=Token | PersonToken)
 
 
-def callers_of(part: Part | None) -> CallerSettings:
+def callers_of(part: Section | None) -> CallerSettings:
     """The section of callers with the tokens of its file; every problem is reported."""
     if part is None or (callers := part.value(CallerSettings)) is None:
         return CallerSettings()
@@ -190,7 +190,7 @@ def callers_of(part: Part | None) -> CallerSettings:
     return CallerSettings(tokens, file, jwt, None if callers.resource is None else callers.resource.rstrip("/"))
 
 
-def people_of(part: Part | None) -> PeopleSettings:
+def people_of(part: Section | None) -> PeopleSettings:
     """The section of people with the tokens of its file; every problem is reported."""
     if part is None or (people := part.value(PeopleSettings)) is None:
         return PeopleSettings()
@@ -221,7 +221,7 @@ def shared_with(people: PeopleSettings, callers: tuple[Token, ...]) -> list[str]
 
 
 def _with_file(
-    part: Part,
+    part: Section,
     tokens: Sequence[AnyToken],
     tokens_file: Path | None,
     token_in: Callable[[list[str]], AnyToken | str],
@@ -291,7 +291,7 @@ def _person_in(words: list[str]) -> PersonToken | str:
     return f"has no role behind the name; write one of {', '.join(get_args(Role))}"
 
 
-def _jwt(part: Part, jwt: JwtSettings, resource: str | None) -> JwtSettings:
+def _jwt(part: Section, jwt: JwtSettings, resource: str | None) -> JwtSettings:
     for name, url, query in (("issuer", jwt.issuer, False), ("jwks_url", jwt.jwks_url, True)):
         why = None if url is None else url_error(url, query=query, secure=True)
         if why is not None:

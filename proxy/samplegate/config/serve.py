@@ -29,8 +29,17 @@ from samplegate.config import SettingsError
 from samplegate.config.identities import CallerSettings, PeopleSettings, callers_of, people_of, shared_with
 from samplegate.config.serve_settings import SERVE_SETTINGS, ServeSettings
 from samplegate.config.servers import NAME, NO_NAME, ServerSettings, at_url, servers_of
-from samplegate.config.settings import Setting, wrong
-from samplegate.config.sources import NO_STATE, PREFIX, Layer, Part, Reading, Said, accepted, read_layers
+from samplegate.config.settings import Setting, value_error
+from samplegate.config.sources import (
+    NO_STATE,
+    PREFIX,
+    GatheredSettings,
+    Layer,
+    Section,
+    SourceValue,
+    accepted,
+    read_layers,
+)
 from samplegate.config.values import address
 from samplegate.protocol.frames import Protocol
 from samplegate.urls import is_open
@@ -57,7 +66,7 @@ class OriginSettings(BaseSettings):
     model_config = SettingsConfigDict(
         strict=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False, hide_input_in_errors=True
     )
-    reading: Reading = Field(repr=False)
+    reading: GatheredSettings = Field(repr=False)
 
     @classmethod
     def settings_customise_sources(
@@ -71,13 +80,15 @@ class OriginSettings(BaseSettings):
     @field_validator("*", mode="wrap")
     @classmethod
     def _value(cls, value: Any, convert: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        if not isinstance(value, Said):
+        if not isinstance(value, SourceValue):
             return convert(value)
         setting = SERVE_SETTINGS[str(info.field_name)]
         return convert(info.data["reading"].section(value)) if setting.section else accepted(setting, value, convert)
 
 
-def _servers(value: Part | Mapping[str, ServerSettings] | None, info: ValidationInfo) -> Mapping[str, ServerSettings]:
+def _servers(
+    value: Section | Mapping[str, ServerSettings] | None, info: ValidationInfo
+) -> Mapping[str, ServerSettings]:
     """The server of the command line, or those of the section and of the client's file."""
     return value if isinstance(value, Mapping) else servers_of(value, info.data["servers_file"], info.data["reading"])
 
@@ -110,7 +121,7 @@ ServeValues: Final = create_model("ServeValues", __base__=OriginSettings, **_val
 ServeTree: Final = create_model("ServeTree", __base__=ServeValues, **_sections)
 
 
-def _without_wrong(layer: Layer, reading: Reading) -> Layer:
+def _without_wrong(layer: Layer, reading: GatheredSettings) -> Layer:
     """A layer without its wrong values. Each is reported, even if another origin overrides it. Sections are
     unchanged."""
     try:
@@ -119,7 +130,7 @@ def _without_wrong(layer: Layer, reading: Reading) -> Layer:
     except ValidationError as refused:
         errors = {str(error["loc"][0]): error for error in refused.errors()}
         for name in (name for name in layer if name in errors):
-            why = errors[name].get("ctx", {}).get("error") or wrong(SERVE_SETTINGS[name], layer[name].value)
+            why = errors[name].get("ctx", {}).get("error") or value_error(SERVE_SETTINGS[name], layer[name].value)
             reading.problems.append(f"{layer[name].where}: {why}")
         return {name: said for name, said in layer.items() if name not in errors}
     return layer
@@ -171,7 +182,7 @@ def load_serve(
         server = server if protocol is None else msgspec.structs.replace(server, protocol=protocol)
         beside = [said[key].where for key in ("servers", "servers_file") if key in said]
         problems += [f"{where}: names servers, and the command line has one; give one of both" for where in beside]
-        layers.insert(0, {"servers": Said("--", {name: server}, Path())})
+        layers.insert(0, {"servers": SourceValue("--", {name: server}, Path())})
     elif protocol is not None:
         what = (
             "applies to a server of the command line, and there is none; write protocol under the server in the"
@@ -182,7 +193,7 @@ def load_serve(
     settings = ServeSettings(**{name: getattr(tree, name) for name in SERVE_SETTINGS})
     if settings.callers.jwt is not None and settings.callers.resource is None:
         part = said["callers"].value
-        where = part.where if isinstance(part, Part) else said["callers"].where
+        where = part.where if isinstance(part, Section) else said["callers"].where
         reading.warnings.append(
             f"{where}: callers: has jwt without resource, so a client without a token is not told where to get one"
         )
@@ -223,7 +234,7 @@ def _of_line(
     return at_url(name, url, headers_from, problems, warnings)[0]
 
 
-def _check(settings: ServeSettings, reading: Reading) -> None:
+def _check(settings: ServeSettings, reading: GatheredSettings) -> None:
     """Checks across settings: who can reach the listeners, and whether anybody can sign in."""
     said, problems, warnings = reading.said, reading.problems, reading.warnings
     if "policy" not in said:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from samplegate.config.settings import CALL_TIMEOUT, START_TIMEOUT
-from samplegate.config.sources import Part, Reading, tree_of, unreadable
+from samplegate.config.sources import GatheredSettings, Section, tree_of, unreadable
 from samplegate.protocol.frames import Protocol
 from samplegate.urls import is_open, url_error
 from samplegate.yamlfile import envfile
@@ -133,7 +133,7 @@ def _secret(path: Path, name: str) -> str:
     return value
 
 
-def servers_of(part: Part | None, clients_file: Path | None, reading: Reading) -> dict[str, ServerSettings]:
+def servers_of(part: Section | None, clients_file: Path | None, reading: GatheredSettings) -> dict[str, ServerSettings]:
     """The servers of the section and of the client's file that the settings may name."""
     servers: dict[str, ServerSettings] = {}
     for entries in (part, None if clients_file is None else _of_client(clients_file, reading.problems)):
@@ -151,18 +151,18 @@ def servers_of(part: Part | None, clients_file: Path | None, reading: Reading) -
     return servers
 
 
-def _of_client(file: Path, problems: list[str]) -> Part | None:
+def _of_client(file: Path, problems: list[str]) -> Section | None:
     """The servers in a client's file: what stands beside them there is the client's own."""
     root = tree_of(file, problems)
     entry = root.entries.get("mcpServers") or root.entries.get("servers") if isinstance(root, Tree) else None
     if entry is not None:
-        return Part(str(file), entry.node, ("mcpServers",), file.parent, problems)
+        return Section(str(file), entry.node, ("mcpServers",), file.parent, problems)
     if root is not None:
         problems.append(f"{file}:1:1: has no mcpServers; name a client's file that has them")
     return None
 
 
-def _server(part: Part, reading: Reading) -> ServerSettings | None:
+def _server(part: Section, reading: GatheredSettings) -> ServerSettings | None:
     """One entry of the map; None where it is disabled, or wrong and every problem told."""
     before = len(part.problems)
     name = str(part.path[-1])
@@ -213,14 +213,14 @@ def _server(part: Part, reading: Reading) -> ServerSettings | None:
     return None if entry.disabled or len(part.problems) != before else server
 
 
-def _is_sse(part: Part) -> bool:
+def _is_sse(part: Section) -> bool:
     """Whether a client would reach this server by the transport that Streamable HTTP replaced. Clients' files have such
     servers among others."""
     kind = find(part.node, ("type",))
     return isinstance(kind, Scalar) and kind.value == "sse" and find(part.node, ("url",)) is not None
 
 
-def _check_kind(part: Part, entry: ServerEntry) -> None:
+def _check_kind(part: Section, entry: ServerEntry) -> None:
     """Whether it is one of a command and a URL, and has nothing of the other."""
     if (entry.command is None) == (entry.url is None):
         part.problem(
@@ -242,7 +242,7 @@ def _check_kind(part: Part, entry: ServerEntry) -> None:
         part.problem(("command",), "is empty; write the program that is to be started")
 
 
-def _check(part: Part, server: ServerSettings, entry: ServerEntry, warnings: list[str]) -> None:
+def _check(part: Section, server: ServerSettings, entry: ServerEntry, warnings: list[str]) -> None:
     """What can only be told of the values with the variables filled in."""
     why = None if server.url is None else url_error(server.url, query=True)
     if why is not None:
@@ -255,7 +255,7 @@ def _check(part: Part, server: ServerSettings, entry: ServerEntry, warnings: lis
             )
     written = [("headers", key) for key in entry.headers] + [("headers_from", key) for key in entry.headers_from]
     for section, key in written:
-        why = why_no_header(key, server.headers.get(key.lower(), ""), [other.lower() for _, other in written])
+        why = header_error(key, server.headers.get(key.lower(), ""), [other.lower() for _, other in written])
         if why is not None:
             part.problem((section, key), why)
     for key, path in server.headers_from.items():
@@ -271,7 +271,7 @@ def _check(part: Part, server: ServerSettings, entry: ServerEntry, warnings: lis
         )
 
 
-def why_no_header(name: str, value: str, all: Sequence[str]) -> str | None:
+def header_error(name: str, value: str, all: Sequence[str]) -> str | None:
     """What is wrong with a header that somebody names, None where nothing is. ``all``: every name that is given, this
     one too, in small letters."""
     if _header_name.match(name) is None:
@@ -297,7 +297,7 @@ def at_url(
     names = [header.lower() for header, _, _ in pairs]
     files: dict[str, Path] = {}
     for header, _, file in pairs:
-        unfit = why_no_header(header, "", names)
+        unfit = header_error(header, "", names)
         if not file:  # what stands there may be the secret itself
             problems.append(
                 "--header-from: holds no NAME=FILE; write the header's name, = and the file that holds its value"

@@ -238,7 +238,7 @@ def settings_of(struct: type[ProcessSettings]) -> dict[str, Setting]:
 SETTINGS: Final = settings_of(RunSettings)
 
 
-def wrong(setting: Setting, value: Any) -> str:
+def value_error(setting: Setting, value: Any) -> str:
     """Why ``value`` is none for a setting that refused it, in the same words whoever refused."""
     kind, meta, shown = setting.kind, setting.meta, _shown(setting.name, value)
     if get_origin(kind) is Literal:

@@ -12,12 +12,12 @@ from typing import Any, Final, TypeAlias, TypeVar, get_origin
 
 import msgspec
 
-from samplegate.config.settings import Setting, Table, wrong
+from samplegate.config.settings import Setting, Table, value_error
 from samplegate.yamlfile import envfile
 from samplegate.yamlfile.tree import Fault, Mark, Node, Unreadable, compose, dotted, find, plain
 from samplegate.yamlfile.tree import Mapping as Tree
 from samplegate.yamlfile.tree import Path as Steps
-from samplegate.yamlfile.validate import Type, Walk, type_of
+from samplegate.yamlfile.validate import Type, Validator, type_of
 
 PREFIX: Final = "SAMPLEGATE_"
 NO_STATE: Final = "state: no home folder is known; set SAMPLEGATE_STATE to a folder, or HOME"
@@ -32,7 +32,7 @@ _flags: Final = {"true": True, "false": False}
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
-class Said(msgspec.Struct, frozen=True):
+class SourceValue(msgspec.Struct, frozen=True):
     """One source's value of one setting. ``text``: the source knows only text, whatever the setting's type."""
 
     where: str
@@ -42,11 +42,11 @@ class Said(msgspec.Struct, frozen=True):
     text: bool = False
 
 
-Layer: TypeAlias = Mapping[str, Said]
+Layer: TypeAlias = Mapping[str, SourceValue]
 """One source's values, by the setting's name."""
 
 
-class Reading(msgspec.Struct, eq=False):
+class GatheredSettings(msgspec.Struct, eq=False):
     """The values of every source, by precedence, and what else the reading of settings yields."""
 
     layers: list[Layer]
@@ -64,12 +64,12 @@ class Reading(msgspec.Struct, eq=False):
         """The source that wins, by setting."""
         return {name: said for layer in reversed(self.layers) for name, said in layer.items()}
 
-    def section(self, said: Said) -> Any:
+    def section(self, said: SourceValue) -> Any:
         """A section of the settings file, or of the variable with its name, which holds it as YAML or JSON."""
         if not said.text:
             return said.value
         root = tree_in(str(said.value), said.where, self.problems)
-        return None if root is None else Part(said.where, root, (), said.folder, self.problems)
+        return None if root is None else Section(said.where, root, (), said.folder, self.problems)
 
 
 def gather(
@@ -87,7 +87,7 @@ def gather(
                 name, accepted(table[name], said, partial(msgspec.convert, type=table[name].type, dec_hook=_made))
             )
         except msgspec.ValidationError:
-            problems.append(f"{said.where}: {wrong(table[name], said.value)}")
+            problems.append(f"{said.where}: {value_error(table[name], said.value)}")
         except ValueError as problem:
             problems.append(f"{said.where}: {problem}")
     return values, found.environment
@@ -95,11 +95,11 @@ def gather(
 
 def read_layers(
     table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, object], problems: list[str]
-) -> Reading:
+) -> GatheredSettings:
     """Read every source: the command line, the variables (the process's own before the env file's), the settings file,
     the platform's own state folder."""
     line = {
-        name: Said(f"--{name.replace('_', '-')}", value, Path(), text=True)
+        name: SourceValue(f"--{name.replace('_', '-')}", value, Path(), text=True)
         for name, value in given.items()
         if name in table and value is not None
     }
@@ -107,8 +107,10 @@ def read_layers(
     named = {**filed, **_in_environment(environ, table, []), **line}.get("env_file")
     environment = {**_env_file(named, problems), **environ}
     folder = state_folder(environment)
-    platform = {} if folder is None else {"state": Said("state", folder, Path())}
-    return Reading([line, _in_environment(environment, table, problems), filed, platform], environment, problems)
+    platform = {} if folder is None else {"state": SourceValue("state", folder, Path())}
+    return GatheredSettings(
+        [line, _in_environment(environment, table, problems), filed, platform], environment, problems
+    )
 
 
 def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> Path | None:
@@ -124,7 +126,7 @@ def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> Pa
     return Path(base) / "samplegate" if base else None
 
 
-def _in_environment(environ: Mapping[str, str], table: Table, problems: list[str]) -> dict[str, Said]:
+def _in_environment(environ: Mapping[str, str], table: Table, problems: list[str]) -> dict[str, SourceValue]:
     """The variables' settings. An empty variable counts as unset; an unknown one is reported, because the mistake would
     be hard to find."""
     found = {}
@@ -138,11 +140,11 @@ def _in_environment(environ: Mapping[str, str], table: Table, problems: list[str
                 f" {_meant(name, table, 'unset it', lambda like: PREFIX + like.upper())}"
             )
         elif value:
-            found[name] = Said(variable, value, Path(), text=True)
+            found[name] = SourceValue(variable, value, Path(), text=True)
     return found
 
 
-def _in_file(file: Path, table: Table, problems: list[str]) -> dict[str, Said]:
+def _in_file(file: Path, table: Table, problems: list[str]) -> dict[str, SourceValue]:
     """The settings file's settings, each with its line and column. A key without a value counts as unset, and a section
     is a Part."""
     root = tree_of(file, problems)
@@ -154,8 +156,8 @@ def _in_file(file: Path, table: Table, problems: list[str]) -> dict[str, Said]:
         if name not in table:
             problems.append(f"{where}: is no setting; {_meant(name, table, 'one of ' + ', '.join(table))}")
         elif (value := plain(entry.node)) is not None:
-            part = Part(str(file), entry.node, (name,), file.parent, problems) if table[name].section else value
-            found[name] = Said(where, part, file.parent)
+            part = Section(str(file), entry.node, (name,), file.parent, problems) if table[name].section else value
+            found[name] = SourceValue(where, part, file.parent)
     return found
 
 
@@ -168,7 +170,7 @@ def _meant(name: str, table: Table, otherwise: str, spelled: Callable[[str], str
     return f"is {spelled(like[0])} meant" if like else otherwise
 
 
-def _env_file(said: Said | None, problems: list[str]) -> dict[str, str]:
+def _env_file(said: SourceValue | None, problems: list[str]) -> dict[str, str]:
     """The variables of the env file. A problem with the file's own name is reported when the setting is read."""
     try:
         path = None if said is None else Path(_path(said))
@@ -192,7 +194,7 @@ def unreadable(problem: OSError | UnicodeDecodeError) -> str:
     return f"cannot be read: {getattr(problem, 'strerror', None) or 'it is not UTF-8 text'}"
 
 
-def accepted(setting: Setting, said: Said, convert: Callable[[Any], Any]) -> Any:
+def accepted(setting: Setting, said: SourceValue, convert: Callable[[Any], Any]) -> Any:
     """The source's value, converted by ``convert``. Raises its error, or a ValueError with the problem."""
     value = convert(_path(said, setting.but, setting.store) if setting.path else _read(setting, said))
     if setting.check is not None:
@@ -205,7 +207,7 @@ def _made(type: Any, text: Any) -> Any:
     return type(text)
 
 
-def _read(setting: Setting, said: Said) -> Any:
+def _read(setting: Setting, said: SourceValue) -> Any:
     """The value, read from its text where the source knows only text."""
     if not said.text:
         return said.value
@@ -216,7 +218,7 @@ def _read(setting: Setting, said: Said) -> Any:
     return _flags.get(said.value, said.value) if setting.kind is bool else said.value
 
 
-def _path(said: Said, but: str | None = None, store: str = "") -> str:
+def _path(said: SourceValue, but: str | None = None, store: str = "") -> str:
     """The path, resolved from its folder; the word ``but`` and the prefix of a ``store`` are unchanged. Raises
     ValueError."""
     if not isinstance(said.value, str | Path) or not str(said.value):
@@ -262,7 +264,7 @@ def _told(where: str, fault: Fault) -> str:
     )
 
 
-class Part(msgspec.Struct, frozen=True, eq=False):
+class Section(msgspec.Struct, frozen=True, eq=False):
     """A part of a tree: its node, the file or variable it stands in, where in it, and what its relative paths are
     relative to."""
 
@@ -272,19 +274,19 @@ class Part(msgspec.Struct, frozen=True, eq=False):
     folder: Path
     problems: list[str]
 
-    def entries(self) -> dict[str, Part]:
+    def entries(self) -> dict[str, Section]:
         """The parts of a mapping by name; none, and a problem, where it is something else."""
         if not isinstance(self.node, Tree):
             self.problem((), "is no mapping; write its names with what they have, one a line")
             return {}
         return {
-            name: Part(self.where, entry.node, (*self.path, name), self.folder, self.problems)
+            name: Section(self.where, entry.node, (*self.path, name), self.folder, self.problems)
             for name, entry in self.node.entries.items()
         }
 
     def value(self, struct: type[Struct]) -> Struct | None:
         """The part as ``struct``; None, with every problem told, where it does not fit."""
-        walk = Walk()
+        walk = Validator()
         found = walk.value(self.node, _type(struct), self.path)
         self.problems.extend(_told(self.where, fault) for fault in walk.faults)
         if walk.faults or walk.broken:

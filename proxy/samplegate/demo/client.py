@@ -34,7 +34,7 @@ MODES: Final[dict[Era, str]] = {"legacy": "legacy", "modern": "2026-07-28"}
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CallReport:
     """What the client saw of its call. ``failure`` is set where there was no good result."""
 
     revision: str = ""
@@ -42,25 +42,27 @@ class Seen:
     failure: str | None = None
 
 
-def call(command: Sequence[str], environment: dict[str, str], era: Era, ticket: str, stderr: Path) -> Seen:
+def call(command: Sequence[str], environment: dict[str, str], era: Era, ticket: str, stderr: Path) -> CallReport:
     """Start the command, call the tool, end the command. ``stderr`` takes what the command says there."""
     return anyio.run(_bounded, command, environment, era, ticket, stderr)
 
 
-async def _bounded(command: Sequence[str], environment: dict[str, str], era: Era, ticket: str, stderr: Path) -> Seen:
+async def _bounded(
+    command: Sequence[str], environment: dict[str, str], era: Era, ticket: str, stderr: Path
+) -> CallReport:
     parameters = StdioServerParameters(command=command[0], args=list(command[1:]), env=environment)
     try:
         with anyio.fail_after(PATIENCE):
             return await _call(parameters, era, ticket, stderr)
     except TimeoutError:
-        return Seen(failure=f"no result within {PATIENCE:.0f} s")
+        return CallReport(failure=f"no result within {PATIENCE:.0f} s")
     except (OSError, MCPError) as problem:
-        return Seen(failure=str(problem))
+        return CallReport(failure=str(problem))
     except BaseExceptionGroup as problems:
         matched, rest = problems.split((OSError, MCPError))
         if rest is not None:
             raise
-        return Seen(failure="; ".join(map(str, _leaves(matched))))
+        return CallReport(failure="; ".join(map(str, _leaves(matched))))
 
 
 def _leaves(problem: BaseException | None) -> list[BaseException]:
@@ -70,13 +72,13 @@ def _leaves(problem: BaseException | None) -> list[BaseException]:
     return [] if problem is None else [problem]
 
 
-async def _call(parameters: StdioServerParameters, era: Era, ticket: str, stderr: Path) -> Seen:
+async def _call(parameters: StdioServerParameters, era: Era, ticket: str, stderr: Path) -> CallReport:
     with stderr.open("a", encoding="utf-8") as errors:
         async with Client(stdio_client(parameters, errlog=errors), mode=MODES[era]) as client:
             return await _called(client, TOOL, {"ticket": ticket})
 
 
-async def _over_http(url: str, era: Era, tool: str, arguments: dict[str, Any]) -> Seen:
+async def _over_http(url: str, era: Era, tool: str, arguments: dict[str, Any]) -> CallReport:
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
@@ -85,22 +87,22 @@ async def _over_http(url: str, era: Era, tool: str, arguments: dict[str, Any]) -
         return await _called(client, tool, arguments)
 
 
-async def _called(client: Client, tool: str, arguments: dict[str, Any]) -> Seen:
+async def _called(client: Client, tool: str, arguments: dict[str, Any]) -> CallReport:
     try:
         await client.list_tools()  # the SDK checks structuredContent only against a tool that it has seen listed
         return _seen(client.protocol_version, await client.call_tool(tool, arguments))
     except MCPError as problem:
-        return Seen(client.protocol_version, failure=str(problem))
+        return CallReport(client.protocol_version, failure=str(problem))
 
 
-def _seen(revision: str, result: CallToolResult) -> Seen:
+def _seen(revision: str, result: CallToolResult) -> CallReport:
     if result.is_error:
-        return Seen(
+        return CallReport(
             revision, failure=" ".join(block.text for block in result.content if isinstance(block, TextContent))
         )
     if not isinstance(result.structured_content, dict):
-        return Seen(revision, failure="the tool's result has no structuredContent")
-    return Seen(revision, result.structured_content)
+        return CallReport(revision, failure="the tool's result has no structuredContent")
+    return CallReport(revision, result.structured_content)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from samplegate.demo import client, server
-from samplegate.demo.client import TOOL, Era, Seen
+from samplegate.demo.client import TOOL, CallReport, Era
 
 POLICY: Final = Path(__file__).with_name("demo.yaml")
 """The same file as policies/demo.yaml, which is for readers: an installed package has no repository around it. A test
@@ -28,14 +28,14 @@ EXPECTED: Final = (("sampling", "allow"), ("elicitation", "answer"), ("sampling"
 
 
 @dataclass(slots=True)
-class Trial:
+class DemoPass:
     """What one pass saw. ``problems`` is empty where all went as told."""
 
     era: Era
     database: Path
     log: Path
     stderr: Path
-    seen: Seen = field(default_factory=Seen)
+    seen: CallReport = field(default_factory=CallReport)
     records: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -62,7 +62,7 @@ def gate_command(log: Path, command: list[str]) -> list[str]:
     return [*run, "--", *command]
 
 
-def without_gate(folder: Path) -> Trial:
+def without_gate(folder: Path) -> DemoPass:
     """The call as it goes with the server alone: it must fail, or the demo shows nothing."""
     trial = _start(folder, "legacy", "alone")
     trial.seen = client.call(server_command(trial.database), _environment(), trial.era, TICKET, trial.stderr)
@@ -71,7 +71,7 @@ def without_gate(folder: Path) -> Trial:
     return trial
 
 
-def through_gate(folder: Path, era: Era) -> Trial:
+def through_gate(folder: Path, era: Era) -> DemoPass:
     """The call through `samplegate run`, checked in the result, in the database file and in the decision log."""
     trial = _start(folder, era, era)
     command = gate_command(trial.log, server_command(trial.database))
@@ -89,8 +89,10 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
         return [], [f"decision log: it cannot be read: {problem}"]
 
 
-def _start(folder: Path, era: Era, name: str) -> Trial:
-    trial = Trial(era, folder / f"users-{name}.db", folder / f"decisions-{name}.jsonl", folder / f"stderr-{name}.txt")
+def _start(folder: Path, era: Era, name: str) -> DemoPass:
+    trial = DemoPass(
+        era, folder / f"users-{name}.db", folder / f"decisions-{name}.jsonl", folder / f"stderr-{name}.txt"
+    )
     server.create(trial.database)
     return trial
 
@@ -111,7 +113,7 @@ def _inactive() -> int:
     return sum(not active for _, _, active in server.USERS)
 
 
-def _wrong_result(seen: Seen) -> list[str]:
+def _wrong_result(seen: CallReport) -> list[str]:
     if seen.failure is not None or seen.structured is None:
         return [f"the tool's call failed: {seen.failure}"]
     expected = {"found": _inactive(), "deleted": _inactive(), "remaining": len(server.USERS) - _inactive()}
@@ -122,7 +124,7 @@ def _wrong_result(seen: Seen) -> list[str]:
     ]
 
 
-def _wrong_rows(trial: Trial) -> list[str]:
+def _wrong_rows(trial: DemoPass) -> list[str]:
     """Whether the rows are really gone, asked of the file and not of the server."""
     left, kept = server.names(trial.database), [name for name, _, active in server.USERS if active]
     out = [] if left == kept else [f"database: it holds {', '.join(left)}; it should hold {', '.join(kept)}"]
@@ -186,12 +188,12 @@ def command(args: argparse.Namespace) -> int:
     return OK
 
 
-def _tell_alone(trial: Trial) -> None:
+def _tell_alone(trial: DemoPass) -> None:
     print(f"Without the gate, protocol {trial.seen.revision or 'unknown'}")
     print(indented(f"{TOOL}(ticket={TICKET}) failed: {trial.seen.failure}\n"))
 
 
-def _tell(trial: Trial) -> None:
+def _tell(trial: DemoPass) -> None:
     print(f"Behind the gate, {trial.era} era, protocol {trial.seen.revision or 'unknown'}")
     for number, record in enumerate(trial.records, 1):
         print(indented(f"{number}. {_asked(record)}"))
@@ -247,7 +249,7 @@ def _decided(record: dict[str, Any]) -> str:
     return f"{said}; {' '.join(how)} in {record.get('duration_ms', 0):.0f} ms{cost}"
 
 
-def _tell_where(trials: Sequence[Trial]) -> None:
+def _tell_where(trials: Sequence[DemoPass]) -> None:
     print("Where to look")
     for trial in trials:
         print(f"  decision log  {trial.log}")
@@ -273,7 +275,7 @@ def own_command() -> list[str]:
     return [sys.executable, "-m", "samplegate"] if beside is None else [beside]
 
 
-def _complain(trial: Trial) -> None:
+def _complain(trial: DemoPass) -> None:
     for problem in trial.problems:
         print(f"samplegate demo: {trial.era} era: {problem}", file=sys.stderr)
     if trial.stderr.is_file() and (said := trial.stderr.read_text("utf-8", "replace").strip()):

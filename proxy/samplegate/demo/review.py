@@ -29,7 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TextIO
 
-from samplegate.demo.client import MODES, Era, Seen
+from samplegate.demo.client import MODES, CallReport, Era
 from samplegate.demo.main import indented, own_command
 from samplegate.demo.review_server import RESTART, SUMMARIZE
 
@@ -40,7 +40,7 @@ class Failed(Exception):
     """The demo failed: the gate did not start, or its API answered with an error. The message is for the user."""
 
 
-class Leaving:
+class SignalScope:
     """Between ``with`` and its end the signals are ours, but those that whoever started us had ignored (nohup)."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Leaving:
         self._open = False
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Leaving:
+    def __enter__(self) -> SignalScope:
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:
@@ -84,7 +84,7 @@ DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """The gate is on this machine: no proxy of the environment is in the way."""
 
 
-class Api:
+class ReviewApiClient:
     """One person at one gate."""
 
     def __init__(self, url: str, token: str) -> None:
@@ -130,7 +130,7 @@ ENDS_WITHIN: Final = 15.0
 _listening: Final = re.compile(r"listening on (http://[^\s\"]+)")
 
 
-class Gate:
+class RunningGate:
     """One daemon that runs. ``token``: how the person signs in; ``page``: where people decide; ``endpoint``: where
     clients connect, "" at first."""
 
@@ -246,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run it. Returns 0, or 1 with a message on stderr where something went otherwise than told. Nothing that it
     started or wrote is left."""
     args = _parser().parse_args(arguments)
-    with Leaving() as leaving:
+    with SignalScope() as leaving:
         folder = Path(tempfile.mkdtemp(prefix="samplegate-review-"))
         code, last = OK, ""
         try:
@@ -285,8 +285,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 @contextmanager
-def _gate(folder: Path, leaving: Leaving) -> Iterator[Gate]:
-    gate = Gate(folder)
+def _gate(folder: Path, leaving: SignalScope) -> Iterator[RunningGate]:
+    gate = RunningGate(folder)
     try:
         with leaving.may_leave():
             gate.wait()
@@ -296,7 +296,7 @@ def _gate(folder: Path, leaving: Leaving) -> Iterator[Gate]:
 
 
 @contextmanager
-def _clients(gate: Gate, era: Era) -> Iterator[list[subprocess.Popen[str]]]:
+def _clients(gate: RunningGate, era: Era) -> Iterator[list[subprocess.Popen[str]]]:
     """A process for each call."""
     started: list[subprocess.Popen[str]] = []
     try:
@@ -309,7 +309,7 @@ def _clients(gate: Gate, era: Era) -> Iterator[list[subprocess.Popen[str]]]:
             client.communicate()
 
 
-def _client(gate: Gate, era: Era, tool: str, arguments: Mapping[str, str]) -> subprocess.Popen[str]:
+def _client(gate: RunningGate, era: Era, tool: str, arguments: Mapping[str, str]) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "samplegate.demo.client", gate.endpoint, era, tool, json.dumps(arguments)]
     direct = os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
     return subprocess.Popen(
@@ -317,8 +317,8 @@ def _client(gate: Gate, era: Era, tool: str, arguments: Mapping[str, str]) -> su
     )
 
 
-def _shown(gate: Gate, clients: Sequence[subprocess.Popen[str]], args: argparse.Namespace) -> int:
-    api = Api(gate.page, gate.token)
+def _shown(gate: RunningGate, clients: Sequence[subprocess.Popen[str]], args: argparse.Namespace) -> int:
+    api = ReviewApiClient(gate.page, gate.token)
     until = time.monotonic() + args.seconds
     waiting = _both(gate, api, clients)
     _tell_where(gate, waiting)
@@ -329,7 +329,7 @@ def _shown(gate: Gate, clients: Sequence[subprocess.Popen[str]], args: argparse.
     return FAILED if args.answer_by_itself and not all(one is not None and one.failure is None for one in seen) else OK
 
 
-def _both(gate: Gate, api: Api, clients: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+def _both(gate: RunningGate, api: ReviewApiClient, clients: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
     """The two reviews, once both wait: the sampling first."""
     until = time.monotonic() + ASKED_WITHIN
     while len(found := api.waiting()) < len(CALLS):
@@ -343,7 +343,7 @@ def _both(gate: Gate, api: Api, clients: Sequence[subprocess.Popen[str]]) -> lis
     return sorted((api.review(one["id"]) for one in found), key=lambda one: str(one["kind"]), reverse=True)
 
 
-def _decide(api: Api, waiting: Sequence[dict[str, Any]]) -> None:
+def _decide(api: ReviewApiClient, waiting: Sequence[dict[str, Any]]) -> None:
     """As a person would: shorten what the model may write, and fill in the form."""
     sampling, form = waiting
     api.decide(sampling, verdict="approve", edits={"maxTokens": 80, "temperature": 0.1}, reason="shorter")
@@ -352,19 +352,19 @@ def _decide(api: Api, waiting: Sequence[dict[str, Any]]) -> None:
     print(f"Answered the form: {json.dumps(FORM)}\n")
 
 
-def _seen(client: subprocess.Popen[str], until: float) -> Seen | None:
+def _seen(client: subprocess.Popen[str], until: float) -> CallReport | None:
     """What the client printed; None where time is up."""
     try:
         said, errors = client.communicate(timeout=max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
         return None
     try:
-        return Seen(**json.loads(said))
+        return CallReport(**json.loads(said))
     except ValueError:
-        return Seen(failure=f"the client broke off: {errors.strip()[-500:]}")
+        return CallReport(failure=f"the client broke off: {errors.strip()[-500:]}")
 
 
-def _tell_where(gate: Gate, waiting: Sequence[dict[str, Any]]) -> None:
+def _tell_where(gate: RunningGate, waiting: Sequence[dict[str, Any]]) -> None:
     print("A server asked twice, its client can answer neither, and the policy says: a person decides.\n")
     for one in waiting:
         call = ", ".join(each["tool"] or each["method"] for each in one["during"])
@@ -386,7 +386,7 @@ def _tell_where(gate: Gate, waiting: Sequence[dict[str, Any]]) -> None:
     print(f"\nWaiting until both are decided; Ctrl-C ends it. The gate's log: {gate.log}\n", flush=True)
 
 
-def _tell_got(seen: Sequence[Seen | None]) -> None:
+def _tell_got(seen: Sequence[CallReport | None]) -> None:
     print("What the server got")
     for (tool, arguments), one in zip(CALLS, seen, strict=True):
         if one is None:

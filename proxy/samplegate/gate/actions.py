@@ -24,7 +24,7 @@ from samplegate.protocol import rawjson, strictjson
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.requests import Request
 from samplegate.protocol.results import second_reading
-from samplegate.protocol.rounds import Reply
+from samplegate.protocol.rounds import ClientReply
 
 MAX_DEPTH: Final = 64  # of a client's answer, as of the requests that we decide
 MAX_VALUES: Final = 250_000
@@ -93,7 +93,7 @@ async def _ask_client(pending: PendingRequest, decision: Decision, forwarded: Fo
     request = pending.request
     try:
         problem = await offload(len(result) + request.size, _misfit, request, result)
-    except strictjson.Fault as fault:
+    except strictjson.JsonFault as fault:
         return Done(
             Unanswered(Reason.CLIENT, detail=f"the client's answer cannot be read: {fault}"), decision, fits=False
         )
@@ -120,7 +120,7 @@ async def _client_result(pending: PendingRequest, decision: Decision, forwarded:
         # `on_timeout: next` came here too late: a modern forward ends the exchange, so it is done before anything else
         return Unanswered(Reason.CANNOT, detail="the client cannot be asked any more in this round")
     pending.begin()
-    reply: Reply | None = None
+    reply: ClientReply | None = None
     with anyio.move_on_after(None if forwarded.timeout is None else max(forwarded.timeout - pending.waited, 0.0)):
         reply = await pending.ports.ask_client(pending.round)
     if reply is None:
@@ -144,5 +144,5 @@ def _misfit(request: Request, result: bytes) -> str | None:
     is_form = request.kind == "elicitation" and request.mode == "form"
     fields = frozenset(request.params["requestedSchema"].get("properties", {})) if is_form else frozenset[str]()
     if isinstance(decoded, dict) and (why := second_reading(decoded, fields)) is not None:
-        raise strictjson.Fault(why)
+        raise strictjson.JsonFault(why)
     return fits(request, decoded)

@@ -19,9 +19,9 @@ from samplegate.policy.capabilities import can_forward
 from samplegate.policy.catalogue import Worst
 from samplegate.policy.claims import Claimant
 from samplegate.policy.deadlines import LONGEST, left
-from samplegate.policy.decide import Rulebook, after_refusal, draws_of
+from samplegate.policy.decide import CompiledPolicy, after_refusal, draws_of
 from samplegate.policy.decisions import Allowed, Decision, Escalated, Forwarded, Situation
-from samplegate.policy.ledger import Draw, Refused, Reserved, Terms
+from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
 from samplegate.protocol.requests import Request
 from samplegate.protocol.rounds import Note, Round
 
@@ -35,7 +35,7 @@ class Hold:
 
     def __init__(
         self,
-        book: Rulebook,
+        book: CompiledPolicy,
         ports: Ports,
         server: str,
         reserved: Reserved,
@@ -120,7 +120,7 @@ class Slots:
         self._open = requests
         self._kept: list[Draw] = []
 
-    def closed(self, request: Reserved, terms: Mapping[str, Terms]) -> Reserved:
+    def closed(self, request: Reserved, terms: Mapping[str, LimitSpec]) -> Reserved:
         """What is to be settled now that one of the requests is over."""
         self._open -= 1
         mine = [draw for draw in request.draws if terms[draw.limit].per == "slots"]
@@ -143,7 +143,7 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 async def admit(
-    book: Rulebook,
+    book: CompiledPolicy,
     ports: Ports,
     round: Round,
     request: Request,
@@ -191,7 +191,7 @@ def claimant(round: Round) -> Claimant:
     return Claimant(round.origin, round.call_ids, round.session, "")
 
 
-def uncounted(book: Rulebook, draws: Sequence[Draw]) -> tuple[Draw, ...]:
+def uncounted(book: CompiledPolicy, draws: Sequence[Draw]) -> tuple[Draw, ...]:
     """Without what the request itself counts."""
     return tuple(draw for draw in draws if book.terms[draw.limit].quantity != "requests")
 
@@ -229,7 +229,7 @@ async def _held(hold: Hold, reserved: Reserved) -> Hold:
     return hold
 
 
-def _patience(book: Rulebook, ports: Ports, round: Round, decision: Decision) -> float:
+def _patience(book: CompiledPolicy, ports: Ports, round: Round, decision: Decision) -> float:
     """Seconds that there are for waiting: at most what the rule gives the act, and what is left of the peers'
     patience."""
     rule = decision.act.timeout if isinstance(decision.act, Allowed | Forwarded | Escalated) else None

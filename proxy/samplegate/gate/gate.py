@@ -19,24 +19,24 @@ from samplegate.gate.ports import Ports, offload
 from samplegate.gate.release import in_force, record
 from samplegate.gate.request import PendingRequest, blocks, ends_the_call, left_open, one_for_all, stopped, taken_back
 from samplegate.gate.review import ask_first, is_late, is_looked_at, refuses
-from samplegate.limits.brakes import Brakes, asker, digest
+from samplegate.limits.brakes import BrakeState, asker, digest
 from samplegate.policy.capabilities import can_forward
-from samplegate.policy.decide import Rulebook, decide
+from samplegate.policy.decide import CompiledPolicy, decide
 from samplegate.policy.decisions import Decision, DenyAs, Escalated, Forwarded, Situation, refusal
 from samplegate.protocol.outcomes import Answered, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest, Request
-from samplegate.protocol.rounds import Conclusion, ForwardRound, Note, Release, Round, Seen, Settled
+from samplegate.protocol.rounds import Conclusion, ForwardRound, Note, Release, Round, SealedDecision, Settled
 
 
 class Gate:
     """Runs rounds under one policy. A reload makes a new gate; rounds that are open end under the one they began
     with."""
 
-    def __init__(self, book: Rulebook, policy_hash: str, ports: Ports, brakes: Brakes | None = None) -> None:
+    def __init__(self, book: CompiledPolicy, policy_hash: str, ports: Ports, brakes: BrakeState | None = None) -> None:
         self.book = book
         self.policy_hash = policy_hash
         self.ports = ports
-        self._brakes = brakes if brakes is not None else Brakes(book.policy.brakes)
+        self._brakes = brakes if brakes is not None else BrakeState(book.policy.brakes)
 
     async def run(self, round: Round) -> Conclusion:
         """The whole way of a round. Cancelled when the round is withdrawn: its requests are then recorded as
@@ -299,7 +299,7 @@ class Gate:
 
     def _handed(self, requests: Mapping[str, PendingRequest], away: frozenset[str]) -> ForwardRound:
         seen = {
-            key: Seen(
+            key: SealedDecision(
                 pending.decision_id,
                 pending.decision.effect,
                 pending.decision.rule,

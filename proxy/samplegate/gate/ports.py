@@ -10,11 +10,11 @@ import msgspec
 
 from samplegate.audit.record import Record
 from samplegate.errors import Log
-from samplegate.policy.decide import Rulebook
+from samplegate.policy.decide import CompiledPolicy
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import SampleRequest, SampleResult
 from samplegate.policy.schema import Stage
-from samplegate.protocol.rounds import Note, Reply, Round
+from samplegate.protocol.rounds import ClientReply, Note, Round
 from samplegate.reviews.review import Review
 
 P = ParamSpec("P")
@@ -35,7 +35,7 @@ class Ports(msgspec.Struct, frozen=True):
     fails stays at worst case."""
     progress: Callable[[str, int], None]
     """A round's model has written so many tokens: tell the peers that gave a progress token."""
-    ask_client: Callable[[Round], Awaitable[Reply]]
+    ask_client: Callable[[Round], Awaitable[ClientReply]]
     """Forward a pushed request; ends with the client's reply, or is cancelled."""
     record: Callable[[Record], Awaitable[None]]
     """Raises Unavailable where the record could not be made durable."""
@@ -47,15 +47,15 @@ class Ports(msgspec.Struct, frozen=True):
     """Unix seconds."""
     random: Callable[[int], bytes]
     log: Log
-    in_force: Callable[[], Rulebook] | None = None
+    in_force: Callable[[], CompiledPolicy] | None = None
     """The policy in force by now; a round runs under the one it began with."""
     realm: str = ""
     """What tells apart servers of one name that share a store, as wrapped ones do that nobody named."""
-    reviews: Reviews | None = None
+    reviews: ReviewPort | None = None
     """Where there is no store for reviews: None, and what is escalated stays Unanswered."""
 
 
-class Reviews(Protocol):
+class ReviewPort(Protocol):
     """The gate's port to the people: asks one and waits. A review that it returns is held for us until it is used or
     given back."""
 

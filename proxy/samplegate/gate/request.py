@@ -12,7 +12,7 @@ from samplegate.gate.admission import Hold
 from samplegate.gate.ports import Ports
 from samplegate.policy import deadlines
 from samplegate.policy.capabilities import can_forward
-from samplegate.policy.decide import Rulebook
+from samplegate.policy.decide import CompiledPolicy
 from samplegate.policy.decisions import Decision, DenyAs, Forwarded, LeftOpen, Situation, refusal
 from samplegate.policy.schema import Stage
 from samplegate.protocol.outcomes import Denied, Outcome, Reason, Unanswered, Withdrawn
@@ -29,7 +29,7 @@ class PendingRequest(msgspec.Struct, eq=False):
     round: Round
     key: str
     item: Item
-    book: Rulebook
+    book: CompiledPolicy
     ports: Ports
     policy_hash: str
     decision_id: str

@@ -18,7 +18,7 @@ import msgspec
 
 from samplegate.audit.record import Done
 from samplegate.errors import Unavailable
-from samplegate.gate.ports import Reviews
+from samplegate.gate.ports import ReviewPort
 from samplegate.gate.request import PendingRequest, review_key
 from samplegate.gate.sampling import late, sample, shaped
 from samplegate.policy import answers
@@ -199,7 +199,7 @@ async def find(
     return found
 
 
-def _port(pending: PendingRequest) -> Reviews:
+def _port(pending: PendingRequest) -> ReviewPort:
     if pending.ports.reviews is None:
         raise Unavailable("reviews: there is no store for them in this process")
     return pending.ports.reviews

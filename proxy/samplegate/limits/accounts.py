@@ -14,14 +14,14 @@ from typing import Final, TypeAlias
 import msgspec
 
 from samplegate.policy.claims import bounded
-from samplegate.policy.ledger import Draw, Rates, Refused, Reserved, Terms
+from samplegate.policy.ledger import Draw, LimitSpec, Rates, Refused, Reserved
 
 LONGEST_KEY: Final = 300  # bytes; a longer one is kept as its hash
 Account: TypeAlias = tuple[str, str]
 """The identity of a limit, and a key."""
 
 
-def identity(terms: Terms) -> str:
+def identity(terms: LimitSpec) -> str:
     """What a limit's accounts are stored under: its name with what its numbers mean."""
     meaning = [
         terms.name,
@@ -34,7 +34,7 @@ def identity(terms: Terms) -> str:
     return json.dumps(meaning, separators=(",", ":"))
 
 
-def lasts(terms: Terms) -> bool:
+def lasts(terms: LimitSpec) -> bool:
     """Whether what is drawn stays drawn: of a call, of this process."""
     return terms.per in {"call", "process"}
 
@@ -44,10 +44,10 @@ class LimitVersions(msgspec.Struct, frozen=True, eq=False):
 
     ids: Mapping[str, str]
     """The identities of the limits in force, by name."""
-    terms: Mapping[str, Terms]
+    terms: Mapping[str, LimitSpec]
     """By identity."""
 
-    def amended(self, wanted: Mapping[str, Terms], used: Iterable[str]) -> LimitVersions:
+    def amended(self, wanted: Mapping[str, LimitSpec], used: Iterable[str]) -> LimitVersions:
         """The versions after a change of the limits in force; of the old ones, the ``used`` identities are kept. A
         shared limit stays shared while the process runs: others may have drawn on it."""
         terms = {id: self.terms[id] for id in used}
@@ -70,7 +70,7 @@ class ReservationRequest(msgspec.Struct, frozen=True):
     """The draws on identities, with keys that can be stored."""
     limits: LimitVersions
     """Those in force when it was made ready."""
-    under: Mapping[str, Terms]
+    under: Mapping[str, LimitSpec]
     """The terms that its draws were measured for."""
 
     @property
@@ -101,7 +101,7 @@ class Reservation(msgspec.Struct):
 
 
 def ready(
-    draws: Sequence[Draw], under: Mapping[str, Terms], limits: LimitVersions, number: int, id: str
+    draws: Sequence[Draw], under: Mapping[str, LimitSpec], limits: LimitVersions, number: int, id: str
 ) -> ReservationRequest | Refused:
     """A reservation to try; Refused if the measured draws do not fit the limits in force."""
     for draw in draws:
@@ -124,7 +124,7 @@ def placed(draw: Draw, id: str) -> Draw:
     return Draw(id, bounded(draw.key, LONGEST_KEY), draw.amount)
 
 
-def widened(rates: Rates, ids: Iterable[str], before: Mapping[str, Terms], now: Mapping[str, Terms]) -> Rates:
+def widened(rates: Rates, ids: Iterable[str], before: Mapping[str, LimitSpec], now: Mapping[str, LimitSpec]) -> Rates:
     """The least and the greatest amounts since a reservation on these identities, updated for new terms."""
     out = dict(rates)
     for id in ids:
@@ -145,7 +145,7 @@ def sums(draws: Iterable[Draw]) -> dict[Account, int]:
 
 
 def no_room(
-    terms: Mapping[str, Terms], taken: Callable[[str, str], int], wanted: Mapping[Account, int]
+    terms: Mapping[str, LimitSpec], taken: Callable[[str, str], int], wanted: Mapping[Account, int]
 ) -> tuple[Refused, Account] | None:
     """The first account without room for concurrent requests, None if all have room. ``taken`` tells how many slots of
     an account are held."""
@@ -161,7 +161,7 @@ def no_room(
     return None
 
 
-def shares(terms: Mapping[str, Terms], drawn: Iterable[tuple[str, int]]) -> dict[str, float]:
+def shares(terms: Mapping[str, LimitSpec], drawn: Iterable[tuple[str, int]]) -> dict[str, float]:
     """By limit, the share of it that is drawn; of several accounts the fullest."""
     out: dict[str, float] = {}
     for limit, level in drawn:

@@ -21,7 +21,7 @@ from samplegate.errors import Log
 from samplegate.limits.accounts import Account
 from samplegate.limits.backend import LedgerBackend, LedgerUnavailable, Settlement
 from samplegate.limits.queue import Later, Timer, after
-from samplegate.policy.ledger import Draw, Rates, Refused, Reserved, Terms
+from samplegate.policy.ledger import Draw, LimitSpec, Rates, Refused, Reserved
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,13 +39,13 @@ PATIENCE: Final = 5.0
 """Seconds that a call may take in all: behind others of this process, for the file's lock, for SQLite."""
 
 
-class State:
+class AsyncLedger:
     """One backend, created by ``make`` for the first draw. No method raises if the backend fails. ``path`` is for the
     log."""
 
     def __init__(
         self,
-        make: Callable[[Mapping[str, Terms]], LedgerBackend],
+        make: Callable[[Mapping[str, LimitSpec]], LedgerBackend],
         path: Path,
         log: Log,
         *,
@@ -57,7 +57,7 @@ class State:
         self._log = log
         self._patience = PATIENCE if patience is None else patience
         self._later = later
-        self._terms: Mapping[str, Terms] = {}
+        self._terms: Mapping[str, LimitSpec] = {}
         self._backend: LedgerBackend | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._told: set[str] = set()
@@ -67,16 +67,16 @@ class State:
         self._hurried = False
         self._end: asyncio.Future[None] | None = None
 
-    def amend(self, terms: Mapping[str, Terms]) -> None:
+    def update_limits(self, terms: Mapping[str, LimitSpec]) -> None:
         """Replace the limits, by identity, for all later calls. Returns at once."""
         self._terms = terms
         if self._closed or self._backend is None:
             return
         if self._threads is not None:
-            self._give(self._backend.amend, terms)
+            self._give(self._backend.update_limits, terms)
             self._carry_out(self._backend.pay)
             return
-        self._backend.amend(terms, self._deadline)
+        self._backend.update_limits(terms, self._deadline)
         if self._backend.owes:
             self._carry_out(self._backend.pay)
 
@@ -130,13 +130,13 @@ class State:
         # which leaves it alone, whatever becomes of the waiting
         await self._answered(self._carry_out(self._ledger.settle, settlement))
 
-    def hurry(self, seconds: float) -> None:
+    def set_shutdown_deadline(self, seconds: float) -> None:
         """The end has begun: whatever is asked takes ``seconds`` at most from now on, all together."""
         if self._hurried or self._threads is None:
             return
         self._hurried = True
         self._patience = min(self._patience, seconds)
-        self._ledger.hurry(time.monotonic() + self._patience)
+        self._ledger.set_shutdown_deadline(time.monotonic() + self._patience)
         end = self._ending()
         asyncio.get_running_loop().call_later(self._patience + LAST_GRACE, _over, end)
 
@@ -151,7 +151,7 @@ class State:
             return
         with anyio.CancelScope(shield=True):
             self._patience = LAST_TRY if self._hurried else min(self._patience, LAST_PATIENCE)
-            self._ledger.hurry(time.monotonic() + self._patience)
+            self._ledger.set_shutdown_deadline(time.monotonic() + self._patience)
             closed = asyncio.wrap_future(self._give(self._ledger.close))
             # so that asyncio does not complain of it
             closed.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from samplegate.limits.accounts import Account
-from samplegate.policy.ledger import Draw, Rates, Refused, Reserved, Terms
+from samplegate.policy.ledger import Draw, LimitSpec, Rates, Refused, Reserved
 
 
 class LedgerUnavailable(Exception):
@@ -45,7 +45,8 @@ class Settlement(msgspec.Struct, frozen=True):
 
 
 class LedgerBackend(Protocol):
-    """Accounts and slots. Blocking; for one thread at a time, except ``hurry``, ``exhausted`` and ``drawn``.
+    """Accounts and slots. Blocking; for one thread at a time, except ``set_shutdown_deadline``, ``exhausted`` and
+    ``drawn``.
 
     ``deadline``, by ``time.monotonic``, bounds all waiting of a call; after it the call raises LedgerUnavailable. A
     killed process loses nothing that a call has returned. Its slots are free at once; its reservations stay charged at
@@ -57,7 +58,7 @@ class LedgerBackend(Protocol):
         """Whether corrections are still to be written."""
         ...
 
-    def amend(self, terms: Mapping[str, Terms], deadline: float) -> None:
+    def update_limits(self, terms: Mapping[str, LimitSpec], deadline: float) -> None:
         """Replace the limits, by identity: those in force, and those with open reservations. It never fails.
 
         An account of a known identity stays as it is; that of a limit which is now shared is moved by the next call
@@ -73,7 +74,7 @@ class LedgerBackend(Protocol):
         """
         ...
 
-    def exhausted(self, terms: Mapping[str, Terms], draws: Sequence[Draw]) -> Refused | None:
+    def exhausted(self, terms: Mapping[str, LimitSpec], draws: Sequence[Draw]) -> Refused | None:
         """Why draws on limits of a call or of this process have no room, where waiting does not help. Waits for
         nothing."""
         ...
@@ -93,7 +94,7 @@ class LedgerBackend(Protocol):
         """Write what is owed; returns whether the shared accounts were asked."""
         ...
 
-    def hurry(self, until: float) -> None:
+    def set_shutdown_deadline(self, until: float) -> None:
         """No call waits beyond ``until``, by ``time.monotonic``. From any thread."""
 
     def close(self, deadline: float) -> None:

@@ -41,7 +41,7 @@ class Braked(msgspec.Struct, frozen=True):
     """When it may ask again, in the time that was passed in."""
 
 
-class Brakes:
+class BrakeState:
     """What servers asked of late. ``terms`` None: no brakes."""
 
     def __init__(self, terms: schema.Brakes | None) -> None:

@@ -23,11 +23,11 @@ from samplegate.limits.accounts import (
     sums,
     widened,
 )
-from samplegate.limits.async_ledger import State
+from samplegate.limits.async_ledger import AsyncLedger
 from samplegate.limits.backend import LedgerBackend, Settlement
-from samplegate.limits.queue import MOST_WAITING, Later, Line, Waiter, after
+from samplegate.limits.queue import MOST_WAITING, Later, Waiter, WaitQueue, after
 from samplegate.policy.claims import bounded
-from samplegate.policy.ledger import Draw, Refused, Reserved, Terms
+from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
 
 UNKNOWN_PAUSE: Final = 0.5  # seconds until the next try where nobody can tell when there will be room
 LONGEST_PAUSE: Final = 5.0  # what another process gives back is not told to us, and clocks are set
@@ -44,7 +44,7 @@ class Admission:
 
     def __init__(
         self,
-        terms: Mapping[str, Terms],
+        terms: Mapping[str, LimitSpec],
         *,
         state: Path,
         clock: Callable[[], float],
@@ -57,17 +57,17 @@ class Admission:
         self._clock = clock
         self._log = log
         self._later = later
-        self._line = Line(most_waiting)
+        self._line = WaitQueue(most_waiting)
         self._waiting: dict[Waiter, ReservationRequest | Refused] = {}
         """In the order of joining; refused where a policy that was put in force meanwhile refuses it."""
         self._limits = LimitVersions({}, {}).amended(terms, ())
-        self._ledger = State(self._backend, state / "limits.sqlite3", log, later=later)
-        self._ledger.amend(self._limits.terms)
+        self._ledger = AsyncLedger(self._backend, state / "limits.sqlite3", log, later=later)
+        self._ledger.update_limits(self._limits.terms)
         self._held: dict[str, Reservation] = {}
         self._made = 0
         self._closed = False
 
-    def amend(self, terms: Mapping[str, Terms]) -> None:
+    def update_limits(self, terms: Mapping[str, LimitSpec]) -> None:
         """Another policy is in force, from now on and for all that wait. Never raises, and returns at once; to be
         called from the event loop.
 
@@ -80,13 +80,13 @@ class Admission:
             for held in self._held.values():
                 held.rates = widened(held.rates, held.ids.values(), before.terms, now.terms)
             self._terms, self._limits = terms, now
-            self._ledger.amend(now.terms)
+            self._ledger.update_limits(now.terms)
             self._line.replace({waiter: self._place(waiter) for waiter in list(self._waiting)})
         except Exception:
             self._log.error("limits.failed", exc_info=True)
 
     async def reserve(
-        self, draws: Sequence[Draw], wait: float | None, under: Mapping[str, Terms] | None = None
+        self, draws: Sequence[Draw], wait: float | None, under: Mapping[str, LimitSpec] | None = None
     ) -> Reserved | Refused:
         """Charge all of the draws, or none. With ``wait`` seconds it waits for room, in the order of coming; never
         raises.
@@ -124,12 +124,12 @@ class Admission:
         ids, drawn = self._limits.ids, self._ledger.drawn()
         return lambda limit, key: drawn.get((ids[limit], bounded(key, LONGEST_KEY)), 0)
 
-    def hurry(self, seconds: float) -> None:
+    def set_shutdown_deadline(self, seconds: float) -> None:
         """The end has begun: who waits for room is refused, and the state is asked for no longer than ``seconds``, all
         together."""
         self._closed = True
         self._line.end()
-        self._ledger.hurry(seconds)
+        self._ledger.set_shutdown_deadline(seconds)
 
     async def aclose(self) -> None:
         """Refuse those who wait, free this process's slots, close the file. What is not settled stays at its worst
@@ -264,7 +264,7 @@ class Admission:
         finally:
             self._line.wake([(draw.limit, draw.key) for draw in part.draws])
 
-    def _backend(self, terms: Mapping[str, Terms]) -> LedgerBackend:
+    def _backend(self, terms: Mapping[str, LimitSpec]) -> LedgerBackend:
         """Created by the first draw, because it imports SQLite."""
         from samplegate.limits.sqlite_ledger import SqliteLedger
 

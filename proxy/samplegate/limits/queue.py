@@ -68,7 +68,7 @@ class Waiter:
         self._timer = timer
 
 
-class Line:
+class WaitQueue:
     """All that wait, by account."""
 
     def __init__(self, most: int = MOST_WAITING) -> None:

@@ -24,9 +24,9 @@ import msgspec
 from samplegate.limits.accounts import Account, no_room, shares, sums, widened
 from samplegate.limits.backend import LedgerUnavailable, Settlement
 from samplegate.policy import ledger
-from samplegate.policy.ledger import Draw, Refused, Reserved, Terms
+from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
 from samplegate.process_locks import Holder
-from samplegate.sqlite import Fault, File, Kind, Schema
+from samplegate.sqlite import File, Kind, Schema, SqliteFault
 
 FILE: Final = "limits.sqlite3"
 MOST_PAGES: Final = 262_144  # 1 GiB: some ten million accounts
@@ -79,7 +79,7 @@ class SqliteLedger:
     locked; ``most``: accounts in memory."""
 
     def __init__(
-        self, terms: Mapping[str, Terms], state: Path, clock: Callable[[], float], most: int = MOST_ACCOUNTS
+        self, terms: Mapping[str, LimitSpec], state: Path, clock: Callable[[], float], most: int = MOST_ACCOUNTS
     ) -> None:
         self._terms = terms
         self._clock = clock
@@ -109,7 +109,7 @@ class SqliteLedger:
     def owes(self) -> bool:
         return bool(self._owed or self._moving)
 
-    def amend(self, terms: Mapping[str, Terms], deadline: float = math.inf) -> None:
+    def update_limits(self, terms: Mapping[str, LimitSpec], deadline: float = math.inf) -> None:
         before, kept = self._terms, {limit: self._terms[limit] for owed in self._owed.values() for limit in owed.limits}
         self._terms = {**kept, **terms}
         for number, owed in self._owed.items():
@@ -144,7 +144,7 @@ class SqliteLedger:
                 self._owed[next(self._numbers)] = Settlement(Reserved(id, tuple(draws), 0.0), slots_only=True)
             raise
 
-    def exhausted(self, terms: Mapping[str, Terms], draws: Sequence[Draw]) -> Refused | None:
+    def exhausted(self, terms: Mapping[str, LimitSpec], draws: Sequence[Draw]) -> Refused | None:
         tried = ledger.reserve(terms, self._here.find, draws, self._clock())
         return tried if isinstance(tried, Refused) else None
 
@@ -170,7 +170,7 @@ class SqliteLedger:
         with self._transaction(deadline, shared):
             return shared
 
-    def hurry(self, until: float) -> None:
+    def set_shutdown_deadline(self, until: float) -> None:
         self._until = until
 
     def close(self, deadline: float) -> None:
@@ -197,7 +197,7 @@ class SqliteLedger:
                 self._pay(due)
                 yield
             memory.commit()
-        except Fault as problem:
+        except SqliteFault as problem:
             memory.rollback()
             if not problem.undone:
                 for number in self._owed:
@@ -221,7 +221,7 @@ class SqliteLedger:
             return min(deadline, self._until) - time.monotonic()
 
         if left() <= 0:
-            raise Fault("busy", "it was not free in time; another process keeps it locked")
+            raise SqliteFault("busy", "it was not free in time; another process keeps it locked")
         with self._file.transaction(left) as db:
             yield _Rows(db)
 
@@ -285,7 +285,7 @@ class SqliteLedger:
         for number in due:
             try:
                 self._correct(self._owed[number])
-            except (sqlite3.Error, Fault):
+            except (sqlite3.Error, SqliteFault):
                 raise
             except Exception:  # a fault of ours: it must not stand in the way of everything that comes after
                 self._doubt(number)
@@ -438,4 +438,4 @@ class _Rows:
 def _account(level: object, stamp: object, warned: object) -> ledger.Account:
     if isinstance(level, int) and level >= 0 and isinstance(stamp, float) and math.isfinite(stamp):
         return ledger.Account(level, stamp, bool(warned))
-    raise Fault("damaged", "it has an account that cannot be read")
+    raise SqliteFault("damaged", "it has an account that cannot be read")

@@ -19,7 +19,7 @@ from samplegate.protocol import results
 from samplegate.protocol.elicitation_schema import MISSING, Field, Form, NotFlat, check, read_form
 from samplegate.protocol.frames import has_modes
 from samplegate.protocol.requests import ElicitationRequest, Kind, Request, SamplingRequest
-from samplegate.protocol.strictjson import named, told
+from samplegate.protocol.strictjson import plain_name, quoted_name
 from samplegate.yamlfile import envfile
 
 Environment = Mapping[str, str]
@@ -91,7 +91,7 @@ def _fitting(request: SamplingRequest, result: Mapping[str, Any]) -> Mapping[str
         return "its content is no list of content blocks"
     shaped = results.sampling_result(result, request.origin.revision)
     if shaped is None:
-        return f"its content has no form in revision {told(request.origin.revision)}"
+        return f"its content has no form in revision {plain_name(request.origin.revision)}"
     return fits(request, shaped) or result
 
 
@@ -145,7 +145,7 @@ def _values(
     for field in form.fields:
         is_secret = field.name in secret and field.type != "boolean"  # no secret fits in a yes or no
         if is_secret and (field.name in given or field.required):
-            return f"field {named(field.name)} looks like a secret, which no machine fills in"
+            return f"field {quoted_name(field.name)} looks like a secret, which no machine fills in"
         if field.name in given:
             values[field.name] = (
                 given[field.name] if environment is None else _typed(given[field.name], field, environment)
@@ -153,7 +153,7 @@ def _values(
         elif rule.defaults and not is_secret and field.default is not MISSING and field.default is not None:
             values[field.name] = field.default
         elif field.required:
-            return f"the required field {named(field.name)} is left open"
+            return f"the required field {quoted_name(field.name)} is left open"
     return values
 
 
@@ -215,10 +215,10 @@ def _fits_sampling(request: SamplingRequest, result: Mapping[str, Any]) -> str |
     if not isinstance(result.get("stopReason", ""), str):
         return "its stopReason is not a text"
     if isinstance(content, list) and not has_modes(revision):
-        return f"its content is a list, which revision {told(revision)} does not have"
+        return f"its content is a list, which revision {plain_name(revision)} does not have"
     blocks = _list(content)
     if not all(_is_block(block) and block["type"] in _known(revision) for block in blocks):
-        return f"its content is none that revision {told(revision)} has"
+        return f"its content is none that revision {plain_name(revision)} has"
     return _fits_tools(request.params, [block["type"] for block in blocks])
 
 

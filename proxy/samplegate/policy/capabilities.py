@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, TypeAlias, assert_never
 import msgspec
 
 from samplegate.policy import answers, model_choice
-from samplegate.policy.conditions import absent, shown
+from samplegate.policy.conditions import absent, short_value
 from samplegate.policy.facts import UNKNOWN, Calls, Facts, Known
-from samplegate.policy.match import Rulebook
+from samplegate.policy.match import CompiledPolicy
 from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, ModelRule, Rule
 from samplegate.protocol.frames import LEGACY, Era, has_elicitation, has_modes
 from samplegate.protocol.requests import Call, ClientCapabilities, Kind, Offer, Origin, Request
@@ -39,7 +39,14 @@ class Asker(msgspec.Struct, frozen=True):
 
 
 def offer(
-    book: Rulebook, *, server: str, caller: str, era: Era, revision: str, client: ClientCapabilities, call: Call | None
+    book: CompiledPolicy,
+    *,
+    server: str,
+    caller: str,
+    era: Era,
+    revision: str,
+    client: ClientCapabilities,
+    call: Call | None,
 ) -> Offer:
     """What reachable rules can allow, answer, escalate, forward or decline.
 
@@ -58,7 +65,7 @@ def offer(
     )
 
 
-def offer_to(book: Rulebook, origin: Origin, client: ClientCapabilities) -> Offer:
+def offer_to(book: CompiledPolicy, origin: Origin, client: ClientCapabilities) -> Offer:
     """What was declared to the server before a request of this origin: in the legacy eras once for all calls, in the
     modern one for the call."""
     call = origin.calls[0] if origin.era == "modern" and origin.calls else None
@@ -73,7 +80,7 @@ def offer_to(book: Rulebook, origin: Origin, client: ClientCapabilities) -> Offe
     )
 
 
-def first_to_forward_forms(book: Rulebook, who: Asker) -> str | None:
+def first_to_forward_forms(book: CompiledPolicy, who: Asker) -> str | None:
     """The rule that forwards forms before any other rule answers or escalates some, None if there is none."""
     takers = (rule for rule, _ in _reachable(book, who, "elicitation by form") if not isinstance(rule, DenyRule))
     first = next(takers, None)
@@ -100,7 +107,7 @@ _FORWARDS: Final[Mapping[str, tuple[Class, str]]] = {
 """By capability: what it is needed for, and the rule with which the client keeps it."""
 
 
-def remedies(book: Rulebook, who: Asker, withheld: Sequence[str]) -> dict[str, Any]:
+def remedies(book: CompiledPolicy, who: Asker, withheld: Sequence[str]) -> dict[str, Any]:
     """For the operator's log, of capabilities that are withheld: the rules that deny all such requests, and rules to
     add for the others."""
     denied_by: dict[str, None] = {}
@@ -118,24 +125,24 @@ def remedies(book: Rulebook, who: Asker, withheld: Sequence[str]) -> dict[str, A
     }
 
 
-def _plain(book: Rulebook, server: str) -> bool:
+def _plain(book: CompiledPolicy, server: str) -> bool:
     """Whether ``sampling`` is declared to it without sub-capabilities (R114). A request with tools is then one that was
     not declared."""
     settings = book.policy.servers.get(server)
     return settings is not None and settings.plain_sampling
 
 
-def _reached_by_client(book: Rulebook, who: Asker, client: ClientCapabilities) -> bool:
+def _reached_by_client(book: CompiledPolicy, who: Asker, client: ClientCapabilities) -> bool:
     """Context is the client's to include: no model of ours has any (R18)."""
     return any(_reached(book, who, class_, client, {"client"}) for class_ in _CLASSES if _kind_of(class_) == "sampling")
 
 
-def _reached(book: Rulebook, who: Asker, class_: Class, client: ClientCapabilities, wanted: Set[_By]) -> bool:
+def _reached(book: CompiledPolicy, who: Asker, class_: Class, client: ClientCapabilities, wanted: Set[_By]) -> bool:
     """Whether a rule under which one of ``wanted`` answers is reached before one that surely ends the class."""
     return any(_by(book, rule, class_, client) in wanted for rule, _ in _reachable(book, who, class_))
 
 
-def _reachable(book: Rulebook, who: Asker, class_: Class) -> Iterator[tuple[Rule, bool]]:
+def _reachable(book: CompiledPolicy, who: Asker, class_: Class) -> Iterator[tuple[Rule, bool]]:
     """The enforced rules that a request of the class may come to, in order, and whether each surely ends its way."""
     known = _known(who, class_)
     for entry in book.entries:
@@ -166,7 +173,7 @@ def _known(who: Asker, class_: Class) -> Known:
     return Known(calls, facts)
 
 
-def _by(book: Rulebook, rule: Rule, class_: Class, client: ClientCapabilities) -> _By:
+def _by(book: CompiledPolicy, rule: Rule, class_: Class, client: ClientCapabilities) -> _By:
     match rule:
         case AllowRule():
             return "gate" if _has_model(book, rule, class_) else "otherwise"
@@ -185,7 +192,7 @@ def _by(book: Rulebook, rule: Rule, class_: Class, client: ClientCapabilities) -
             assert_never(never)
 
 
-def _has_model(book: Rulebook, rule: ModelRule, class_: Class) -> bool:
+def _has_model(book: CompiledPolicy, rule: ModelRule, class_: Class) -> bool:
     """Whether the rule has a model for the class. Which of its models fits a request is known only then."""
     if _kind_of(class_) != "sampling":
         return False
@@ -232,7 +239,7 @@ def _has_tools(request: Request) -> bool:
 
 
 def unsolicited(
-    book: Rulebook,
+    book: CompiledPolicy,
     *,
     server: str,
     caller: str,
@@ -283,12 +290,12 @@ class Denial(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         first, *more = self.wire
         return (
-            f"rule {shown(self.rule)} {_DENIES[self.when]}:"
+            f"rule {short_value(self.rule)} {_DENIES[self.when]}:"
             f" {first}{''.join(f', or {other} where the client declares it' for other in more)}"
         )
 
 
-class Coverage(msgspec.Struct, frozen=True):
+class CapabilityReport(msgspec.Struct, frozen=True):
     """What a policy means to one server for one class of requests. ``str()`` is a line for a person."""
 
     requests: Class
@@ -313,14 +320,14 @@ class Coverage(msgspec.Struct, frozen=True):
 
 
 def describe_offer(
-    book: Rulebook,
+    book: CompiledPolicy,
     *,
     server: str,
     caller: str = "local",
     era: Era = "legacy",
     revision: str = LEGACY[-1],
     call: Call | None = None,
-) -> tuple[Coverage, ...]:
+) -> tuple[CapabilityReport, ...]:
     """For ``check``: per class of requests, what is declared to the server and whether rules take all of them."""
     bare, able = (
         offer(book, server=server, caller=caller, era=era, revision=revision, client=c, call=call)
@@ -339,12 +346,14 @@ def describe_offer(
     )
 
 
-def _coverage(class_: Class, declared: tuple[bool, bool], reached: Sequence[tuple[Rule, bool]]) -> Coverage:
+def _coverage(class_: Class, declared: tuple[bool, bool], reached: Sequence[tuple[Rule, bool]]) -> CapabilityReport:
     """``declared``: to a client without capabilities, and to one with all."""
     bare, able = declared
     untaken: Literal["none", "some", "all"] = "all" if not reached else "none" if reached[-1][1] else "some"
     denials = [denial for rule, _ in reached for denial in _denials(rule, class_, declared)]
-    return Coverage(class_, "always" if bare else "if the client can" if able else "never", untaken, tuple(denials))
+    return CapabilityReport(
+        class_, "always" if bare else "if the client can" if able else "never", untaken, tuple(denials)
+    )
 
 
 def _denials(rule: Rule, class_: Class, declared: tuple[bool, bool]) -> Iterator[Denial]:
@@ -378,7 +387,7 @@ def _may_begin(rule: Rule, class_: Class) -> bool:
 class SessionRules(msgspec.Struct, frozen=True, eq=False):
     """A compiled policy as sessions need it (``session_state.SessionPolicy``)."""
 
-    book: Rulebook
+    book: CompiledPolicy
 
     def offer(
         self, *, server: str, caller: str, era: Era, revision: str, client: ClientCapabilities, call: Call | None

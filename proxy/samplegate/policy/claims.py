@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from samplegate.policy.catalogue import Worst
-from samplegate.policy.ledger import SCALE, Draw, Quantity, Terms
+from samplegate.policy.ledger import SCALE, Draw, LimitSpec, Quantity
 from samplegate.policy.schema import By, Limit, Policy, seconds
 from samplegate.protocol.requests import Origin
 
@@ -39,7 +39,7 @@ class Claimant(msgspec.Struct, frozen=True):
     """Our name; None where no model is asked."""
 
 
-def terms(policy: Policy) -> Mapping[str, Terms]:
+def terms(policy: Policy) -> Mapping[str, LimitSpec]:
     """The policy's limits, ready to be drawn on, by name. They must have passed the loader."""
     shared = needs_state(policy)
     return {name: _terms(name, limit, shared) for name, limit in policy.limits.items()}
@@ -63,8 +63,8 @@ def amounts(limit: Limit) -> dict[Quantity, float]:
     return {quantity: amount for quantity in _QUANTITIES if (amount := getattr(limit, quantity)) is not None}
 
 
-def claim(
-    limits: Iterable[str], terms: Mapping[str, Terms], who: Claimant, most: Worst | None
+def charges_of(
+    limits: Iterable[str], terms: Mapping[str, LimitSpec], who: Claimant, most: Worst | None
 ) -> tuple[Draw, ...] | str:
     """What a request draws at worst on these limits; why it cannot be told (an unknown price under a dollar limit), as
     a sentence for the log.
@@ -90,7 +90,7 @@ def claim(
     return tuple(draws)
 
 
-def truth(draws: Iterable[Draw], terms: Mapping[str, Terms], spent: Worst | None) -> tuple[Draw, ...]:
+def truth(draws: Iterable[Draw], terms: Mapping[str, LimitSpec], spent: Worst | None) -> tuple[Draw, ...]:
     """The same draws as they really came out. ``spent`` None: nothing was spent (tokens and dollars are given back);
     requests always stand."""
     return tuple(_true(draw, terms.get(draw.limit), spent) for draw in draws)
@@ -120,21 +120,21 @@ def bounded(text: str, most: int) -> str:
     return _HASHED + hashlib.sha256(raw).hexdigest()
 
 
-def _terms(name: str, limit: Limit, shared: bool) -> Terms:
+def _terms(name: str, limit: Limit, shared: bool) -> LimitSpec:
     ((quantity, amount),) = amounts(limit).items()
     most = units(quantity, amount)
     by: tuple[str, ...] = tuple(limit.by)
     match limit.per:
         case None:
-            return Terms(name, quantity, most, "slots", by=by, shared=shared)
+            return LimitSpec(name, quantity, most, "slots", by=by, shared=shared)
         case "day" | "month" as window:
-            return Terms(
+            return LimitSpec(
                 name, quantity, most, window, tz=limit.tz or "UTC", by=by, warn_at=limit.warn_at, shared=shared
             )
         case "call" | "process" as kind:
-            return Terms(name, quantity, most, kind, by=by, warn_at=limit.warn_at)
+            return LimitSpec(name, quantity, most, kind, by=by, warn_at=limit.warn_at)
         case span:
-            return Terms(name, quantity, most, "bucket", seconds(span), by=by, warn_at=limit.warn_at, shared=shared)
+            return LimitSpec(name, quantity, most, "bucket", seconds(span), by=by, warn_at=limit.warn_at, shared=shared)
 
 
 def _can_be_shared(limit: Limit) -> bool:
@@ -147,11 +147,11 @@ def _must_last(limit: Limit) -> bool:
     return limit.per is not None and seconds(limit.per) >= AN_HOUR
 
 
-def _is_a_count(limit: Terms | None) -> bool:
+def _is_a_count(limit: LimitSpec | None) -> bool:
     return limit is not None and limit.quantity in ("requests", "concurrent")
 
 
-def _amount(limit: Terms, most: Worst | None) -> int | None:
+def _amount(limit: LimitSpec, most: Worst | None) -> int | None:
     """None: the price is not known."""
     if _is_a_count(limit):
         return SCALE[limit.quantity]
@@ -168,7 +168,7 @@ def _figure(quantity: Quantity, worst: Worst) -> int | None:
             return worst.usd
 
 
-def _true(draw: Draw, limit: Terms | None, spent: Worst | None) -> Draw:
+def _true(draw: Draw, limit: LimitSpec | None, spent: Worst | None) -> Draw:
     if limit is None or _is_a_count(limit):
         return draw
     amount = 0 if spent is None else _figure(limit.quantity, spent)
@@ -176,7 +176,7 @@ def _true(draw: Draw, limit: Terms | None, spent: Worst | None) -> Draw:
     return draw if amount is None else msgspec.structs.replace(draw, amount=amount)
 
 
-def _keys(limit: Terms, who: Claimant) -> list[str]:
+def _keys(limit: LimitSpec, who: Claimant) -> list[str]:
     """The accounts: one, or one for each candidate that it depends on."""
     calls = list(dict.fromkeys(who.call_ids)) if limit.per == "call" else [""]
     tools = _tools(who.origin) if "tool" in limit.by else [""]

@@ -13,7 +13,7 @@ import msgspec
 
 from samplegate.policy.facts import ABSENT, NO_CALL, UNKNOWN, Facts, Known
 from samplegate.policy.schema import Match, Names, Range
-from samplegate.protocol.strictjson import named
+from samplegate.protocol.strictjson import quoted_name
 from samplegate.regex import Search, searcher
 from samplegate.urls import ascii_host
 
@@ -43,7 +43,9 @@ class Condition(msgspec.Struct, frozen=True):
             return f"{self.name}: it is not known, or has more than one reading, and must be {self.wanted}"
         if value is ABSENT:
             return f"{self.name}: the request has none"
-        return f"{self.name}: {shown(value if self.shown_by is None else self.shown_by(facts))} is not {self.wanted}"
+        return (
+            f"{self.name}: {short_value(value if self.shown_by is None else self.shown_by(facts))} is not {self.wanted}"
+        )
 
 
 def conditions(match: Match) -> Iterator[Condition]:
@@ -124,18 +126,20 @@ def web_only() -> Condition:
     )
 
 
-def shown(value: object) -> str:
+def short_value(value: object) -> str:
     """A value for a person, on one line, shortened."""
     if isinstance(value, bytes):
         value = value[:_SHOWN].decode("utf-8", "replace")
     if isinstance(value, (tuple, frozenset)):
         items = sorted(value) if isinstance(value, frozenset) else value
-        text = ", ".join(shown(item) for item in items[:5]) + (f" and {len(items) - 5} more" if len(items) > 5 else "")
+        text = ", ".join(short_value(item) for item in items[:5]) + (
+            f" and {len(items) - 5} more" if len(items) > 5 else ""
+        )
         return f"[{text}]"
     if value is NO_CALL:
         return NO_CALL.value
     if isinstance(value, str):
-        return named(value)
+        return quoted_name(value)
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
@@ -153,7 +157,7 @@ def _one_of(wanted: Any) -> Built:
 
 
 def _same(wanted: Any) -> Built:
-    return wanted.__eq__, shown(wanted)
+    return wanted.__eq__, short_value(wanted)
 
 
 def _said(names: list[Any]) -> str:
@@ -226,20 +230,22 @@ def _at_least(wanted: list[str]) -> Built:
 def _search(pattern: str) -> Search:
     search = searcher(pattern)
     if isinstance(search, str):
-        raise ValueError(f"{shown(pattern)} is not an RE2 expression: {search}")
+        raise ValueError(f"{short_value(pattern)} is not an RE2 expression: {search}")
     return search
 
 
 def _found(pattern: str) -> Built:
     search = _search(pattern)
-    return (lambda texts: any(map(search, texts))), f"a place where {shown(pattern)} is found"
+    return (lambda texts: any(map(search, texts))), f"a place where {short_value(pattern)} is found"
 
 
 def _prompt(wanted: bool | str) -> Built:
     if isinstance(wanted, bool):
         return (lambda prompt: bool(prompt) is wanted), "there" if wanted else "empty"
     search = _search(wanted)
-    return (lambda prompt: prompt != b"" and search(prompt) is not None), f"a place where {shown(wanted)} is found"
+    return (
+        lambda prompt: prompt != b"" and search(prompt) is not None
+    ), f"a place where {short_value(wanted)} is found"
 
 
 def _table(*rows: Row) -> dict[str, Row]:

@@ -122,7 +122,7 @@ _EMPTY: Final[Mapping[str, Any]] = {
 }
 
 
-class Reading(msgspec.Struct, frozen=True):
+class PromptCount(msgspec.Struct, frozen=True):
     """What a model would read of a request, counted without knowing the model."""
 
     text: int
@@ -145,7 +145,7 @@ def worst(model: Model, facts: ModelFacts, params: Mapping[str, Any]) -> Worst:
     return worst_of(model, facts, reading(params), params["maxTokens"])
 
 
-def worst_of(model: Model, facts: ModelFacts, read: Reading, output_tokens: int) -> Worst:
+def worst_of(model: Model, facts: ModelFacts, read: PromptCount, output_tokens: int) -> Worst:
     """The same for what is counted already."""
     return _worst(facts, _input(model, facts, read), output_tokens, read.audio > 0)
 
@@ -179,7 +179,7 @@ def least(model: Model, facts: ModelFacts) -> Worst:
     return worst(model, facts, _EMPTY)
 
 
-def _input(model: Model, facts: ModelFacts, read: Reading) -> int:
+def _input(model: Model, facts: ModelFacts, read: PromptCount) -> int:
     tokens = math.ceil((read.text + read.images * model.image_tokens + read.audio) * model.margin)
     # what runs elsewhere under a name may read more than the table's
     known = model.context is not None or model.api_base is None
@@ -203,7 +203,7 @@ def _price(rates: Rates, input_tokens: int, output_tokens: int, audio: bool) -> 
     return rates.request + input_tokens * paid + output_tokens * written
 
 
-def reading(params: Mapping[str, Any]) -> Reading:
+def reading(params: Mapping[str, Any]) -> PromptCount:
     """What a model would read of createMessage params, checked ones."""
     counter = _Counter()
     if prompt := params.get("systemPrompt"):
@@ -218,7 +218,7 @@ def reading(params: Mapping[str, Any]) -> Reading:
             counter.tool(tool)
     elif counter.uses:
         counter.tokens += FOR_TOOLS
-    return Reading(counter.tokens, counter.letters, counter.images, -(-counter.audio // BYTES_PER_AUDIO_TOKEN))
+    return PromptCount(counter.tokens, counter.letters, counter.images, -(-counter.audio // BYTES_PER_AUDIO_TOKEN))
 
 
 class _Counter:

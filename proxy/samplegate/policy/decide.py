@@ -15,7 +15,7 @@ import msgspec
 from samplegate.policy import answers, claims, cost, model_choice, redaction
 from samplegate.policy.catalogue import Worst
 from samplegate.policy.claims import Claimant
-from samplegate.policy.conditions import shown
+from samplegate.policy.conditions import short_value
 from samplegate.policy.decisions import (
     Act,
     Allowed,
@@ -25,13 +25,13 @@ from samplegate.policy.decisions import (
     FixedAnswer,
     Forwarded,
     LeftOpen,
+    RuleStep,
     Shadow,
     Situation,
-    Step,
 )
 from samplegate.policy.facts import Facts
 from samplegate.policy.ledger import Draw
-from samplegate.policy.match import Rulebook, compile_policy
+from samplegate.policy.match import CompiledPolicy, compile_policy
 from samplegate.policy.schema import (
     MOST_REVIEWED,
     AllowRule,
@@ -48,7 +48,7 @@ from samplegate.protocol.elicitation_schema import NotFlat
 from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.requests import Request
 
-__all__ = ["Rulebook", "compile_policy", "decide", "explain"]
+__all__ = ["CompiledPolicy", "compile_policy", "decide", "explain"]
 
 Effect: TypeAlias = Literal["allow", "answer", "forward", "escalate", "deny"]
 
@@ -56,30 +56,32 @@ Effect: TypeAlias = Literal["allow", "answer", "forward", "escalate", "deny"]
 NOT_DECLARED: Final = "the server asked for what was not declared to it"
 
 
-class Can(msgspec.Struct, frozen=True):
+class Feasible(msgspec.Struct, frozen=True):
     """A rule's effect can be carried out."""
 
     act: Act
     why: str = ""
 
 
-class Cannot(msgspec.Struct, frozen=True):
+class Infeasible(msgspec.Struct, frozen=True):
     """It cannot, as far as known before acting."""
 
     why: str
 
 
-def decide(book: Rulebook, request: Request, situation: Situation, start: int = 0) -> Decision:
+def decide(book: CompiledPolicy, request: Request, situation: Situation, start: int = 0) -> Decision:
     """What is to be done with a request. ``start`` is the first rule to look at: ``Decision.index`` + 1 for
     ``on_timeout: next``."""
     decision = _walk(book, request, situation, start, None)
     return decision if situation.declared else _undeclared(decision)
 
 
-def explain(book: Rulebook, request: Request, situation: Situation, start: int = 0) -> tuple[Decision, list[Step]]:
+def explain(
+    book: CompiledPolicy, request: Request, situation: Situation, start: int = 0
+) -> tuple[Decision, list[RuleStep]]:
     """The same, with every rule that was looked at and why it did not take the request. The steps show values met; the
     decision does not."""
-    steps: list[Step] = []
+    steps: list[RuleStep] = []
     decision = _walk(book, request, situation, start, steps)
     return (decision if situation.declared else _undeclared(decision)), steps
 
@@ -91,7 +93,9 @@ def _undeclared(found: Decision) -> Decision:
         return msgspec.structs.replace(
             found, declared=False, detail=f"{NOT_DECLARED}{found.detail and f'; {found.detail}'}"
         )
-    why = found.detail if isinstance(found.act, LeftOpen) else f"rule {shown(found.rule or '')} would have taken it"
+    why = (
+        found.detail if isinstance(found.act, LeftOpen) else f"rule {short_value(found.rule or '')} would have taken it"
+    )
     return Decision(
         LeftOpen(),
         "none",
@@ -104,7 +108,9 @@ def _undeclared(found: Decision) -> Decision:
     )
 
 
-def _walk(book: Rulebook, request: Request, situation: Situation, start: int, steps: list[Step] | None) -> Decision:
+def _walk(
+    book: CompiledPolicy, request: Request, situation: Situation, start: int, steps: list[RuleStep] | None
+) -> Decision:
     facts = Facts(request, book.finders) if steps is None else Facts(request)
     shadows: list[Shadow] = []
     passed = ""
@@ -121,17 +127,17 @@ def _walk(book: Rulebook, request: Request, situation: Situation, start: int, st
             steps.append(_told(rule, made))
         if rule.shadow:
             shadows.extend(_shadow(rule, made))
-        elif isinstance(made, Can):
+        elif isinstance(made, Feasible):
             return _taken(rule, made, index, tuple(shadows))
         else:
-            passed = f"rule {shown(rule.name)} could not be carried out: {made.why}"
+            passed = f"rule {short_value(rule.name)} could not be carried out: {made.why}"
             if rule.otherwise != "next":
                 return _left(rule.otherwise, rule, passed, index, tuple(shadows))
     detail = f"{passed}; no later rule took it" if passed else "no rule matched"
     return Decision(LeftOpen(), "none", None, Reason.NO_RULE, detail, shadows=tuple(shadows))
 
 
-def _taken(rule: Rule, made: Can, index: int, shadows: tuple[Shadow, ...]) -> Decision:
+def _taken(rule: Rule, made: Feasible, index: int, shadows: tuple[Shadow, ...]) -> Decision:
     on_timeout: Otherwise = (
         rule.on_timeout if isinstance(rule, AllowRule | ForwardRule | EscalateRule) else "unanswered"
     )
@@ -160,60 +166,60 @@ def _left(
     return Decision(LeftOpen(), "none", rule.name, Reason.CANNOT, detail, index=index, shadows=shadows)
 
 
-def _carry_out(book: Rulebook, rule: Rule, facts: Facts, situation: Situation) -> Can | Cannot:
+def _carry_out(book: CompiledPolicy, rule: Rule, facts: Facts, situation: Situation) -> Feasible | Infeasible:
     match rule:
         case AllowRule():
             return _allow(book, rule, facts)
         case AnswerRule():
             result: Mapping[str, Any] | str = answers.answer(rule, facts, book.environment, book.scripts.get(rule.name))
-            return Cannot(result) if isinstance(result, str) else Can(FixedAnswer(result))
+            return Infeasible(result) if isinstance(result, str) else Feasible(FixedAnswer(result))
         case ForwardRule():
             if not situation.can_forward:
-                return Cannot("the client did not declare that it can be asked this")
-            return Can(Forwarded(rule.verify, _seconds(rule.timeout)))
+                return Infeasible("the client did not declare that it can be asked this")
+            return Feasible(Forwarded(rule.verify, _seconds(rule.timeout)))
         case EscalateRule():
             return _escalate(book, rule, facts)
         case DenyRule():
-            return Can(DenyAs(rule.as_))
+            return Feasible(DenyAs(rule.as_))
         case _ as never:
             assert_never(never)
 
 
-def _escalate(book: Rulebook, rule: EscalateRule, facts: Facts) -> Can | Cannot:
+def _escalate(book: CompiledPolicy, rule: EscalateRule, facts: Facts) -> Feasible | Infeasible:
     reviewer = book.policy.reviewers[rule.reviewer]
     timeout, late = seconds(rule.timeout or reviewer.timeout), seconds(reviewer.late_verdict)
     if facts.request.size > MOST_REVIEWED:
-        return Cannot(f"it has {facts.request.size} bytes, and a person is shown {MOST_REVIEWED} at most")
+        return Infeasible(f"it has {facts.request.size} bytes, and a person is shown {MOST_REVIEWED} at most")
     if facts.is_sampling:
         made = _allow(book, rule, facts)
-        if isinstance(made, Can):
+        if isinstance(made, Feasible):
             assert isinstance(made.act, Allowed)
-            return Can(Escalated(rule.reviewer, made.act, timeout, late), made.why)
-        return Can(
+            return Feasible(Escalated(rule.reviewer, made.act, timeout, late), made.why)
+        return Feasible(
             Escalated(rule.reviewer, None, timeout, late, made.why),
-            f"reviewer {shown(rule.reviewer)}; no model: {made.why}",
+            f"reviewer {short_value(rule.reviewer)}; no model: {made.why}",
         )
     if not facts.is_url and isinstance(form := facts.form, NotFlat):
-        return Cannot(f"the form is not flat: {form.why}")  # T16: nobody could fill it in
-    return Can(Escalated(rule.reviewer, None, timeout, late), f"reviewer {shown(rule.reviewer)}")
+        return Infeasible(f"the form is not flat: {form.why}")  # T16: nobody could fill it in
+    return Feasible(Escalated(rule.reviewer, None, timeout, late), f"reviewer {short_value(rule.reviewer)}")
 
 
-def _allow(book: Rulebook, rule: ModelRule, facts: Facts) -> Can | Cannot:
+def _allow(book: CompiledPolicy, rule: ModelRule, facts: Facts) -> Feasible | Infeasible:
     if not facts.is_sampling:
-        return Cannot("a model answers sampling only")
+        return Infeasible("a model answers sampling only")
     if not facts.request.params["messages"]:
-        return Cannot("the request holds no message, and no model takes that")
+        return Infeasible("the request holds no message, and no model takes that")
     choice = model_choice.choose(book, rule, facts)
     if not choice.models:
-        return Cannot(choice.why)
+        return Infeasible(choice.why)
     names = tuple(model.name for model in choice.models)
     asked = question(book, rule, names[0], facts.request.params)
     if isinstance(asked, str):
-        return Cannot(asked)
+        return Infeasible(asked)
     allowed = Allowed(
         names, asked.params, _seconds(rule.with_.timeout), asked.changed, asked.redacted, rule.review_answer
     )
-    return Can(allowed, f"model {shown(names[0])}: {choice.why}")
+    return Feasible(allowed, f"model {short_value(names[0])}: {choice.why}")
 
 
 def _seconds(span: str | None) -> float | None:
@@ -237,29 +243,29 @@ def effect_of(rule: Rule) -> Effect:
             assert_never(never)
 
 
-def _shadow(rule: Rule, made: Can | Cannot) -> list[Shadow]:
+def _shadow(rule: Rule, made: Feasible | Infeasible) -> list[Shadow]:
     """What a shadow rule would have done; one that would have let the request go on has done nothing."""
-    if isinstance(made, Can):
+    if isinstance(made, Feasible):
         return [Shadow(rule.name, effect_of(rule))]
     return [] if rule.otherwise == "next" else [Shadow(rule.name, "deny" if rule.otherwise == "deny" else "none")]
 
 
-def _told(rule: Rule, made: Can | Cannot) -> Step:
+def _told(rule: Rule, made: Feasible | Infeasible) -> RuleStep:
     why = (
         made.why
-        if isinstance(made, Can)
+        if isinstance(made, Feasible)
         else f"it matches but cannot be carried out: {made.why}; otherwise: {rule.otherwise}"
     )
     if rule.shadow:
         return _step(rule, False, f"shadow: {why or 'it matches, and is recorded only'}")
-    return _step(rule, isinstance(made, Can) or rule.otherwise != "next", why)
+    return _step(rule, isinstance(made, Feasible) or rule.otherwise != "next", why)
 
 
-def _step(rule: Rule, taken: bool, why: str) -> Step:
-    return Step(rule.name, effect_of(rule), taken, why)
+def _step(rule: Rule, taken: bool, why: str) -> RuleStep:
+    return RuleStep(rule.name, effect_of(rule), taken, why)
 
 
-class Question(msgspec.Struct, frozen=True):
+class ModelParams(msgspec.Struct, frozen=True):
     """createMessage params for one model, the names of those that are not as they came, and how many secrets of which
     pattern were taken out."""
 
@@ -268,18 +274,18 @@ class Question(msgspec.Struct, frozen=True):
     redacted: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
-def question(book: Rulebook, rule: ModelRule, model: str, params: Mapping[str, Any]) -> Question | str:
+def question(book: CompiledPolicy, rule: ModelRule, model: str, params: Mapping[str, Any]) -> ModelParams | str:
     """What ``model`` (our name) is asked; why it cannot be, where the rule stops at secrets."""
     asked = model_choice.bounded(rule.with_, book.model(model), book.catalogue[model], params)
     secrets = rule.with_.secrets
     if secrets is None or secrets.prompt == "keep" or book.redactor is None:
-        return Question(asked.params, asked.changed)
+        return ModelParams(asked.params, asked.changed)
     clean, found = redaction.clean_params(book.redactor, asked.params)
     if not found:
-        return Question(asked.params, asked.changed)
+        return ModelParams(asked.params, asked.changed)
     if secrets.prompt == "stop":
         return f"the prompt holds a secret ({', '.join(sorted(found))})"
-    return Question(clean, (*asked.changed, "secrets"), found)
+    return ModelParams(clean, (*asked.changed, "secrets"), found)
 
 
 def unasked(params: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> str | None:
@@ -294,26 +300,26 @@ def unasked(params: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> s
     return None
 
 
-def draws_of(book: Rulebook, decision: Decision, who: Claimant) -> tuple[Draw, ...] | str:
+def draws_of(book: CompiledPolicy, decision: Decision, who: Claimant) -> tuple[Draw, ...] | str:
     """What carrying a decision out draws at worst; or why that cannot be told, as a sentence for the log."""
     if not decision.limits:
         return ()
     who = msgspec.structs.replace(who, rule=decision.rule or "")
     allowed = decision.allowed
     if allowed is None:
-        return claims.claim(decision.limits, book.terms, who, None)
+        return claims.charges_of(decision.limits, book.terms, who, None)
     model = allowed.models[0]
-    return claims.claim(
+    return claims.charges_of(
         decision.limits, book.terms, msgspec.structs.replace(who, model=model), worst_of(book, model, allowed.params)
     )
 
 
-def worst_of(book: Rulebook, model: str, params: Mapping[str, Any]) -> Worst:
+def worst_of(book: CompiledPolicy, model: str, params: Mapping[str, Any]) -> Worst:
     """The most that one call of a model of the policy may come to."""
     return cost.worst(book.model(model), book.catalogue[model], params)
 
 
-def later(book: Rulebook, request: Request, situation: Situation, decision: Decision) -> Decision:
+def later(book: CompiledPolicy, request: Request, situation: Situation, decision: Decision) -> Decision:
     """What the rules behind a decision's come to, with the shadows that were met before."""
     found = decide(book, request, situation, start=decision.index + 1)
     return msgspec.structs.replace(found, shadows=(*decision.shadows, *found.shadows))
@@ -328,7 +334,9 @@ def unless_taken(found: Decision, refused: Decision, what: str) -> Decision:
     )
 
 
-def after_refusal(book: Rulebook, request: Request, situation: Situation, decision: Decision, what: str) -> Decision:
+def after_refusal(
+    book: CompiledPolicy, request: Request, situation: Situation, decision: Decision, what: str
+) -> Decision:
     """The decision that follows where a limit has no room, by ``on_limit``; ``what`` says which and why, for the
     log."""
     detail = f"rule {decision.rule}: {what}"

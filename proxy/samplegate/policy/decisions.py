@@ -82,7 +82,7 @@ class Shadow(msgspec.Struct, frozen=True):
     effect: str
 
 
-class Step(msgspec.Struct, frozen=True):
+class RuleStep(msgspec.Struct, frozen=True):
     """One rule that was looked at, for `explain`."""
 
     rule: str

@@ -96,7 +96,7 @@ _CEILING: Final = 4 * MOST  # a provider may report any number of tokens; the le
 _TICKS: Final = 2**20
 
 
-class Terms(msgspec.Struct, frozen=True):
+class LimitSpec(msgspec.Struct, frozen=True):
     """A limit of the policy, ready to be drawn on."""
 
     name: str
@@ -172,7 +172,7 @@ Rates: TypeAlias = Mapping[str, tuple[int, int]]
 
 
 def reserve(
-    terms: Mapping[str, Terms], look: Look, draws: Sequence[Draw], now: float
+    terms: Mapping[str, LimitSpec], look: Look, draws: Sequence[Draw], now: float
 ) -> tuple[Changes, tuple[str, ...]] | Refused:
     """Charge all of the draws, or none: the changed accounts and the limits that are to be warned of. For all but
     ``slots``.
@@ -204,7 +204,7 @@ def reserve(
 
 
 def settle(
-    terms: Mapping[str, Terms],
+    terms: Mapping[str, LimitSpec],
     look: Look,
     reserved: Reserved,
     actual: Sequence[Draw],
@@ -242,7 +242,7 @@ def settle(
     return changes
 
 
-def set_back(terms: Mapping[str, Terms], look: Look, draws: Sequence[Draw], now: float) -> Changes:
+def set_back(terms: Mapping[str, LimitSpec], look: Look, draws: Sequence[Draw], now: float) -> Changes:
     """Accounts that lie in the future because the clock was set back, brought to ``now``. To be kept where ``reserve``
     refused the same draws.
 
@@ -264,12 +264,12 @@ def set_back(terms: Mapping[str, Terms], look: Look, draws: Sequence[Draw], now:
     return changes
 
 
-def drawn(terms: Terms, account: Account, now: float) -> int:
+def drawn(terms: LimitSpec, account: Account, now: float) -> int:
     """The units that are drawn at ``now`` and have not drained."""
     return _at(terms, account, now).level
 
 
-def merged(terms: Terms, one: Account | None, other: Account, now: float) -> Account:
+def merged(terms: LimitSpec, one: Account | None, other: Account, now: float) -> Account:
     """Two accounts of one limit and key as one, on which all is drawn that was drawn on either."""
     first, second = _at(terms, one, now), _at(terms, other, now)
     return Account(
@@ -277,7 +277,7 @@ def merged(terms: Terms, one: Account | None, other: Account, now: float) -> Acc
     )
 
 
-def idle(terms: Terms, account: Account, now: float) -> bool:
+def idle(terms: LimitSpec, account: Account, now: float) -> bool:
     """Whether an account says no more than one that does not exist, so that it can be forgotten.
 
     What a process drew stays for as long as it runs, unless it is counted by session: sessions come and go without end.
@@ -293,7 +293,7 @@ def idle(terms: Terms, account: Account, now: float) -> bool:
             return current.level == 0 and not current.warned
 
 
-def shown(terms: Terms, units: int) -> str:
+def amount_text(terms: LimitSpec, units: int) -> str:
     """An amount for a person: ``0.0125 USD``, ``12 requests``."""
     amount = Decimal(units) / SCALE[terms.quantity]
     if terms.quantity != "usd":
@@ -311,7 +311,7 @@ def _summed(draws: Iterable[Draw]) -> dict[tuple[str, str], int]:
     return sums
 
 
-def _at(limit: Terms, account: Account | None, now: float) -> Account:
+def _at(limit: LimitSpec, account: Account | None, now: float) -> Account:
     """The account as it stands at ``now``: drained, or in its window."""
     match limit.per:
         case "bucket":
@@ -322,7 +322,7 @@ def _at(limit: Terms, account: Account | None, now: float) -> Account:
             return Account(0 if account is None else account.level, now, account is not None and account.warned)
 
 
-def _in_window(per: Literal["day", "month"], limit: Terms, account: Account | None, now: float) -> Account:
+def _in_window(per: Literal["day", "month"], limit: LimitSpec, account: Account | None, now: float) -> Account:
     begin = window_start(per, limit.tz, now)
     if account is None or begin > account.stamp:
         return Account(0, begin)
@@ -331,7 +331,7 @@ def _in_window(per: Literal["day", "month"], limit: Terms, account: Account | No
     return msgspec.structs.replace(account, stamp=begin)
 
 
-def _drained(limit: Terms, account: Account, now: float) -> Account:
+def _drained(limit: LimitSpec, account: Account, now: float) -> Account:
     """Drained to ``now`` by whole units. The stamp moves only as far as they took, so that looking often loses
     nothing."""
     if now < account.stamp:
@@ -346,7 +346,7 @@ def _drained(limit: Terms, account: Account, now: float) -> Account:
 
 
 def _returned(
-    limit: Terms, account: Account, rest: int, at: float, latest: float, *, rates: tuple[int, int] | None
+    limit: LimitSpec, account: Account, rest: int, at: float, latest: float, *, rates: tuple[int, int] | None
 ) -> int:
     """How much of a rest is given back."""
     match limit.per:
@@ -367,18 +367,21 @@ def _returned(
             return rest
 
 
-def _refusal(limit: Terms, account: Account, want: int, now: float) -> Refused:
+def _refusal(limit: LimitSpec, account: Account, want: int, now: float) -> Refused:
     if want > limit.most:
-        detail = f"limit {limit.name}: {shown(limit, want)} is more than the whole limit, {shown(limit, limit.most)}"
+        detail = (
+            f"limit {limit.name}: {amount_text(limit, want)} is more than the whole limit,"
+            f" {amount_text(limit, limit.most)}"
+        )
         return Refused(limit.name, "never", detail=detail)
     detail = (
-        f"limit {limit.name}: {shown(limit, account.level)} of {shown(limit, limit.most)} are drawn, and"
-        f" {shown(limit, want)} more do not fit"
+        f"limit {limit.name}: {amount_text(limit, account.level)} of {amount_text(limit, limit.most)} are drawn, and"
+        f" {amount_text(limit, want)} more do not fit"
     )
     return Refused(limit.name, "full", _wait(limit, account, want, now), detail)
 
 
-def _wait(limit: Terms, account: Account, want: int, now: float) -> float | None:
+def _wait(limit: LimitSpec, account: Account, want: int, now: float) -> float | None:
     match limit.per:
         case "bucket":
             needed = _ceil((account.level + want - limit.most) * _period(limit), limit.most)
@@ -393,11 +396,11 @@ def _lasting(refused: Refused) -> tuple[bool, float]:
     return refused.why == "never", inf if refused.retry_after is None else refused.retry_after
 
 
-def _over(limit: Terms, level: int) -> bool:
+def _over(limit: LimitSpec, level: int) -> bool:
     return limit.warn_at is not None and level >= limit.most * limit.warn_at
 
 
-def _period(limit: Terms) -> int:
+def _period(limit: LimitSpec) -> int:
     """The period in ticks."""
     return max(1, ceil(limit.period * _TICKS))
 

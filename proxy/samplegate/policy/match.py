@@ -26,7 +26,7 @@ from samplegate.policy.conditions import (
     web_only,
 )
 from samplegate.policy.facts import ABSENT, UNKNOWN, Calls, Facts, Known
-from samplegate.policy.ledger import Terms
+from samplegate.policy.ledger import LimitSpec
 from samplegate.policy.redaction import Redactor, redactor
 from samplegate.policy.schema import AnswerRule, DenyRule, Match, Model, Policy, Rule
 from samplegate.protocol.requests import Call
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from samplegate.policy.script import Script
 
 
-__all__ = ["NO_CALL_NAME", "Entry", "Matcher", "Negation", "Rulebook", "compile_match", "compile_policy"]
+__all__ = ["NO_CALL_NAME", "CompiledPolicy", "CompiledRule", "Matcher", "Negation", "compile_match", "compile_policy"]
 
 
 _MAX_SHORTLISTS: Final = 256  # servers times callers times tools; a client may make up tools, so there is a bound
@@ -180,7 +180,7 @@ def _compiled(match: Match) -> Iterator[Condition | Negation]:
         yield Negation(tuple(condition for part in _spread(match.not_) for condition in _compiled(part)))
 
 
-class Entry(msgspec.Struct, frozen=True):
+class CompiledRule(msgspec.Struct, frozen=True):
     """A rule of the policy with its match compiled."""
 
     rule: Rule
@@ -192,7 +192,7 @@ class Entry(msgspec.Struct, frozen=True):
         """Whether the match holds, None where it may."""
         return self.matcher.holds(facts, self.grants)
 
-    def rest(self, known: Known) -> Entry:
+    def rest(self, known: Known) -> CompiledRule:
         """The same rule for requests of which ``known`` is true: only what that leaves open is asked. It does not
         surely fail on ``known``."""
         matcher = self.matcher
@@ -201,7 +201,7 @@ class Entry(msgspec.Struct, frozen=True):
         ]
         settled = known.calls is not UNKNOWN  # one call or none: whether the rule's tool and method fit has been seen
         conditions, probes = tuple(condition for condition, _ in pairs), tuple(probe for _, probe in pairs)
-        return Entry(
+        return CompiledRule(
             self.rule,
             Matcher(conditions, probes, matcher.names_call and not settled, matcher.takes_no_call),
             self.grants,
@@ -215,27 +215,29 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Rulebook:
+class CompiledPolicy:
     """A policy that is ready to decide."""
 
     policy: Policy
-    entries: tuple[Entry, ...]
+    entries: tuple[CompiledRule, ...]
     environment: Mapping[str, str] = field(repr=False)
     """The variables that the policy's answers name; their values may be secrets."""
     finders: Mapping[str, Search] = field(default_factory=dict, repr=False, compare=False)
     """For `text` and `field_names`: finds what any expression of the rules finds."""
     catalogue: Catalogue = field(default_factory=dict, repr=False)
     """What is known of the models, by our names."""
-    terms: Mapping[str, Terms] = field(default_factory=dict, repr=False)
+    terms: Mapping[str, LimitSpec] = field(default_factory=dict, repr=False)
     """The limits by name."""
     redactor: Redactor | None = field(default=None, repr=False, compare=False)
     """Finds secrets; None where no rule looks for any."""
     scripts: Mapping[str, Script] = field(default_factory=dict, repr=False)
     """The cases of `answer` rules that have a file of them, by rule."""
     _models: Mapping[str, Model] = field(default_factory=dict, repr=False, compare=False)
-    _shortlists: dict[tuple[object, ...], tuple[Placed, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _shortlists: dict[tuple[object, ...], tuple[PlacedRule, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
-    def shortlist(self, facts: Facts) -> tuple[Placed, ...]:
+    def shortlist(self, facts: Facts) -> tuple[PlacedRule, ...]:
         """The rules that may take such a request, going by who asks for what during which call; what that settles is
         not asked again.
 
@@ -253,7 +255,7 @@ class Rulebook:
                 calls, {name: getattr(facts, name) for name in (names if facts.is_url else (*names, "is_web"))}
             )
             found = tuple(
-                Placed(index, entry.rest(known))
+                PlacedRule(index, entry.rest(known))
                 for index, entry in enumerate(self.entries)
                 if entry.holds(known) is not False
             )
@@ -264,16 +266,16 @@ class Rulebook:
         """The policy's model of that name. Raises KeyError."""
         return self._models[name]
 
-    def every(self) -> tuple[Placed, ...]:
+    def every(self) -> tuple[PlacedRule, ...]:
         """All the rules, whole."""
-        return tuple(Placed(index, entry) for index, entry in enumerate(self.entries))
+        return tuple(PlacedRule(index, entry) for index, entry in enumerate(self.entries))
 
 
-class Placed(NamedTuple):
+class PlacedRule(NamedTuple):
     """A rule and its place in the policy."""
 
     place: int
-    entry: Entry
+    entry: CompiledRule
 
 
 def compile_policy(
@@ -283,7 +285,7 @@ def compile_policy(
     catalogue: Catalogue | None = None,
     detectors: Mapping[str, str] | None = None,
     scripts: Mapping[str, Script] | None = None,
-) -> Rulebook:
+) -> CompiledPolicy:
     """A policy ready to decide. Raises ValueError for an RE2 expression that does not compile: the loader has refused
     it before.
 
@@ -303,7 +305,7 @@ def compile_policy(
         name: any_of([pattern for rule in policy.rules for pattern in _patterns(rule.match, name)]) for name in searched
     }
     finders = {name: search for name, search in found.items() if search is not None}
-    return Rulebook(
+    return CompiledPolicy(
         policy,
         entries,
         {name: environment[name] for name in wanted if name in environment},
@@ -324,9 +326,9 @@ def _patterns(match: Match, condition: str) -> Iterator[str]:
         yield from _patterns(match.not_, condition)
 
 
-def _entry(rule: Rule) -> Entry:
+def _entry(rule: Rule) -> CompiledRule:
     grants = not isinstance(rule, DenyRule)
-    return Entry(rule, compile_match(rule.match, grants=grants), grants)
+    return CompiledRule(rule, compile_match(rule.match, grants=grants), grants)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -337,7 +339,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def unnamed(book: Rulebook, server: str) -> bool:
+def unnamed(book: CompiledPolicy, server: str) -> bool:
     """True if there are rules, and none can match a request of this server."""
     known = Known(UNKNOWN, {"server": server})
     return bool(book.entries) and all(entry.holds(known) is False for entry in book.entries)

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from samplegate.policy.catalogue import SCRIPTED, ModelFacts
-from samplegate.policy.conditions import globs, is_glob, shown
-from samplegate.policy.cost import CHARACTERS_PER_TOKEN, Reading, reading, worst_of
+from samplegate.policy.conditions import globs, is_glob, short_value
+from samplegate.policy.cost import CHARACTERS_PER_TOKEN, PromptCount, reading, worst_of
 from samplegate.policy.facts import Facts, hint_names
-from samplegate.policy.prompt import Asked, bounded, most_tokens
+from samplegate.policy.prompt import BoundedPrompt, bounded, most_tokens
 from samplegate.policy.schema import Model, ModelRule, Policy, Quality, Weights, With
 
 if TYPE_CHECKING:
-    from samplegate.policy.match import Rulebook
+    from samplegate.policy.match import CompiledPolicy
 
 
 QUALITIES: Final[tuple[Quality, ...]] = ("cost", "speed", "intelligence")
@@ -95,12 +95,12 @@ MAX_HINT: Final = 256
 ALIKE: Final = "is part of its name"
 
 
-def heard(params: Mapping[str, Any]) -> Iterator[str]:
+def requested_hints(params: Mapping[str, Any]) -> Iterator[str]:
     """The hints of a request that are looked at, in their order."""
     return (hint for hint in hint_names(params)[:MAX_HINTS] if len(hint) <= MAX_HINT)
 
 
-def meaning(policy: Policy, models: Sequence[Model], hint: str) -> tuple[str, list[Model]]:
+def resolve_hint(policy: Policy, models: Sequence[Model], hint: str) -> tuple[str, list[Model]]:
     """How a hint (lower case) means which of these models: a name, then the policy's ``hints`` in their order, then
     what is alike (T28)."""
     exact = [model for model in models if hint in _names(model)]
@@ -111,7 +111,7 @@ def meaning(policy: Policy, models: Sequence[Model], hint: str) -> tuple[str, li
             names = [value] if isinstance(value, str) else value
             meant = [model for name in dict.fromkeys(names) for model in models if model.name == name]
             if meant:
-                return f"means {shown(key)} in the policy's hints", meant
+                return f"means {short_value(key)} in the policy's hints", meant
     return ALIKE, [model for model in models if hint in model.name.lower() or hint in model.model.lower()]
 
 
@@ -147,17 +147,17 @@ _SCRIPTED: Final = frozenset({"sound", "blob"})
 """What no provider is sent, and a script need not look at."""
 
 
-class Asking:
+class RequestTraits:
     """What of a request matters for the choice, counted once and only if asked."""
 
     def __init__(self, facts: Facts) -> None:
         self.params: Mapping[str, Any] = facts.request.params
         self.size = facts.request.size
         self.needs = needs(facts)
-        self._reading: Reading | None = None
+        self._reading: PromptCount | None = None
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> PromptCount:
         if self._reading is None:
             self._reading = reading(self.params)
         return self._reading
@@ -237,12 +237,12 @@ def grouped(said: Mapping[str, str]) -> str:
     return "; ".join(f"{', '.join(names)}: {what}" for what, names in groups.items())
 
 
-__all__ = ["Asked", "Choice", "Score", "bounded", "candidates", "choose"]
+__all__ = ["BoundedPrompt", "ModelChoice", "Score", "bounded", "candidates", "choose"]
 
 _UNKNOWN: Final = ModelFacts()
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ModelChoice(msgspec.Struct, frozen=True):
     """The models that may answer, best first; none, and ``why`` says what no model can take."""
 
     models: tuple[Model, ...]
@@ -253,13 +253,13 @@ class Choice(msgspec.Struct, frozen=True):
     """The models of the rule that do not fit, and why not."""
 
 
-def choose(book: Rulebook, rule: ModelRule, facts: Facts) -> Choice:
+def choose(book: CompiledPolicy, rule: ModelRule, facts: Facts) -> ModelChoice:
     """The rule's models (R21) that take the request, by the hints in their order (R19), then by weights (R20), else as
     they stand."""
     allowed = candidates(book.policy, rule)
     if not allowed:
-        return Choice((), "the policy has no model for it")
-    request = Asking(facts)
+        return ModelChoice((), "the policy has no model for it")
+    request = RequestTraits(facts)
     unfit = {
         model.name: why
         for model in allowed
@@ -268,16 +268,16 @@ def choose(book: Rulebook, rule: ModelRule, facts: Facts) -> Choice:
     fitting = [model for model in allowed if model.name not in unfit] if unfit else allowed
     if not fitting:
         takes = {model.name: taken(model, _facts(book, model)) for model in allowed}
-        return Choice((), nobody(request.needs, unfit, takes), unfit=unfit)
+        return ModelChoice((), nobody(request.needs, unfit, takes), unfit=unfit)
     if len(fitting) == 1:
-        return Choice(tuple(fitting), _only(rule, unfit), unfit=unfit)
+        return ModelChoice(tuple(fitting), _only(rule, unfit), unfit=unfit)
     weights, whose = wanted(rule.with_.prefer, facts.request.params.get("modelPreferences"))
     scores = {} if weights is None else _scores(book, rule, request, fitting, weights)
     ordered, why = _ordered(book.policy, fitting, scores, facts.request.params)
     if not why and weights is not None:
         why = _by_weights(ordered, scores, weights, whose)
     why = why or _first(rule, unfit)
-    return Choice(tuple(ordered if rule.with_.fallback else ordered[:1]), why, scores, unfit)
+    return ModelChoice(tuple(ordered if rule.with_.fallback else ordered[:1]), why, scores, unfit)
 
 
 def candidates(policy: Policy, rule: ModelRule) -> list[Model]:
@@ -287,12 +287,12 @@ def candidates(policy: Policy, rule: ModelRule) -> list[Model]:
     return [by_name[name] for name in names if name in by_name]
 
 
-def _facts(book: Rulebook, model: Model) -> ModelFacts:
+def _facts(book: CompiledPolicy, model: Model) -> ModelFacts:
     return book.catalogue.get(model.name, _UNKNOWN)
 
 
 def _scores(
-    book: Rulebook, rule: ModelRule, request: Asking, fitting: Sequence[Model], weights: Weights
+    book: CompiledPolicy, rule: ModelRule, request: RequestTraits, fitting: Sequence[Model], weights: Weights
 ) -> Mapping[str, Score]:
     usd: dict[str, int | None] = {}
     if weights.cost:
@@ -317,10 +317,10 @@ def _ordered(
     )
     ordered: list[Model] = []
     why = ""
-    for hint in heard(params):
-        said, meant = meaning(policy, rest, hint.lower())
+    for hint in requested_hints(params):
+        said, meant = resolve_hint(policy, rest, hint.lower())
         if meant:
-            why = why or f"hint {shown(hint)} {said}{_among(meant, scores, said)}"
+            why = why or f"hint {short_value(hint)} {said}{_among(meant, scores, said)}"
             ordered += meant
             rest = [model for model in rest if model not in meant]
             if not rest:

@@ -79,14 +79,14 @@ BOUND: Final = ("maxTokens", "systemPrompt", "temperature", "stopSequences", "to
 _HEADER: Final = "x-mcp-header"
 
 
-class Asked(msgspec.Struct, frozen=True):
+class BoundedPrompt(msgspec.Struct, frozen=True):
     """What the model is asked, and the names of the params that are not as they came."""
 
     params: Mapping[str, Any]
     changed: tuple[str, ...]
 
 
-def bounded(with_: With, model: Model, facts: ModelFacts, params: Mapping[str, Any]) -> Asked:
+def bounded(with_: With, model: Model, facts: ModelFacts, params: Mapping[str, Any]) -> BoundedPrompt:
     """The params for ``model`` within the rule's bounds. Tools that may not be used (``toolChoice: none``, R9) are not
     shown to it."""
     asked: dict[str, Any] = {
@@ -107,7 +107,7 @@ def bounded(with_: With, model: Model, facts: ModelFacts, params: Mapping[str, A
     # to require one of none is the sampler's to refuse (R9)
     if mode == "required" or (mode is not None and "tools" in asked):
         asked["toolChoice"] = {"mode": mode}
-    return Asked(asked, tuple(_changed(params, asked)))
+    return BoundedPrompt(asked, tuple(_changed(params, asked)))
 
 
 def _changed(params: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:

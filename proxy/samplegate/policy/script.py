@@ -69,7 +69,7 @@ class Picked(msgspec.Struct, frozen=True):
     """That of the request, where a case names it: whoever asks again counts it in ``turns``."""
 
 
-class Reply(msgspec.Struct, frozen=True):
+class ScriptReply(msgspec.Struct, frozen=True):
     """What a script says to an elicitation."""
 
     action: Action
@@ -96,7 +96,7 @@ def pick(
     return Picked(_said(compiled, groups, asked, name, called), compiled.delay, compiled.case.fingerprint)
 
 
-def reply(script: Script, params: Mapping[str, Any]) -> Reply | None:
+def reply(script: Script, params: Mapping[str, Any]) -> ScriptReply | None:
     """What the script says to elicitation ``params``, None if no case fits. The values are not held against the form
     here."""
     found = _first(script.elicitation, _Asked(params, script), _NO_TURNS)
@@ -104,7 +104,7 @@ def reply(script: Script, params: Mapping[str, Any]) -> Reply | None:
         return None
     case = found[0].case
     assert case.action is not None
-    return Reply(case.action, case.values or {})
+    return ScriptReply(case.action, case.values or {})
 
 
 class _Asked:
@@ -179,7 +179,7 @@ def _said(compiled: Compiled, groups: Mapping[str, str], asked: _Asked, name: st
     return _answered(case, blocks, asked, called)
 
 
-def _answered(case: Case, blocks: Sequence[Mapping[str, Any]], asked: _Asked, called: str) -> Sampled:
+def _answered(case: ScriptCase, blocks: Sequence[Mapping[str, Any]], asked: _Asked, called: str) -> Sampled:
     bound = asked.most if isinstance(asked.most, int) and not isinstance(asked.most, bool) else sys.maxsize
     kept, words, whole = _cut(blocks, bound)
     usual = "toolUse" if any(block["type"] == "tool_use" for block in kept) else "endTurn"
@@ -279,7 +279,7 @@ _CONDITIONS: Final = (
 _ANSWERS: Final = ("answer", "content", "fail", "action")
 
 
-class Case(Strict, frozen=True):
+class ScriptCase(Strict, frozen=True):
     """One case of the file."""
 
     name: Annotated[str | None, msgspec.Meta(description="A name for messages.")] = None
@@ -354,16 +354,16 @@ class Case(Strict, frozen=True):
     ] = None
 
 
-class Cases(Strict, frozen=True):
+class ScriptFile(Strict, frozen=True):
     """The file."""
 
-    cases: list[Case]
+    cases: list[ScriptCase]
 
 
 class Compiled(msgspec.Struct, frozen=True):
     """A case with its expressions compiled; its place in the file, from 0; seconds to wait."""
 
-    case: Case
+    case: ScriptCase
     index: int
     system: Any
     text: Any
@@ -392,7 +392,7 @@ class Script(msgspec.Struct, frozen=True):
 
 def parse(text: str, *, file: str) -> Script:
     """The cases in ``text``; ``file`` is its name in messages. Raises PolicyError with every problem."""
-    file_cases, root = read(text, Cases, file=file, most_bytes=MAX_BYTES, most_values=MAX_VALUES)
+    file_cases, root = read(text, ScriptFile, file=file, most_bytes=MAX_BYTES, most_values=MAX_VALUES)
     cases = file_cases.cases
     if faults := [*_contradictions(cases, root)]:
         raise tree.PolicyError(tree.problems(file, faults))
@@ -440,17 +440,17 @@ def bad_value(value: Any) -> str | None:
     return "a field is text, a number, true or false, or a list of texts; write one of these"
 
 
-def kind_of(case: Case) -> Kind:
+def kind_of(case: ScriptCase) -> Kind:
     """What a case answers: the one with an action answers elicitations."""
     return "sampling" if case.action is None else "elicitation"
 
 
-def _compile(case: Case, index: int) -> Compiled:
+def _compile(case: ScriptCase, index: int) -> Compiled:
     expressions = (_expression(case.system), _expression(case.text), _expression(case.message))
     return Compiled(case, index, *expressions, 0.0 if case.delay is None else seconds(case.delay))
 
 
-def _contradictions(cases: list[Case], root: tree.Node) -> Iterator[tree.Fault]:
+def _contradictions(cases: list[ScriptCase], root: tree.Node) -> Iterator[tree.Fault]:
     """What the types do not say: one answer, of one kind; no place without a group; nothing behind a case that takes
     everything."""
     everything: dict[Kind, int] = {}
@@ -470,11 +470,11 @@ def _contradictions(cases: list[Case], root: tree.Node) -> Iterator[tree.Fault]:
         yield from _places(case, root, path)
 
 
-def _given(case: Case, names: tuple[str, ...]) -> list[str]:
+def _given(case: ScriptCase, names: tuple[str, ...]) -> list[str]:
     return [name for name in names if getattr(case, name) is not None]
 
 
-def _answer(case: Case, index: int, root: tree.Node, path: tree.Path) -> Iterator[tree.Fault]:
+def _answer(case: ScriptCase, index: int, root: tree.Node, path: tree.Path) -> Iterator[tree.Fault]:
     """One answer, with nothing of the other kind beside it."""
     given = _given(case, _ANSWERS)
     if len(given) != 1:
@@ -498,7 +498,7 @@ def _answer(case: Case, index: int, root: tree.Node, path: tree.Path) -> Iterato
         yield tree.fault_at(root, (*path, *at), why)
 
 
-def _bad_contents(case: Case) -> Iterator[tuple[tree.Path, str]]:
+def _bad_contents(case: ScriptCase) -> Iterator[tuple[tree.Path, str]]:
     for number, block in enumerate(case.content or ()):
         if (why := bad_block(block, variables=False)) is not None:
             yield ("content", number), why
@@ -507,7 +507,7 @@ def _bad_contents(case: Case) -> Iterator[tuple[tree.Path, str]]:
             yield ("values", name), why
 
 
-def _places(case: Case, root: tree.Node, path: tree.Path) -> Iterator[tree.Fault]:
+def _places(case: ScriptCase, root: tree.Node, path: tree.Path) -> Iterator[tree.Fault]:
     systems, texts = (
         set() if pattern is None else set(_expression(pattern).groupindex) for pattern in (case.system, case.text)
     )
@@ -519,7 +519,7 @@ def _places(case: Case, root: tree.Node, path: tree.Path) -> Iterator[tree.Fault
             yield tree.fault_at(root, (*path, "answer"), f"{place[0]!r} names no group of system or text; {remedy}")
 
 
-def _called(case: Case, index: int) -> str:
+def _called(case: ScriptCase, index: int) -> str:
     return f"case {index + 1}" if case.name is None else f"case {tree.quoted(case.name)}"
 
 

@@ -17,22 +17,22 @@ from samplegate.policy import claims
 from samplegate.policy.capabilities import can_forward, offer_to
 from samplegate.policy.catalogue import Worst
 from samplegate.policy.claims import Claimant
-from samplegate.policy.decide import Rulebook, after_refusal, explain, unless_taken, worst_of
+from samplegate.policy.decide import CompiledPolicy, after_refusal, explain, unless_taken, worst_of
 from samplegate.policy.decisions import (
     Decision,
     DenyAs,
     Escalated,
     FixedAnswer,
     LeftOpen,
+    RuleStep,
     Shadow,
     Situation,
-    Step,
     wire_answer,
 )
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.schema import seconds
 from samplegate.policytest import suite
-from samplegate.policytest.load import Moment, Placed
+from samplegate.policytest.load import Moment, PlacedCase
 from samplegate.policytest.suite import Asked, Case, Expect
 from samplegate.protocol import results, server_requests
 from samplegate.protocol.outcomes import Denied, Reason, Unanswered
@@ -54,7 +54,7 @@ _OF_MODELS: Final = frozenset({Reason.MODEL, Reason.CONTENT})
 """No expectation has these reasons, because cases do not contain models' texts."""
 
 
-class Walk(msgspec.Struct, frozen=True):
+class RuleWalk(msgspec.Struct, frozen=True):
     """One way of a request along the rules: where it began, how many it came to, and where and how it ended (``none``:
     past the last)."""
 
@@ -67,11 +67,11 @@ class Walk(msgspec.Struct, frozen=True):
     shadows: tuple[Shadow, ...]
 
 
-class Scenery(msgspec.Struct, frozen=True):
+class StepRequest(msgspec.Struct, frozen=True):
     """A step's request as the gate gets it, parsed once for all repetitions."""
 
     asked: Asked
-    book: Rulebook
+    book: CompiledPolicy
     item: Item
     client: ClientCapabilities
     who: Claimant
@@ -88,7 +88,7 @@ class Scenery(msgspec.Struct, frozen=True):
 class Played(msgspec.Struct):
     """What the gate did about one request, and what its ports saw."""
 
-    scene: Scenery
+    scene: StepRequest
     record: Record | None = None
     verdict: Verdict | None = None
     """The person's decision on the request."""
@@ -103,14 +103,14 @@ class Played(msgspec.Struct):
     """Units of a limit that are drawn for a key right after the request."""
 
 
-class Came(msgspec.Struct, frozen=True):
+class StepOutcome(msgspec.Struct, frozen=True):
     """The result of a request. ``wire`` is what the server gets, by ``shapes.wire_answer``."""
 
     decision: Decision
     got: Object
     """By the names of ``Expect``."""
-    steps: tuple[Step, ...] = ()
-    walks: tuple[Walk, ...] = ()
+    steps: tuple[RuleStep, ...] = ()
+    walks: tuple[RuleWalk, ...] = ()
 
     @property
     def wire(self) -> str | None:
@@ -128,26 +128,26 @@ class Mismatch(msgspec.Struct, frozen=True):
     where: str = ""
 
 
-class Trial(msgspec.Struct, frozen=True):
+class CaseResult(msgspec.Struct, frozen=True):
     """What came of one case: it passed if nothing differs."""
 
     case: Case
     line: int
     mismatches: tuple[Mismatch, ...]
-    came: Came
+    came: StepOutcome
     """The result of the first request that was not as expected, else of the last."""
-    walks: tuple[Walk, ...] = ()
+    walks: tuple[RuleWalk, ...] = ()
     """Every way that its requests went along the rules, each once."""
 
 
-def scenery(asked: Asked, book: Rulebook) -> Scenery:
+def scenery(asked: Asked, book: CompiledPolicy) -> StepRequest:
     """A step's request and who makes it. Without names of their own, all calls of a tool in one case are one call; with
     none, the session is."""
     origin = suite.origin(asked)
     method, params = suite.wire(asked)
     client = suite.capabilities(asked.client or [])
     item = server_requests.item(method, msgspec.json.encode(params), origin, offer_to(book, origin, client))
-    return Scenery(asked, book, item, client, _claimant(asked, origin))
+    return StepRequest(asked, book, item, client, _claimant(asked, origin))
 
 
 def _claimant(asked: Asked, origin: Origin) -> Claimant:
@@ -163,23 +163,23 @@ def _claimant(asked: Asked, origin: Origin) -> Claimant:
 # ----------------------------------------------------------------------------------------------------------------
 
 
-def came(played: Played) -> Came:
+def came(played: Played) -> StepOutcome:
     """The result of a request that has ended."""
     scene, record = played.scene, played.record
     assert record is not None, "the gate records every request"
     request = scene.item.request
     if isinstance(request, BadRequest) or record.reason is Reason.BRAKE:
         decision = Decision(LeftOpen(), "none", None, record.reason, record.detail, declared=scene.item.offered)
-        return Came(decision, _got(played, record, decision, None))
+        return StepOutcome(decision, _got(played, record, decision, None))
     decision, cost = Decision(LeftOpen(), "none", None, Reason.NO_RULE), None
-    steps: list[Step] = []
-    walks: list[Walk] = []
+    steps: list[RuleStep] = []
+    walks: list[RuleWalk] = []
     for left in (*record.tried, None):  # the rules that were left, and the one that was not
         first, before = decision.index + 1, decision
         decision, looked = explain(scene.book, request, scene.situation, first)
         decision = msgspec.structs.replace(decision, shadows=(*before.shadows, *decision.shadows))
         end, why = _end(played, record, decision, left)
-        walks.append(Walk(request, first, len(looked), end, decision.index, decision.shadows))
+        walks.append(RuleWalk(request, first, len(looked), end, decision.index, decision.shadows))
         edited = _edited(played, decision)
         decision = edited if isinstance(edited, Decision) else decision
         known = (
@@ -200,7 +200,7 @@ def came(played: Played) -> Came:
         elif record.reason is Reason.LIMIT:
             decision = unless_taken(decision, before, steps[-1].why)
         steps += looked
-    return Came(decision, _got(played, record, decision, cost), tuple(steps), tuple(walks))
+    return StepOutcome(decision, _got(played, record, decision, cost), tuple(steps), tuple(walks))
 
 
 def _end(played: Played, record: Record, decision: Decision, left: str | None) -> tuple[End, str]:
@@ -324,10 +324,10 @@ def _reviewed(played: Played, record: Record, decision: Decision) -> Object:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def compare(placed: Placed, played: Iterable[tuple[Moment, int, Played]]) -> Trial:
+def compare(placed: PlacedCase, played: Iterable[tuple[Moment, int, Played]]) -> CaseResult:
     """Compare a case with the results of its requests, each with its step and the number of its repetition."""
     mismatches: list[Mismatch] = []
-    walks: dict[tuple[int, int, int, str, int], Walk] = {}
+    walks: dict[tuple[int, int, int, str, int], RuleWalk] = {}
     told, differs = None, None
     for moment, turn, one in played:
         found = came(one)
@@ -341,10 +341,10 @@ def compare(placed: Placed, played: Iterable[tuple[Moment, int, Played]]) -> Tri
         mismatches += [msgspec.structs.replace(each, where=_where(moment, turn)) for each in different]
         differs = moment if different else differs
     assert told is not None, "a case has a request"
-    return Trial(placed.case, placed.line, tuple(mismatches), told, tuple(walks.values()))
+    return CaseResult(placed.case, placed.line, tuple(mismatches), told, tuple(walks.values()))
 
 
-def _differences(expect: Expect, played: Played, found: Came, *, last: bool) -> Iterator[Mismatch]:
+def _differences(expect: Expect, played: Played, found: StepOutcome, *, last: bool) -> Iterator[Mismatch]:
     """The differences from ``expect``; draws on limits are compared after the last repetition only."""
     if (misread := _misread(played, found)) is not None:
         yield Mismatch("verdict", msgspec.to_builtins(played.scene.asked.verdict), misread)
@@ -372,14 +372,14 @@ def _differences(expect: Expect, played: Played, found: Came, *, last: bool) -> 
                     yield Mismatch(what, expected, got)
 
 
-def _misread(played: Played, found: Came) -> str | None:
+def _misread(played: Played, found: StepOutcome) -> str | None:
     """Why the case's verdict does not apply to the request, None if it does."""
     if played.scene.asked.verdict is None or played.consulted:
         return played.misread
     return f"nobody is asked for one: the effect is {found.decision.effect}"
 
 
-def _drawn(played: Played, found: Came, limit: str) -> float | str:
+def _drawn(played: Played, found: StepOutcome, limit: str) -> float | str:
     """How much of a limit is drawn for the request's keys, in its unit; of several candidate calls the most. Text where
     there is nothing to tell."""
     terms = played.scene.book.terms
@@ -389,7 +389,7 @@ def _drawn(played: Played, found: Came, limit: str) -> float | str:
     who = msgspec.structs.replace(
         played.scene.who, rule=found.decision.rule or "", model=None if allowed is None else allowed.models[0]
     )
-    draws = claims.claim([limit], terms, who, _NOTHING)
+    draws = claims.charges_of([limit], terms, who, _NOTHING)
     if isinstance(draws, str):
         return draws
     quantity = terms[limit].quantity

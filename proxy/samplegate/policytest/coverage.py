@@ -20,9 +20,9 @@ import msgspec
 
 from samplegate.policy.conditions import TABLE, conditions, listed, names
 from samplegate.policy.facts import ABSENT, UNKNOWN, Facts
-from samplegate.policy.match import Entry, Matcher, Negation, Rulebook
+from samplegate.policy.match import CompiledPolicy, CompiledRule, Matcher, Negation
 from samplegate.policy.schema import DenyRule, EscalateRule, Match
-from samplegate.policytest.compare import Walk
+from samplegate.policytest.compare import RuleWalk
 from samplegate.yamlfile import tree
 
 _ALTERNATIVES: Final = names(lambda row: row.compared in ("names", "parts"))
@@ -57,7 +57,7 @@ class Coverage(msgspec.Struct, frozen=True):
 class _Way:
     """A walk with the facts of its request, worked out once for all rules."""
 
-    def __init__(self, walk: Walk) -> None:
+    def __init__(self, walk: RuleWalk) -> None:
         self.walk = walk
         self.shadows = frozenset(shadow.rule for shadow in walk.shadows)
 
@@ -65,7 +65,7 @@ class _Way:
     def facts(self) -> Facts:
         return Facts(self.walk.request)
 
-    def took(self, place: int, entry: Entry) -> bool:
+    def took(self, place: int, entry: CompiledRule) -> bool:
         """Whether the rule took the request, or would have."""
         if entry.rule.shadow:
             return entry.rule.name in self.shadows
@@ -83,7 +83,7 @@ class _Arm(msgspec.Struct):
     reached: Callable[[_Way], bool]
 
 
-def coverage(book: Rulebook, walks: Iterable[Walk], root: tree.Node) -> Coverage:
+def coverage(book: CompiledPolicy, walks: Iterable[RuleWalk], root: tree.Node) -> Coverage:
     """``root`` is the tree of the policy's text, for the lines."""
     ways = [_Way(walk) for walk in walks]
     rules_reached = arms = arms_reached = 0
@@ -105,12 +105,12 @@ def coverage(book: Rulebook, walks: Iterable[Walk], root: tree.Node) -> Coverage
     )
 
 
-def _untaken(entry: Entry, arms: int) -> str:
+def _untaken(entry: CompiledRule, arms: int) -> str:
     what = "would take no case's request, on trial as it is" if entry.rule.shadow else "takes no case's request"
     return f"{what}; add a case that it matches" + (f" (with it {arms} of its arms are missing)" if arms else "")
 
 
-def _uncounted(entries: Sequence[Entry], root: tree.Node) -> Iterator[Missing]:
+def _uncounted(entries: Sequence[CompiledRule], root: tree.Node) -> Iterator[Missing]:
     for place, entry in enumerate(entries):
         on_timeout = getattr(entry.rule, "on_timeout", "unanswered")
         if on_timeout != "unanswered" and not entry.rule.shadow and not isinstance(entry.rule, EscalateRule):
@@ -118,7 +118,7 @@ def _uncounted(entries: Sequence[Entry], root: tree.Node) -> Iterator[Missing]:
             yield Missing(tree.mark(root, ("rules", place, "on_timeout")).line, entry.rule.name, what)
 
 
-def _arms(place: int, entry: Entry) -> Iterator[_Arm]:
+def _arms(place: int, entry: CompiledRule) -> Iterator[_Arm]:
     yield from _alternatives(place, entry)
     without = _without_not(entry)
     if without is not None:
@@ -143,14 +143,14 @@ def _arms(place: int, entry: Entry) -> Iterator[_Arm]:
         yield _Arm(("on_limit",), what, lambda way: way.walk.place == place and way.walk.end == "limit")
 
 
-def _fails(way: _Way, place: int, entry: Entry) -> bool:
+def _fails(way: _Way, place: int, entry: CompiledRule) -> bool:
     """Whether the rule matched and could not be carried out."""
     if way.walk.place == place:
         return way.walk.end == "otherwise"
     return entry.takes(way.facts)
 
 
-def _alternatives(place: int, entry: Entry) -> Iterator[_Arm]:
+def _alternatives(place: int, entry: CompiledRule) -> Iterator[_Arm]:
     match = entry.rule.match
     for name in _ALTERNATIVES:
         choices = listed(getattr(match, name))
@@ -159,7 +159,7 @@ def _alternatives(place: int, entry: Entry) -> Iterator[_Arm]:
             yield _Arm(("match", name, number), what, _meets(place, entry, name, choice))
 
 
-def _meets(place: int, entry: Entry, name: str, choice: Any) -> Callable[[_Way], bool]:
+def _meets(place: int, entry: CompiledRule, name: str, choice: Any) -> Callable[[_Way], bool]:
     only: dict[str, Any] = {name: [choice]}
     (condition,) = conditions(Match(**only))
 
@@ -182,7 +182,7 @@ def _meets(place: int, entry: Entry, name: str, choice: Any) -> Callable[[_Way],
     return met
 
 
-def _without_not(entry: Entry) -> Entry | None:
+def _without_not(entry: CompiledRule) -> CompiledRule | None:
     """The rule as it were without its ``not``, None if it has none."""
     matcher = entry.matcher
     pairs = [pair for pair in zip(matcher.conditions, matcher.probes, strict=True) if not isinstance(pair[0], Negation)]
@@ -191,8 +191,8 @@ def _without_not(entry: Entry) -> Entry | None:
     bare = Matcher(
         tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs), matcher.names_call, matcher.takes_no_call
     )
-    return Entry(entry.rule, bare, entry.grants)
+    return CompiledRule(entry.rule, bare, entry.grants)
 
 
-def _kept_away(place: int, entry: Entry, without: Entry) -> Callable[[_Way], bool]:
+def _kept_away(place: int, entry: CompiledRule, without: CompiledRule) -> Callable[[_Way], bool]:
     return lambda way: way.came_to(place) and not entry.takes(way.facts) and without.takes(way.facts)

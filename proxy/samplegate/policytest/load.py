@@ -27,8 +27,8 @@ from samplegate.policytest.suite import (
     Step,
     Suite,
     origin,
-    over,
     scene_fault,
+    with_defaults,
 )
 from samplegate.yamlfile import tree
 from samplegate.yamlfile.validate import read
@@ -54,7 +54,7 @@ class Moment(msgspec.Struct, frozen=True):
     """Empty for a case without steps."""
 
 
-class Placed(msgspec.Struct, frozen=True):
+class PlacedCase(msgspec.Struct, frozen=True):
     """A case with the defaults of its file, and the line where it stands. A case of one request is one moment."""
 
     case: Case
@@ -62,29 +62,29 @@ class Placed(msgspec.Struct, frozen=True):
     moments: tuple[Moment, ...]
 
 
-class Cases(msgspec.Struct, frozen=True):
+class TestFile(msgspec.Struct, frozen=True):
     """A test file that is as it should be. ``policy`` is as the file says it, None where it says nothing."""
 
     policy: str | None
-    cases: tuple[Placed, ...]
+    cases: tuple[PlacedCase, ...]
 
 
-def load_cases(text: str, *, file: str) -> Cases:
+def load_cases(text: str, *, file: str) -> TestFile:
     """The cases in ``text``; ``file`` is its name in messages. Raises PolicyError with every problem."""
     suite, root = read(text, Suite, file=file)
     placed = tuple(_placed(suite, root))
     steps = [[moment.step for moment in each.moments] for each in placed]
     if faults := [*_contradictions([each.case for each in placed], steps, root)]:
         raise tree.PolicyError(tree.problems(file, faults))
-    return Cases(suite.policy, placed)
+    return TestFile(suite.policy, placed)
 
 
-def _placed(suite: Suite, root: tree.Node) -> Iterator[Placed]:
+def _placed(suite: Suite, root: tree.Node) -> Iterator[PlacedCase]:
     for index, written in enumerate(suite.cases):
         case = _over(written, suite.defaults)
         path: tree.Path = ("cases", index)
         line = tree.mark(root, path).line
-        yield Placed(case, line, tuple(_moments(case, root, path)))
+        yield PlacedCase(case, line, tuple(_moments(case, root, path)))
 
 
 def _moments(case: Case, root: tree.Node, path: tree.Path) -> Iterator[Moment]:
@@ -101,7 +101,7 @@ def _moments(case: Case, root: tree.Node, path: tree.Path) -> Iterator[Moment]:
 
 
 def _over(written: S, defaults: Scene) -> S:
-    scene = over(written, defaults)
+    scene = with_defaults(written, defaults)
     return msgspec.structs.replace(written, **{name: getattr(scene, name) for name in Scene.__struct_fields__})
 
 

@@ -23,18 +23,18 @@ import msgspec.structs
 from samplegate.audit.record import Record
 from samplegate.gate.gate import Gate
 from samplegate.gate.ports import Ports
-from samplegate.limits.brakes import Brakes
+from samplegate.limits.brakes import BrakeState
 from samplegate.limits.limiter import Admission
-from samplegate.policy.decide import Rulebook, compile_policy
+from samplegate.policy.decide import CompiledPolicy, compile_policy
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.policy.schema import Policy, Stage, seconds
-from samplegate.policytest.compare import Played, Scenery, Trial, compare, scenery
-from samplegate.policytest.load import Moment, Placed
+from samplegate.policytest.compare import CaseResult, Played, StepRequest, compare, scenery
+from samplegate.policytest.load import Moment, PlacedCase
 from samplegate.policytest.suite import FREE, START, Said
 from samplegate.policytest.suite import Verdict as Given
 from samplegate.protocol.requests import Kind
-from samplegate.protocol.rounds import Reply, Round
+from samplegate.protocol.rounds import ClientReply, Round
 from samplegate.reviews import review as states
 from samplegate.reviews import verdict
 from samplegate.reviews.review import Review, Verdict
@@ -42,12 +42,12 @@ from samplegate.reviews.review import Review, Verdict
 TEXT: Final = ({"type": "text", "text": "an answer"},)
 
 
-def run(cases: Sequence[Placed], policy: Policy | Rulebook) -> list[Trial]:
+def run(cases: Sequence[PlacedCase], policy: Policy | CompiledPolicy) -> list[CaseResult]:
     """Every case in its order, each with limits that nobody has drawn on. ``${VAR}`` is what the case says, whatever
     the policy was compiled with."""
-    book = policy if isinstance(policy, Rulebook) else compile_policy(policy, {})
+    book = policy if isinstance(policy, CompiledPolicy) else compile_policy(policy, {})
 
-    async def play() -> list[Trial]:
+    async def play() -> list[CaseResult]:
         return [compare(placed, await _play(placed, book)) for placed in cases]
 
     return anyio.run(play, backend_options={"loop_factory": _StandingLoop})
@@ -60,7 +60,7 @@ class _StandingLoop(asyncio.SelectorEventLoop):
         return 0.0
 
 
-async def _play(placed: Placed, book: Rulebook) -> list[tuple[Moment, int, Played]]:
+async def _play(placed: PlacedCase, book: CompiledPolicy) -> list[tuple[Moment, int, Played]]:
     """Every request of a case, with its result."""
     found: list[tuple[Moment, int, Played]] = []
     start, at = datetime.fromisoformat(placed.case.start or START).timestamp(), 0.0
@@ -77,7 +77,7 @@ async def _play(placed: Placed, book: Rulebook) -> list[tuple[Moment, int, Playe
 
 
 @asynccontextmanager
-async def _stage(book: Rulebook, now: float) -> AsyncIterator[_Stage]:
+async def _stage(book: CompiledPolicy, now: float) -> AsyncIterator[_Stage]:
     """A case's own time, limits and brakes. Requests that are still held open end with it."""
     async with anyio.create_task_group() as group:
         stage = _Stage(book, now, group)
@@ -89,11 +89,11 @@ async def _stage(book: Rulebook, now: float) -> AsyncIterator[_Stage]:
 class _Stage:
     """What all requests of a case share."""
 
-    def __init__(self, book: Rulebook, now: float, group: anyio.abc.TaskGroup) -> None:
+    def __init__(self, book: CompiledPolicy, now: float, group: anyio.abc.TaskGroup) -> None:
         self.now = now
         here = {name: msgspec.structs.replace(terms, shared=False) for name, terms in book.terms.items()}
         self.limits = Admission(here, state=Path(), clock=lambda: self.now, log=_Log())
-        self._brakes = Brakes(book.policy.brakes)
+        self._brakes = BrakeState(book.policy.brakes)
         self._group = group
         self._held: list[_Actor] = []
 
@@ -108,7 +108,7 @@ class _Stage:
             await actor.over.wait()
         self.now = self.now if now == inf else now
 
-    async def put(self, scene: Scenery, *, measured: bool) -> Played:
+    async def put(self, scene: StepRequest, *, measured: bool) -> Played:
         """Send one request through the gate, until it ends or is held open; ``measured``: with the draws on limits at
         that time."""
         actor, who, asked = _Actor(self, scene), scene.who, scene.asked
@@ -139,7 +139,7 @@ class _Stage:
 class _Actor:
     """The gate's ports for one request: model, client and person do what its step says."""
 
-    def __init__(self, stage: _Stage, scene: Scenery) -> None:
+    def __init__(self, stage: _Stage, scene: StepRequest) -> None:
         self._stage, self._asked = stage, scene.asked
         self.played = Played(scene)
         self.ends = 0.0
@@ -202,9 +202,9 @@ class _Actor:
             )
         return Sampled(TEXT, None, "endTurn", read, wrote)
 
-    async def _client(self, round: Round) -> Reply:
+    async def _client(self, round: Round) -> ClientReply:
         await self._hold()
-        return Reply(round.id, "", True, b'{"action":"cancel"}')
+        return ClientReply(round.id, "", True, b'{"action":"cancel"}')
 
     async def _record(self, record: Record) -> None:
         self.played.record = record

@@ -331,7 +331,7 @@ class Suite(Strict, frozen=True):
     )
 
 
-def over(scene: Scene, defaults: Scene) -> Scene:
+def with_defaults(scene: Scene, defaults: Scene) -> Scene:
     """``scene`` with what it leaves out taken from ``defaults``; environments are merged, and a call or an era replaces
     the default one whole."""
     during = scene if scene.tool is not None or scene.method is not None else defaults

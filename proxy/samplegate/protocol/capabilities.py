@@ -25,7 +25,7 @@ from samplegate.protocol.frames import (
 from samplegate.protocol.rawjson import Malformed, lookup, members, splice
 from samplegate.protocol.requests import Call, ClientCapabilities, Offer
 from samplegate.protocol.rounds import Note
-from samplegate.protocol.session_state import SessionPolicy, State
+from samplegate.protocol.session_state import SessionPolicy, SessionState
 
 # bytes of declared capabilities, which are gone through for each member; real ones are some hundred
 MAX_DECLARED: Final = 64 * 1024
@@ -165,7 +165,7 @@ class Declaration(msgspec.Struct, frozen=True):
 class Declarations(msgspec.Struct, eq=False):
     """The declarations of a session."""
 
-    state: State
+    state: SessionState
     _kept: dict[tuple[bytes, bytes | None, Call | None, str], Declaration] = msgspec.field(default_factory=dict)
     _size: int = 0
     _withheld: set[str] = msgspec.field(default_factory=set)

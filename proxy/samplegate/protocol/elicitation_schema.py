@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from samplegate.protocol.frames import has_modes
-from samplegate.protocol.strictjson import named, told
+from samplegate.protocol.strictjson import plain_name, quoted_name
 from samplegate.regex import peer_searcher, utf8
 
 FieldType: TypeAlias = Literal["string", "number", "integer", "boolean", "enum", "multi_enum"]
@@ -31,11 +31,11 @@ MAX_PATTERN: Final = 1_000  # characters; RE2 is linear in the text, but its pro
 MAX_PATTERNS: Final = 32  # of one form; each may take milliseconds to compile, and nobody else is served meanwhile
 
 
-class Missing:
+class NoDefault:
     """No default."""
 
 
-MISSING: Final = Missing()
+MISSING: Final = NoDefault()
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ def asks_more(schema: Any) -> str | None:
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return "its type is not object"
     if (odd := _unknown(schema, _AROUND)) is not None:
-        return f"it says {named(odd)}, which a flat form does not have"
+        return f"it says {quoted_name(odd)}, which a flat form does not have"
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if not isinstance(properties, dict) or len(properties) > MAX_FIELDS:
         return f"its properties are not an object of at most {MAX_FIELDS}"
@@ -133,7 +133,7 @@ def read_field(name: str, schema: Any, revision: str, *, required: bool = False)
     if why is None:
         why = "it has none of the types of a flat form" if found is None else _fault(found, schema)
     if why is not None or found is None:
-        return NotFlat(f"requestedSchema.properties.{told(name)}: {why}")
+        return NotFlat(f"requestedSchema.properties.{plain_name(name)}: {why}")
     title = schema.get("title")
     return Field(name, found, title if isinstance(title, str) else "", required, schema.get("default", MISSING), schema)
 
@@ -156,7 +156,7 @@ def _type(schema: Mapping[str, Any], revision: str) -> FieldType | None:
 def _fault(type_: FieldType, schema: Mapping[str, Any]) -> str | None:
     """Why a property of that type is not flat, None if it is."""
     if (odd := _unknown(schema, _OWN[type_] | _NOTES | {"type"})) is not None:
-        return f"it says {named(odd)}, which a flat {type_} field does not have"
+        return f"it says {quoted_name(odd)}, which a flat {type_} field does not have"
     for name in schema.keys() & _COUNTS:
         if not _is_count(schema[name]):
             return f"its {name} is not a count"
@@ -406,7 +406,7 @@ def check(form: Form, content: Mapping[str, Any]) -> str | None:
     value."""
     for name, value in content.items():
         if not is_value(value):
-            return f"{named(name)} is not a text, a number, true, false or a list of texts"
+            return f"{quoted_name(name)} is not a text, a number, true, false or a list of texts"
     try:
         error = next(errors(form, content), None)
     # the schema is a peer's: what cannot be checked does not fit, whatever jsonschema stumbled over
@@ -416,7 +416,7 @@ def check(form: Form, content: Mapping[str, Any]) -> str | None:
         return None
     if error.validator == "required":
         return "a required field is missing"
-    place = named(str(error.absolute_path[0])) if error.absolute_path else ""
+    place = quoted_name(str(error.absolute_path[0])) if error.absolute_path else ""
     return f"{place} does not fit its {error.validator}" if place else f"it does not fit its {error.validator}"
 
 
@@ -504,11 +504,11 @@ def _said(field: Field, keyword: str, wanted: Any) -> str:
         case "enum" | "anyOf" | "oneOf":
             return _choices(field, [each.get("const") if isinstance(each, dict) else each for each in wanted])
         case "format":
-            return _FORMATS.get(wanted, f"must have the format {named(str(wanted))}")
+            return _FORMATS.get(wanted, f"must have the format {quoted_name(str(wanted))}")
         case _ if keyword in _DEMANDS:
             return _DEMANDS[keyword](_number(wanted))
         case "pattern":
-            return f"must fit the pattern {named(str(wanted))}"
+            return f"must fit the pattern {quoted_name(str(wanted))}"
         case "uniqueItems":
             return "must not name a choice twice"
         case _:
@@ -540,5 +540,5 @@ def _number(value: Any) -> str:
 def _choices(field: Field, values: list[Any]) -> str:
     if len(values) > _SHOWN:
         return f"{_TYPES[field.type]}, of which there are {len(values)}"
-    listed = ", ".join(named(str(value)) for value in values)
+    listed = ", ".join(quoted_name(str(value)) for value in values)
     return f"must be one of {listed}" if field.type == "enum" else f"must only name {listed}"

@@ -17,7 +17,7 @@ import msgspec
 from samplegate.protocol import rawjson
 from samplegate.protocol.frames import Frame
 from samplegate.protocol.rounds import ELICITATION, ROOTS, SAMPLING, Effect, Note
-from samplegate.protocol.session_state import Pending, State
+from samplegate.protocol.session_state import Pending, SessionState
 
 PUSHED: Final = "server.pushed"
 ASKED: Final = "server.asked"
@@ -54,10 +54,10 @@ OF_EVENTS: Final = {PUSHED: Evidence(pushed=True), ASKED: Evidence(asked=True), 
 """What a session's note of each event is evidence of."""
 
 
-class Witness(msgspec.Struct, eq=False):
+class EvidenceObserver(msgspec.Struct, eq=False):
     """What one session has noticed. Each kind is noted once."""
 
-    state: State
+    state: SessionState
     _noted: set[str] = msgspec.field(default_factory=set)
 
     def answered(self, pending: Pending, f: Frame) -> list[Effect]:

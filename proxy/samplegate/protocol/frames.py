@@ -192,12 +192,12 @@ def of(line: bytes | Frame) -> Frame:
     return line if isinstance(line, Frame) else read(line)
 
 
-class Whose(TypedDict, total=False):
+class StreamOwner(TypedDict, total=False):
     id: FrameId | None
     answers: bool
 
 
-def whose(line: bytes) -> Whose:
+def whose(line: bytes) -> StreamOwner:
     """Whom a line that is not taken may leave waiting, as far as it tells. ``line`` may be cut short."""
     try:
         found = rawjson.decode(line)

@@ -16,7 +16,7 @@ import msgspec
 
 from samplegate.protocol import capabilities, frames, rawjson, request_state, results, server_requests, strictjson
 from samplegate.protocol.capabilities import Declarations
-from samplegate.protocol.evidence import Witness
+from samplegate.protocol.evidence import EvidenceObserver
 from samplegate.protocol.frames import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL, Frame
 from samplegate.protocol.outcomes import Answered, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest, Kind
@@ -43,9 +43,9 @@ from samplegate.protocol.session_state import (
     ANSWERS,
     DISCOVER,
     MAX_WAITS,
-    Pauses,
     Pending,
-    State,
+    PollBackoff,
+    SessionState,
     call_and_token,
     parsed,
     trace_of,
@@ -53,7 +53,7 @@ from samplegate.protocol.session_state import (
 )
 
 
-class Back(msgspec.Struct, frozen=True):
+class ReopenedRound(msgspec.Struct, frozen=True):
     """A round that is there again."""
 
     asked: server_requests.InputRequired
@@ -62,7 +62,9 @@ class Back(msgspec.Struct, frozen=True):
     returned: Returned
 
 
-def reopened(state: State, pending: Pending, text: str | None, answers: bytes | None, now: float) -> Back | None:
+def reopened(
+    state: SessionState, pending: Pending, text: str | None, answers: bytes | None, now: float
+) -> ReopenedRound | None:
     """The round behind a state, with the raw ``inputResponses`` that came along; None if it is not ours for this call.
     The call's counts go on."""
     opened = request_state.opened(state, pending, text, now)
@@ -73,10 +75,12 @@ def reopened(state: State, pending: Pending, text: str | None, answers: bytes | 
     if opened.replies is None:
         pending.started = min(now, opened.started - state.epoch)
     server_state = None if opened.state is None else opened.state.encode()
-    return Back(_asked(state, pending, opened), server_state, request_state.returned(state, opened, answers, now))
+    return ReopenedRound(
+        _asked(state, pending, opened), server_state, request_state.returned(state, opened, answers, now)
+    )
 
 
-def _asked(state: State, pending: Pending, opened: request_state.SealedRound) -> server_requests.InputRequired:
+def _asked(state: SessionState, pending: Pending, opened: request_state.SealedRound) -> server_requests.InputRequired:
     """What the server asked, read again: the policy may offer less by now."""
     origin = state.origin(pending)
     items = {
@@ -91,10 +95,10 @@ def _asked(state: State, pending: Pending, opened: request_state.SealedRound) ->
     )
 
 
-class Unasked(msgspec.Struct, eq=False):
+class UnsolicitedAnswers(msgspec.Struct, eq=False):
     """The calls of a session that wait for the record of such answers."""
 
-    state: State
+    state: SessionState
     open: dict[str, tuple[Pending, Frame]] = msgspec.field(default_factory=dict)
 
     def arrive(self, pending: Pending, answers: bytes, f: Frame, bare: rawjson.Object) -> Effects:
@@ -208,7 +212,7 @@ def read_unasked(answers: bytes) -> dict[str, bytes] | str:
             isinstance(one, dict) and second_reading(one) is None for one in strictjson.decode(answers).values()
         )
         return given if plain else _NOT_PLAIN
-    except (rawjson.Malformed, strictjson.Fault):
+    except (rawjson.Malformed, strictjson.JsonFault):
         return _NOT_PLAIN
 
 
@@ -258,7 +262,7 @@ def _blocking(round: Round, settled: Settled) -> tuple[str, Release]:
 MAX_ROUNDS: Final = 10  # questions in one call, as the SDKs' own clients count (R66)
 
 
-class Asked(msgspec.Struct, eq=False):
+class PendingRound(msgspec.Struct, eq=False):
     """A round that waits for its outcomes, and the call it belongs to."""
 
     pending: Pending
@@ -271,14 +275,14 @@ class Asked(msgspec.Struct, eq=False):
 class Exchange:
     """The modern calls of a session."""
 
-    def __init__(self, state: State, witness: Witness, parks: int = PARKS) -> None:
+    def __init__(self, state: SessionState, witness: EvidenceObserver, parks: int = PARKS) -> None:
         """``parks``: how often one call may be put off."""
         self.state = state
         self._witness = witness
-        self.open: dict[str, Asked] = {}
-        self.unasked = Unasked(state)
+        self.open: dict[str, PendingRound] = {}
+        self.unasked = UnsolicitedAnswers(state)
         self._declarations = Declarations(state)
-        self.pauses = Pauses(state)
+        self.pauses = PollBackoff(state)
         self._parks = parks
 
     # -- the client's requests
@@ -432,7 +436,7 @@ class Exchange:
             parks=max(self._parks - pending.shown, 0) if portable else 0,
             arguments=pending.arguments,
         )
-        self.open[round.id] = Asked(pending, round, asked.entries, state)
+        self.open[round.id] = PendingRound(pending, round, asked.entries, state)
         pending.round = round.id
         return [Open(round)]
 
@@ -483,7 +487,7 @@ class Exchange:
         del self.open[round]  # not before: after a fault the round can still be settled otherwise
         return out
 
-    def _settled(self, asked: Asked, settled: Settled) -> Effects:
+    def _settled(self, asked: PendingRound, settled: Settled) -> Effects:
         pending = asked.pending
         if is_withdrawn(settled):
             self.state.inflight.remove(pending)

@@ -19,8 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.protocol import rawjson, server_requests
-from samplegate.protocol.rounds import ROOTS, ForwardRound, Returned, Round, Seen
-from samplegate.protocol.session_state import Pending, State
+from samplegate.protocol.rounds import ROOTS, ForwardRound, Returned, Round, SealedDecision
+from samplegate.protocol.session_state import Pending, SessionState
 
 PREFIX: Final = "sg1."
 NONCE_BYTES: Final = 12  # what AES-GCM takes; random, so one key is good for 2**32 states
@@ -137,7 +137,7 @@ and with the call's own arguments the retry stays under the 1 MiB that reverse p
 is not put off, but ends with its client's patience."""
 
 
-def binding(state: State, pending: Pending) -> Binding | None:
+def binding(state: SessionState, pending: Pending) -> Binding | None:
     """What a state for this call belongs to; None if its params cannot be brought into one form."""
     try:
         digest = params_digest(pending.params)
@@ -153,7 +153,13 @@ def only_put_off(round: Round, conclusion: ForwardRound) -> bool:
 
 
 def sealed(
-    state: State, pending: Pending, round: Round, conclusion: ForwardRound, *, server_state: bytes | None, now: float
+    state: SessionState,
+    pending: Pending,
+    round: Round,
+    conclusion: ForwardRound,
+    *,
+    server_state: bytes | None,
+    now: float,
 ) -> str | None:
     """The round as the requestState that the client is shown; None if its call cannot be bound."""
     bound = binding(state, pending)
@@ -197,13 +203,13 @@ def _replies(round: Round) -> dict[str, str]:
     return {} if round.returned is None else {key: raw.decode() for key, raw in round.returned.replies.items()}
 
 
-def opened(state: State, pending: Pending, text: str | None, now: float) -> SealedRound | None:
+def opened(state: SessionState, pending: Pending, text: str | None, now: float) -> SealedRound | None:
     """The round that a client shows again, None if our key does not open it for this very call (R68)."""
     bound = binding(state, pending)
     return None if text is None or bound is None else unseal(text, bound, key=state.key, now=state.epoch + now)
 
 
-def returned(state: State, round: SealedRound, answers: bytes | None, now: float) -> Returned:
+def returned(state: SessionState, round: SealedRound, answers: bytes | None, now: float) -> Returned:
     """What the client has answered: now, with the raw ``inputResponses``, or before, where it was asked nothing this
     time."""
     seen = {key: _seen(state, sealed, now) for key, sealed in round.keys.items() if sealed.forwarded}
@@ -216,10 +222,10 @@ def returned(state: State, round: SealedRound, answers: bytes | None, now: float
     return Returned(replies, seen, ids, {key: sealed.reviews for key, sealed in round.keys.items() if sealed.reviews})
 
 
-def _seen(state: State, key: SealedKey, now: float) -> Seen:
+def _seen(state: SessionState, key: SealedKey, now: float) -> SealedDecision:
     """What was decided about a forwarded key, and whether the client took longer than its rule gives."""
     late = key.late or (key.deadline is not None and state.epoch + now > key.deadline)
-    return Seen(key.decision_id, key.effect, key.rule, key.verify, late=late)
+    return SealedDecision(key.decision_id, key.effect, key.rule, key.verify, late=late)
 
 
 def is_portable(

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from samplegate.protocol.frames import Era, has_modes
-from samplegate.protocol.strictjson import Fault, decode, named, resembling, told
+from samplegate.protocol.strictjson import JsonFault, decode, plain_name, quoted_name, resembling
 from samplegate.urls import requested_url_error
 
 Kind: TypeAlias = Literal["sampling", "elicitation"]
@@ -113,24 +113,24 @@ def check_messages(messages: Any, revision: str) -> None:
     """Raises Fault where ``messages`` is not what ``revision`` allows (R2, R6, R13) or its tool results do not balance
     (R10, R11)."""
     if not isinstance(messages, list):
-        raise Fault("messages: must be a list")
+        raise JsonFault("messages: must be a list")
     if len(messages) > MAX_MESSAGES:
-        raise Fault(f"messages: are more than {MAX_MESSAGES}")
+        raise JsonFault(f"messages: are more than {MAX_MESSAGES}")
     wanted: set[str] = set()
     for index, message in enumerate(messages):
         place = f"messages.{index}"
         wanted = _balance(_checked(message, revision, place), message["role"], wanted, place)
     if wanted:
-        raise Fault(f"messages.{len(messages) - 1}: uses a tool whose result does not follow")
+        raise JsonFault(f"messages.{len(messages) - 1}: uses a tool whose result does not follow")
 
 
 def _checked(message: Any, revision: str, place: str) -> list[Object]:
     """The content blocks of one message."""
     if not isinstance(message, dict):
-        raise Fault(f"{place}: must be an object")
+        raise JsonFault(f"{place}: must be an object")
     unambiguous(message, _MESSAGE, place)
     if message.get("role") not in ("user", "assistant"):
-        raise Fault(f"{place}.role: must be user or assistant")
+        raise JsonFault(f"{place}.role: must be user or assistant")
     optional(message, "_meta", dict, "an object", place)
     content = message.get("content")
     if not isinstance(content, list):
@@ -138,9 +138,9 @@ def _checked(message: Any, revision: str, place: str) -> list[Object]:
         assert isinstance(content, dict)
         return [content]
     if not has_modes(revision):
-        raise Fault(f"{place}.content: is a list, which {told(revision)} does not have")
+        raise JsonFault(f"{place}.content: is a list, which {plain_name(revision)} does not have")
     if len(content) > MAX_BLOCKS:
-        raise Fault(f"{place}.content: has more than {MAX_BLOCKS} blocks")
+        raise JsonFault(f"{place}.content: has more than {MAX_BLOCKS} blocks")
     for index, block in enumerate(content):
         _check_block(block, revision, f"{place}.content.{index}")
     return content
@@ -151,26 +151,26 @@ def _balance(blocks: list[Object], role: str, wanted: set[str], place: str) -> s
     results = [block["toolUseId"] for block in blocks if block["type"] == "tool_result"]
     uses = [block["id"] for block in blocks if block["type"] == "tool_use"]
     if results and role != "user":
-        raise Fault(f"{place}: has a tool result that is not the user's")
+        raise JsonFault(f"{place}: has a tool result that is not the user's")
     if uses and role != "assistant":
-        raise Fault(f"{place}: uses a tool though it is not the assistant's")
+        raise JsonFault(f"{place}: uses a tool though it is not the assistant's")
     if results and len(results) != len(blocks):
-        raise Fault(f"{place}: mixes tool results with other content")
+        raise JsonFault(f"{place}: mixes tool results with other content")
     if len(results) != len(wanted) or set(results) != wanted:
-        raise Fault(f"{place}: its tool results are not those of the tool uses before it")
+        raise JsonFault(f"{place}: its tool results are not those of the tool uses before it")
     if len(set(uses)) != len(uses):
-        raise Fault(f"{place}: two tool uses have one id")
+        raise JsonFault(f"{place}: two tool uses have one id")
     return set(uses)
 
 
 def _check_block(block: Any, revision: str, place: str) -> None:
     if not isinstance(block, dict):
-        raise Fault(f"{place}: must be a content block")
+        raise JsonFault(f"{place}: must be a content block")
     unambiguous(block, _CONTENT, place)
     type_ = block.get("type")
     since, check = _BLOCKS.get(type_, ("", None)) if isinstance(type_, str) else ("", None)
     if check is None or revision < since:
-        raise Fault(f"{place}.type: is no type of content that {told(revision)} has")
+        raise JsonFault(f"{place}.type: is no type of content that {plain_name(revision)} has")
     optional(block, "annotations", dict, "an object", place)
     optional(block, "_meta", dict, "an object", place)
     check(block, revision, place)
@@ -200,7 +200,7 @@ def _check_result(block: Object, revision: str, place: str) -> None:
     for index, inner in enumerate(block["content"]):
         at = f"{place}.content.{index}"
         if not isinstance(inner, dict) or not isinstance(inner.get("type"), str):
-            raise Fault(f"{at}: must be a content block")
+            raise JsonFault(f"{at}: must be a content block")
         if inner["type"] in ("text", "image", "audio"):
             _check_block(inner, revision, at)
         else:
@@ -228,13 +228,13 @@ _BLOCKS: Final[dict[str, tuple[str, Callable[[Object, str, str], None]]]] = {
 def unambiguous(node: Object, known: frozenset[str], place: str) -> None:
     """Raises Fault where a member resembles one of ``known`` so much that another parser may take it for that one."""
     if (name := resembling(node, known)) is not None:
-        raise Fault(f"{place}: {named(name)} could be read as another member")
+        raise JsonFault(f"{place}: {quoted_name(name)} could be read as another member")
 
 
 def required(node: Object, name: str, type_: type | tuple[type, ...], what: str, place: str) -> None:
     """Raises Fault unless the member is there and of that JSON type."""
     if not isinstance(node.get(name), type_):
-        raise Fault(f"{place}.{name}: must be {what}" if place else f"{name}: must be {what}")
+        raise JsonFault(f"{place}.{name}: must be {what}" if place else f"{name}: must be {what}")
 
 
 def optional(node: Object, name: str, type_: type | tuple[type, ...], what: str, place: str) -> None:
@@ -290,19 +290,19 @@ def parse(method: str, params: bytes | None, origin: Origin) -> Request | BadReq
             return ElicitationRequest(origin, node, len(params or b""), "url")
         _check_form(node)
         return ElicitationRequest(origin, node, len(params or b""), "form")
-    except Fault as fault:
+    except JsonFault as fault:
         return BadRequest(INVALID_PARAMS, str(fault))
 
 
 def _object(params: bytes | None) -> Object:
     if params is None:
-        raise Fault("params: are missing")
+        raise JsonFault("params: are missing")
     try:
         node = decode(params)
-    except Fault as fault:
-        raise Fault(f"params: {fault}") from None
+    except JsonFault as fault:
+        raise JsonFault(f"params: {fault}") from None
     if not isinstance(node, dict):
-        raise Fault("params: must be an object")
+        raise JsonFault("params: must be an object")
     optional(node, "_meta", dict, "an object", "")
     return node
 
@@ -324,14 +324,14 @@ def _whole(value: Any, place: str) -> int:
     if isinstance(value, float) and value.is_integer() and value < 1 << 63:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise Fault(f"{place}: must be a positive whole number")
+        raise JsonFault(f"{place}: must be a positive whole number")
     return value
 
 
 def _optional_number(node: Object, name: str, place: str) -> None:
     optional(node, name, (int, float), "a number", place)
     if isinstance(node.get(name), bool):
-        raise Fault(f"{place}{'.' if place else ''}{name}: must be a number")
+        raise JsonFault(f"{place}{'.' if place else ''}{name}: must be a number")
 
 
 def _list(node: Object, name: str, most: int, place: str) -> list[Any]:
@@ -339,14 +339,14 @@ def _list(node: Object, name: str, most: int, place: str) -> list[Any]:
     optional(node, name, list, "a list", place)
     items: list[Any] = node.get(name, [])
     if len(items) > most:
-        raise Fault(f"{place}{'.' if place else ''}{name}: has more than {most} items")
+        raise JsonFault(f"{place}{'.' if place else ''}{name}: has more than {most} items")
     return items
 
 
 def _check_stops(node: Object) -> None:
     for index, stop in enumerate(_list(node, "stopSequences", MAX_STOPS, "")):
         if not isinstance(stop, str):
-            raise Fault(f"stopSequences.{index}: must be a string")
+            raise JsonFault(f"stopSequences.{index}: must be a string")
 
 
 def _check_preferences(node: Object) -> None:
@@ -358,7 +358,7 @@ def _check_preferences(node: Object) -> None:
         _optional_number(preferences, name, "modelPreferences")
     for index, hint in enumerate(_list(preferences, "hints", MAX_HINTS, "modelPreferences")):
         if not isinstance(hint, dict):
-            raise Fault(f"modelPreferences.hints.{index}: must be an object")
+            raise JsonFault(f"modelPreferences.hints.{index}: must be an object")
         unambiguous(hint, _HINT, f"modelPreferences.hints.{index}")
         optional(hint, "name", str, "a string", f"modelPreferences.hints.{index}")
 
@@ -368,7 +368,7 @@ def _check_tools(node: Object) -> None:
     capability's question (R8)."""
     for index, tool in enumerate(_list(node, "tools", MAX_TOOLS, "")):
         if not isinstance(tool, dict):
-            raise Fault(f"tools.{index}: must be an object")
+            raise JsonFault(f"tools.{index}: must be an object")
         unambiguous(tool, _TOOL, f"tools.{index}")
         required(tool, "name", str, "a string", f"tools.{index}")
         required(tool, "inputSchema", dict, "an object", f"tools.{index}")
@@ -376,14 +376,14 @@ def _check_tools(node: Object) -> None:
     choice: Object = node.get("toolChoice", {})
     unambiguous(choice, _CHOICE, "toolChoice")
     if choice.get("mode", "auto") not in ("auto", "required", "none"):
-        raise Fault("toolChoice.mode: must be auto, required or none")
+        raise JsonFault("toolChoice.mode: must be auto, required or none")
 
 
 def _is_url(node: Object, revision: str) -> bool:
     required(node, "message", str, "a string", "")
     mode = node.get("mode", "form")  # R30
     if mode not in ("form", "url") or (mode == "url" and not has_modes(revision)):
-        raise Fault(f"mode: is none that {told(revision)} has")
+        raise JsonFault(f"mode: is none that {plain_name(revision)} has")
     return bool(mode == "url")
 
 
@@ -393,15 +393,15 @@ def _check_form(node: Object) -> None:
     unambiguous(schema, _SCHEMA, "requestedSchema")
     optional(schema, "properties", dict, "an object", "requestedSchema")
     if len(schema.get("properties", {})) > MAX_PROPERTIES:
-        raise Fault(f"requestedSchema.properties: are more than {MAX_PROPERTIES}")
+        raise JsonFault(f"requestedSchema.properties: are more than {MAX_PROPERTIES}")
     names = _list(schema, "required", MAX_PROPERTIES, "requestedSchema")
     if not all(isinstance(name, str) for name in names):
-        raise Fault("requestedSchema.required: must be a list of strings")
+        raise JsonFault("requestedSchema.required: must be a list of strings")
 
 
 def _check_url(node: Object, revision: str) -> None:
     required(node, "url", str, "a string", "")
     if (fault := requested_url_error(node["url"])) is not None:
-        raise Fault(f"url: {fault}")
+        raise JsonFault(f"url: {fault}")
     if revision == "2025-11-25":  # the only revision that has it (R40)
         required(node, "elicitationId", str, "a string", "")

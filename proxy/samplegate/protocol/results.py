@@ -16,7 +16,7 @@ from samplegate.protocol import frames, rawjson, strictjson
 from samplegate.protocol.frames import META_RELATED_TASK, Era, has_modes
 from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered
 from samplegate.protocol.rounds import Release
-from samplegate.protocol.strictjson import named
+from samplegate.protocol.strictjson import quoted_name
 
 REJECTED: Final = -1
 """R24: the code of a refused sampling request; own codes stay out of the reserved ranges (R56)."""
@@ -212,7 +212,7 @@ def second_reading(result: Mapping[str, Any], fields: frozenset[str] = frozenset
         elif isinstance(content, dict):
             twin = strictjson.resembling_field(content, fields)
     if twin is not None:
-        return f"{named(twin)} could be read as another member"
+        return f"{quoted_name(twin)} could be read as another member"
     return (
         "its action is not read alike by all parsers"
         if "action" in result and not _is_plain(result["action"])

@@ -43,7 +43,7 @@ class Item(msgspec.Struct, frozen=True):
         return "sampling" if self.method == SAMPLING else "elicitation"
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SealedDecision(msgspec.Struct, frozen=True):
     """What was decided about a key when the round was sealed: so that the return is recorded under the same name."""
 
     decision_id: str
@@ -63,7 +63,7 @@ class Returned(msgspec.Struct, frozen=True):
 
     replies: Mapping[str, bytes]
     """The client's results by key, as it wrote them, in this try or in one before."""
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, SealedDecision]
     """By key that the client was asked."""
     ids: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The decision_id of every request of the sealed round, by key: it keeps its name however often it returns."""
@@ -126,7 +126,7 @@ class ForwardRound(msgspec.Struct, frozen=True):
     """
 
     keys: frozenset[str]
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, SealedDecision]
     """By key of every request; of keys that the client was asked before, what was sealed then stands."""
     policy_hash: str
     nonce: bytes
@@ -197,7 +197,7 @@ class Withdraw(msgspec.Struct, frozen=True):
     round: str
 
 
-class Reply(msgspec.Struct, frozen=True):
+class ClientReply(msgspec.Struct, frozen=True):
     """The client answered a forwarded request. ``payload`` is its result or error as it stands."""
 
     round: str
@@ -229,7 +229,7 @@ class Note(msgspec.Struct, frozen=True):
     warn: bool = True
 
 
-Effect: TypeAlias = ToClient | Over | ToServer | Open | Withdraw | Reply | Later | Close | Note
+Effect: TypeAlias = ToClient | Over | ToServer | Open | Withdraw | ClientReply | Later | Close | Note
 Effects: TypeAlias = list[Effect]
 
 SAMPLING: Final = "sampling/createMessage"

@@ -21,13 +21,13 @@ from samplegate.protocol.rounds import (
     ELICITATION,
     ROOTS,
     SAMPLING,
+    ClientReply,
     Effects,
     Item,
     Note,
     Open,
     Over,
     Release,
-    Reply,
     Round,
     Settled,
     ToClient,
@@ -40,7 +40,7 @@ from samplegate.protocol.session_state import (
     SERVER_LANE,
     STANDALONE,
     Pending,
-    State,
+    SessionState,
     notification,
     own_token,
     parsed,
@@ -159,7 +159,7 @@ def input_required(result: rawjson.Object, origin: Origin, offer: Offer) -> Inpu
         return f"it asks {count} things at once, more than {MAX_KEYS}"
     try:
         strictjson.check_values(bytes(asked) if count > 1 else b"")  # all of them together have as many as one may have
-    except strictjson.Fault as fault:
+    except strictjson.JsonFault as fault:
         return f"its inputRequests are too large: {fault}"
     return _sorted(entries, origin, offer, state)
 
@@ -240,7 +240,7 @@ class Push(msgspec.Struct, eq=False):
 class Pushes(msgspec.Struct, eq=False):
     """The pushed requests of a session that are not answered yet."""
 
-    state: State
+    state: SessionState
     open: dict[str, Push] = msgspec.field(default_factory=dict)
     _by_id: dict[FrameId, Push] = msgspec.field(default_factory=dict)
     _sent: dict[FrameId, Push] = msgspec.field(default_factory=dict)
@@ -343,7 +343,7 @@ class Pushes(msgspec.Struct, eq=False):
         if push is None:
             return None
         push.sent = None
-        return [Reply(push.round.id, KEY, ok, payload, delivered)]
+        return [ClientReply(push.round.id, KEY, ok, payload, delivered)]
 
     def cancelled_by_server(self, id: FrameId) -> Effects | None:
         """The server takes its request back; None if it has none with this id."""
@@ -407,7 +407,7 @@ def _without_task(params: bytes | None) -> bytes | None:
 class UrlErrors(msgspec.Struct, eq=False):
     """The -32042 errors of a session that are being decided."""
 
-    state: State
+    state: SessionState
     open: dict[str, tuple[Pending, bytes]] = msgspec.field(default_factory=dict)
 
     def arrive(self, pending: Pending, f: Frame) -> Effects | None:

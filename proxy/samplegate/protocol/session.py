@@ -17,7 +17,7 @@ import msgspec
 
 from samplegate.protocol import capabilities, frames, rawjson, results, server_requests, strictjson
 from samplegate.protocol.capabilities import modern_meta
-from samplegate.protocol.evidence import Witness
+from samplegate.protocol.evidence import EvidenceObserver
 from samplegate.protocol.frames import LEGACY, META, Frame, FrameId, era_of, has_batches
 from samplegate.protocol.input_required import Exchange
 from samplegate.protocol.rawjson import Malformed
@@ -43,11 +43,11 @@ from samplegate.protocol.session_state import (
     LISTEN,
     SERVER_LANE,
     OpenCall,
-    Passed,
+    PassThrough,
     Pending,
     Progress,
     Routes,
-    State,
+    SessionState,
     call_and_token,
     kept,
     request_id,
@@ -110,7 +110,7 @@ _date: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 class Handshake(msgspec.Struct, eq=False):
     """The handshake of a session; a client may begin it again."""
 
-    state: State
+    state: SessionState
     _asked: dict[FrameId, str] = msgspec.field(default_factory=dict)
     """The id under which the server has it, and the revision that the client asked for."""
 
@@ -156,15 +156,15 @@ def _plain(f: Frame, what: str) -> None:
         raise Malformed(f"its {what} has {name[:40]!r}, which could be read as another member")
 
 
-class Cancelling(msgspec.Struct, eq=False):
+class Cancellations(msgspec.Struct, eq=False):
     """What the two sides of one session take back."""
 
-    state: State
+    state: SessionState
     routes: Routes
     pushes: Pushes
     exchange: Exchange
     url_errors: UrlErrors
-    passed: Passed
+    passed: PassThrough
 
     # -- the client
     # ------------------------------------------------------------------------------------------------------------------
@@ -265,12 +265,12 @@ def _unmatched(side: Side) -> Effects:
 UNREADABLE: Final = "the client's answer could not be read"
 
 
-class Refusing(msgspec.Struct, eq=False):
+class Rejections(msgspec.Struct, eq=False):
     """What one session does not take."""
 
-    state: State
+    state: SessionState
     pushes: Pushes
-    passed: Passed
+    passed: PassThrough
 
     def refused(self, side: Side, lane: int, problem: Malformed, code: int = results.INVALID_REQUEST) -> Effects:
         """A line is not taken for what is wrong with it."""
@@ -329,19 +329,19 @@ def undelivered(server: str) -> Note:
 class Session:
     """One server connection, with one lane a side on stdio and one a stream on HTTP."""
 
-    def __init__(self, state: State, *, parks: int = PARKS) -> None:
+    def __init__(self, state: SessionState, *, parks: int = PARKS) -> None:
         """``parks``: how often a modern call may be put off; 0 where the client behind waits on one call all along."""
         self.state = state
         self.progress = Progress(state.inflight)
         self.routes = Routes(state, self.progress)
         self.pushes = Pushes(state)
-        self._witness = Witness(state)
+        self._witness = EvidenceObserver(state)
         self.exchange = Exchange(state, self._witness, parks)
         self.url_errors = UrlErrors(state)
         self.handshake = Handshake(state)
-        self.passed = Passed()
-        self._refusing = Refusing(state, self.pushes, self.passed)
-        self._cancelling = Cancelling(state, self.routes, self.pushes, self.exchange, self.url_errors, self.passed)
+        self.passed = PassThrough()
+        self._refusing = Rejections(state, self.pushes, self.passed)
+        self._cancelling = Cancellations(state, self.routes, self.pushes, self.exchange, self.url_errors, self.passed)
         self._modern_seen = False
 
     def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:

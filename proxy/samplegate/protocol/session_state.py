@@ -371,7 +371,7 @@ def _is_timed(pending: Pending) -> bool:
 MAX_PASSED: Final = 10_000  # a server chooses how many it asks for
 
 
-class Passed(msgspec.Struct, eq=False):
+class PassThrough(msgspec.Struct, eq=False):
     """Those that the client has not answered, each with the stream on which it went."""
 
     open: dict[FrameId, int] = msgspec.field(default_factory=dict)
@@ -401,10 +401,10 @@ FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 5.0
 
 
-class Pauses(msgspec.Struct, eq=False):
+class PollBackoff(msgspec.Struct, eq=False):
     """The calls of a session that pause."""
 
-    state: State
+    state: SessionState
     waiting: dict[str, Pending] = msgspec.field(default_factory=dict)
 
     def begin(self, pending: Pending, server_state: bytes | None) -> Later | None:
@@ -488,7 +488,7 @@ SUBSCRIPTION: Final = META_SUBSCRIPTION.encode()
 class Routes(msgspec.Struct, eq=False):
     """The ways of one session's server frames to its client's lanes."""
 
-    state: State
+    state: SessionState
     progress: Progress
 
     def request(self, lane: int) -> int:
@@ -596,7 +596,7 @@ class SessionPolicy(Protocol):
         """Whether the server's progress on a request restarts the wait for its answer (R102)."""
 
 
-class State(msgspec.Struct, eq=False):
+class SessionState(msgspec.Struct, eq=False):
     """Shared by ``session.py`` and its parts. ``token`` is random; ``key`` seals forwarded rounds; ``epoch`` + now is
     wall time."""
 

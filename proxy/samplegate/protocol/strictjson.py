@@ -29,7 +29,7 @@ _half: Final = re.compile("[\ud800-\udfff]")
 _surrogate: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-class Fault(ValueError):
+class JsonFault(ValueError):
     """What is wrong with a peer's JSON: the place and the fault, never the content."""
 
 
@@ -41,11 +41,11 @@ def decode(text: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPT
     matched, sampled nor recorded.
     """
     if len(text) > max_bytes:
-        raise Fault(f"it is larger than {max_bytes} bytes")
+        raise JsonFault(f"it is larger than {max_bytes} bytes")
     check_values(text, max_values)
     value = _load(text)
     if text.count(b"[") + text.count(b"{") > max_depth and _deeper(value, max_depth):
-        raise Fault(f"it nests deeper than {max_depth} levels")
+        raise JsonFault(f"it nests deeper than {max_depth} levels")
     return _Mending().mended(value) if _surrogate.search(text) else value
 
 
@@ -55,7 +55,7 @@ def check_values(text: bytes, most: int = MAX_VALUES) -> None:
         _count(text, most)
 
 
-def named(name: str) -> str:
+def quoted_name(name: str) -> str:
     """A peer's name for a person: quoted, on one line, at most 60 characters, with control characters and marks of
     direction escaped."""
     text = repr(name[:_SHOWN])
@@ -67,9 +67,9 @@ def named(name: str) -> str:
     return text[:-1] + "..." + text[-1]
 
 
-def told(name: str) -> str:
+def plain_name(name: str) -> str:
     """The same, without quotes where a name is plain."""
-    return name if _plain.match(name) else named(name)
+    return name if _plain.match(name) else quoted_name(name)
 
 
 def separators(text: bytes) -> int:
@@ -81,7 +81,7 @@ def _count(text: bytes, most: int) -> None:
     """Raises Fault for too many values: separators inside strings, as in a long prose, do not count."""
     bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")  # in this order: what is left of a quote is one
     if bare.count(b'"') > 4 * most or separators(_strings.sub(b"", bare)) >= most:
-        raise Fault(f"it holds more than {most} values")
+        raise JsonFault(f"it holds more than {most} values")
 
 
 def _load(text: bytes) -> Any:
@@ -94,37 +94,37 @@ def _load(text: bytes) -> Any:
             parse_int=_whole,
         )
     except UnicodeDecodeError:
-        raise Fault("it is not UTF-8") from None
+        raise JsonFault("it is not UTF-8") from None
     except RecursionError:
-        raise Fault("it nests too deep") from None
-    except Fault:
+        raise JsonFault("it nests too deep") from None
+    except JsonFault:
         raise
     except ValueError:
-        raise Fault("it is not JSON") from None
+        raise JsonFault("it is not JSON") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise Fault("a member of an object stands twice")
+        raise JsonFault("a member of an object stands twice")
     return found
 
 
 def _constant(name: str) -> Any:
-    raise Fault(f"it holds {name}, which is not JSON")
+    raise JsonFault(f"it holds {name}, which is not JSON")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise Fault("it holds a number too large to be told apart from infinity")
+        raise JsonFault("it holds a number too large to be told apart from infinity")
     return value
 
 
 def _whole(text: str) -> int:
     """Beyond 64 bits the peers' parsers disagree on the value, and some refuse to write it."""
     if len(text) > 20 or not -(1 << 63) <= (value := int(text)) < 1 << 64:
-        raise Fault("it holds a whole number beyond 64 bits")
+        raise JsonFault("it holds a whole number beyond 64 bits")
     return value
 
 
@@ -174,7 +174,7 @@ class _Mending:
         broken = (len(text.encode("utf-8", "surrogatepass")) - len(text.encode("utf-8", "ignore"))) // 3
         self._left -= broken
         if self._left < 0:
-            raise Fault(f"it holds more than {MAX_BROKEN} broken characters")
+            raise JsonFault(f"it holds more than {MAX_BROKEN} broken characters")
         return _half.sub("\ufffd", text) if broken else text
 
 

@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from samplegate.errors import Unavailable
 from samplegate.reviews import sql_schema
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from samplegate.reviews.store import ReviewTransactions, T
 
 ENDING: Final = 1.0  # seconds that closing waits for a call under way
@@ -33,7 +33,7 @@ class _Lane:
     """
 
     def __init__(self, url: str) -> None:
-        self.reviews = Reviews(url)
+        self.reviews = SqlReviewStore(url)
         self._turn = anyio.Lock()
         self._limiter = anyio.CapacityLimiter(1)
         self._ended = 0
@@ -75,7 +75,7 @@ class _Lane:
                 self._busy.release()
 
 
-class KeptReviews:
+class AsyncReviewStore:
     """The store of one URL. Made in the event loop that it serves; nothing is opened before the first call."""
 
     def __init__(self, url: str) -> None:

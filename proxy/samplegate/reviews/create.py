@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.policy import model_choice
-from samplegate.policy.decide import Rulebook, worst_of
+from samplegate.policy.decide import CompiledPolicy, worst_of
 from samplegate.policy.decisions import Allowed, Decision, Escalated
 from samplegate.policy.facts import Facts
 from samplegate.policy.prompt import BOUND, most_tokens
@@ -22,8 +22,8 @@ from samplegate.policy.schema import AllowRule, EscalateRule, ModelRule, Policy,
 from samplegate.protocol.request_state import params_digest
 from samplegate.protocol.requests import Call, Request
 from samplegate.protocol.rounds import Round
-from samplegate.protocol.strictjson import Fault, decode
-from samplegate.reviews.review import Bounds, Review, Unsent
+from samplegate.protocol.strictjson import JsonFault, decode
+from samplegate.reviews.review import EditBounds, Review, Unsent
 
 MOST_BYTES: Final = 64 * 1024  # of all values together, as JSON
 MOST_UNKNOWN: Final = 20
@@ -32,12 +32,12 @@ _SENT: Final = frozenset({"messages", "_meta", "task", *BOUND})
 """What models are sent, and what belongs to the protocol."""
 
 
-def unsent(book: Rulebook, rule: ModelRule, allowed: Allowed | None, request: Request) -> tuple[Unsent, ...]:
+def unsent(book: CompiledPolicy, rule: ModelRule, allowed: Allowed | None, request: Request) -> tuple[Unsent, ...]:
     """Nothing for an elicitation. ``allowed``: what a model is asked, None where none can be."""
     return tuple(_unsent(book, rule, allowed, request)) if request.kind == "sampling" else ()
 
 
-def _unsent(book: Rulebook, rule: ModelRule, allowed: Allowed | None, request: Request) -> Iterator[Unsent]:
+def _unsent(book: CompiledPolicy, rule: ModelRule, allowed: Allowed | None, request: Request) -> Iterator[Unsent]:
     params = request.params
     unknown = sorted(params.keys() - _SENT - {*_KNOWN})
     left = MOST_BYTES
@@ -54,7 +54,7 @@ def _unsent(book: Rulebook, rule: ModelRule, allowed: Allowed | None, request: R
         yield Unsent(f"{len(unknown) - MOST_UNKNOWN} more", None, "not sent to the model")
 
 
-def _effect_of(book: Rulebook, rule: ModelRule, allowed: Allowed, request: Request, param: str) -> str:
+def _effect_of(book: CompiledPolicy, rule: ModelRule, allowed: Allowed, request: Request, param: str) -> str:
     match param:
         case "modelPreferences":
             return (
@@ -121,7 +121,7 @@ LEFT_OUT: Final = frozenset({"_meta", "task", "requestState", "inputResponses"})
 class Context(msgspec.Struct, frozen=True):
     """What a review is opened in. ``now`` in unix seconds."""
 
-    book: Rulebook
+    book: CompiledPolicy
     policy_hash: str
     round: Round
     request: Request
@@ -167,7 +167,7 @@ def of_answer(at: Context, allowed: Allowed, result: bytes) -> Review:
     )  # fmt: skip
 
 
-def timeout_of(book: Rulebook, reviewer: str) -> float:
+def timeout_of(book: CompiledPolicy, reviewer: str) -> float:
     """Seconds that a reviewer has by its own word."""
     return seconds(book.policy.reviewers[reviewer].timeout)
 
@@ -228,11 +228,11 @@ def _digest(
     )  # fmt: skip
 
 
-def _bounds(book: Rulebook, rule: ModelRule, allowed: Allowed, params: Mapping[str, Any]) -> Bounds:
+def _bounds(book: CompiledPolicy, rule: ModelRule, allowed: Allowed, params: Mapping[str, Any]) -> EditBounds:
     with_ = rule.with_
     asked = params["maxTokens"]  # more than the server asked for is not allowed (R3)
     most = {name: most_tokens(with_, book.model(name), book.catalogue[name], asked) for name in allowed.models}
-    return Bounds(
+    return EditBounds(
         models=allowed.models,
         max_tokens=most,
         temperature_min=None if with_.temperature is None else with_.temperature.min,
@@ -254,6 +254,6 @@ def _arguments(params: bytes | None) -> Any:
         return None
     try:
         found = decode(params, max_bytes=MOST_ARGUMENTS, max_depth=MAX_DEPTH, max_values=MAX_VALUES)
-    except Fault:
+    except JsonFault:
         return None
     return {name: value for name, value in found.items() if name not in LEFT_OUT} if isinstance(found, dict) else None

@@ -17,17 +17,17 @@ import msgspec
 
 from samplegate.policy import model_choice
 from samplegate.policy.catalogue import MOST_TOKENS
-from samplegate.policy.decide import Rulebook, decide, question
+from samplegate.policy.decide import CompiledPolicy, decide, question
 from samplegate.policy.decisions import Allowed, Decision, Situation
 from samplegate.policy.facts import Facts
 from samplegate.policy.schema import AllowRule, EscalateRule, ModelRule, Prepend
 from samplegate.protocol.requests import Request, SamplingRequest, check_messages
-from samplegate.protocol.strictjson import Fault, told
-from samplegate.reviews.review import Bounds, Edits, Problem, Review, below, unknown
+from samplegate.protocol.strictjson import JsonFault, plain_name
+from samplegate.reviews.review import EditBounds, Edits, FieldProblem, Review, below, unknown
 
 
 def decided_again(
-    book: Rulebook, request: Request, situation: Situation, decision: Decision, edits: Edits
+    book: CompiledPolicy, request: Request, situation: Situation, decision: Decision, edits: Edits
 ) -> Allowed | str:
     """What is asked of which model after the edits: exactly that, and no other model stands in. A sentence where the
     policy does not take it.
@@ -61,7 +61,9 @@ def decided_again(
     return msgspec.structs.replace(allowed, models=(model,), params=asked.params, changed=(*allowed.changed, "edited"))
 
 
-def _taken(book: Rulebook, request: Request, situation: Situation, decision: Decision, edits: Edits) -> str | None:
+def _taken(
+    book: CompiledPolicy, request: Request, situation: Situation, decision: Decision, edits: Edits
+) -> str | None:
     """Why the policy does not leave the edited request to this rule, None if it does, or would let it pass by
     itself."""
     found = decide(book, _sized(request, apply(request.params, edits)), situation)
@@ -90,7 +92,7 @@ _AT: Final = "edits."
 _NO_EDITS: Final = Edits()
 
 
-class Change(NamedTuple):
+class EditChange(NamedTuple):
     """One difference. None: there is or was nothing."""
 
     path: str
@@ -99,10 +101,10 @@ class Change(NamedTuple):
     after: Any
 
 
-def read(given: Any, review: Review) -> Edits | tuple[Problem, ...] | None:
+def parse_edits(given: Any, review: Review) -> Edits | tuple[FieldProblem, ...] | None:
     """The edits in decoded JSON, without those that change nothing; None where none is left."""
     if not isinstance(given, dict):
-        return (Problem("edits", "must be an object"),)
+        return (FieldProblem("edits", "must be an object"),)
     found = unknown(given, MEMBERS, _AT)
     read: dict[str, Any] = {}
     for name, (type_, what) in _TYPES.items():
@@ -110,7 +112,7 @@ def read(given: Any, review: Review) -> Edits | tuple[Problem, ...] | None:
             continue
         value: Any = _whole(given[name]) if name == "maxTokens" else given[name]
         if not isinstance(value, type_) or isinstance(value, bool):
-            found.append(Problem(f"{_AT}{name}", what))
+            found.append(FieldProblem(f"{_AT}{name}", what))
         else:
             read[_ATTRIBUTES[name]] = tuple(value) if isinstance(value, list) else value
     edits = Edits(**read)
@@ -133,12 +135,12 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def problems(review: Review, edits: Edits) -> list[Problem]:
+def problems(review: Review, edits: Edits) -> list[FieldProblem]:
     """All that is wrong with edits of this review: beyond ``Review.bounds``, or no request that a server could have
     sent."""
     bounds = review.bounds
     if bounds is None or review.stage != "request":
-        return [Problem("edits", "nothing can be edited here: only a sampling request that may be approved can")]
+        return [FieldProblem("edits", "nothing can be edited here: only a sampling request that may be approved can")]
     return [
         *_messages(review, edits),
         *_prompt(bounds, edits),
@@ -148,20 +150,20 @@ def problems(review: Review, edits: Edits) -> list[Problem]:
     ]
 
 
-def _messages(review: Review, edits: Edits) -> list[Problem]:
+def _messages(review: Review, edits: Edits) -> list[FieldProblem]:
     """The shapes of the server's own revision, tool uses with their results (R6, R10 to R13), and no content that no
     model was chosen for."""
     if edits.messages is None:
         return []
     if not edits.messages:
-        return [Problem("edits.messages", "must be at least one message")]
+        return [FieldProblem("edits.messages", "must be at least one message")]
     try:
         check_messages(copy.deepcopy(list(edits.messages)), review.revision)
-    except Fault as fault:
+    except JsonFault as fault:
         return [below(_AT, fault)]
     if more := _kinds(edits.messages) - _kinds(review.params.get("messages", ())) - {"text"}:
         return [
-            Problem(
+            FieldProblem(
                 "edits.messages", f"may not bring content that the request does not have ({', '.join(sorted(more))})"
             )
         ]
@@ -176,21 +178,21 @@ def _blocks(content: Any) -> Any:
     return content if isinstance(content, list) else [content]
 
 
-def _prompt(bounds: Bounds, edits: Edits) -> list[Problem]:
+def _prompt(bounds: EditBounds, edits: Edits) -> list[FieldProblem]:
     if edits.system_prompt and bounds.drops_system_prompt:
-        return [Problem("edits.systemPrompt", "the rule takes system prompts away; leave it out")]
+        return [FieldProblem("edits.systemPrompt", "the rule takes system prompts away; leave it out")]
     if edits.system_prompt is None or edits.system_prompt.startswith(bounds.prepended):
         return []
-    return [Problem("edits.systemPrompt", "must begin with what the rule puts before it")]
+    return [FieldProblem("edits.systemPrompt", "must begin with what the rule puts before it")]
 
 
-def _model(bounds: Bounds, edits: Edits) -> list[Problem]:
+def _model(bounds: EditBounds, edits: Edits) -> list[FieldProblem]:
     if edits.model is None or edits.model in bounds.models:
         return []
-    return [Problem("edits.model", f"must be one of {', '.join(map(told, bounds.models[:20]))}")]
+    return [FieldProblem("edits.model", f"must be one of {', '.join(map(plain_name, bounds.models[:20]))}")]
 
 
-def _tokens(review: Review, bounds: Bounds, edits: Edits) -> list[Problem]:
+def _tokens(review: Review, bounds: EditBounds, edits: Edits) -> list[FieldProblem]:
     """Of the model that will be asked, which may be another one than the number was bounded for."""
     model = edits.model if edits.model in bounds.models else next(iter(bounds.models), "")
     most = min(bounds.max_tokens.get(model or "", MOST_TOKENS), MOST_TOKENS)
@@ -198,23 +200,27 @@ def _tokens(review: Review, bounds: Bounds, edits: Edits) -> list[Problem]:
         return (
             []
             if 1 <= edits.max_tokens <= most
-            else [Problem("edits.maxTokens", f"must be 1 to {most}, the bound of {told(model or '')}")]
+            else [FieldProblem("edits.maxTokens", f"must be 1 to {most}, the bound of {plain_name(model or '')}")]
         )
     asked = review.params.get("maxTokens", 1)
     if edits.model is None or asked <= most:
         return []
-    return [Problem("edits.maxTokens", f"must be 1 to {most}, the bound of {told(edits.model)}; {asked} are asked for")]
+    return [
+        FieldProblem(
+            "edits.maxTokens", f"must be 1 to {most}, the bound of {plain_name(edits.model)}; {asked} are asked for"
+        )
+    ]
 
 
-def _temperature(bounds: Bounds, edits: Edits) -> list[Problem]:
+def _temperature(bounds: EditBounds, edits: Edits) -> list[FieldProblem]:
     value = edits.temperature
     if value is None:
         return []
     low = max(0.0, bounds.temperature_min or 0.0)
     if not math.isfinite(value) or value < low:
-        return [Problem("edits.temperature", f"must be at least {low:g}")]
+        return [FieldProblem("edits.temperature", f"must be at least {low:g}")]
     if bounds.temperature_max is not None and value > bounds.temperature_max:
-        return [Problem("edits.temperature", f"must be at most {bounds.temperature_max:g}")]
+        return [FieldProblem("edits.temperature", f"must be at most {bounds.temperature_max:g}")]
     return []
 
 
@@ -247,7 +253,7 @@ def apply(params: Mapping[str, Any], edits: Edits) -> dict[str, Any]:
     return asked
 
 
-def changes(review: Review, edits: Edits | None) -> list[Change]:
+def changes(review: Review, edits: Edits | None) -> list[EditChange]:
     """What the edits change, for a diff: param by param, and message by message between those that stayed at either
     end."""
     if edits is None:
@@ -256,14 +262,14 @@ def changes(review: Review, edits: Edits | None) -> list[Change]:
     found = _changed_messages(before.get("messages", ()), after.get("messages", ()))
     first = next(iter(review.bounds.models), None) if review.bounds else None
     if edits.model is not None and edits.model != first:
-        found.append(Change("model", first, edits.model))
+        found.append(EditChange("model", first, edits.model))
     names = ("systemPrompt", "maxTokens", "temperature")
     return found + [
-        Change(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
+        EditChange(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
     ]
 
 
-def _changed_messages(before: Sequence[Any], after: Sequence[Any]) -> list[Change]:
+def _changed_messages(before: Sequence[Any], after: Sequence[Any]) -> list[EditChange]:
     shorter = min(len(before), len(after))
     first = next((at for at in range(shorter) if before[at] != after[at]), shorter)
     last = next((at for at in range(shorter - first) if before[-1 - at] != after[-1 - at]), shorter - first)
@@ -272,4 +278,4 @@ def _changed_messages(before: Sequence[Any], after: Sequence[Any]) -> list[Chang
         (old[at] if at < len(old) else None, new[at] if at < len(new) else None)
         for at in range(max(len(old), len(new)))
     ]
-    return [Change(f"messages.{first + at}", *pair) for at, pair in enumerate(pairs) if pair[0] != pair[1]]
+    return [EditChange(f"messages.{first + at}", *pair) for at, pair in enumerate(pairs) if pair[0] != pair[1]]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from samplegate.policy.schema import Mode, Show, Stage
 from samplegate.protocol.frames import Era
 from samplegate.protocol.requests import Call, Kind
-from samplegate.protocol.strictjson import Fault, told
+from samplegate.protocol.strictjson import JsonFault, plain_name
 from samplegate.secret_names import secret_fields, without_secrets
 
 State: TypeAlias = Literal["pending", "approved", "rejected", "answered", "expired", "withdrawn"]
@@ -25,7 +25,7 @@ PROGRAMS: Final[frozenset[Door]] = frozenset({"webhook", "command"})
 """Doors at which a program answers at once: no person stands behind what it says, as far as anybody can know."""
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EditBounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What edits of a sampling request must keep to: the policy's hard limits, as far as they can be told at a form's
     field."""
 
@@ -109,7 +109,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     unsent: tuple[Unsent, ...] = ()
     """Of a sampling request: model preferences, includeContext, metadata and the like. No verdict is bound to them,
     because no model gets them."""
-    bounds: Bounds | None = None
+    bounds: EditBounds | None = None
     """Sampling that may be approved; None: a person can only answer it or refuse it."""
     why: str = ""
     """Why it cannot be approved."""
@@ -148,7 +148,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
         return "sampling/createMessage" if self.kind == "sampling" else "elicitation/create"
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class ReviewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a review's history. ``number`` grows over all reviews of a store."""
 
     number: int
@@ -208,7 +208,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the last try: a status or a kind of fault, never content."""
 
 
-class Problem(msgspec.Struct, frozen=True):
+class FieldProblem(msgspec.Struct, frozen=True):
     """``path``: the field, such as ``content.port`` or ``edits.maxTokens``; "" for the whole. ``what`` follows its
     name, and holds no content."""
 
@@ -219,21 +219,23 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{self.path}: {self.what}" if self.path else self.what
 
 
-def below(path: str, fault: Fault) -> Problem:
+def below(path: str, fault: JsonFault) -> FieldProblem:
     """A parser's fault, whose own place is before its first colon, as a problem below ``path``; ``path`` ends with a
     dot."""
     place, colon, what = str(fault).partition(": ")
-    return Problem(f"{path}{place}", what) if colon else Problem(path[:-1], place)
+    return FieldProblem(f"{path}{place}", what) if colon else FieldProblem(path[:-1], place)
 
 
-def unknown(given: dict[str, object], known: frozenset[str], path: str = "") -> list[Problem]:
+def unknown(given: dict[str, object], known: frozenset[str], path: str = "") -> list[FieldProblem]:
     """A problem for each member that nothing knows: most likely a known one misspelt, so it is not passed over."""
     return [
-        Problem(f"{path}{told(name)}", f"is none of {', '.join(sorted(known))}") for name in given if name not in known
+        FieldProblem(f"{path}{plain_name(name)}", f"is none of {', '.join(sorted(known))}")
+        for name in given
+        if name not in known
     ]
 
 
-def cleared(review: Review) -> Review:
+def scrub_verdict(review: Review) -> Review:
     """The review without the values that a person gave for secret-looking fields of a form (R39). That a field was
     filled in stays."""
     verdict = review.verdict
@@ -284,7 +286,7 @@ def withdrawn(review: Review, *, waiter: str, now: float) -> Review | None:
     return msgspec.structs.replace(review, state="withdrawn", decided=now, door="gate", waiter=None, held_until=0.0)
 
 
-def standing(review: Review, waiter: str, now: float, own: str = "") -> Literal["decided", "pending", "none"]:
+def verdict_for(review: Review, waiter: str, now: float, own: str = "") -> Literal["decided", "pending", "none"]:
     """What a waiter for a request with its ``lookup`` finds: a verdict that it may take, a review that it may wait for,
     or nothing for it.
 

@@ -17,7 +17,7 @@ import msgspec
 
 from samplegate.errors import Log, Unavailable
 from samplegate.policy.schema import Stage
-from samplegate.reviews.review import DECIDED, ENDED, Event, Filter, Review
+from samplegate.reviews.review import DECIDED, ENDED, Filter, Review, ReviewEvent
 from samplegate.reviews.store import ReviewStore
 
 Pause: TypeAlias = Callable[[asyncio.Event, float], Awaitable[None]]
@@ -31,7 +31,7 @@ async def pause(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
 
 
-class Waking:
+class Wakeups:
     """Events of all that wait; one call wakes them."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Counts:
         if review.state == "pending" and review.id not in self._open:
             self.opened(review)
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: ReviewEvent) -> None:
         """Something was said of a review; what is not of ours is counted elsewhere."""
         if event.what not in ENDED or (found := self._open.pop(event.review, None)) is None:
             return
@@ -122,7 +122,7 @@ PAGE: Final = 200  # reviews that are read at once
 MANY: Final = 1000  # events that are read at once
 
 
-class Desk:
+class ReviewService:
     """The reviews of one process. ``run`` must be running beside whoever asks."""
 
     def __init__(
@@ -403,7 +403,7 @@ class Desk:
             self._seen = event.number
             self._happened(event)
 
-    def _happened(self, event: Event) -> None:
+    def _happened(self, event: ReviewEvent) -> None:
         self._counts.happened(event)
         bell = self._bells.get(event.review)
         if bell is not None:

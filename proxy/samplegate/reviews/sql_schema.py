@@ -33,8 +33,8 @@ from sqlalchemy import (
 )
 
 from samplegate.errors import Unavailable
-from samplegate.reviews.review import Delivery, Event, Review, Verdict
-from samplegate.sqlite import CoreFile, Fault, Schema
+from samplegate.reviews.review import Delivery, Review, ReviewEvent, Verdict
+from samplegate.sqlite import CoreFile, Schema, SqliteFault
 
 VERSION: Final = "0001"
 """The newest revision in ``migrations/versions``."""
@@ -171,9 +171,9 @@ def review(found: Row[Any]) -> Review:
     return msgspec.convert({**json_value(found.body), **columns, "verdict": verdict}, Review)
 
 
-def event(found: Row[Any]) -> Event:
+def event(found: Row[Any]) -> ReviewEvent:
     """The event that a row says."""
-    return msgspec.convert({name: found._mapping[name] for name in Event.__struct_fields__}, Event)
+    return msgspec.convert({name: found._mapping[name] for name in ReviewEvent.__struct_fields__}, ReviewEvent)
 
 
 def delivery(found: Row[Any]) -> Delivery:
@@ -201,7 +201,7 @@ def json_value(text: str) -> Any:
         return json.loads(text)
 
 
-def plain(text: str) -> str:
+def storable_text(text: str) -> str:
     """As a column may hold it and an index look for it: bounded, no halves of characters, no NUL, which no database
     takes."""
     return text[:MOST_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
@@ -209,11 +209,11 @@ def plain(text: str) -> str:
 
 def plains(texts: Iterable[str]) -> list[str]:
     """The same for several."""
-    return [plain(text) for text in texts]
+    return [storable_text(text) for text in texts]
 
 
 def _value(value: Any) -> Any:
-    return plain(value) if isinstance(value, str) else value
+    return storable_text(value) if isinstance(value, str) else value
 
 
 def _verdict(of: Review) -> str | None:
@@ -276,5 +276,5 @@ class Database:
         try:
             with self._file.core(lambda: until - time.monotonic(), begin) as connection:
                 yield connection
-        except Fault as problem:
+        except SqliteFault as problem:
             raise Unavailable(f"store of reviews {self.path}: {problem}") from problem

@@ -18,8 +18,19 @@ from samplegate.policy.schema import Stage
 from samplegate.process_locks import Holder
 from samplegate.reviews import review as states
 from samplegate.reviews import sql_schema
-from samplegate.reviews.review import DECIDED, Conflict, Delivery, Door, Event, Filter, Review, State, Verdict, cleared
-from samplegate.reviews.sql_schema import DELIVERIES, EVENTS, FACTS, REVIEWS, Database, plain, plains
+from samplegate.reviews.review import (
+    DECIDED,
+    Conflict,
+    Delivery,
+    Door,
+    Filter,
+    Review,
+    ReviewEvent,
+    State,
+    Verdict,
+    scrub_verdict,
+)
+from samplegate.reviews.sql_schema import DELIVERIES, EVENTS, FACTS, REVIEWS, Database, plains, storable_text
 
 What: TypeAlias = Literal[
     "opened",
@@ -45,7 +56,7 @@ _d: Final = DELIVERIES.c
 _one: Final = select(REVIEWS).where(_r.id == bindparam("wanted"))
 
 
-class Reviews:
+class SqlReviewStore:
     """Opened by its first call. For one thread at a time. ``make``: whether a store that does not exist is created. All
     raise Unavailable."""
 
@@ -78,7 +89,7 @@ class Reviews:
             self._register(waiter)
             self._free_of_dead(db, lookup, now)
             for found in _free(db, lookup, stage=stage, waiter=waiter, now=now, own=own):
-                if states.standing(found, waiter, now, own) != "none":
+                if states.verdict_for(found, waiter, now, own) != "none":
                     taken = states.held(found, waiter=waiter, now=now, seconds=seconds, until=until)
                     _write(db, found, taken)
                     if found.state == "pending" and found.waiter != taken.waiter:
@@ -95,7 +106,9 @@ class Reviews:
     def _free_of_dead(self, db: Connection, lookup: str, now: float) -> None:
         """End the leases of processes that no longer run, so that the same request joins the review that one of them
         opened."""
-        held = and_(_r.lookup == plain(lookup), _r.used_by.is_(None), _r.waiter.is_not(None), _r.held_until > now)
+        held = and_(
+            _r.lookup == storable_text(lookup), _r.used_by.is_(None), _r.waiter.is_not(None), _r.held_until > now
+        )
         waiters = [
             waiter
             for waiter in db.execute(select(_r.waiter).where(held).distinct()).scalars()
@@ -165,7 +178,7 @@ class Reviews:
                 return False
             for review, after, decision_id in spent:
                 assert after is not None
-                clean = cleared(after)  # secrets in it are not kept any longer
+                clean = scrub_verdict(after)  # secrets in it are not kept any longer
                 scrub = scrub or clean != after
                 _write(db, review, clean)
                 tell(db, after, "used", now, detail=decision_id)
@@ -177,7 +190,7 @@ class Reviews:
     def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
         with self.database.reading() as db:
             return any(
-                states.standing(review, waiter, now) == "decided"
+                states.verdict_for(review, waiter, now) == "decided"
                 for review in _free(db, lookup, stage=stage, waiter=waiter, now=now)
             )
 
@@ -273,7 +286,7 @@ class Reviews:
     def starting(self, begin: str, most: int) -> Sequence[str]:
         """Up to ``most`` ids that begin with ``begin``, for people who type them. Ids are ASCII, so all sort before the
         last character."""
-        begin = plain(begin)
+        begin = storable_text(begin)
         statement = select(_r.id).where(_r.id >= begin, _r.id < begin + "\uffff").order_by(_r.id).limit(most)
         with self.database.reading() as db:
             return db.execute(statement).scalars().all()
@@ -285,7 +298,7 @@ class Reviews:
             beyond = (
                 None
                 if filter.before is None
-                else db.execute(select(_r.created, _r.id).where(_r.id == plain(filter.before))).first()
+                else db.execute(select(_r.created, _r.id).where(_r.id == storable_text(filter.before))).first()
             )
             if limit == 0 or (filter.before is not None and beyond is None):
                 return ()
@@ -300,16 +313,16 @@ class Reviews:
             found = {row.id: sql_schema.review(row) for row in db.execute(select(REVIEWS).where(_r.id.in_(ids)))}
             return [found[id] for id in ids]
 
-    def history(self, id: str) -> Sequence[Event]:
+    def history(self, id: str) -> Sequence[ReviewEvent]:
         with self.database.reading() as db:
-            found = db.execute(select(EVENTS).where(EVENTS.c.review == plain(id)).order_by(EVENTS.c.number))
+            found = db.execute(select(EVENTS).where(EVENTS.c.review == storable_text(id)).order_by(EVENTS.c.number))
             return [sql_schema.event(row) for row in found]
 
     def last_change(self) -> int:
         with self.database.reading() as db:
             return db.execute(select(FACTS.c.number).where(FACTS.c.name == "events")).scalar_one() or 0
 
-    def changes(self, after: int, limit: int) -> Sequence[Event]:
+    def changes(self, after: int, limit: int) -> Sequence[ReviewEvent]:
         statement = select(EVENTS).where(EVENTS.c.number > after).order_by(EVENTS.c.number).limit(max(limit, 0))
         with self.database.reading() as db:
             return [sql_schema.event(row) for row in db.execute(statement)]
@@ -334,7 +347,7 @@ class Reviews:
                 sql_schema.delivery(row)
                 for row in db.execute(due.order_by(_d.due, _d.id).limit(min(max(limit, 0), MOST_TAKEN)))
             ]
-            taken = [replace(one, taker=plain(taker), held_until=now + seconds) for one in found]
+            taken = [replace(one, taker=storable_text(taker), held_until=now + seconds) for one in found]
             for one in taken:
                 _change(db, one.id, taker=one.taker, held_until=one.held_until)
         return taken
@@ -359,7 +372,9 @@ class Reviews:
             kept = _waiting(db, delivery)
             if kept is None or (state == "failed" and kept.taker != delivery.taker):
                 return
-            _change(db, kept.id, state=state, tries=kept.tries + 1, taker=None, held_until=0.0, said=plain(said))
+            _change(
+                db, kept.id, state=state, tries=kept.tries + 1, taker=None, held_until=0.0, said=storable_text(said)
+            )
             review = _found(db, kept.review)
             if review is not None:
                 tell(db, review, "told" if state == "done" else "untold", now, detail=f"{kept.event}: {said}")
@@ -369,20 +384,22 @@ class Reviews:
         with self.database.writing() as db:
             kept = _waiting(db, delivery)
             if kept is not None and kept.taker == delivery.taker:
-                _change(db, kept.id, due=due, tries=kept.tries + 1, taker=None, held_until=0.0, said=plain(said))
+                _change(
+                    db, kept.id, due=due, tries=kept.tries + 1, taker=None, held_until=0.0, said=storable_text(said)
+                )
 
 
 def _found(db: Connection, id: str) -> Review | None:
-    found = db.execute(_one, {"wanted": plain(id)}).first()
+    found = db.execute(_one, {"wanted": storable_text(id)}).first()
     return None if found is None else sql_schema.review(found)
 
 
 def _free(db: Connection, lookup: str, *, stage: Stage, waiter: str, now: float, own: str = "") -> Iterator[Review]:
     """The reviews for a waiter: those with verdicts in the order of these, then pending ones by age. ``states`` decides
     on each."""
-    unheld = or_(_r.waiter.is_(None), _r.waiter == plain(waiter), _r.held_until <= now)
-    of_it = and_(_r.lookup == plain(lookup), _r.used_by.is_(None), _r.stage == stage, unheld)
-    in_time = or_(now < _r.decided + _r.late, _r.waiter == plain(waiter), _r.id == plain(own))
+    unheld = or_(_r.waiter.is_(None), _r.waiter == storable_text(waiter), _r.held_until <= now)
+    of_it = and_(_r.lookup == storable_text(lookup), _r.used_by.is_(None), _r.stage == stage, unheld)
+    in_time = or_(now < _r.decided + _r.late, _r.waiter == storable_text(waiter), _r.id == storable_text(own))
     verdicts = select(_r.id).where(of_it, _r.state.in_(sorted(DECIDED)), in_time).order_by(_r.decided, _r.id)
     waiting = select(_r.id).where(of_it, _r.state == "pending", _r.expires > now).order_by(_r.created, _r.id)
     for statement in (verdicts, waiting):
@@ -404,7 +421,7 @@ def page(filter: Filter, state: str | None, beyond: Any, limit: int) -> Select[f
     if filter.reviewers is not None:
         said.append(_r.reviewer.in_(plains(filter.reviewers)))
     if filter.server is not None:
-        said.append(_r.server == plain(filter.server))
+        said.append(_r.server == storable_text(filter.server))
     if filter.kind is not None:
         said.append(_r.kind == filter.kind)
     order = (_r.created, _r.id) if filter.oldest_first else (_r.created.desc(), _r.id.desc())
@@ -427,9 +444,9 @@ def tell(db: Connection, review: Review, what: What | State, at: float, *, detai
         "review": review.id,
         "at": at,
         "what": what,
-        "who": plain(review.who) if by_person else "",
+        "who": storable_text(review.who) if by_person else "",
         "door": (review.door or "gate") if by_person else "gate",
-        "detail": plain(detail),
+        "detail": storable_text(detail),
     }
     db.execute(insert(EVENTS), line)
 
@@ -439,7 +456,7 @@ def _deliver(db: Connection, review: Review, event: str, now: float) -> None:
     values = {
         "id": id,
         "review": review.id,
-        "reviewer": plain(review.reviewer),
+        "reviewer": storable_text(review.reviewer),
         "event": event,
         "created": now,
         "due": now,
@@ -448,7 +465,7 @@ def _deliver(db: Connection, review: Review, event: str, now: float) -> None:
 
 
 def _waiting(db: Connection, delivery: Delivery) -> Delivery | None:
-    found = db.execute(select(DELIVERIES).where(_d.id == plain(delivery.id), _d.state == "waiting")).first()
+    found = db.execute(select(DELIVERIES).where(_d.id == storable_text(delivery.id), _d.state == "waiting")).first()
     return None if found is None else sql_schema.delivery(found)
 
 

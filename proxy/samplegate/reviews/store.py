@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from samplegate.policy.schema import Stage
-from samplegate.reviews.review import Conflict, Delivery, Door, Event, Filter, Review, Verdict
+from samplegate.reviews.review import Conflict, Delivery, Door, Filter, Review, ReviewEvent, Verdict
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class ReviewTransactions(Protocol):
         """A page of reviews, newest first unless the filter says otherwise."""
         ...
 
-    def history(self, id: str) -> Sequence[Event]:
+    def history(self, id: str) -> Sequence[ReviewEvent]:
         """The events of one review, in order."""
         ...
 
@@ -94,7 +94,7 @@ class ReviewTransactions(Protocol):
         """The number of the newest event, 0 for none: a cheap way to see whether anything has changed."""
         ...
 
-    def changes(self, after: int, limit: int) -> Sequence[Event]:
+    def changes(self, after: int, limit: int) -> Sequence[ReviewEvent]:
         """Events with a higher number, in order."""
         ...
 

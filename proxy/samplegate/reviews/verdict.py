@@ -22,9 +22,9 @@ from samplegate.policy import answers
 from samplegate.protocol import results
 from samplegate.protocol.elicitation_schema import NotFlat, misfits, read_form
 from samplegate.protocol.requests import Origin, SamplingRequest
-from samplegate.protocol.strictjson import Fault, decode, told
+from samplegate.protocol.strictjson import JsonFault, decode, plain_name
 from samplegate.reviews import edits as editing
-from samplegate.reviews.review import Edits, Problem, Review, Verdict, unknown
+from samplegate.reviews.review import Edits, FieldProblem, Review, Verdict, unknown
 
 MOST_BLOCKS: Final = 100
 ACTIONS: Final = ("accept", "decline", "cancel")
@@ -38,48 +38,48 @@ _MEMBERS: Final = {
 _mime: Final = re.compile(r"(?:image|audio)/[A-Za-z0-9.+-]{1,100}\Z")
 
 
-def answered(given: Mapping[str, Any], review: Review) -> Mapping[str, Any] | list[Problem]:
+def answer_result(given: Mapping[str, Any], review: Review) -> Mapping[str, Any] | list[FieldProblem]:
     """The result that the members ``action`` and ``content`` of a verdict make, or all that is wrong with them."""
     return _sampled(given, review) if review.kind == "sampling" else _elicited(given, review)
 
 
-def _elicited(given: Mapping[str, Any], review: Review) -> Mapping[str, Any] | list[Problem]:
+def _elicited(given: Mapping[str, Any], review: Review) -> Mapping[str, Any] | list[FieldProblem]:
     action, content = given.get("action"), given.get("content")
     if action not in ACTIONS:
-        return [Problem("action", "must be accept, decline or cancel")]
+        return [FieldProblem("action", "must be accept, decline or cancel")]
     if action != "accept" or review.mode == "url":
         what = "the acceptance of an address" if action == "accept" else f"{action!r}"
-        return {"action": action} if content is None else [Problem("content", f"does not belong to {what}")]
+        return {"action": action} if content is None else [FieldProblem("content", f"does not belong to {what}")]
     if content is not None and not isinstance(content, dict):
-        return [Problem("content", "must be an object with the fields of the form")]
+        return [FieldProblem("content", "must be an object with the fields of the form")]
     found = _form_problems(content or {}, review)
     return found or {"action": "accept", "content": content or {}}
 
 
-def _form_problems(content: Mapping[str, Any], review: Review) -> list[Problem]:
+def _form_problems(content: Mapping[str, Any], review: Review) -> list[FieldProblem]:
     """R36: what does not fit is never sent as accepted."""
     form = read_form(review.params.get("requestedSchema"), review.revision)
     if isinstance(form, NotFlat):  # T16
-        return [Problem("content", f"cannot be checked, as the form is not flat: {form.why}")]
+        return [FieldProblem("content", f"cannot be checked, as the form is not flat: {form.why}")]
     own = form.schema.get("properties", {})
-    return [Problem(_field(name, name in own), what) for name, what in misfits(form, content).items()]
+    return [FieldProblem(_field(name, name in own), what) for name, what in misfits(form, content).items()]
 
 
 def _field(name: str, own: bool) -> str:
     """The server's own names whole, so that a page finds its field."""
     if not name:
         return "content"
-    return f"content.{name if own else told(name)}"
+    return f"content.{name if own else plain_name(name)}"
 
 
-def _sampled(given: Mapping[str, Any], review: Review) -> Mapping[str, Any] | list[Problem]:
+def _sampled(given: Mapping[str, Any], review: Review) -> Mapping[str, Any] | list[FieldProblem]:
     content = given.get("content")
     if content is None:
-        return [Problem("content", "is missing: the answer as a text or as content blocks")]
+        return [FieldProblem("content", "is missing: the answer as a text or as content blocks")]
     blocks: Any = {"type": "text", "text": content} if isinstance(content, str) else content
     listed = blocks if isinstance(blocks, list) else [blocks]
     if not 0 < len(listed) <= MOST_BLOCKS:
-        return [Problem("content", f"must be a text or 1 to {MOST_BLOCKS} content blocks")]
+        return [FieldProblem("content", f"must be a text or 1 to {MOST_BLOCKS} content blocks")]
     at = [f"content.{index}" if isinstance(blocks, list) else "content" for index in range(len(listed))]
     found = [
         problem for place, block in zip(at, listed, strict=True) for problem in _block_problems(block, place, review)
@@ -87,7 +87,7 @@ def _sampled(given: Mapping[str, Any], review: Review) -> Mapping[str, Any] | li
     return found or _fitting(blocks, listed, review)
 
 
-def _fitting(blocks: Any, listed: list[dict[str, Any]], review: Review) -> Mapping[str, Any] | list[Problem]:
+def _fitting(blocks: Any, listed: list[dict[str, Any]], review: Review) -> Mapping[str, Any] | list[FieldProblem]:
     """The result if the server's revision has a form for it (R6) and it uses tools as they were offered (R9)."""
     uses = any(block["type"] == "tool_use" for block in listed)
     result = {
@@ -99,36 +99,36 @@ def _fitting(blocks: Any, listed: list[dict[str, Any]], review: Review) -> Mappi
     shaped = results.sampling_result(result, review.revision)
     if shaped is None:
         return [
-            Problem(
+            FieldProblem(
                 "content",
-                f"has no form in revision {told(review.revision)}, which takes one block of text, image or audio",
+                f"has no form in revision {plain_name(review.revision)}, which takes one block of text, image or audio",
             )
         ]
     origin = Origin(review.server, review.caller, review.era, review.revision, review.calls)
     why = answers.fits(SamplingRequest(origin, review.params, 0), shaped)
-    return result if why is None else [Problem("content", f"is no answer to this: {why}")]
+    return result if why is None else [FieldProblem("content", f"is no answer to this: {why}")]
 
 
-def _block_problems(block: Any, at: str, review: Review) -> list[Problem]:
+def _block_problems(block: Any, at: str, review: Review) -> list[FieldProblem]:
     if not isinstance(block, dict) or not isinstance(type_ := block.get("type"), str) or type_ not in _MEMBERS:
-        return [Problem(at, "must be a content block of type text, image or audio")]
+        return [FieldProblem(at, "must be a content block of type text, image or audio")]
     found = unknown(block, _MEMBERS[type_], f"{at}.")
     if type_ == "text":
         good = isinstance(block.get("text"), str) and block["text"] != ""
         return (
             found
             if good
-            else [*found, Problem(f"{at}.text" if at != "content" else at, "must be a text that is not empty")]
+            else [*found, FieldProblem(f"{at}.text" if at != "content" else at, "must be a text that is not empty")]
         )
     return found + (_use_problems(block, at, review) if type_ == "tool_use" else _media_problems(block, type_, at))
 
 
-def _media_problems(block: Mapping[str, Any], type_: str, at: str) -> list[Problem]:
-    found = [] if _is_base64(block.get("data")) else [Problem(f"{at}.data", "must be base64")]
+def _media_problems(block: Mapping[str, Any], type_: str, at: str) -> list[FieldProblem]:
+    found = [] if _is_base64(block.get("data")) else [FieldProblem(f"{at}.data", "must be base64")]
     mime = block.get("mimeType")
     if not isinstance(mime, str) or not _mime.match(mime) or not mime.startswith(f"{type_}/"):
         found.append(
-            Problem(
+            FieldProblem(
                 f"{at}.mimeType", f"must be a media type such as {'image/png' if type_ == 'image' else 'audio/wav'}"
             )
         )
@@ -142,7 +142,7 @@ def _is_base64(data: Any) -> bool:
         return False
 
 
-def _use_problems(block: Mapping[str, Any], at: str, review: Review) -> list[Problem]:
+def _use_problems(block: Mapping[str, Any], at: str, review: Review) -> list[FieldProblem]:
     """A person may edit or drop the uses of tools in a model's answer, and make up none: ids are the model's."""
     content = (review.answer or {}).get("content")
     own = [
@@ -155,8 +155,8 @@ def _use_problems(block: Mapping[str, Any], at: str, review: Review) -> list[Pro
         == (block.get("id"), block.get("name"), block.get("_meta"))
         for each in own
     ):
-        return [Problem(at, "uses a tool that the model's answer does not use")]
-    return [] if isinstance(block.get("input"), dict) else [Problem(f"{at}.input", "must be an object")]
+        return [FieldProblem(at, "uses a tool that the model's answer does not use")]
+    return [] if isinstance(block.get("input"), dict) else [FieldProblem(f"{at}.input", "must be an object")]
 
 
 MOST_BYTES: Final = 1 << 20  # a long text with a small picture; nobody types more
@@ -176,7 +176,7 @@ _control: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\
 
 def read(
     raw: bytes | Mapping[str, Any], review: Review, *, digest: Literal["needed", "optional"]
-) -> Verdict | tuple[Problem, ...]:
+) -> Verdict | tuple[FieldProblem, ...]:
     """The verdict in ``raw`` if it is one on ``review``. Never raises, and never empty: at least one Problem where
     there is no verdict.
 
@@ -186,10 +186,10 @@ def read(
     """
     try:
         given = _decoded(raw, review)
-    except Fault as fault:
-        return (Problem("", str(fault)),)
+    except JsonFault as fault:
+        return (FieldProblem("", str(fault)),)
     if not isinstance(given, dict):
-        return (Problem("", "must be an object"),)
+        return (FieldProblem("", "must be an object"),)
     given = {name: value for name, value in given.items() if value is not None}
     read = _read(given, review, digest)
     return read if isinstance(read, Verdict) else tuple(read[:MOST_PROBLEMS])
@@ -208,23 +208,23 @@ def _decoded(raw: bytes | Mapping[str, Any], review: Review) -> Any:
         )
         size = len(json.dumps(review.params, ensure_ascii=False)) * 4 if review.kind == "sampling" else 0
     except (TypeError, ValueError, RecursionError):
-        raise Fault("it is not JSON") from None
+        raise JsonFault("it is not JSON") from None
     return decode(text.encode(), max_bytes=MOST_BYTES + size, max_depth=MAX_DEPTH)
 
 
-def _read(given: dict[str, Any], review: Review, digest: Literal["needed", "optional"]) -> Verdict | list[Problem]:
+def _read(given: dict[str, Any], review: Review, digest: Literal["needed", "optional"]) -> Verdict | list[FieldProblem]:
     word = given.get("verdict")
     found = [*unknown(given, MEMBERS), *_digest_problems(given, review, digest), *_reason_problems(given, review)]
     if not isinstance(word, str) or word not in _BELONG:
-        return [*found, Problem("verdict", "must be approve, reject or answer")]
+        return [*found, FieldProblem("verdict", "must be approve, reject or answer")]
     found += _word_problems(word, given, review)
     edits: Edits | None = None
     result: Mapping[str, Any] | None = None
     if word == "approve" and "edits" in given and not found_at(found, "verdict", "edits"):
-        read = editing.read(given["edits"], review)
+        read = editing.parse_edits(given["edits"], review)
         edits, found = (None, [*found, *read]) if isinstance(read, tuple) else (read, found)
     if word == "answer" and not found_at(found, "verdict"):
-        made = answered(given, review)
+        made = answer_result(given, review)
         result, found = (None, [*found, *made]) if isinstance(made, list) else (made, found)
     if found:
         return found
@@ -237,56 +237,60 @@ def _read(given: dict[str, Any], review: Review, digest: Literal["needed", "opti
     )
 
 
-def found_at(found: list[Problem], *paths: str) -> bool:
+def found_at(found: list[FieldProblem], *paths: str) -> bool:
     """Whether one of these fields has a problem already."""
     return any(problem.path in paths for problem in found)
 
 
-def _digest_problems(given: Mapping[str, Any], review: Review, digest: Literal["needed", "optional"]) -> list[Problem]:
+def _digest_problems(
+    given: Mapping[str, Any], review: Review, digest: Literal["needed", "optional"]
+) -> list[FieldProblem]:
     """T13: it names what the person saw."""
     if "digest" not in given:
-        return [] if digest == "optional" else [Problem("digest", "is missing: it names exactly what was shown")]
+        return [] if digest == "optional" else [FieldProblem("digest", "is missing: it names exactly what was shown")]
     return (
         []
         if given["digest"] == review.digest
-        else [Problem("digest", "is not that of this review: something else was shown")]
+        else [FieldProblem("digest", "is not that of this review: something else was shown")]
     )
 
 
-def _reason_problems(given: Mapping[str, Any], review: Review) -> list[Problem]:
+def _reason_problems(given: Mapping[str, Any], review: Review) -> list[FieldProblem]:
     reason, tell = given.get("reason", ""), given.get("tell_server", False)
     if not isinstance(tell, bool):
-        return [Problem("tell_server", "must be true or false")]
+        return [FieldProblem("tell_server", "must be true or false")]
     if not isinstance(reason, str) or len(reason) > MOST_REASON:
-        return [Problem("reason", f"must be a text of at most {MOST_REASON} characters")]
+        return [FieldProblem("reason", f"must be a text of at most {MOST_REASON} characters")]
     if _control.search(reason.replace("\r\n", "\n")):
-        return [Problem("reason", "may not hold control characters")]
+        return [FieldProblem("reason", "may not hold control characters")]
     if tell and given.get("verdict") != "reject":
-        return [Problem("tell_server", "only a rejection tells the server its reason")]
+        return [FieldProblem("tell_server", "only a rejection tells the server its reason")]
     if tell and review.kind == "elicitation":
-        return [Problem("tell_server", "an elicitation that is declined has no place for a reason")]
-    return [Problem("reason", "is empty, and the server is to be told it")] if tell and not reason.strip() else []
+        return [FieldProblem("tell_server", "an elicitation that is declined has no place for a reason")]
+    return [FieldProblem("reason", "is empty, and the server is to be told it")] if tell and not reason.strip() else []
 
 
-def _word_problems(word: str, given: Mapping[str, Any], review: Review) -> list[Problem]:
+def _word_problems(word: str, given: Mapping[str, Any], review: Review) -> list[FieldProblem]:
     """Whether the review can be answered with this word, and what was said goes with it."""
     found = [
-        Problem(name, f"does not belong to {word!r}")
+        FieldProblem(name, f"does not belong to {word!r}")
         for name in ("edits", "action", "content")
         if name in given.keys() - _BELONG[word]
     ]
     if word == "approve" and review.kind == "elicitation":
-        found.append(Problem("verdict", "must be answer or reject: to approve a form or an address is to answer it"))
+        found.append(
+            FieldProblem("verdict", "must be answer or reject: to approve a form or an address is to answer it")
+        )
     elif word == "approve" and review.stage == "request" and review.bounds is None:
         found.append(
-            Problem(
+            FieldProblem(
                 "verdict", f"must be answer or reject: no model can be asked{f' ({review.why})' if review.why else ''}"
             )
         )
     if word == "approve" and review.stage == "answer" and "edits" in given:
         found.append(
-            Problem("edits", "do not belong to a model's answer: give the edited one as `answer` with its content")
+            FieldProblem("edits", "do not belong to a model's answer: give the edited one as `answer` with its content")
         )
     if word == "answer" and review.kind == "sampling" and "action" in given:
-        found.append(Problem("action", "belongs to elicitations only"))
+        found.append(FieldProblem("action", "belongs to elicitations only"))
     return found

@@ -26,7 +26,7 @@ import msgspec
 
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.schema import Show
-from samplegate.reviews.review import DECIDED, Event, Review, Verdict, cleared
+from samplegate.reviews.review import DECIDED, Review, ReviewEvent, Verdict, scrub_verdict
 from samplegate.secret_names import secret_fields, without_secrets
 from samplegate.urls import ShownUrl, shown_url
 
@@ -210,7 +210,7 @@ FITS: Final = 2_500
 _address_of: Final = re.compile(r"(?i)\b[a-z][a-z0-9+.-]{0,30}://\S+")
 
 
-def asks(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def form_in_words(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Names of ours and texts of the server's, the most important first. ``told``: of ``told``, whose ``show`` is not
     "none"."""
     if "request" not in told:  # too large to be told
@@ -330,7 +330,7 @@ _FORM: Final = ("message", "requestedSchema")
 _URL: Final = ("message", "url")
 
 
-def told(
+def to_view(
     review: Review, *, show: Show, now: float, url: str | None, clean: Clean | None = None, most: int | None = None
 ) -> dict[str, Any]:
     """The review as JSON values. ``clean`` takes secrets out of a text (show "redacted"); ``most`` bounds the bytes of
@@ -339,7 +339,7 @@ def told(
     What secret-looking fields of a form were filled in with is never told. Beyond ``most``, pictures go first, then
     texts and lists are cut, then the content is left out altogether; ``truncated`` and a note say so.
     """
-    review = cleared(review)
+    review = scrub_verdict(review)
     bare = _outline(review, now, url) | {"show": show, "truncated": False}
     if show == "none":
         return bare
@@ -407,7 +407,7 @@ def notes(review: Review, now: float) -> list[str]:
     return found
 
 
-def withdrawn_for(events: Sequence[Event]) -> str:
+def withdrawn_for(events: Sequence[ReviewEvent]) -> str:
     """Why a review was withdrawn, by its history; "" if it was not."""
     return next((event.detail for event in reversed(events) if event.what == "withdrawn"), "")
 
@@ -425,7 +425,7 @@ def _content(review: Review, show: Show, clean: Clean | None) -> dict[str, Any]:
         "answer": review.answer,
     }
     if review.verdict is not None:
-        content["verdict"] = said(review.verdict, review)
+        content["verdict"] = verdict_json(review.verdict, review)
     return content if show == "full" else _redacted(content, address, clean)
 
 
@@ -449,7 +449,7 @@ def _address(address: ShownUrl) -> dict[str, Any]:
     }
 
 
-def said(verdict: Verdict, review: Review) -> dict[str, Any]:
+def verdict_json(verdict: Verdict, review: Review) -> dict[str, Any]:
     """A verdict in the form that it is given in (``verdict.py``), with nulls left out."""
     out: dict[str, Any] = {"verdict": verdict.word}
     if verdict.edits is not None:

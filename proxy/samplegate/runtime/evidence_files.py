@@ -25,7 +25,7 @@ MAX_MARKERS: Final = 3_000  # files; at most three for each server
 _MARKS: Final = ("pushed", "asked", "refused")
 
 
-class Witnessed:
+class EvidenceStore:
     """One server, for all its connections in this process and, where there is a state folder, in others."""
 
     def __init__(self, server: str, key: str, *, state: Path, setting: str, log: Log) -> None:

@@ -32,7 +32,7 @@ class Link(Protocol):
     def resume_reading(self) -> None: ...
 
 
-class Reading:
+class ReadGate:
     """Whether a side is read: while nothing holds it."""
 
     def __init__(self, link: Link) -> None:
@@ -53,13 +53,13 @@ class Reading:
                 self._link.resume_reading()
 
 
-class Outlet(msgspec.Struct, eq=False):
+class Writer(msgspec.Struct, eq=False):
     """What goes to one side."""
 
     carry: Callable[[bytes], None]
     """Send a line that came from the other side."""
-    own: Reading | None = None
-    other: Reading | None = None
+    own: ReadGate | None = None
+    other: ReadGate | None = None
     _behind: bool = False
     _answers: int = 0
 
@@ -85,10 +85,10 @@ class Outlet(msgspec.Struct, eq=False):
             self.own.release("it takes no answers")
 
 
-def outlets(client: Link, server: Link) -> tuple[Outlet, Outlet]:
+def outlets(client: Link, server: Link) -> tuple[Writer, Writer]:
     """What goes to the client and what to the server, each with its marks."""
-    clients, servers = Reading(client), Reading(server)
-    to_client, to_server = Outlet(client.send, clients, servers), Outlet(server.send, servers, clients)
+    clients, servers = ReadGate(client), ReadGate(server)
+    to_client, to_server = Writer(client.send, clients, servers), Writer(server.send, servers, clients)
     client.pressure, server.pressure = to_client.pressed, to_server.pressed
     return to_client, to_server
 
@@ -146,10 +146,10 @@ class ServerEnd(Protocol):
     def full(self) -> bool: ...
 
 
-class OneLane(msgspec.Struct, eq=False):
+class StdioClientWriter(msgspec.Struct, eq=False):
     """A client with one lane: stdio."""
 
-    outlet: Outlet
+    outlet: Writer
 
     def send(self, lane: int, line: bytes, last: bool, own: bool) -> None:
         """Write one line."""
@@ -203,7 +203,7 @@ class Silent(msgspec.Struct, eq=False):
         self.end.close()
 
 
-class ManyLanes(msgspec.Struct, eq=False):
+class HttpClientWriter(msgspec.Struct, eq=False):
     """A client, or several, with many lanes. What comes for a lane that is gone goes to the standalone one; without one
     it is dropped and logged."""
 
@@ -241,10 +241,10 @@ class ManyLanes(msgspec.Struct, eq=False):
         self.sinks.clear()
 
 
-class OnePipe(msgspec.Struct, eq=False):
+class StdioServerWriter(msgspec.Struct, eq=False):
     """A server with one stream for everything: stdio."""
 
-    outlet: Outlet
+    outlet: Writer
     pipe: Pipe | None = None
     """Where many clients write to it, and none can be held up for the others."""
 
@@ -261,7 +261,7 @@ class OnePipe(msgspec.Struct, eq=False):
         return self.pipe is not None and self.pipe.buffered > MOST_QUEUED
 
 
-class ManyStreams(msgspec.Struct, eq=False):
+class HttpServerWriter(msgspec.Struct, eq=False):
     """A server with a stream for each request: HTTP."""
 
     streams: Streams
@@ -280,18 +280,18 @@ class ManyStreams(msgspec.Struct, eq=False):
         return False
 
 
-def piped(pipe: Pipe) -> OnePipe:
+def piped(pipe: Pipe) -> StdioServerWriter:
     """A child that many lanes write to; one that takes no answers is read no more."""
-    outlet = Outlet(pipe.send, Reading(pipe))
+    outlet = Writer(pipe.send, ReadGate(pipe))
     pipe.pressure = outlet.pressed
-    return OnePipe(outlet, pipe)
+    return StdioServerWriter(outlet, pipe)
 
 
-def facing(pipe: Link) -> OneLane:
+def facing(pipe: Link) -> StdioClientWriter:
     """A client on stdio whose server is not one pipe; one that takes no answers is read no more."""
-    outlet = Outlet(pipe.send, Reading(pipe))
+    outlet = Writer(pipe.send, ReadGate(pipe))
     pipe.pressure = outlet.pressed
-    return OneLane(outlet)
+    return StdioClientWriter(outlet)
 
 
 class NoClient(msgspec.Struct, eq=False):

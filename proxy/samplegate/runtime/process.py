@@ -15,20 +15,20 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from samplegate.audit.cassette import Tape
+from samplegate.audit.cassette import Cassette
 from samplegate.audit.decision_log import DecisionLog
 from samplegate.audit.record import Record
-from samplegate.gate.ports import Reviews
-from samplegate.limits.brakes import Brakes
+from samplegate.gate.ports import ReviewPort
+from samplegate.limits.brakes import BrakeState
 from samplegate.limits.limiter import Admission
 from samplegate.policy import redaction
 from samplegate.policy.file import load
-from samplegate.policy.match import Rulebook, compile_policy
+from samplegate.policy.match import CompiledPolicy, compile_policy
 from samplegate.policy.redaction import Redactor
 from samplegate.runtime import secret_patterns
 from samplegate.sampler import litellm_prices
 from samplegate.sampler.client import Models, load_rule_scripts
-from samplegate.telemetry.log import Log
+from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics
 from samplegate.telemetry.observers import Draws, Tally
 
@@ -36,8 +36,8 @@ from samplegate.telemetry.observers import Draws, Tally
 class Rules(msgspec.Struct, eq=False):
     """One policy with what was built of it. ``open`` rounds still run under it."""
 
-    policy: load.Loaded
-    book: Rulebook
+    policy: load.LoadedPolicy
+    book: CompiledPolicy
     models: Models
     open: int = 0
     withheld: Redactor | None = None
@@ -49,7 +49,7 @@ class Rules(msgspec.Struct, eq=False):
         return self.policy.hash
 
 
-class Swapped(Protocol):
+class ReloadTarget(Protocol):
     """A conversation: what a reload and the memory of all of them need of it."""
 
     def swap(self) -> None: ...
@@ -57,7 +57,7 @@ class Swapped(Protocol):
     def held(self) -> int: ...
 
 
-class House:
+class ProcessContext:
     """One process. ``key`` seals what is handed on to clients (32 bytes; random where none is given, so that no other
     process opens it)."""
 
@@ -67,8 +67,8 @@ class House:
         *,
         state: Path,
         decisions: DecisionLog,
-        log: Log,
-        tape: Tape | None = None,
+        log: EventLog,
+        tape: Cassette | None = None,
         key: bytes | None = None,
         metrics: Metrics | None = None,
     ) -> None:
@@ -82,17 +82,17 @@ class House:
         self.tally = Tally(self.metrics)
         self.draws = Draws(rules.book.terms, self.metrics)
         self.admission = Admission(rules.book.terms, state=state, clock=time.time, log=log)
-        self.brakes = Brakes(rules.book.policy.brakes)
-        self.reviews: Reviews | None = None
+        self.brakes = BrakeState(rules.book.policy.brakes)
+        self.reviews: ReviewPort | None = None
         """The way to people, where the process has one."""
-        self._conversations: set[Swapped] = set()
+        self._conversations: set[ReloadTarget] = set()
         self._retired: set[Rules] = set()
 
-    def enter(self, conversation: Swapped) -> None:
+    def enter(self, conversation: ReloadTarget) -> None:
         """A conversation begins; it is told of swaps until ``leave``."""
         self._conversations.add(conversation)
 
-    def leave(self, conversation: Swapped) -> None:
+    def leave(self, conversation: ReloadTarget) -> None:
         """It is over."""
         self._conversations.discard(conversation)
 
@@ -104,11 +104,11 @@ class House:
         """Put another policy in force; the old one, which is to be retired. Limits and brakes that are the same in both
         go on where they stand."""
         same = self.rules.book.policy.brakes == rules.book.policy.brakes
-        brakes = self.brakes if same else Brakes(rules.book.policy.brakes)
+        brakes = self.brakes if same else BrakeState(rules.book.policy.brakes)
         old, self.rules, self.brakes = self.rules, rules, brakes
         self._retired.add(old)
-        self.admission.amend(rules.book.terms)
-        self.draws.amend(rules.book.terms)
+        self.admission.update_limits(rules.book.terms)
+        self.draws.update_limits(rules.book.terms)
         for conversation in list(self._conversations):
             try:
                 conversation.swap()
@@ -144,12 +144,14 @@ class House:
 
 def load_policy(
     text: str, *, file: str, environment: Mapping[str, str], missing: Literal["warn", "error"] = "warn"
-) -> load.Loaded:
+) -> load.LoadedPolicy:
     """Read and check a policy against what is known of its models. Raises PolicyError with every problem."""
-    return load.load(text, file=file, environment=environment, missing=missing, look_up=litellm_prices.read)
+    return load.load(text, file=file, environment=environment, missing=missing, look_up=litellm_prices.read_prices)
 
 
-def compile_book(loaded: load.Loaded, folder: Path, environment: Mapping[str, str] | None = None) -> Rulebook:
+def compile_book(
+    loaded: load.LoadedPolicy, folder: Path, environment: Mapping[str, str] | None = None
+) -> CompiledPolicy:
     """A policy ready to decide; files that it names are relative to ``folder``. Raises PolicyError for what is wrong in
     them.
 

@@ -18,11 +18,12 @@ import anyio.lowlevel
 import msgspec
 
 from samplegate.protocol import frames
-from samplegate.protocol.bridge.calls import Converses
+from samplegate.protocol.bridge.calls import SessionProtocol
 from samplegate.protocol.frames import Frame
 from samplegate.protocol.outcomes import Reason, Unanswered
 from samplegate.protocol.requests import ClientCapabilities
 from samplegate.protocol.rounds import (
+    ClientReply,
     Close,
     Conclusion,
     Effects,
@@ -31,7 +32,6 @@ from samplegate.protocol.rounds import (
     Open,
     Over,
     Release,
-    Reply,
     Round,
     Settled,
     Side,
@@ -40,10 +40,20 @@ from samplegate.protocol.rounds import (
     Withdraw,
 )
 from samplegate.protocol.session_state import OpenCall
-from samplegate.runtime.flow import ClientEnd, Link, NoClient, NoServer, OneLane, OnePipe, ServerEnd, Silent, outlets
+from samplegate.runtime.flow import (
+    ClientEnd,
+    Link,
+    NoClient,
+    NoServer,
+    ServerEnd,
+    Silent,
+    StdioClientWriter,
+    StdioServerWriter,
+    outlets,
+)
 
 
-class Receiver(msgspec.Struct, eq=False):
+class RelayReceiver(msgspec.Struct, eq=False):
     """What a link calls for its side; one with several lanes names them."""
 
     relay: Relay
@@ -66,7 +76,7 @@ class Receiver(msgspec.Struct, eq=False):
         self.relay.ended(self.side)
 
 
-class InputReceiver(Receiver, eq=False):
+class InputReceiver(RelayReceiver, eq=False):
     """What the link to our own client calls: the end of its input is not yet the end of the client, who may still
     read."""
 
@@ -100,12 +110,12 @@ TOKENS: Final = 1.0  # seconds between two that a model's tokens cause
 BEAT: Final = 5.0  # seconds between two progress notifications of a round: well under any peer's patience, and rare
 
 
-class Waiting(msgspec.Struct, eq=False):
+class RunningRound(msgspec.Struct, eq=False):
     """A round that runs: its scope, and the client's reply that it waits for."""
 
     scope: anyio.CancelScope
     replied: anyio.Event = msgspec.field(default_factory=anyio.Event)
-    reply: Reply | None = None
+    reply: ClientReply | None = None
     told: float = float("-inf")
     """When the peers were last told of tokens."""
 
@@ -119,7 +129,7 @@ class Relay:
 
     def __init__(
         self,
-        session: Converses,
+        session: SessionProtocol,
         run_round: Callable[[Round], Awaitable[Conclusion]],
         *,
         clock: Callable[[], float],
@@ -133,8 +143,8 @@ class Relay:
         """Run beside the client's first tools/call; nothing is decided by it."""
         self.on_large: Callable[[], None] | None = None
         """Called for each frame that came and is large."""
-        self.client = Receiver(self, "client")
-        self.server = Receiver(self, "server")
+        self.client = RelayReceiver(self, "client")
+        self.server = RelayReceiver(self, "server")
         self.streams = StreamReceiver(self)
         self.left: list[OpenCall] = []
         """The clients' requests that had no answer when the first side ended."""
@@ -143,7 +153,7 @@ class Relay:
         self.server_gone = anyio.Event()
         self._run_round = run_round
         self._beat = beat
-        self._rounds: dict[str, Waiting] = {}
+        self._rounds: dict[str, RunningRound] = {}
         self._group: anyio.abc.TaskGroup | None = None
         self._to_client: ClientEnd = NoClient()
         self._to_server: ServerEnd = NoServer()
@@ -151,7 +161,7 @@ class Relay:
     def connect(self, client: Link, server: Link) -> None:
         """Both have one lane: each side is read only as fast as the other takes it, and as it takes its answers."""
         to_client, to_server = outlets(client, server)
-        self._to_client, self._to_server = OneLane(to_client), OnePipe(to_server)
+        self._to_client, self._to_server = StdioClientWriter(to_client), StdioServerWriter(to_server)
 
     def connect_client(self, client: ClientEnd) -> None:
         """The client's side is there."""
@@ -280,13 +290,13 @@ class Relay:
                 case ToServer():
                     self._to_server.send(effect.lane, effect.line, source != "client", effect.frame)
                 case Open(round):
-                    self._rounds[round.id] = Waiting(anyio.CancelScope())
+                    self._rounds[round.id] = RunningRound(anyio.CancelScope())
                     self.start(self._round, round, self._rounds[round.id])
                 case Withdraw(round):
                     waiting = self._rounds.pop(round, None)
                     if waiting is not None:
                         waiting.scope.cancel()
-                case Reply():
+                case ClientReply():
                     self._replied(effect)
                 case Later():
                     self.start(self._later, effect)
@@ -310,7 +320,7 @@ class Relay:
         elif effect.lane:  # all that leads to the server ends with its process or its client
             self._to_server.close_lane(effect.lane)
 
-    async def ask_client(self, round: Round) -> Reply:
+    async def ask_client(self, round: Round) -> ClientReply:
         """The gate's port: forward a pushed request and wait for the client, who is told if nobody waits any more.
 
         May be called again in one round: what the client answers to one forward never answers another.
@@ -350,7 +360,7 @@ class Relay:
         assert self._group is not None
         self._group.start_soon(task, *args)
 
-    async def _round(self, round: Round, waiting: Waiting) -> None:
+    async def _round(self, round: Round, waiting: RunningRound) -> None:
         with waiting.scope:
             try:
                 conclusion = await self._conclusion(round)
@@ -374,7 +384,7 @@ class Relay:
             door=round.door,
         )
 
-    def _replied(self, reply: Reply) -> None:
+    def _replied(self, reply: ClientReply) -> None:
         waiting = self._rounds.get(reply.round)
         if waiting is not None:
             waiting.reply = reply

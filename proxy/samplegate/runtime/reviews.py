@@ -22,16 +22,16 @@ from samplegate.errors import Unavailable
 from samplegate.policy.schema import Show
 from samplegate.reviews import create
 from samplegate.reviews.store import ReviewStore
-from samplegate.runtime.process import House, Rules
+from samplegate.runtime.process import ProcessContext, Rules
 
 if TYPE_CHECKING:
-    from samplegate.reviews.async_store import KeptReviews
+    from samplegate.reviews.async_store import AsyncReviewStore
     from samplegate.reviews.views import Clean
 
 DAY: Final = 86_400.0
 
 
-class Office:
+class ReviewRuntime:
     """``folder`` is the policy's, to which the files of webhooks are relative; ``environment`` holds their variables.
 
     ``url``: how people reach the page where the settings do not say it.
@@ -39,14 +39,14 @@ class Office:
 
     def __init__(
         self,
-        house: House,
+        house: ProcessContext,
         settings: ProcessSettings,
         *,
         folder: Path,
         environment: Mapping[str, str],
         url: str | None = None,
     ) -> None:
-        from samplegate.reviews.service import Counts, Desk
+        from samplegate.reviews.service import Counts, ReviewService
 
         self._house = house
         self._settings = settings
@@ -54,11 +54,11 @@ class Office:
         self._url = settings.reviews_url or url
         self._hashes = {house.rules.hash}
         """Of the policies that this process has had: the reviews of others are theirs."""
-        self._kept: KeptReviews | None = None
+        self._kept: AsyncReviewStore | None = None
         self._needed = anyio.Event()
         self._telling = anyio.CancelScope()
         self.counts = Counts(house.metrics)
-        self.desk = Desk(
+        self.desk = ReviewService(
             self.store,
             wall=time.time,
             clock=time.monotonic,
@@ -72,9 +72,9 @@ class Office:
     def store(self) -> ReviewStore:
         """The store; it is not opened before its first call."""
         if self._kept is None:
-            from samplegate.reviews.async_store import KeptReviews
+            from samplegate.reviews.async_store import AsyncReviewStore
 
-            self._kept = KeptReviews(self._settings.reviews)
+            self._kept = AsyncReviewStore(self._settings.reviews)
             self._needed.set()
         return self._kept
 
@@ -93,7 +93,7 @@ class Office:
             if self._kept is not None:
                 self._kept.close()
 
-    def amend(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def update_reviewers(self, folder: Path, environment: Mapping[str, str]) -> None:
         """After a reload: where the policy's files and variables are now."""
         if (folder, environment) != self._place:
             self._place = folder, environment
@@ -111,13 +111,13 @@ class Office:
             self._house.log.error("review.not_withdrawn", problem=str(problem))
 
     async def _outbox(self) -> None:
-        from samplegate.reviews.notify.outbox import Outbox, World
-        from samplegate.reviews.notify.webhook import Place, Way, networks_of
+        from samplegate.reviews.notify.outbox import Outbox, OutboxContext
+        from samplegate.reviews.notify.webhook import NetworkAccess, SecretSources, networks_of
 
-        world = World(
+        world = OutboxContext(
             store=self.store(),
-            place=Place(*self._place),
-            way=Way(networks_of(self._settings.webhook_networks), os.environ),
+            place=SecretSources(*self._place),
+            way=NetworkAccess(networks_of(self._settings.webhook_networks), os.environ),
             url=self._url,
             clean=self._clean,
             log=self._house.log,

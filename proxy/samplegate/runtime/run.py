@@ -23,32 +23,32 @@ import anyio.to_thread
 import msgspec
 
 from samplegate import config as process
-from samplegate.audit.cassette import Tape
+from samplegate.audit.cassette import Cassette
 from samplegate.audit.decision_log import DecisionLog, decision_log
 from samplegate.errors import Unavailable
 from samplegate.files import check_writable
 from samplegate.policy.file import load
 from samplegate.policy.match import unnamed
 from samplegate.protocol import frames, results
-from samplegate.protocol.bridge.negotiation import Opening
+from samplegate.protocol.bridge.negotiation import EraNegotiator
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.session_state import INITIALIZE
 from samplegate.runtime import heap
-from samplegate.runtime.evidence_files import Witnessed, key_of
-from samplegate.runtime.flow import ManyStreams, facing
-from samplegate.runtime.process import House, Rules, compile_book, load_policy
+from samplegate.runtime.evidence_files import EvidenceStore, key_of
+from samplegate.runtime.flow import HttpServerWriter, facing
+from samplegate.runtime.process import ProcessContext, Rules, compile_book, load_policy
 from samplegate.runtime.relay import InputReceiver, Relay, enforce_timeouts
-from samplegate.runtime.session_wiring import Wires, realm_of
+from samplegate.runtime.session_wiring import SessionWiring, realm_of
 from samplegate.sampler.client import Models
 from samplegate.sampler.keys import child_environment
-from samplegate.telemetry.log import Log
+from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, MetricsFile, MetricsServer, metrics_file
 from samplegate.text import escaped, say
 from samplegate.transport.stdio import CannotStart, LineLink, check_own, open_own
-from samplegate.transport.subprocess import Child, exit_code, start_child
+from samplegate.transport.subprocess import ServerProcess, exit_code, start_child
 
 if TYPE_CHECKING:
-    from samplegate.runtime.reviews import Office
+    from samplegate.runtime.reviews import ReviewRuntime
 
 
 # Everything that `run` is told, read and found right before the server is started. Starts nothing.
@@ -67,7 +67,7 @@ class Run(msgspec.Struct, frozen=True):
     rules: Rules
     decisions: DecisionLog
     server_environment: dict[str, str]
-    log: Log
+    log: EventLog
     strict: bool
     url: str | None
     """Where the server is, if it is no command."""
@@ -75,7 +75,7 @@ class Run(msgspec.Struct, frozen=True):
     """The policy's."""
     environment: Mapping[str, str] = {}
     """With the env file: where webhooks find their secrets. Secret."""
-    tape: Tape | None = None
+    tape: Cassette | None = None
     """Where what models and clients really answer is written as cases."""
     headers: Mapping[str, str] = {}
     """Of every request to a server at a URL. Secret."""
@@ -100,8 +100,8 @@ def prepare(args: argparse.Namespace) -> Run:
         msgspec.structs.replace(settings, decision_log="none") if no_log else settings, settings.server
     )
     check_state(rules, settings)
-    log = Log(settings.log_level, settings.log_format)
-    tape = None if args.record is None else Tape.open(args.record, warn=log.warning)
+    log = EventLog(settings.log_level, settings.log_format)
+    tape = None if args.record is None else Cassette.open(args.record, warn=log.warning)
     return Run(
         command=args.command,
         settings=settings,
@@ -232,11 +232,11 @@ class Side(msgspec.Struct, frozen=True, eq=False):
     stop: Callable[[], Coroutine[Any, Any, object]]
 
 
-async def converse(run: Run, relay: Relay, hurry: Callable[[float], None]) -> int:
+async def converse(run: Run, relay: Relay, set_shutdown_deadline: Callable[[float], None]) -> int:
     """The exit code of the first of: the client's end, the server's end, its failure to answer, a signal. Raises
     CannotStart.
 
-    ``hurry`` tells the limits that the end has begun, and how many seconds they have.
+    ``set_shutdown_deadline`` tells the limits that the end has begun, and how many seconds they have.
     """
     async with _child(run, relay) if run.url is None else _at_url(run, run.url, relay) as server:
         try:
@@ -251,8 +251,8 @@ async def converse(run: Run, relay: Relay, hurry: Callable[[float], None]) -> in
                 input_ends, *ends, lambda: _signalled(relay), lambda: _silent(run, relay), trimmer.watch
             )
         finally:
-            run.decisions.hurry(LAST_RECORDS)
-            hurry(LAST_RECORDS)
+            run.decisions.set_shutdown_deadline(LAST_RECORDS)
+            set_shutdown_deadline(LAST_RECORDS)
             with anyio.CancelScope(shield=True):
                 await _end(run, relay, server.stop)
     await own.drained(LAST_LINES)
@@ -277,16 +277,16 @@ async def _child(run: Run, relay: Relay) -> AsyncIterator[Side]:
 @asynccontextmanager
 async def _at_url(run: Run, url: str, relay: Relay) -> AsyncIterator[Side]:
     """A server over HTTP, which is sent nothing before the client's first frame."""
-    from samplegate.transport.http_client.connection import Remote, pool
+    from samplegate.transport.http_client.connection import RemoteConnection, pool
 
     async with pool() as http:
-        link = Remote(
+        link = RemoteConnection(
             url, relay.streams, http=http, headers=run.headers, max_frame=run.settings.max_frame_bytes, note=relay.note
         )
 
         def connect(own: LineLink) -> None:
             relay.connect_client(facing(own))
-            relay.connect_server(ManyStreams(link))
+            relay.connect_server(HttpServerWriter(link))
 
         yield Side(connect, (lambda own: _session_ends(relay, own),), link.aclose)
 
@@ -349,7 +349,7 @@ async def _silent(run: Run, relay: Relay) -> int | None:
     return NEVER_ANSWERED
 
 
-async def _server_ends(relay: Relay, child: Child, own: LineLink) -> int:
+async def _server_ends(relay: Relay, child: ServerProcess, own: LineLink) -> int:
     """The server ended by itself; a client that is slow still gets all that it wrote."""
     code = exit_code(await child.exited())
     while not relay.server_gone.is_set():
@@ -362,7 +362,7 @@ async def _server_ends(relay: Relay, child: Child, own: LineLink) -> int:
     return code
 
 
-async def _output_ends(relay: Relay, child: Child, own: LineLink) -> int:
+async def _output_ends(relay: Relay, child: ServerProcess, own: LineLink) -> int:
     """A server that closes its stdout can answer nothing any more, whether it lives on or not."""
     await relay.server_gone.wait()
     code = exit_code(await child.stop())
@@ -501,19 +501,19 @@ def _not_started(problem: Exception) -> int:
 async def _main(run: Run) -> int:
     """One conversation, from the server's start to the exit code. Raises CannotStart."""
     metrics = Metrics(read=run.settings.metrics_file is not None or run.settings.metrics_port >= 0)
-    house = House(
+    house = ProcessContext(
         run.rules, state=run.settings.state, decisions=run.decisions, log=run.log, tape=run.tape, metrics=metrics
     )
     run.log.count_dropped(house.metrics)
     office = _office(run, house)
     protocol, witnessed = run.settings.protocol, _witnessed(run)
-    wires = Wires(
+    wires = SessionWiring(
         house,
         run.settings.server,
         realm=realm_of(run.settings.server, run.command, run.url),
         streams=run.url is not None,
         session=partial(
-            Opening, protocol=protocol, prefers_legacy=witnessed is not None and witnessed.evidence.prefers_legacy
+            EraNegotiator, protocol=protocol, prefers_legacy=witnessed is not None and witnessed.evidence.prefers_legacy
         ),
         observe=(lambda _note: None) if witnessed is None else witnessed.take,
     )
@@ -527,7 +527,7 @@ async def _main(run: Run) -> int:
         if file is not None and run.settings.metrics_interval:
             wires.relay.start(file.keep, run.settings.metrics_interval, run.log)
         try:
-            codes.append(await converse(run, wires.relay, house.admission.hurry))
+            codes.append(await converse(run, wires.relay, house.admission.set_shutdown_deadline))
             for call in wires.relay.left:
                 house.tally.left(call.method, call.tool)
         except CannotStart as problem:  # told outside of the task group, which would wrap it
@@ -543,26 +543,26 @@ async def _main(run: Run) -> int:
     return _finish(run, wires, file, *codes)
 
 
-def _witnessed(run: Run) -> Witnessed | None:
+def _witnessed(run: Run) -> EvidenceStore | None:
     """What earlier runs saw of the server, and this one may; nothing where the protocol version is set."""
     settings = run.settings
     if settings.protocol != "auto":
         return None
     key = key_of(settings.server, run.command, run.url)
-    return Witnessed(settings.server, key, state=settings.state, setting="--protocol legacy", log=run.log)
+    return EvidenceStore(settings.server, key, state=settings.state, setting="--protocol legacy", log=run.log)
 
 
-def _office(run: Run, house: House) -> Office | None:
+def _office(run: Run, house: ProcessContext) -> ReviewRuntime | None:
     """The way to people, for a policy that names any."""
     if not run.rules.policy.policy.reviewers:
         return None
-    from samplegate.runtime.reviews import Office
+    from samplegate.runtime.reviews import ReviewRuntime
 
-    return Office(house, run.settings, folder=run.folder, environment=run.environment)
+    return ReviewRuntime(house, run.settings, folder=run.folder, environment=run.environment)
 
 
 @asynccontextmanager
-async def _metrics_port(run: Run, house: House) -> AsyncIterator[None]:
+async def _metrics_port(run: Run, house: ProcessContext) -> AsyncIterator[None]:
     """What Prometheus may ask of this process, where that is wanted. Raises Unavailable."""
     if run.settings.metrics_port < 0:
         yield
@@ -575,7 +575,7 @@ async def _metrics_port(run: Run, house: House) -> AsyncIterator[None]:
         await server.aclose()
 
 
-def _finish(run: Run, wires: Wires, metrics: MetricsFile | None, code: int) -> int:
+def _finish(run: Run, wires: SessionWiring, metrics: MetricsFile | None, code: int) -> int:
     """Say what came of it, and give the exit code."""
     place = run.decisions.last
     parts = [wires.house.tally.summary(), f"decision log: {place}" if place is not None else "", wires.notes.summary()]

@@ -18,12 +18,12 @@ from samplegate.gate.ports import Ports
 from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import SampleRequest, SampleResult
-from samplegate.protocol.bridge.calls import Converses
+from samplegate.protocol.bridge.calls import SessionProtocol
 from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.rounds import Conclusion, Note, Round
 from samplegate.protocol.session import Session
-from samplegate.protocol.session_state import State
-from samplegate.runtime.process import House, Rules
+from samplegate.protocol.session_state import SessionState
+from samplegate.runtime.process import ProcessContext, Rules
 from samplegate.runtime.relay import Relay
 from samplegate.sampler.client import Models
 from samplegate.telemetry.log import Level
@@ -34,12 +34,12 @@ UNNAMED: Final = "default"
 """What a wrapped server is called where nobody gave it a name."""
 
 
-class Wires:
+class SessionWiring:
     """One conversation's session, gate and relay, wired together. ``leave`` ends its part in the house."""
 
     def __init__(
         self,
-        house: House,
+        house: ProcessContext,
         server: str,
         *,
         caller: str = "local",
@@ -47,7 +47,7 @@ class Wires:
         maps_ids: bool = False,
         streams: bool = False,
         outlived: bool = False,
-        session: Callable[[State], Converses] = Session,
+        session: Callable[[SessionState], SessionProtocol] = Session,
         observe: Callable[[Note], object] = lambda _: None,
     ) -> None:
         """``observe``: takes every note of the session, beside the log and the counters."""
@@ -56,7 +56,7 @@ class Wires:
         self._realm = realm
         self._observe = observe
         self.notes = Notes(house.log, house.metrics, server)
-        self.state = State(
+        self.state = SessionState(
             SessionRules(house.rules.book),
             server,
             secrets.token_hex(4),

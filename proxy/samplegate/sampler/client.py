@@ -22,8 +22,16 @@ from samplegate.policy.file.load import PolicyError, Problem
 from samplegate.policy.prompt import Failure, SampleFailed, SampleRequest, SampleResult
 from samplegate.policy.schema import AnswerRule, Model, Policy
 from samplegate.policy.script import MAX_BYTES, Script, parse, pick
-from samplegate.sampler.keys import NoKey, key, problem, withheld
-from samplegate.sampler.process import COMMAND, MAX_FRAME, Child, Gone, Reply, Supervisor, TooLarge
+from samplegate.sampler.keys import NoKey, key, problem, withheld_names
+from samplegate.sampler.process import (
+    COMMAND,
+    MAX_FRAME,
+    FrameTooLarge,
+    Supervisor,
+    WorkerGone,
+    WorkerProcess,
+    WorkerReply,
+)
 from samplegate.sampler.worker.errors import sentence
 from samplegate.sampler.worker.request import Unfit, call
 
@@ -99,7 +107,7 @@ class Models:
         self._folder = folder
         self._environment = dict(environment)
         self._worker = Supervisor(environment, command)
-        self._hidden = sorted(withheld(environment, models))
+        self._hidden = sorted(withheld_names(environment, models))
         self._scripts: dict[str, Script] = load_scripts(models, folder=folder)
         self._turns: dict[str, Counter[str]] = defaultdict(Counter)
         self._slots = anyio.Semaphore(MAX_CALLS)
@@ -140,18 +148,18 @@ class Models:
         if any(model.model != SCRIPTED for model in self._models.values()):
             try:
                 await self._worker.prepare(self._rehearse)
-            except Gone as why:
+            except WorkerGone as why:
                 return str(why)
         return None
 
-    async def _rehearse(self, child: Child) -> None:
+    async def _rehearse(self, child: WorkerProcess) -> None:
         by_shape = {
             model.model.partition("/")[0]: model.model
             for model in self._models.values()
             if model.warm and model.model != SCRIPTED
         }
         names = {model if shape in SHAPES else "openai/rehearsal" for shape, model in by_shape.items()}
-        with socket.socket() as silent, contextlib.suppress(Gone), anyio.move_on_after(REHEARSAL):
+        with socket.socket() as silent, contextlib.suppress(WorkerGone), anyio.move_on_after(REHEARSAL):
             silent.bind(("127.0.0.1", 0))  # and never listens
             base = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
             asked = call(
@@ -209,9 +217,9 @@ class Models:
                     way.sent = True
                     left = max(scope.deadline - anyio.current_time(), 0.001)
                     return _result(model, await child.call({**frame, "timeout": left}, way.tell), way)
-                except Gone as why:
+                except WorkerGone as why:
                     return way.failed("crashed", sentence(model.name, "crashed", what=str(why)))
-                except TooLarge:
+                except FrameTooLarge:
                     way.sent = False
                     return way.failed(
                         "bad_request",
@@ -249,7 +257,7 @@ class _Way:
         return SampleFailed(failure, message, started=self.started, free=not self.sent)
 
 
-def _result(model: Model, reply: Reply, way: _Way) -> SampleResult:
+def _result(model: Model, reply: WorkerReply, way: _Way) -> SampleResult:
     if reply.failed is not None:
         return reply.failed
     if reply.sampled is None or not reply.sampled.content:

@@ -98,7 +98,7 @@ def problem(model: Model, *, folder: Path, environment: Mapping[str, str]) -> st
     return None
 
 
-def withheld(environment: Mapping[str, str], models: Sequence[Model]) -> frozenset[str]:
+def withheld_names(environment: Mapping[str, str], models: Sequence[Model]) -> frozenset[str]:
     """The names of the variables in ``environment`` that hold the gate's own provider keys."""
     names = {model.api_key_env for model in models if model.api_key_env is not None}
     for model in models:
@@ -113,7 +113,7 @@ def child_environment(environment: Mapping[str, str], models: Sequence[Model]) -
     A server that needs the same provider for itself keeps its variable if the policy names another one for the gate
     (``api_key_env``).
     """
-    hidden = withheld(environment, models)
+    hidden = withheld_names(environment, models)
     return {name: value for name, value in environment.items() if name not in hidden}
 
 

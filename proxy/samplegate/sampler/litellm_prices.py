@@ -28,7 +28,7 @@ _FAMILIES: Final = ("vertex_ai", "fireworks_ai", "bedrock")
 Entries = Mapping[str, msgspec.Raw]
 
 
-def read(models: Sequence[Model], folder: Path | None = None) -> Table:
+def read_prices(models: Sequence[Model], folder: Path | None = None) -> Table:
     """The entries of these models, by their ``model``, as far as litellm lists them. ``folder`` is litellm's, by
     default the installed one.
 

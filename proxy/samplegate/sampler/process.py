@@ -30,15 +30,15 @@ MAX_LINE: Final = 128 * 1024 * 1024  # the largest answer with every character e
 MAX_FRAME: Final = 64 * 1024 * 1024  # what a request of 32 MiB can become
 
 
-class Gone(Exception):
+class WorkerGone(Exception):
     """The process cannot be asked, or ended before it answered. The message says why and what to do."""
 
 
-class TooLarge(Exception):
+class FrameTooLarge(Exception):
     """The frame is larger than MAX_FRAME."""
 
 
-class Reply(msgspec.Struct):
+class WorkerReply(msgspec.Struct):
     """One line of the worker's."""
 
     id: int | None = None
@@ -51,10 +51,10 @@ class Reply(msgspec.Struct):
     """Not the answer yet: so many pieces of it have come."""
 
 
-_replies: Final = msgspec.json.Decoder(Reply)
+_replies: Final = msgspec.json.Decoder(WorkerReply)
 
 
-class Child:
+class WorkerProcess:
     """A running worker. Made by ``start``."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -62,7 +62,7 @@ class Child:
         self._process = process
         self._stdin = process.stdin
         self._ids = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._waiting: dict[int, asyncio.Future[WorkerReply]] = {}
         self._listening: dict[int, Callable[[int], None]] = {}
         self._overdue: dict[int, asyncio.TimerHandle] = {}
         loop = asyncio.get_running_loop()
@@ -81,7 +81,7 @@ class Child:
         return self._why is None
 
     @staticmethod
-    async def start(environment: Mapping[str, str], command: Sequence[str] = COMMAND) -> Child:
+    async def start(environment: Mapping[str, str], command: Sequence[str] = COMMAND) -> WorkerProcess:
         """Start one and wait until it can be asked. Raises Gone."""
         try:
             process = await asyncio.create_subprocess_exec(
@@ -93,33 +93,35 @@ class Child:
                 limit=MAX_LINE,
             )
         except OSError as problem:
-            raise Gone(
+            raise WorkerGone(
                 f"its worker cannot be started ({problem.strerror or type(problem).__name__}); check the installation"
             ) from None
-        child = Child(process)
+        child = WorkerProcess(process)
         try:
             await asyncio.wait_for(asyncio.shield(child._ready), START_TIMEOUT)
         except TimeoutError:
             await child.aclose()
-            raise Gone(f"its worker was not ready after {START_TIMEOUT:g} s; the machine may be too busy") from None
+            raise WorkerGone(
+                f"its worker was not ready after {START_TIMEOUT:g} s; the machine may be too busy"
+            ) from None
         except BaseException:
             await child.aclose()
             raise
         return child
 
-    async def call(self, frame: Mapping[str, Any], heard: Callable[[int], None]) -> Reply:
+    async def call(self, frame: Mapping[str, Any], heard: Callable[[int], None]) -> WorkerReply:
         """Ask; the answer is ``sampled`` or ``failed``, and ``heard`` is told how much of it came. Cancelling this ends
         the HTTP call.
 
         Raises Gone if the process ends first, and TooLarge.
         """
         if self._why is not None:
-            raise Gone(self._why)
+            raise WorkerGone(self._why)
         id = next(self._ids)
         line = msgspec.json.encode({"id": id, **frame}) + b"\n"
         if len(line) > MAX_FRAME:
-            raise TooLarge
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            raise FrameTooLarge
+        answer: asyncio.Future[WorkerReply] = asyncio.get_running_loop().create_future()
         self._waiting[id] = answer
         self._listening[id] = heard
         try:
@@ -166,10 +168,10 @@ class Child:
         if self._why is not None:
             return
         self._why = why
-        waiting: list[asyncio.Future[Reply] | asyncio.Future[None]] = [*self._waiting.values(), self._ready]
+        waiting: list[asyncio.Future[WorkerReply] | asyncio.Future[None]] = [*self._waiting.values(), self._ready]
         for one in waiting:
             if not one.done():
-                one.set_exception(Gone(why))
+                one.set_exception(WorkerGone(why))
                 one.exception()  # nobody may be left to look at it
         self._waiting.clear()
         for timer in self._overdue.values():
@@ -215,7 +217,7 @@ class Child:
             with contextlib.suppress(Exception):
                 listener(pieces)
 
-    def _answered(self, id: int, reply: Reply) -> None:
+    def _answered(self, id: int, reply: WorkerReply) -> None:
         waiting = self._waiting.pop(id, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(reply)
@@ -245,12 +247,12 @@ class Supervisor:
         self.environment = dict(environment)
         self.command = tuple(command)
         self._users = 1
-        self._child: Child | None = None
-        self._starting: asyncio.Task[Child | Gone] | None = None
+        self._child: WorkerProcess | None = None
+        self._starting: asyncio.Task[WorkerProcess | WorkerGone] | None = None
         self._failed_starts = 0
         self._last = ""
         self._not_before = 0.0
-        self._prepared: Child | None = None
+        self._prepared: WorkerProcess | None = None
         self._preparing = anyio.Lock()
 
     @property
@@ -275,30 +277,30 @@ class Supervisor:
             if self._child is not None:
                 await self._child.aclose()
 
-    async def running(self) -> Child:
+    async def running(self) -> WorkerProcess:
         """The worker, started if there is none. Many callers share one start, and none of them ends it by giving up.
         Raises Gone."""
         if self._child is not None and self._child.alive:
             return self._child
         if self._users <= 0:
-            raise Gone(_ENDED)
+            raise WorkerGone(_ENDED)
         if self._starting is None:
             wait = self._not_before - anyio.current_time()
             if wait > 0:
-                raise Gone(f"{self._last} (start {self._failed_starts}; the next try is in {wait:.0f} s)")
+                raise WorkerGone(f"{self._last} (start {self._failed_starts}; the next try is in {wait:.0f} s)")
             self._starting = asyncio.get_running_loop().create_task(self._start())
         starting = self._starting
         try:
             started = await asyncio.shield(starting)
         except asyncio.CancelledError:
             if starting.cancelled():
-                raise Gone(_ENDED) from None
+                raise WorkerGone(_ENDED) from None
             raise
-        if isinstance(started, Gone):
+        if isinstance(started, WorkerGone):
             raise started
         return started
 
-    async def prepare(self, once: Callable[[Child], Awaitable[None]]) -> None:
+    async def prepare(self, once: Callable[[WorkerProcess], Awaitable[None]]) -> None:
         """Start the worker if there is none, and run ``once`` with it unless that was done before. Raises Gone."""
         async with self._preparing:
             child = await self.running()
@@ -306,10 +308,10 @@ class Supervisor:
                 self._prepared = child
                 await once(child)
 
-    async def _start(self) -> Child | Gone:
+    async def _start(self) -> WorkerProcess | WorkerGone:
         try:
-            self._child = child = await Child.start(self.environment, self.command)
-        except Gone as why:
+            self._child = child = await WorkerProcess.start(self.environment, self.command)
+        except WorkerGone as why:
             self._not_before = anyio.current_time() + min(FIRST_PAUSE * 2**self._failed_starts, LONGEST_PAUSE)
             self._failed_starts += 1
             self._last = str(why)

@@ -46,7 +46,7 @@ JSON: Final = "application/json"
 _CHALLENGE: Final = ("www-authenticate", 'Bearer realm="samplegate admin"')
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AdminRequest(msgspec.Struct, frozen=True):
     """One request without its body, which is never read."""
 
     method: str
@@ -56,7 +56,7 @@ class Asked(msgspec.Struct, frozen=True):
     """The address that it came to."""
 
     @classmethod
-    def of(cls, scope: Scope) -> Asked:
+    def of(cls, scope: Scope) -> AdminRequest:
         """From an ASGI scope of type http."""
         address = scope.get("server") or ("", None)
         return cls(scope["method"], scope["path"], RequestHeaders(scope["headers"]), str(address[0] or ""))
@@ -86,7 +86,7 @@ class Asked(msgspec.Struct, frozen=True):
         return not is_local_name(host_name(host)) and host_name(host) not in names
 
 
-class Answer(msgspec.Struct, frozen=True):
+class AdminResponse(msgspec.Struct, frozen=True):
     """One HTTP response."""
 
     status: int
@@ -94,7 +94,7 @@ class Answer(msgspec.Struct, frozen=True):
     content_type: str = TEXT
     headers: tuple[tuple[str, str], ...] = ()
 
-    def messages(self, asked: Asked) -> list[dict[str, Any]]:
+    def messages(self, asked: AdminRequest) -> list[dict[str, Any]]:
         """As ASGI sends it; without its body, but with its length, for HEAD."""
         headers = {
             "content-type": self.content_type,
@@ -175,13 +175,13 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
     """Names besides this machine's own by which a listener on loopback may be called."""
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        asked = Asked.of(scope)
+        asked = AdminRequest.of(scope)
         for message in (await self._answer(asked)).messages(asked):
             await send(message)
 
-    async def _answer(self, asked: Asked) -> Answer:
+    async def _answer(self, asked: AdminRequest) -> AdminResponse:
         """Never raises: a fault is logged whole, and the operator gets a fixed sentence."""
-        handlers: dict[str, Callable[[Asked], Awaitable[Answer]]] = {
+        handlers: dict[str, Callable[[AdminRequest], Awaitable[AdminResponse]]] = {
             "/metrics": self._metrics,
             "/healthz": self._healthz,
             "/readyz": self._readyz,
@@ -205,14 +205,14 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
             self.log.error("admin.failed", path=asked.path, exc_info=True)  # noqa: G201
             return lines(500, [f"{asked.path}: a fault in the gate; the log has it"])
 
-    async def _metrics(self, asked: Asked) -> Answer:
-        return Answer(200, *await self.metrics(",".join(asked.headers.all(b"accept"))))
+    async def _metrics(self, asked: AdminRequest) -> AdminResponse:
+        return AdminResponse(200, *await self.metrics(",".join(asked.headers.all(b"accept"))))
 
-    async def _healthz(self, asked: Asked) -> Answer:
+    async def _healthz(self, asked: AdminRequest) -> AdminResponse:
         """The event loop turns, or this would not be answered."""
         return json(200, {"alive": True}) if asked.headers.accepts_json() else lines(200, ["alive"])
 
-    async def _readyz(self, asked: Asked) -> Answer:
+    async def _readyz(self, asked: AdminRequest) -> AdminResponse:
         """Not ready only for what is missing; servers that are unavailable are listed and leave the status alone."""
         missing, unavailable = list(self.ready()), list(self.unavailable())
         status = 503 if missing else 200
@@ -220,10 +220,10 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
             return json(status, {"ready": not missing, "missing": missing, "unavailable": unavailable})
         return lines(status, [*(missing or ["ready"]), *(line for line in unavailable if line not in missing)])
 
-    async def _version(self, asked: Asked) -> Answer:
+    async def _version(self, asked: AdminRequest) -> AdminResponse:
         return json(200, self.about())
 
-    async def _reload(self, asked: Asked) -> Answer:
+    async def _reload(self, asked: AdminRequest) -> AdminResponse:
         refused = self._refused(asked)
         if refused is not None:
             self.log.warning("admin.refused", path=asked.path, status=refused.status)
@@ -236,7 +236,7 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
         plain = {"result": report.result, **msgspec.structs.asdict(report)}
         return json(status, plain) if asked.headers.accepts_json() else lines(status, report.lines())
 
-    def _refused(self, asked: Asked) -> Answer | None:
+    def _refused(self, asked: AdminRequest) -> AdminResponse | None:
         """Why this asker sets nothing off."""
         try:
             wanted, given = self.token(), asked.headers.bearer()
@@ -259,7 +259,7 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-def lines(status: int, found: Sequence[str], headers: Iterable[tuple[str, str]] = ()) -> Answer:
+def lines(status: int, found: Sequence[str], headers: Iterable[tuple[str, str]] = ()) -> AdminResponse:
     """Text, each item a line of its own whatever is in it."""
     cut = (line if len(line) <= LINE else line[: LINE - 1] + "…" for line in found[:MAX_LINES])
     shown = [
@@ -270,11 +270,11 @@ def lines(status: int, found: Sequence[str], headers: Iterable[tuple[str, str]] 
     ]
     if len(found) > MAX_LINES:
         shown.append(f"and {len(found) - MAX_LINES} more")
-    return Answer(
+    return AdminResponse(
         status, "".join(f"{line}\n" for line in shown).encode("utf-8", "backslashreplace"), TEXT, tuple(headers)
     )
 
 
-def json(status: int, value: object) -> Answer:
+def json(status: int, value: object) -> AdminResponse:
     """Structs and plain values."""
-    return Answer(status, msgspec.json.encode(value) + b"\n", JSON)
+    return AdminResponse(status, msgspec.json.encode(value) + b"\n", JSON)

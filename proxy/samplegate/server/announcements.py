@@ -12,14 +12,14 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from samplegate.telemetry.log import Format, Level, Log
+from samplegate.telemetry.log import EventLog, Format, Level
 from samplegate.text import say
 
 _FORMATS: Final[dict[str, Format]] = {"json": "json", "text": "text"}
 
 
 def announce(
-    log: Log, event: str, message: str, *, level: Level = "info", fields: Mapping[str, object] | None = None
+    log: EventLog, event: str, message: str, *, level: Level = "info", fields: Mapping[str, object] | None = None
 ) -> None:
     """One sentence to the operator, with the fields that a program wants of it."""
     if log.format == "text":
@@ -31,7 +31,7 @@ def announce(
 def refuse_start(problem: str) -> None:
     """Why nothing was started, a line each. The settings may not be known, so the format is the variable's or what
     suits stderr."""
-    log = Log("info", _FORMATS.get(os.environ.get("SAMPLEGATE_LOG_FORMAT", "")))
+    log = EventLog("info", _FORMATS.get(os.environ.get("SAMPLEGATE_LOG_FORMAT", "")))
     for line in problem.split("\n"):
         if log.format == "text":
             say(line)
@@ -43,7 +43,7 @@ class Library(logging.Handler):
     """Warnings and errors that libraries log, as events of ours. Without it, Python writes them onto stderr as they
     are."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: EventLog) -> None:
         super().__init__(logging.WARNING)
         self._log = log
 
@@ -58,7 +58,7 @@ class Library(logging.Handler):
         )
 
 
-def hear_libraries(log: Log) -> None:
+def hear_libraries(log: EventLog) -> None:
     """Have what libraries log, and Python's warnings, in our log."""
     logging.captureWarnings(True)
     logging.getLogger().addHandler(Library(log))

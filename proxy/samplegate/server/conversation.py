@@ -19,9 +19,9 @@ from samplegate.config.servers import ServerSettings, headers_of
 from samplegate.errors import Log
 from samplegate.protocol.frames import Frame
 from samplegate.protocol.rounds import Note
-from samplegate.runtime.flow import STANDALONE, ManyLanes, ManyStreams, Sink, piped
+from samplegate.runtime.flow import STANDALONE, HttpClientWriter, HttpServerWriter, Sink, piped
 from samplegate.runtime.relay import Relay
-from samplegate.runtime.session_wiring import Wires, realm_of
+from samplegate.runtime.session_wiring import SessionWiring, realm_of
 from samplegate.transport.stdio import CannotStart
 from samplegate.transport.subprocess import start_child
 
@@ -96,7 +96,7 @@ class Process:
         )
 
 
-class Remote:
+class RemoteServer:
     """A server over HTTP: a connection to it for each conversation, over one pool."""
 
     streams = True
@@ -110,7 +110,7 @@ class Remote:
     @asynccontextmanager
     async def open(self, relay: Relay) -> AsyncIterator[Ended]:
         """Nothing is sent before the first frame."""
-        from samplegate.transport.http_client.connection import Remote as Link
+        from samplegate.transport.http_client.connection import RemoteConnection as Link
 
         server = self._server
         assert server.url is not None
@@ -123,7 +123,7 @@ class Remote:
         link = Link(
             server.url, relay.streams, http=self._http, headers=headers, max_frame=self._max_frame, note=relay.note
         )
-        relay.connect_server(ManyStreams(link))
+        relay.connect_server(HttpServerWriter(link))
         try:
             yield relay.server_gone.wait
         finally:
@@ -134,11 +134,11 @@ class Remote:
 TAIL: Final = 0.3
 
 
-class Conversation:
+class ServerConversation:
     """What the HTTP front calls: see ``links.front.http.Conversation``."""
 
     def __init__(
-        self, wires: Wires, behind: Opens, timeouts: Callable[[Relay], Coroutine[Any, Any, None]] | None = None
+        self, wires: SessionWiring, behind: Opens, timeouts: Callable[[Relay], Coroutine[Any, Any, None]] | None = None
     ) -> None:
         self.wires = wires
         self.failed: CannotStart | None = None
@@ -148,7 +148,7 @@ class Conversation:
         self._behind = behind
         self._timeouts = timeouts
         self._relay = wires.relay
-        self._lanes = ManyLanes(self._lost, self._unreached)
+        self._lanes = HttpClientWriter(self._lost, self._unreached)
         self._numbers = 0
         self.used = self._relay.clock()
         """When a lane was opened or closed last."""

@@ -20,7 +20,7 @@ import anyio.to_thread
 
 from samplegate import __version__
 from samplegate.audit.decision_log import DecisionLog
-from samplegate.auth.guard import Guard, Telling
+from samplegate.auth.guard import AuthObserver, CallerGuard
 from samplegate.auth.tokens import still_taken
 from samplegate.config import SettingsError
 from samplegate.config.serve_settings import ServeSettings
@@ -29,28 +29,28 @@ from samplegate.errors import Unavailable
 from samplegate.policy.file import load
 from samplegate.protocol.rounds import Note
 from samplegate.runtime import heap
-from samplegate.runtime.process import House
+from samplegate.runtime.process import ProcessContext
 from samplegate.runtime.run import loop_options, open_decision_log
 from samplegate.server.admin import AdminApp, ReloadReport
 from samplegate.server.announcements import announce, hear_libraries, refuse_start
 from samplegate.server.listeners import Listeners, bind, bound
-from samplegate.server.metrics import Counting, measure
-from samplegate.server.prepare import Wanted, read_all, seal_key
-from samplegate.server.reload import Change, Joined, Reloads, open_to_all, tell_policy
+from samplegate.server.metrics import RequestCounter, measure_loop_lag
+from samplegate.server.prepare import ServeConfig, read_all, seal_key
+from samplegate.server.reload import ReloadPlan, Reloads, SingleFlight, open_to_all, tell_policy
 from samplegate.server.reviews import Reviewers
-from samplegate.server.servers import Public, Server, path_of
+from samplegate.server.servers import Public, ServerRuntime, path_of
 from samplegate.server.systemd import Notify
 from samplegate.server.watch import watching
-from samplegate.telemetry.log import Log
+from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, metrics_file
-from samplegate.transport.http_server.http import Bounds, Receive, Scope, Send
+from samplegate.transport.http_server.http import HttpBounds, Receive, Scope, Send
 from samplegate.transport.http_server.sessions import Sessions
 from samplegate.transport.stdio import CannotStart
 
 # What operators see of the daemon: its metrics, whether it is ready, what it is, the lines at its start. It changes
 # nothing but by a reload.
 
-BOUNDS: Final = Bounds(connections=64, head=16 * 1024, head_time=5.0, stalled=10.0)
+BOUNDS: Final = HttpBounds(connections=64, head=16 * 1024, head_time=5.0, stalled=10.0)
 """Operators' programs are near and send little; one that is slow must not keep the others out."""
 KEEP_ALIVE: Final = 5  # seconds
 
@@ -60,12 +60,12 @@ class Operators:
 
     def __init__(
         self,
-        house: House,
+        house: ProcessContext,
         settings: ServeSettings,
         *,
         public: Public,
-        guard: Guard,
-        counting: Counting,
+        guard: CallerGuard,
+        counting: RequestCounter,
         listeners: Listeners,
         started: float,
     ) -> None:
@@ -162,9 +162,9 @@ class Daemon:
     def __init__(
         self,
         args: argparse.Namespace,
-        wanted: Wanted,
+        wanted: ServeConfig,
         decisions: DecisionLog,
-        log: Log,
+        log: EventLog,
         listeners: Listeners,
         *,
         notify: Notify,
@@ -187,7 +187,7 @@ class Daemon:
         self._asked = anyio.Event()
         settings = self._settings
         metrics = Metrics(read=settings.metrics_file is not None or settings.admin_listen is not None)
-        self.house = House(
+        self.house = ProcessContext(
             self._wanted.rules,
             state=settings.state,
             decisions=self._decisions,
@@ -210,7 +210,7 @@ class Daemon:
     def _build(self, group: anyio.abc.TaskGroup) -> None:
         """Servers, callers, reloads and the operators' view of them; nothing is listened to yet."""
         settings, at = self._settings, self._listeners.at("public")
-        self.counting = Counting(self.house)
+        self.counting = RequestCounter(self.house)
         self.sessions = Sessions(_bounds(settings), note=self._note)
         self.public = Public(
             self.house,
@@ -222,12 +222,12 @@ class Daemon:
             most=settings.max_children,
             idle=settings.session_idle,
         )
-        telling = Telling(self._log, self.house.metrics.count, clock=time.monotonic)
-        self.guard = Guard(self.public, settings, server_at=self.public.at, telling=telling, bound=at)
+        telling = AuthObserver(self._log, self.house.metrics.count, clock=time.monotonic)
+        self.guard = CallerGuard(self.public, settings, server_at=self.public.at, telling=telling, bound=at)
         self.public.prepared(settings.servers, self._wanted.environment).put()
         self.reviewers = Reviewers(self.house, settings, self._wanted, self._listeners)
         self.reloads = Reloads(self._args, self._wanted, self.house, self._prepared, at)
-        self.reload = Joined(self._reloaded)
+        self.reload = SingleFlight(self._reloaded)
         self.operators = Operators(
             self.house,
             settings,
@@ -254,7 +254,7 @@ class Daemon:
             group.start_soon(self._signalled, signals)
             await self._listen(group)
             group.start_soon(
-                measure, lambda late: self.house.metrics.observe("samplegate_event_loop_lag_seconds", late)
+                measure_loop_lag, lambda late: self.house.metrics.observe("samplegate_event_loop_lag_seconds", late)
             )
             group.start_soon(self._notify.feed)
             metrics = metrics_file(self.house.metrics, self._settings.metrics_file, "serve")
@@ -303,8 +303,8 @@ class Daemon:
         if self._patience.cancelled_caught:
             self.reviewers.drain()
             done = await self.sessions.drain(0.0)
-        self._decisions.hurry(5.0)
-        self.house.admission.hurry(5.0)
+        self._decisions.set_shutdown_deadline(5.0)
+        self.house.admission.set_shutdown_deadline(5.0)
         await self.public.aclose()
         await self.guard.aclose()
         self.reviewers.end()
@@ -318,7 +318,7 @@ class Daemon:
         cut_off: list[str] = []
         done = False
 
-        async def one(server: Server) -> None:
+        async def one(server: ServerRuntime) -> None:
             if await server.drain():
                 cut_off.append(server.name)
 
@@ -353,7 +353,7 @@ class Daemon:
         self._notify.ready(f"reload {report.result}")
         return report
 
-    def _prepared(self, wanted: Wanted) -> Change:
+    def _prepared(self, wanted: ServeConfig) -> ReloadPlan:
         """Other servers and callers, built and not in force yet."""
         callers = self.guard.prepared(wanted.settings)
         servers = self.public.prepared(wanted.settings.servers, wanted.environment)
@@ -370,7 +370,7 @@ class Daemon:
                 await server.end_callers(kept)
 
         kept = still_taken(self.reloads.wanted.settings.callers, wanted.settings.callers)
-        return Change(servers.changes, put, end)
+        return ReloadPlan(servers.changes, put, end)
 
     async def _front(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The clients' listener: a fault that nobody below has taken is in our log, for uvicorn's is silent."""
@@ -385,8 +385,8 @@ class Daemon:
         self._log.warning(note.event, **fields) if note.warn else self._log.debug(note.event, **fields)
 
 
-def _bounds(settings: ServeSettings) -> Bounds:
-    return Bounds(
+def _bounds(settings: ServeSettings) -> HttpBounds:
+    return HttpBounds(
         connections=settings.max_connections,
         head=settings.max_header_bytes,
         body=settings.max_body_bytes,
@@ -424,7 +424,7 @@ def serve_command(args: argparse.Namespace) -> int:
         decisions = open_decision_log(settings, "serve")
         admin_token(settings.admin_token_file)
         key = seal_key(settings.seal_key_file)
-        log = Log(settings.log_level, settings.log_format)
+        log = EventLog(settings.log_level, settings.log_format)
         listeners = _listeners(settings)
     except (load.PolicyError, SettingsError, Unavailable, CannotStart) as problem:
         refuse_start(str(problem))

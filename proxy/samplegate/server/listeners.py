@@ -16,7 +16,7 @@ import anyio.abc
 import uvicorn
 
 from samplegate.config.values import Address
-from samplegate.transport.http_server.http import Bounds
+from samplegate.transport.http_server.http import HttpBounds
 from samplegate.transport.http_server.uvicorn_protocol import Connections
 from samplegate.transport.stdio import CannotStart
 
@@ -106,7 +106,7 @@ class Listeners:
         self,
         name: str,
         app: Any,
-        bounds: Bounds,
+        bounds: HttpBounds,
         group: anyio.abc.TaskGroup,
         *,
         refused: Callable[[], object],

@@ -10,11 +10,11 @@ from typing import Final
 import anyio
 
 from samplegate import __version__
-from samplegate.runtime.process import House
+from samplegate.runtime.process import ProcessContext
 from samplegate.server.servers import Public
 from samplegate.telemetry.log import AccessLog
 from samplegate.telemetry.observers import method_class, status_class
-from samplegate.transport.http_server.http import Access
+from samplegate.transport.http_server.http import AccessRecord
 
 REASONS: Final[dict[str, str]] = {
     "accept": "headers",
@@ -37,18 +37,18 @@ REASONS: Final[dict[str, str]] = {
 }
 """Why the front refuses, as metrics name it."""
 
-_SHOWN: Final = tuple(name for name in Access.__struct_fields__ if name != "seconds")
+_SHOWN: Final = tuple(name for name in AccessRecord.__struct_fields__ if name != "seconds")
 
 
-class Counting:
+class RequestCounter:
     """Takes what the front tells of each request."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: ProcessContext) -> None:
         self._house = house
         self._lines = AccessLog(house.log)
         house.metrics.only("samplegate_build_info", version=__version__, python=platform.python_version())
 
-    def access(self, told: Access) -> None:
+    def access(self, told: AccessRecord) -> None:
         """One HTTP request is over: its metrics, and its line in the access log."""
         metrics, server = self._house.metrics, told.server
         method = method_class(told.http, told.method if told.method != "answer" else None)
@@ -86,7 +86,7 @@ class Counting:
 EVERY: Final = 0.5  # seconds: 120 values a minute, which cost nothing
 
 
-async def measure(
+async def measure_loop_lag(
     observe: Callable[[float], object],
     sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
     clock: Callable[[], float] = time.monotonic,

@@ -70,7 +70,7 @@ _COMMON: Final = frozenset(
 /opt/bin:${PATH}`."""
 
 
-class Wanted(msgspec.Struct, frozen=True, eq=False):
+class ServeConfig(msgspec.Struct, frozen=True, eq=False):
     """What the files and the command line say: the settings, the policy with what was built of it, and what may be
     wrong with them."""
 
@@ -89,7 +89,7 @@ class Wanted(msgspec.Struct, frozen=True, eq=False):
     """Whose change is a reload."""
 
 
-def read_all(args: argparse.Namespace) -> Wanted:
+def read_all(args: argparse.Namespace) -> ServeConfig:
     """Read it. Raises SettingsError, PolicyError, Unavailable."""
     loaded = load_serve(
         os.environ,
@@ -115,7 +115,7 @@ def read_all(args: argparse.Namespace) -> Wanted:
     ]
     if problems:
         raise SettingsError(problems)
-    return Wanted(
+    return ServeConfig(
         settings,
         rules,
         seen,

@@ -22,14 +22,14 @@ from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.values import Address
 from samplegate.errors import Unavailable
 from samplegate.policy.file import load
-from samplegate.runtime.process import House, Rules
+from samplegate.runtime.process import ProcessContext, Rules
 from samplegate.server.admin import ReloadReport
-from samplegate.server.prepare import Wanted, read_all
+from samplegate.server.prepare import ServeConfig, read_all
 
 T = TypeVar("T")
 
 
-class Joined(Generic[T]):
+class SingleFlight(Generic[T]):
     """Whoever asks while one is under way gets the next, together with all others who wait for it.
 
     Not the one under way: that may have read the files before the change that is asked for. An asker who is cancelled
@@ -79,7 +79,7 @@ class Changes(msgspec.Struct, frozen=True):
     removed: tuple[str, ...] = ()
 
 
-class Change(msgspec.Struct, frozen=True):
+class ReloadPlan(msgspec.Struct, frozen=True):
     """What is built and not in force yet. ``put`` puts it there at once and cannot fail; ``end`` ends what is gone
     then, which may take seconds."""
 
@@ -95,9 +95,9 @@ class Reloads:
     def __init__(
         self,
         args: argparse.Namespace,
-        wanted: Wanted,
-        house: House,
-        prepare: Callable[[Wanted], Change],
+        wanted: ServeConfig,
+        house: ProcessContext,
+        prepare: Callable[[ServeConfig], ReloadPlan],
         bound: Address,
     ) -> None:
         self.wanted = wanted
@@ -138,7 +138,7 @@ class Reloads:
             return ReloadReport(now, now, (why,))
         return await self._in_force(wanted, now)
 
-    async def _in_force(self, wanted: Wanted, hash_before: str) -> ReloadReport:
+    async def _in_force(self, wanted: ServeConfig, hash_before: str) -> ReloadReport:
         before = self.wanted
         try:
             change = self._prepare(wanted)
@@ -167,7 +167,7 @@ class Reloads:
         if problem is not None:
             self._house.log.error("sampler.not_started", problem=problem)
 
-    async def _end(self, change: Change, old: Rules | None) -> None:
+    async def _end(self, change: ReloadPlan, old: Rules | None) -> None:
         """End what is gone. A fault there changes nothing of what is in force."""
         try:
             await change.end()
@@ -176,7 +176,7 @@ class Reloads:
         except Exception:
             self._house.log.error("reload.not_ended", exc_info=True)  # noqa: G201
 
-    def _report(self, before: Wanted, changes: Changes, hash_before: str, *, rotated: bool) -> ReloadReport:
+    def _report(self, before: ServeConfig, changes: Changes, hash_before: str, *, rotated: bool) -> ReloadReport:
         wanted = self.wanted
         differing = _differing(before.settings, wanted.settings)
         if rotated and "env_file" not in differing:
@@ -210,7 +210,7 @@ def open_to_all(bound: Address, settings: ServeSettings) -> str | None:
     )
 
 
-def tell_policy(house: House) -> None:
+def tell_policy(house: ProcessContext) -> None:
     """The policy in force, as metrics."""
     house.metrics.only("samplegate_policy_info", hash=house.rules.hash)
     house.metrics.set("samplegate_policy_loaded_timestamp_seconds", time.time())

@@ -16,11 +16,11 @@ from samplegate import __version__
 from samplegate.config.identities import PeopleSettings
 from samplegate.config.serve_settings import ServeSettings
 from samplegate.request_headers import found_by_digest
-from samplegate.runtime.process import House
-from samplegate.runtime.reviews import Office
+from samplegate.runtime.process import ProcessContext
+from samplegate.runtime.reviews import ReviewRuntime
 from samplegate.server.listeners import Listeners
-from samplegate.server.prepare import Wanted
-from samplegate.transport.http_server.http import Bounds
+from samplegate.server.prepare import ServeConfig
+from samplegate.transport.http_server.http import HttpBounds
 
 if TYPE_CHECKING:
     from samplegate.reviews.web.app import ReviewsApp
@@ -53,14 +53,16 @@ class People:
 
 NAME: Final = "reviews"
 """The listener's name."""
-BOUNDS: Final = Bounds(connections=512, head=16 * 1024)
+BOUNDS: Final = HttpBounds(connections=512, head=16 * 1024)
 """People are few, but each open page holds a stream."""
 
 
 class Reviewers:
     """One daemon's. To be made before any conversation begins."""
 
-    def __init__(self, house: House, settings: ServeSettings, wanted: Wanted, listeners: Listeners) -> None:
+    def __init__(
+        self, house: ProcessContext, settings: ServeSettings, wanted: ServeConfig, listeners: Listeners
+    ) -> None:
         self._house = house
         self._settings = settings
         self._listeners = listeners
@@ -68,7 +70,7 @@ class Reviewers:
         self._app: ReviewsApp | None = None
         self._url = settings.reviews_url or (f"http://{listeners.at(NAME)}" if NAME in listeners else None)
         assert settings.policy is not None
-        self.office = Office(
+        self.office = ReviewRuntime(
             house, settings, folder=settings.policy.parent, environment=wanted.reviewers_see, url=self._url
         )
 
@@ -79,12 +81,12 @@ class Reviewers:
             self._app = self._page(self._people)
             self._listeners.open(NAME, self._app, BOUNDS, group, refused=refused)
 
-    def put(self, wanted: Wanted) -> None:
+    def put(self, wanted: ServeConfig) -> None:
         """After a reload: other people, other secrets of webhooks."""
         assert wanted.settings.policy is not None
         if self._people is not None:
             self._people.put(wanted.settings.people)
-        self.office.amend(wanted.settings.policy.parent, wanted.reviewers_see)
+        self.office.update_reviewers(wanted.settings.policy.parent, wanted.reviewers_see)
 
     def drain(self) -> None:
         """The process ends: whoever waits may still be answered, and what is not is left to the next process."""

@@ -22,20 +22,20 @@ from samplegate.auth.tokens import LOCAL
 from samplegate.config.servers import ServerSettings
 from samplegate.protocol import capabilities
 from samplegate.protocol.bridge.era_detection import Eras
-from samplegate.protocol.bridge.negotiation import Opening
+from samplegate.protocol.bridge.negotiation import EraNegotiator
 from samplegate.protocol.frames import META, META_CAPABILITIES, Frame
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Note
 from samplegate.protocol.session_state import DISCOVER
-from samplegate.runtime.evidence_files import Witnessed, key_of
+from samplegate.runtime.evidence_files import EvidenceStore, key_of
 from samplegate.runtime.flow import Sink
-from samplegate.runtime.process import House
+from samplegate.runtime.process import ProcessContext
 from samplegate.runtime.relay import enforce_timeouts
-from samplegate.runtime.session_wiring import Wires
-from samplegate.server.conversation import Conversation, Opens, Process, Remote
-from samplegate.server.reload import Change, Changes
+from samplegate.runtime.session_wiring import SessionWiring
+from samplegate.server.conversation import Opens, Process, RemoteServer, ServerConversation
+from samplegate.server.reload import Changes, ReloadPlan
 from samplegate.transport.http_server.endpoint import App, endpoint
-from samplegate.transport.http_server.http import Access, Receive, Refused, Scope, Send
+from samplegate.transport.http_server.http import AccessRecord, ConversationRefused, Receive, Scope, Send
 from samplegate.transport.http_server.sessions import Sessions
 from samplegate.transport.subprocess import unresolved
 
@@ -66,7 +66,7 @@ class Backoff(msgspec.Struct, frozen=True):
         return min(LONGEST, FIRST * 2.0 ** min(self.deaths - 2, 32))
 
 
-class Places:
+class ProcessQuota:
     """``most`` of them, taken and given back. One of several callers gets three quarters at most, so that none can keep
     the others out."""
 
@@ -104,19 +104,19 @@ class Key(NamedTuple):
     prefers_legacy: bool = False
 
 
-class Server:
+class ServerRuntime:
     """One server, until the settings change it. ``idle`` seconds without an open lane end what a caller's modern
     requests share."""
 
     def __init__(
         self,
         settings: ServerSettings,
-        house: House,
+        house: ProcessContext,
         behind: Opens,
         *,
         group: anyio.abc.TaskGroup,
         clock: Callable[[], float],
-        places: Places,
+        places: ProcessQuota,
         idle: float,
     ) -> None:
         self.settings = settings
@@ -128,12 +128,12 @@ class Server:
         self._idle = idle
         self._eras: Eras | None = None
         self._learned = float("-inf")
-        self._shared: dict[Key, Conversation] = {}
+        self._shared: dict[Key, ServerConversation] = {}
         self._locks: dict[Key, anyio.Lock] = {}
-        self._unaware: set[Conversation] = set()
+        self._unaware: set[ServerConversation] = set()
         """Those that modern callers share and that began before anything showed that the server prefers the legacy
         eras."""
-        self._witnessed = Witnessed(
+        self._witnessed = EvidenceStore(
             settings.name,
             key_of(settings.name, settings.argv, settings.url),
             state=house.state,
@@ -143,7 +143,7 @@ class Server:
             ),
             log=house.log,
         )
-        self._all: set[Conversation] = set()
+        self._all: set[ServerConversation] = set()
         self._backoff = Backoff()
         self._died = float("-inf")
         self._to_restart = False
@@ -175,11 +175,11 @@ class Server:
         """Streams to clients."""
         return sum(conversation.busy_lanes for conversation in self._all)
 
-    async def begin(self, caller: str) -> Conversation:
+    async def begin(self, caller: str) -> ServerConversation:
         """A conversation of its own for one legacy session (R119). Raises Refused."""
         return await self._start(caller, modern=False)
 
-    async def modern(self, caller: str, frame: Frame) -> Conversation | OfCaller:
+    async def modern(self, caller: str, frame: Frame) -> ServerConversation | CallerView:
         """What this caller's modern requests share. Raises Refused."""
         key = Key(EVERYBODY if self._is_shared_by_all() else caller)
         if self._prefers_legacy(key, caller, frame):
@@ -187,7 +187,7 @@ class Server:
         found = self._shared.get(key)
         if found is None or found.over:
             found = await self._one(key, caller)
-        return OfCaller(found, caller) if key.caller == EVERYBODY else found
+        return CallerView(found, caller) if key.caller == EVERYBODY else found
 
     def _prefers_legacy(self, key: Key, caller: str, frame: Frame) -> bool:
         """Whether a frame goes to a conversation that prefers the legacy eras: never for a client that declared a
@@ -218,7 +218,7 @@ class Server:
                 self._learn(live)
         return self._eras is not None and self._eras.modern is True
 
-    async def _one(self, key: Key, caller: str) -> Conversation:
+    async def _one(self, key: Key, caller: str) -> ServerConversation:
         """Of several requests that come at once the first starts it, and the others wait."""
         lock = self._locks.setdefault(key, anyio.Lock())
         try:
@@ -235,14 +235,14 @@ class Server:
                 del self._locks[key]
         return found
 
-    def _forget(self, key: Key, conversation: Conversation) -> None:
+    def _forget(self, key: Key, conversation: ServerConversation) -> None:
         if self._shared.get(key) is conversation:
             del self._shared[key]
 
-    async def _start(self, caller: str, *, modern: bool, prefers_legacy: bool = False) -> Conversation:
+    async def _start(self, caller: str, *, modern: bool, prefers_legacy: bool = False) -> ServerConversation:
         self._check()
         if not self._behind.streams and not self._places.take(caller):
-            raise Refused(
+            raise ConversationRefused(
                 503,
                 f"server {self.name}: as many processes run as may, or as may for one caller; come back later",
                 BUSY,
@@ -261,7 +261,7 @@ class Server:
                 return conversation
             self.problem = str(conversation.failed)
             self._house.log.error("server.not_started", server=self.name, problem=self.problem)
-        raise Refused(502, f"server {self.name}: it could not be started; the gate's log has why", BUSY)
+        raise ConversationRefused(502, f"server {self.name}: it could not be started; the gate's log has why", BUSY)
 
     def _count_start(self) -> None:
         if not self._behind.streams:
@@ -273,23 +273,25 @@ class Server:
     def _check(self) -> None:
         """Whether it may be started now. Raises Refused."""
         if self._closed:
-            raise Refused(503, f"server {self.name}: the gate is ending, or its settings have changed; come back", 1)
+            raise ConversationRefused(
+                503, f"server {self.name}: the gate is ending, or its settings have changed; come back", 1
+            )
         left = self._died + self._backoff.wait - self._clock()
         if left > 0:
-            raise Refused(
+            raise ConversationRefused(
                 503,
                 f"server {self.name}: it has died {self._backoff.deaths} times in a row; it is started again in a"
                 " while",
                 max(1, ceil(left)),
             )
 
-    def _made(self, caller: str, modern: bool, prefers_legacy: bool) -> Conversation:
+    def _made(self, caller: str, modern: bool, prefers_legacy: bool) -> ServerConversation:
         self._witnessed.refresh()
         for live in self._all:
             self._learn(live)
         if self._behind.streams and self._clock() - self._learned > KEPT:
             self._eras = None  # whoever stands behind a URL may be another by now
-        wires = Wires(
+        wires = SessionWiring(
             self._house,
             self.name,
             caller=caller,
@@ -297,26 +299,28 @@ class Server:
             maps_ids=modern,
             streams=self._behind.streams,
             outlived=True,
-            session=partial(Opening, known=self._eras, protocol=self.settings.protocol, prefers_legacy=prefers_legacy),
+            session=partial(
+                EraNegotiator, known=self._eras, protocol=self.settings.protocol, prefers_legacy=prefers_legacy
+            ),
             observe=self._observe,
         )
         timeouts = partial(enforce_timeouts, self.settings.start_timeout, self.settings.call_timeout, self._log_silent)
-        return Conversation(wires, self._behind, timeouts)
+        return ServerConversation(wires, self._behind, timeouts)
 
     def _observe(self, note: Note) -> None:
         """What a session noticed about how the server asks counts where the protocol version is not set."""
         if self.settings.protocol == "auto":
             self._witnessed.take(note)
 
-    def _learn(self, conversation: Conversation) -> None:
+    def _learn(self, conversation: ServerConversation) -> None:
         """What a conversation has found out about the eras of the server (R86)."""
         session = conversation.wires.relay.session
         if _died_probing(conversation):
             self._eras = Eras(legacy=True, modern=False)
-        elif isinstance(session, Opening) and session.eras != self._eras:
+        elif isinstance(session, EraNegotiator) and session.eras != self._eras:
             self._eras, self._learned = session.eras, self._clock()
 
-    def _ended(self, conversation: Conversation, started: float) -> None:
+    def _ended(self, conversation: ServerConversation, started: float) -> None:
         self._all.discard(conversation)
         self._unaware.discard(conversation)
         self._learn(conversation)
@@ -348,7 +352,7 @@ class Server:
         )
         self._house.log.error("server.silent", server=self.name, seconds=self.settings.start_timeout)
 
-    async def _end_idle(self, conversation: Conversation) -> None:
+    async def _end_idle(self, conversation: ServerConversation) -> None:
         """End it once nobody has used it for a while."""
         while not conversation.over:
             left = conversation.used + self._idle - self._clock()
@@ -386,10 +390,10 @@ class Server:
                 group.start_soon(conversation.aclose, why)
 
 
-class OfCaller:
+class CallerView:
     """A conversation that several callers share, as one of them sees it."""
 
-    def __init__(self, conversation: Conversation, caller: str) -> None:
+    def __init__(self, conversation: ServerConversation, caller: str) -> None:
         self._conversation = conversation
         self._caller = caller
         self.received = conversation.received
@@ -411,7 +415,7 @@ def _has_modern_extension(frame: Frame) -> bool:
         return False
 
 
-def _how(conversation: Conversation) -> str:
+def _how(conversation: ServerConversation) -> str:
     """How a server's process ended, as metrics have it."""
     if conversation.failed is not None:
         return "failed"
@@ -420,10 +424,10 @@ def _how(conversation: Conversation) -> str:
     return "signal" if isinstance(conversation.exit, int) and conversation.exit < 0 else "code"
 
 
-def _died_probing(conversation: Conversation) -> bool:
+def _died_probing(conversation: ServerConversation) -> bool:
     """Whether its server ended when it was asked which eras it speaks: some do, at a request that they do not know."""
     session = conversation.wires.relay.session
-    return isinstance(session, Opening) and session.died_probing
+    return isinstance(session, EraNegotiator) and session.died_probing
 
 
 ALONE: Final = "/mcp"
@@ -434,10 +438,10 @@ def path_of(name: str) -> str:
     return f"/servers/{name}/mcp"
 
 
-class Place(msgspec.Struct, frozen=True, eq=False):
+class MountedServer(msgspec.Struct, frozen=True, eq=False):
     """A server and its endpoint."""
 
-    server: Server
+    server: ServerRuntime
     app: App
 
 
@@ -446,17 +450,17 @@ class Public:
 
     def __init__(
         self,
-        house: House,
+        house: ProcessContext,
         sessions: Sessions,
         *,
         group: anyio.abc.TaskGroup,
         http: Callable[[], aiohttp.ClientSession],
-        tell: Callable[[Access], None],
+        tell: Callable[[AccessRecord], None],
         max_frame: int,
         most: int,
         idle: float,
     ) -> None:
-        self.places = Places(most)
+        self.places = ProcessQuota(most)
         self._house = house
         self._sessions = sessions
         self._group = group
@@ -466,11 +470,11 @@ class Public:
         self._max_frame = max_frame
         self._idle = idle
         self._environment: Mapping[str, str] = {}
-        self._by_name: dict[str, Place] = {}
-        self._by_path: dict[str, Place] = {}
+        self._by_name: dict[str, MountedServer] = {}
+        self._by_path: dict[str, MountedServer] = {}
 
     @property
-    def servers(self) -> dict[str, Server]:
+    def servers(self) -> dict[str, ServerRuntime]:
         """By name."""
         return {name: place.server for name, place in self._by_name.items()}
 
@@ -497,7 +501,7 @@ class Public:
             return
         await place.app(scope, receive, send)
 
-    def prepared(self, servers: Mapping[str, ServerSettings], environment: Mapping[str, str]) -> Change:
+    def prepared(self, servers: Mapping[str, ServerSettings], environment: Mapping[str, str]) -> ReloadPlan:
         """What serves these and no others: built, and not in force yet. ``environment`` is that of all processes that
         start from then on."""
         kept = {name: place for name, place in self._by_name.items() if servers.get(name) == place.server.settings}
@@ -515,9 +519,9 @@ class Public:
         def put() -> None:
             self._by_name, self._by_path, self._environment = by_name, by_path, environment
 
-        return Change(changes, put, partial(self._end, gone, changes.removed))
+        return ReloadPlan(changes, put, partial(self._end, gone, changes.removed))
 
-    async def _end(self, gone: Sequence[Server], removed: Sequence[str]) -> None:
+    async def _end(self, gone: Sequence[ServerRuntime], removed: Sequence[str]) -> None:
         """End the conversations of servers that are gone; nobody else's are touched."""
         async with anyio.create_task_group() as group:
             for server in gone:
@@ -525,8 +529,8 @@ class Public:
         for name in removed:
             self._house.metrics.forget(server=name)
 
-    def _made(self, settings: ServerSettings) -> Place:
-        server = Server(
+    def _made(self, settings: ServerSettings) -> MountedServer:
+        server = ServerRuntime(
             settings,
             self._house,
             self._behind(settings),
@@ -535,14 +539,14 @@ class Public:
             places=self.places,
             idle=self._idle,
         )
-        return Place(server, endpoint(server, self._sessions, tell=self._tell))
+        return MountedServer(server, endpoint(server, self._sessions, tell=self._tell))
 
     def _behind(self, settings: ServerSettings) -> Opens:
         if settings.url is None:
             return Process(settings, lambda: self._environment, self._max_frame, self._house.log)
         if self._http is None:
             self._http = self._make_http()
-        return Remote(settings, self._http, self._max_frame)
+        return RemoteServer(settings, self._http, self._max_frame)
 
     async def aclose(self) -> None:
         """End every conversation, then the pool."""

@@ -34,7 +34,7 @@ Mark: TypeAlias = tuple[int, int, int, int, int]
 """Device, inode, size and both times of a file, in nanoseconds; if they differ, the file has changed."""
 
 
-class Wish(msgspec.Struct, frozen=True):
+class ReloadTrigger(msgspec.Struct, frozen=True):
     """A reason to read the files again."""
 
     files: tuple[Path, ...]
@@ -76,7 +76,7 @@ async def watching(
     since: float | None = None,
     notices: Notices = notices,
     clock: Callable[[], float] = time.time,
-) -> AsyncIterator[Wishes]:
+) -> AsyncIterator[ReloadTriggers]:
     """``async with watching(...) as wishes: async for wish in wishes: ...``; SIGHUP is taken from here on, where there
     is such a signal.
 
@@ -84,7 +84,7 @@ async def watching(
     ``since``: unix seconds before they were first read, so that what changed in between is a wish; by default as they
     are now.
     """
-    wishes = Wishes(files, note, notices, clock)
+    wishes = ReloadTriggers(files, note, notices, clock)
     await wishes.begin(since)
     hangup = getattr(signal, "SIGHUP", None)
     async with AsyncExitStack() as stack:
@@ -99,7 +99,7 @@ async def watching(
             group.cancel_scope.cancel()
 
 
-class Wishes:
+class ReloadTriggers:
     """The stream. One task takes wishes from it; made by ``watching``."""
 
     def __init__(
@@ -120,10 +120,10 @@ class Wishes:
         self._stop = asyncio.Event()
         self._polling = False
 
-    def __aiter__(self) -> Wishes:
+    def __aiter__(self) -> ReloadTriggers:
         return self
 
-    async def __anext__(self) -> Wish:
+    async def __anext__(self) -> ReloadTrigger:
         """The next wish; several that came up meanwhile are one. Cancelled, it loses none."""
         if set(self._files()) != self._known.keys():
             self._stirred.set()
@@ -138,7 +138,7 @@ class Wishes:
                 self._stirred.set()
                 raise
             if changed or self._asked:
-                wish, self._asked, self._since = Wish(changed, self._asked), False, now
+                wish, self._asked, self._since = ReloadTrigger(changed, self._asked), False, now
                 return wish
 
     def ask(self) -> None:

@@ -109,7 +109,7 @@ def _in_loop(seconds: float, call: Callable[[], None]) -> object:
     return asyncio.get_running_loop().call_later(seconds, call)
 
 
-class Outlet:
+class LineWriter:
     """Lines, all ASCII, onto one stream. ``later`` is the running event loop's, but in tests."""
 
     def __init__(self, stream: TextIO, later: Later = _in_loop) -> None:
@@ -219,13 +219,13 @@ Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 LEVELS: Final[Mapping[Level, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-class Log:
+class EventLog:
     """Events with fields: dotted, past tense, never a message's content. On stderr, as text where that is a terminal
     and JSON elsewhere."""
 
     def __init__(self, level: Level = "info", format: Format | None = None, stream: TextIO | None = None) -> None:
         out = sys.stderr if stream is None else stream
-        self.outlet = Outlet(out)
+        self.outlet = LineWriter(out)
         """Where its lines go, for who makes some by itself."""
         self.format: Format = format or ("text" if _is_terminal(out) else "json")
         self._least = LEVELS[level]
@@ -266,7 +266,7 @@ class Log:
 class _Lines:
     """What structlog writes whole lines to. Each level is the same."""
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, outlet: LineWriter) -> None:
         self.debug = self.info = self.warning = self.error = outlet.put
 
 
@@ -316,7 +316,7 @@ _spaced: Final = msgspec.json.format
 class AccessLog:
     """Lines for one log, by its level and in its format. ``wall`` is Unix seconds."""
 
-    def __init__(self, log: Log, *, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, log: EventLog, *, wall: Callable[[], float] = time.time) -> None:
         self.wanted = log.tells("info")
         """Whether it writes what it is given."""
         self._form = _as_json if log.format == "json" else FORMS[log.format]

@@ -15,7 +15,7 @@ from typing import Final
 
 from samplegate.audit.record import Record, Released, comes_again, may_be_revoked
 from samplegate.errors import Log
-from samplegate.policy.ledger import SCALE, Draw, Refused, Reserved, Terms
+from samplegate.policy.ledger import SCALE, Draw, LimitSpec, Refused, Reserved
 from samplegate.protocol.frames import CALLS
 from samplegate.protocol.rounds import Note
 from samplegate.telemetry.metrics import Metrics
@@ -103,12 +103,12 @@ USED: Final = "samplegate_limit_used_ratio"
 class Draws:
     """Counts for the limits of the policy in force."""
 
-    def __init__(self, terms: Mapping[str, Terms], metrics: Metrics) -> None:
+    def __init__(self, terms: Mapping[str, LimitSpec], metrics: Metrics) -> None:
         self._terms = terms
         self._metrics = metrics
         self._used: dict[str, float] = {}
 
-    def amend(self, terms: Mapping[str, Terms]) -> None:
+    def update_limits(self, terms: Mapping[str, LimitSpec]) -> None:
         """Another policy is in force: the series of limits that it lacks are gone, and how full the others are is told
         of their new amounts."""
         before, self._terms = self._terms, terms
@@ -138,7 +138,7 @@ class Draws:
                 self._metrics.observe("samplegate_limit_wait_seconds", wait, limit=name)
 
     def settled(
-        self, reserved: Reserved, actual: Sequence[Draw], under: Mapping[str, Terms] | None = None
+        self, reserved: Reserved, actual: Sequence[Draw], under: Mapping[str, LimitSpec] | None = None
     ) -> list[str]:
         """A correction; the limits that it came over what was reserved on. Slots are free again, whatever is said of
         them.
@@ -160,7 +160,7 @@ class Draws:
                 self._correct(terms, amount - draw.amount)
         return over
 
-    def _correct(self, terms: Terms, more: int) -> None:
+    def _correct(self, terms: LimitSpec, more: int) -> None:
         if terms.most:
             self._set_used(terms.name, max(0.0, self._used.get(terms.name, 0.0) + more / terms.most))
         if more > 0:
@@ -171,7 +171,7 @@ class Draws:
         self._metrics.set(USED, share, limit=name)
 
 
-def _goes_on(was: Terms, now: Terms) -> bool:
+def _goes_on(was: LimitSpec, now: LimitSpec) -> bool:
     """Whether a limit counts the same as before, whatever its amount is."""
     return (was.quantity, was.per, was.period, was.tz, was.by) == (now.quantity, now.per, now.period, now.tz, now.by)
 

@@ -18,7 +18,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _ends: Final = re.compile(rb"\r\n|\r|\n")
 
 
-class Event(msgspec.Struct, frozen=True):
+class ServerSentEvent(msgspec.Struct, frozen=True):
     """One event. One without data only moves ``id`` or ``retry`` on: servers open resumable streams with it."""
 
     data: bytes = b""
@@ -57,9 +57,9 @@ class Parser:
         self._first = True
         self._after_cr = False
 
-    def feed(self, chunk: bytes) -> list[Event | Oversized]:
+    def feed(self, chunk: bytes) -> list[ServerSentEvent | Oversized]:
         """The events that ``chunk`` completes, in their order. What stands after the last blank line is no event."""
-        out: list[Event | Oversized] = []
+        out: list[ServerSentEvent | Oversized] = []
         if self._after_cr and chunk:
             self._after_cr = False
             chunk = chunk[1:] if chunk[:1] == b"\n" else chunk
@@ -77,7 +77,7 @@ class Parser:
         self._hold(rest, out)
         return out
 
-    def _hold(self, part: bytes, out: list[Event | Oversized]) -> None:
+    def _hold(self, part: bytes, out: list[ServerSentEvent | Oversized]) -> None:
         if self._cut or not part:
             return
         self._line += part
@@ -85,7 +85,7 @@ class Parser:
             self._over(len(self._line), bytes(self._line[: HEAD * 2]), out)
             self._line, self._cut = bytearray(), True
 
-    def _complete(self, last: bytes, out: list[Event | Oversized]) -> None:
+    def _complete(self, last: bytes, out: list[ServerSentEvent | Oversized]) -> None:
         if self._cut:
             self._cut = self._first = False
         elif self._line:
@@ -95,7 +95,7 @@ class Parser:
         else:
             self._take(last, out)
 
-    def _take(self, line: bytes | bytearray, out: list[Event | Oversized]) -> None:
+    def _take(self, line: bytes | bytearray, out: list[ServerSentEvent | Oversized]) -> None:
         if self._first:
             self._first = False
             line = line.removeprefix(_BOM)
@@ -104,7 +104,7 @@ class Parser:
         else:
             self._dispatch(out)
 
-    def _field(self, line: bytes | bytearray, out: list[Event | Oversized]) -> None:
+    def _field(self, line: bytes | bytearray, out: list[ServerSentEvent | Oversized]) -> None:
         colon = line.find(b":")
         name = bytes(line if colon < 0 else line[:colon])
         start = len(line) if colon < 0 else colon + 1 + (line[colon + 1 : colon + 2] == b" ")
@@ -117,7 +117,7 @@ class Parser:
         elif name == b"retry" and re.fullmatch(rb"[0-9]{1,20}", line[start:]):
             self._retry = min(int(line[start:]), MAX_RETRY)
 
-    def _add(self, line: bytes | bytearray, start: int, out: list[Event | Oversized]) -> None:
+    def _add(self, line: bytes | bytearray, start: int, out: list[ServerSentEvent | Oversized]) -> None:
         if self._skipping:  # of an event that is too large only the id counts: it is not to be sent again
             return
         size = len(line) - start + (0 if self._data is None else len(self._data) + 1)
@@ -132,15 +132,17 @@ class Parser:
             self._data += b"\n"
             self._data += memoryview(line)[start:]
 
-    def _over(self, size: int, head: bytes, out: list[Event | Oversized]) -> None:
+    def _over(self, size: int, head: bytes, out: list[ServerSentEvent | Oversized]) -> None:
         if not self._skipping:
             out.append(Oversized(size, head.removeprefix(b"data:").lstrip(b" ")[:HEAD]))
         self._skipping = True
         self._data = None
 
-    def _dispatch(self, out: list[Event | Oversized]) -> None:
+    def _dispatch(self, out: list[ServerSentEvent | Oversized]) -> None:
         if self._data is not None or self._id is not None or self._retry is not None:
-            out.append(Event(b"" if self._data is None else bytes(self._data), self._name, self._id, self._retry))
+            out.append(
+                ServerSentEvent(b"" if self._data is None else bytes(self._data), self._name, self._id, self._retry)
+            )
         self._data, self._name, self._id, self._retry, self._skipping = None, b"", None, None, False
 
 

@@ -284,7 +284,7 @@ KILLED: Final = -9
 """The code of a child that even SIGKILL has not ended within its grace."""
 
 
-class Child:
+class ServerProcess:
     """A started server. Whoever started it calls ``stop`` in the end, also if it ended by itself: it may have left
     children."""
 
@@ -400,7 +400,7 @@ async def start_child(
     max_line: int = MAX_LINE,
     said: Tell | None = None,
     together: bool = False,
-) -> Child:
+) -> ServerProcess:
     """Start a server. ``env`` is its whole environment; ``said`` gets the lines of its stderr, which is ours without;
     ``together`` is for ``PolledWriter``. Raises CannotStart.
 
@@ -411,7 +411,7 @@ async def start_child(
     complaints, process.stderr = process.stderr, None
     process.stdin = process.stdout = None
     stderr = None if said is None or complaints is None else Stderr.reading(complaints, said)
-    return Child(process, connect(reading, writing, receiver, max_line=max_line, together=together), stderr)
+    return ServerProcess(process, connect(reading, writing, receiver, max_line=max_line, together=together), stderr)
 
 
 def exit_code(code: int) -> int:

@@ -53,7 +53,7 @@ class Sequence(msgspec.Struct, frozen=True):
     items: list[Node] = msgspec.field(default_factory=list)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class MappingEntry(msgspec.Struct, frozen=True):
     """One key of a mapping with its value."""
 
     mark: Mark
@@ -64,7 +64,7 @@ class Mapping(msgspec.Struct, frozen=True):
     """A mapping. Keys are text, each stands once."""
 
     mark: Mark
-    entries: dict[str, Entry] = msgspec.field(default_factory=dict)
+    entries: dict[str, MappingEntry] = msgspec.field(default_factory=dict)
 
 
 class Broken(msgspec.Struct, frozen=True):
@@ -439,7 +439,7 @@ class _Builder:
             top.dropped = True  # what stood as the key was no scalar: its value goes with it
         else:
             if top.key is not None and not top.dropped:
-                top.node.entries[top.key[0]] = Entry(top.key[1], node)
+                top.node.entries[top.key[0]] = MappingEntry(top.key[1], node)
             top.key, top.dropped = None, False
 
 

@@ -45,14 +45,14 @@ S = TypeVar("S", bound=msgspec.Struct)
 _MISSING: Final = object()
 
 
-def convert(root: Node, type: Type) -> tuple[Any, Walk]:
+def convert(root: Node, type: Type) -> tuple[Any, Validator]:
     """The plain value of a tree, with placeholders where it does not fit ``type``; the walk knows every fault."""
-    walk = Walk()
+    walk = Validator()
     value = walk.value(root, type, ())
     return value, walk
 
 
-class Walk:
+class Validator:
     """One pass over one tree."""
 
     def __init__(self) -> None:
@@ -230,7 +230,7 @@ def type_of(struct: type[msgspec.Struct]) -> Type:
     return inspect.type_info(struct)
 
 
-__all__ = ["Type", "Walk", "convert", "did_you_mean", "read", "type_of"]
+__all__ = ["Type", "Validator", "convert", "did_you_mean", "read", "type_of"]
 
 
 MAX_PATTERN: Final = 10_000  # RE2 is linear in the text, yet its program grows with the pattern

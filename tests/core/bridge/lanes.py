@@ -9,10 +9,10 @@ from typing import Any
 
 from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.match import compile_policy
-from samplegate.protocol.bridge.calls import Converses
+from samplegate.protocol.bridge.calls import SessionProtocol
 from samplegate.protocol.bridge.modern_client import ModernClient
 from samplegate.protocol.rounds import Effect, Later, Note, Open, Release, Round, Settled, ToClient, ToServer
-from samplegate.protocol.session_state import State
+from samplegate.protocol.session_state import SessionState
 from tests.core.dialogue import KEY, answered, one, policy, result
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -44,9 +44,9 @@ def tells(method: str, **params: Any) -> dict[str, Any]:
 class Lanes:
     """One object with the methods of a session, its time, and everything that came out of it."""
 
-    def __init__(self, make: Callable[[State], Converses], *rules: Mapping[str, Any], **more: Any) -> None:
+    def __init__(self, make: Callable[[SessionState], SessionProtocol], *rules: Mapping[str, Any], **more: Any) -> None:
         self.book = compile_policy(policy(*rules, **more), {})
-        self.state = State(SessionRules(self.book), "default", "t", KEY)
+        self.state = SessionState(SessionRules(self.book), "default", "t", KEY)
         self.session = make(self.state)
         self.now = 0.0
         self.log: list[Effect] = []

@@ -10,7 +10,7 @@ from samplegate.policy.capabilities import SessionRules
 from samplegate.protocol.bridge.legacy_client import LegacyClient
 from samplegate.protocol.outcomes import Answered, Outcome, Reason, Unanswered
 from samplegate.protocol.rounds import Effect, Open
-from samplegate.protocol.session_state import State
+from samplegate.protocol.session_state import SessionState
 from tests.core.dialogue import KEY, Dialogue, answered, one, request, result, to_client, to_server
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -29,7 +29,7 @@ class Bridge(Dialogue):
 
     def __init__(self, *rules: Mapping[str, Any], **more: Any) -> None:
         super().__init__(*rules)
-        self.session: Any = LegacyClient(State(SessionRules(self.book), "default", "t", KEY, **more))
+        self.session: Any = LegacyClient(SessionState(SessionRules(self.book), "default", "t", KEY, **more))
 
     def on(self, lane: int, frame: Mapping[str, Any], side: Any = "client") -> list[Effect]:
         """A side writes on a lane."""

@@ -9,7 +9,7 @@ import pytest
 from samplegate.protocol import session_state
 from samplegate.protocol.bridge.legacy_rounds import BEAT, MARGIN, MAX_ASKED, MAX_ROUNDS
 from samplegate.protocol.request_state import LIFETIME
-from samplegate.protocol.rounds import ForwardRound, Later, Note, Open, Over, Seen, ToClient
+from samplegate.protocol.rounds import ForwardRound, Later, Note, Open, Over, SealedDecision, ToClient
 from tests.core.bridge.legacy import BOTH, URL, Bridge, cancel, notification
 from tests.core.dialogue import (
     ALLOW,
@@ -314,7 +314,8 @@ class TestTime:
         d = bridge()
         round = one(d.asks(1, {"f": ask(form())}), Open).round
         out = d.done(
-            round, ForwardRound(frozenset({"f"}), {"f": Seen("d", "forward", "r", timeout=12.0)}, "hash", NONCE)
+            round,
+            ForwardRound(frozenset({"f"}), {"f": SealedDecision("d", "forward", "r", timeout=12.0)}, "hash", NONCE),
         )
         (asked,) = to_client(out)
         waits = []

@@ -26,6 +26,7 @@ from samplegate.protocol.bridge.legacy_client import LegacyClient
 from samplegate.protocol.bridge.translation import OF_MODERN
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.rounds import (
+    ClientReply,
     Close,
     Effect,
     ForwardRound,
@@ -34,15 +35,14 @@ from samplegate.protocol.rounds import (
     Open,
     Over,
     Release,
-    Reply,
     Round,
-    Seen,
+    SealedDecision,
     Settled,
     ToClient,
     ToServer,
     Withdraw,
 )
-from samplegate.protocol.session_state import INTERNAL, State
+from samplegate.protocol.session_state import INTERNAL, SessionState
 from tests.core.bridge.lanes import CAPABILITIES, LEVEL, SUBSCRIPTION, VERSION, raw, tells
 from tests.core.bridge.legacy import BOTH, INFO, URL, cancel, discovered
 from tests.core.dialogue import (
@@ -148,7 +148,9 @@ class OneClient(RuleBasedStateMachine):
     def begin(self, rules: tuple[Any, ...], http: bool, streams: bool, hello: dict[str, Any], opened: bool) -> None:
         """``http``: the client has a stream for each request; ``streams``: the server has."""
         self.session = LegacyClient(
-            State(SessionRules(compile_policy(policy(*rules), {})), "default", "t", KEY, streams=streams, outlived=True)
+            SessionState(
+                SessionRules(compile_policy(policy(*rules), {})), "default", "t", KEY, streams=streams, outlived=True
+            )
         )
         self.http, self.now = http, 0.0
         self.posts = self.fresh = self.told = 0
@@ -219,7 +221,7 @@ class OneClient(RuleBasedStateMachine):
                     self.late.append(self.rounds.pop(round))
                 case Later(_, token):
                     self.timers.append(token)
-                case Reply():
+                case ClientReply():
                     raise AssertionError("a modern server pushes nothing")
                 case _:
                     pass
@@ -529,7 +531,8 @@ class OneClient(RuleBasedStateMachine):
         self.rounds.pop(round.id, None)
         if round.door == "input_required" and round.returned is None and (forward or round.roots):
             seen = {
-                name: Seen("d", "forward", "r", timeout=data.draw(st.sampled_from([None, 3.0]))) for name in round.items
+                name: SealedDecision("d", "forward", "r", timeout=data.draw(st.sampled_from([None, 3.0])))
+                for name in round.items
             }
             self.forwarding = True
             self.carry_out(

@@ -13,7 +13,7 @@ from samplegate.policy.decisions import Situation
 from samplegate.protocol.bridge.modern_client import ModernClient
 from samplegate.protocol.outcomes import Denied, Reason, Unanswered
 from samplegate.protocol.requests import BadRequest
-from samplegate.protocol.rounds import Close, Open, Over, Reply, ToClient, ToServer, Withdraw
+from samplegate.protocol.rounds import ClientReply, Close, Open, Over, ToClient, ToServer, Withdraw
 from tests.core.bridge.lanes import (
     ALL,
     CAPABILITIES,
@@ -456,7 +456,7 @@ class TestServerAsks:
         d.client(3, asks(1, "tools/call", name="x"))
         round = one(d.server(request(5, "sampling/createMessage", **sample())), Open).round
         (reply,) = d.session.forward(round.id)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ClientReply)
         assert (round.id, False) == (reply.round, reply.ok)
         assert [] == d.session.unforward(round.id, "late")
 

@@ -25,19 +25,19 @@ from samplegate.protocol.bridge.modern_client import ModernClient
 from samplegate.protocol.bridge.translation import LEVELS, REMOVED
 from samplegate.protocol.outcomes import Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.rounds import (
+    ClientReply,
     Effect,
     Later,
     Open,
     Over,
     Release,
-    Reply,
     Round,
     Settled,
     ToClient,
     ToServer,
     Withdraw,
 )
-from samplegate.protocol.session_state import State
+from samplegate.protocol.session_state import SessionState
 from tests.core.bridge.lanes import ALL, CAPABILITIES, INFO, LEVEL, SERVER, SUBSCRIPTION, VERSION, asks, raw, tells
 from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, FORWARD_URLS, KEY, answered, form, policy, request, sample
 
@@ -155,7 +155,7 @@ class Clients(RuleBasedStateMachine):
     )
     def begin(self, rules: tuple[Any, ...], http: bool, streams: bool, outlived: bool, opened: bool) -> None:
         self.session = ModernClient(
-            State(
+            SessionState(
                 SessionRules(compile_policy(policy(*rules), {})),
                 "default",
                 "t",
@@ -208,7 +208,7 @@ class Clients(RuleBasedStateMachine):
                         self.pushed.remove(self.push_of[round])  # nothing is sent
                 case Later(_, token):
                     self.timers.append(token)
-                case Reply():
+                case ClientReply():
                     raise AssertionError("a client was asked")
                 case _:
                     pass
@@ -398,7 +398,7 @@ class Clients(RuleBasedStateMachine):
             lane = self.stream(lane)
             self.waiting[lane, key("b")] += 1
         out = self.told(line) if from_server else self.says(lane, line)
-        assert not any(isinstance(effect, Open | Later | Withdraw | Reply) for effect in out)
+        assert not any(isinstance(effect, Open | Later | Withdraw | ClientReply) for effect in out)
 
     @rule(side=st.sampled_from(["client", "server"]), lane=LANES, id=IDS)
     def a_line_is_lost(self, side: str, lane: int, id: Any) -> None:

@@ -10,7 +10,7 @@ from samplegate.policy.capabilities import SessionRules
 from samplegate.protocol.bridge.era_detection import Eras
 from samplegate.protocol.bridge.legacy_client import LegacyClient
 from samplegate.protocol.bridge.modern_client import ModernClient
-from samplegate.protocol.bridge.negotiation import Opening
+from samplegate.protocol.bridge.negotiation import EraNegotiator
 from samplegate.protocol.evidence import REFUSED
 from samplegate.protocol.rounds import Close, Later, Note, Open, Over, ToServer, Withdraw
 from samplegate.protocol.session import Session
@@ -44,10 +44,10 @@ class Scene(Lanes):
     """An opening, and what it became."""
 
     def __init__(self, known: Eras | None = None) -> None:
-        self.opening: Opening | None = None
+        self.opening: EraNegotiator | None = None
 
-        def make(state: Any) -> Opening:
-            self.opening = Opening(state, known)
+        def make(state: Any) -> EraNegotiator:
+            self.opening = EraNegotiator(state, known)
             return self.opening
 
         super().__init__(make, ALLOW)

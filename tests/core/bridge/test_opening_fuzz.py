@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from samplegate.protocol import frames
 from samplegate.protocol.bridge.era_detection import Eras
-from samplegate.protocol.bridge.negotiation import Opening
+from samplegate.protocol.bridge.negotiation import EraNegotiator
 from samplegate.protocol.outcomes import Denied, Reason
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Effect, Later, Open, Over, Release, Settled, ToClient, ToServer, Withdraw
@@ -89,7 +89,7 @@ class Counted(Lanes):
     """Who waits for what, as the peers themselves would count it."""
 
     def __init__(self, known: Eras | None) -> None:
-        super().__init__(lambda state: Opening(state, known), ALLOW)
+        super().__init__(lambda state: EraNegotiator(state, known), ALLOW)
         self.waiting: Counter[tuple[int, str]] = Counter()
         self.modern: set[tuple[int, str]] = set()
         self.at_server: list[Any] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samplegate.protocol import frames
-from samplegate.protocol.bridge.calls import MAX_FRAMES, Waiting
+from samplegate.protocol.bridge.calls import MAX_FRAMES, HeldFrames
 
 
 def request(id: int) -> frames.Frame:
@@ -11,7 +11,7 @@ def request(id: int) -> frames.Frame:
 
 
 def test_what_waits_on_a_lane_that_closes_waits_no_more_and_makes_room() -> None:
-    waiting = Waiting()
+    waiting = HeldFrames()
     for number in range(MAX_FRAMES):
         assert waiting.add(number % 2, request(number), 0.0)
     assert not waiting.add(1, request(MAX_FRAMES), 0.0)
@@ -24,7 +24,7 @@ def test_what_waits_on_a_lane_that_closes_waits_no_more_and_makes_room() -> None
 
 
 def test_a_lane_on_which_nobody_waits_closes_without_a_change() -> None:
-    waiting = Waiting()
+    waiting = HeldFrames()
     assert not waiting.lane_closed(3)
     waiting.add(1, request(7), 0.0)
     assert not waiting.lane_closed(3)

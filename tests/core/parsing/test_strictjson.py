@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.protocol import strictjson
-from samplegate.protocol.strictjson import Fault, decode, named, resembling
+from samplegate.protocol.strictjson import JsonFault, decode, quoted_name, resembling
 
 REFUSED = {
     "a twin member": (b'{"a":1,"a":2}', "a member of an object stands twice"),
@@ -36,7 +36,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_is_refused_with_the_fault_named(name: str) -> None:
     text, fault = REFUSED[name]
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(JsonFault) as refused:
         decode(text)
     assert fault == str(refused.value)
 
@@ -56,7 +56,7 @@ def test_a_lone_surrogate_becomes_the_replacement_character_and_a_pair_stays() -
 
 
 def test_names_that_become_twins_by_mending_are_refused() -> None:
-    with pytest.raises(Fault, match="stands twice"):
+    with pytest.raises(JsonFault, match="stands twice"):
         decode(b'{"\\ud800": 1, "\\ud801": 2}')
 
 
@@ -64,7 +64,7 @@ def test_names_that_become_twins_by_mending_are_refused() -> None:
 def test_any_bytes_become_a_value_that_can_be_written_again_or_a_fault(text: bytes) -> None:
     try:
         value = decode(text)
-    except Fault:
+    except JsonFault:
         return
     assert value == decode(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
 
@@ -114,5 +114,5 @@ def test_known_and_other_names_resemble_nothing() -> None:
 
 def test_a_name_is_shown_quoted_bounded_and_with_what_is_odd_escaped() -> None:
     assert ["'f-1_x'", "'a b'", "'\\u202e'", "'" + "a" * 55 + "...'"] == [
-        named(name) for name in ("f-1_x", "a b", "\u202e", "a" * 1000)
+        quoted_name(name) for name in ("f-1_x", "a b", "\u202e", "a" * 1000)
     ]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from samplegate.policy.deadlines import TRIES
-from samplegate.policy.file.timeouts import Wait, can_be_late, here, said, waits
+from samplegate.policy.file.timeouts import Wait, can_be_late, duration_text, here, waits
 from samplegate.policy.schema import AllowRule, EscalateRule, Match, Peer, Policy, Reviewer, Rule, Server
 from samplegate.protocol.requests import Origin
 
@@ -149,4 +149,4 @@ def test_a_model_takes_of_the_time_that_the_peers_have_for_its_answer(
     ],
 )
 def test_a_time_is_said_as_a_policy_writes_it(seconds: float, expected: str) -> None:
-    assert expected == said(seconds)
+    assert expected == duration_text(seconds)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from samplegate.protocol.requests import Call
-from samplegate.reviews.review import Bounds, Review
+from samplegate.reviews.review import EditBounds, Review
 
 NOW: Final = 1_800_000_000.0
 DIGEST: Final = "sha256:" + "ab" * 32
-BOUNDS: Final = Bounds(models=("smart", "cheap"), max_tokens={"smart": 500, "cheap": 100}, temperature_max=1.0)
+BOUNDS: Final = EditBounds(models=("smart", "cheap"), max_tokens={"smart": 500, "cheap": 100}, temperature_max=1.0)
 
 
 def text(what: str) -> dict[str, Any]:

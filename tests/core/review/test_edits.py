@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.reviews.edits import Change, apply, changes, problems, read
-from samplegate.reviews.review import Bounds, Edits, Problem
+from samplegate.reviews.edits import EditChange, apply, changes, parse_edits, problems
+from samplegate.reviews.review import EditBounds, Edits, FieldProblem
 from tests.core.review.made import model_answer, review, said, text
 
 USE = {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "t", "input": {}}]}
@@ -19,7 +19,7 @@ WITH_TOOLS = review(params={"messages": [said("go"), USE, RESULT], "maxTokens": 
 
 
 def wrong(given: Any, **values: Any) -> dict[str, str]:
-    found = read(given, review(**values))
+    found = parse_edits(given, review(**values))
     assert isinstance(found, tuple), found
     return {problem.path: problem.what for problem in found}
 
@@ -70,18 +70,18 @@ def test_an_edit_out_of_bounds_is_a_problem_at_its_field(given: Any, expected: d
 @pytest.mark.parametrize("prompt", ["", "Do", "My own"])
 def test_what_the_rule_puts_before_the_prompt_stays(prompt: str) -> None:
     assert {"edits.systemPrompt": "must begin with what the rule puts before it"} == wrong(
-        {"systemPrompt": prompt}, bounds=Bounds(prepended="Do not")
+        {"systemPrompt": prompt}, bounds=EditBounds(prepended="Do not")
     )
 
 
 def test_the_rules_lower_bound_of_the_temperature_holds() -> None:
     assert {"edits.temperature": "must be at least 0.2"} == wrong(
-        {"temperature": 0.1}, bounds=Bounds(temperature_min=0.2)
+        {"temperature": 0.1}, bounds=EditBounds(temperature_min=0.2)
     )
 
 
 def test_only_what_may_be_approved_can_be_edited() -> None:
-    nothing = [Problem("edits", "nothing can be edited here: only a sampling request that may be approved can")]
+    nothing = [FieldProblem("edits", "nothing can be edited here: only a sampling request that may be approved can")]
     assert (
         nothing
         == problems(review(bounds=None), Edits(max_tokens=1))
@@ -94,7 +94,7 @@ def test_only_what_may_be_approved_can_be_edited() -> None:
     [[said("go"), USE], [said("go"), RESULT], [said("go"), USE, said("never mind")], [said("go"), USE, RESULT, RESULT]],
 )
 def test_tool_uses_keep_their_results(messages: list[Any]) -> None:
-    found = read({"messages": messages}, WITH_TOOLS)
+    found = parse_edits({"messages": messages}, WITH_TOOLS)
     assert isinstance(found, tuple)
     assert found[0].path.startswith("edits.messages.")
 
@@ -103,13 +103,13 @@ def test_tool_uses_keep_their_results(messages: list[Any]) -> None:
     "messages", [[said("stop")], [said("stop"), USE, RESULT], [said("go"), USE, RESULT, said("and now")]]
 )
 def test_messages_can_be_changed_taken_away_and_added(messages: list[Any]) -> None:
-    assert Edits(messages=tuple(messages)) == read({"messages": messages}, WITH_TOOLS)
+    assert Edits(messages=tuple(messages)) == parse_edits({"messages": messages}, WITH_TOOLS)
 
 
 def test_an_edit_that_changes_nothing_is_none() -> None:
     of = review()
-    assert read({**of.params, "model": "smart"}, of) is None
-    assert Edits(temperature=0.0) == read({**of.params, "temperature": 0.0}, of)
+    assert parse_edits({**of.params, "model": "smart"}, of) is None
+    assert Edits(temperature=0.0) == parse_edits({**of.params, "temperature": 0.0}, of)
 
 
 def test_edits_are_applied_to_a_copy() -> None:
@@ -127,18 +127,18 @@ def test_the_changes_are_told_param_by_param_and_message_by_message() -> None:
         messages=(said("a"), said("B"), said("new"), said("c")), model="cheap", max_tokens=50, system_prompt="Hi"
     )
     assert [
-        Change("messages.1", said("b"), said("B")),
-        Change("messages.2", None, said("new")),
-        Change("model", "smart", "cheap"),
-        Change("systemPrompt", None, "Hi"),
-        Change("maxTokens", 200, 50),
+        EditChange("messages.1", said("b"), said("B")),
+        EditChange("messages.2", None, said("new")),
+        EditChange("model", "smart", "cheap"),
+        EditChange("systemPrompt", None, "Hi"),
+        EditChange("maxTokens", 200, 50),
     ] == changes(of, edits)
     assert [] == changes(of, None) == changes(of, Edits(model="smart"))
 
 
 def test_a_message_taken_away_is_one_change() -> None:
     of = review(params={"messages": [said("a"), said("b"), said("c")], "maxTokens": 1})
-    assert [Change("messages.1", said("b"), None)] == changes(of, Edits(messages=(said("a"), said("c"))))
+    assert [EditChange("messages.1", said("b"), None)] == changes(of, Edits(messages=(said("a"), said("c"))))
 
 
 LISTS = st.lists(st.sampled_from([said("a"), said("b"), said("c")]), max_size=6)
@@ -165,7 +165,7 @@ def test_the_changes_make_the_new_messages_of_the_old(before: list[Any], after: 
 )
 def test_no_edit_that_is_read_goes_beyond_a_bound(given: dict[str, Any]) -> None:
     of = review()
-    found = read(given, of)
+    found = parse_edits(given, of)
     if isinstance(found, Edits):
         asked = apply(of.params, found)
         assert 1 <= asked["maxTokens"] <= (100 if found.model == "cheap" else 500)

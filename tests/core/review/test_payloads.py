@@ -7,20 +7,20 @@ import pytest
 from msgspec.structs import replace
 
 from samplegate.reviews.notify import formats
-from samplegate.reviews.notify.formats import View
+from samplegate.reviews.notify.formats import ReviewView
 from samplegate.reviews.review import Delivery, Review, Verdict
 from samplegate.reviews.views import MOST_BYTES
 from tests.core.review.made import NOW, review, said
 
 KEY: Final = bytes(range(32))
-VIEW: Final = View(now=NOW + 30, url="https://reviews.example.com", clean=None, key=KEY)
+VIEW: Final = ReviewView(now=NOW + 30, url="https://reviews.example.com", clean=None, key=KEY)
 
 
 def delivery(event: Any = "review.opened") -> Delivery:
     return Delivery(id="msg_1", review="rv_1", reviewer="ops", event=event, created=NOW, due=NOW)
 
 
-def standard(about: Review, event: Any = "review.opened", view: View = VIEW) -> Any:
+def standard(about: Review, event: Any = "review.opened", view: ReviewView = VIEW) -> Any:
     return json.loads(formats.standard(delivery(event), about, view))
 
 
@@ -56,7 +56,7 @@ def test_what_became_of_it_comes_without_a_callback(event: str) -> None:
 
 
 def test_without_a_page_there_is_no_callback_and_no_link() -> None:
-    data = standard(review(), view=View(now=NOW, url=None, clean=None, key=KEY))["data"]
+    data = standard(review(), view=ReviewView(now=NOW, url=None, clean=None, key=KEY))["data"]
     assert "callback" not in data
     assert data["link"] is None
 
@@ -68,7 +68,7 @@ def test_what_the_rule_does_not_show_is_not_in_it() -> None:
 
 
 def test_redacted_content_has_gone_through_the_given_cleaner() -> None:
-    view = View(now=NOW, url=None, clean=lambda text: text.replace("hunter2", "[secret]"), key=KEY)
+    view = ReviewView(now=NOW, url=None, clean=lambda text: text.replace("hunter2", "[secret]"), key=KEY)
     body = standard(
         review(show="redacted", params={"messages": [said("my password is hunter2")], "maxTokens": 1}), view=view
     )

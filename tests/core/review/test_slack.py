@@ -17,7 +17,7 @@ from samplegate.policy.ledger import SCALE
 from samplegate.protocol.requests import Call
 from samplegate.reviews.notify.formats import message
 from samplegate.reviews.review import Review, Verdict
-from samplegate.reviews.views import told
+from samplegate.reviews.views import to_view
 from tests.core.review.made import NOW, address, form, model_answer, review, said, text
 
 GOLDEN: Final = Path(__file__).parent / "slack"
@@ -63,7 +63,7 @@ CASES: Final[dict[str, tuple[str, Review]]] = {
 
 
 def body(event: str, about: Review, url: str | None = URL) -> dict[str, Any]:
-    return message(event, told(about, show=about.show, now=NOW, url=url))
+    return message(event, to_view(about, show=about.show, now=NOW, url=url))
 
 
 @pytest.mark.parametrize("name", CASES)

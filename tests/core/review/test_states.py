@@ -19,8 +19,8 @@ from samplegate.reviews.review import (
     expired,
     held,
     left,
-    standing,
     used,
+    verdict_for,
     withdrawn,
 )
 from tests.core.review.made import NOW, review
@@ -99,7 +99,7 @@ def test_only_its_own_waiter_withdraws_it_and_only_while_it_is_pending() -> None
     ],
 )
 def test_what_a_waiter_finds(of: Review, now: float, expected: str) -> None:
-    assert expected == standing(of, "w", now)
+    assert expected == verdict_for(of, "w", now)
 
 
 def test_a_verdict_is_used_by_the_waiter_that_holds_it_and_once() -> None:
@@ -117,7 +117,7 @@ def test_who_leaves_gives_it_free_but_only_its_own() -> None:
     assert left(mine, "other") is None
     after = left(mine, "w")
     assert after is not None
-    assert "decided" == standing(after, "next", NOW + 1)
+    assert "decided" == verdict_for(after, "next", NOW + 1)
 
 
 class Races(RuleBasedStateMachine):
@@ -144,7 +144,7 @@ class Races(RuleBasedStateMachine):
 
     @rule(waiter=st.sampled_from("abc"))
     def one_comes(self, waiter: str) -> None:
-        if standing(self.review, waiter, self.now) != "none":
+        if verdict_for(self.review, waiter, self.now) != "none":
             self.review = held(self.review, waiter=waiter, now=self.now, seconds=30.0)
 
     @rule(waiter=st.sampled_from("abc"))

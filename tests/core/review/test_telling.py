@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from samplegate.policy.schema import Show
 from samplegate.protocol.requests import Call
 from samplegate.reviews.review import Edits, Review, Verdict
-from samplegate.reviews.views import MOST_BYTES, notes, size, told
+from samplegate.reviews.views import MOST_BYTES, notes, size, to_view
 from tests.core.review.made import DIGEST, NOW, address, form, model_answer, review, said, text
 
 PICTURE = {"type": "image", "data": "AAAAAAA=", "mimeType": "image/png"}
@@ -21,7 +21,7 @@ SHOWN: tuple[Show, ...] = ("full", "redacted", "none")
 
 
 def tell(of: Review, show: Show = "full", **options: Any) -> dict[str, Any]:
-    return told(
+    return to_view(
         of, show=show, now=options.pop("now", NOW + 60), url=options.pop("url", "https://gate.example"), **options
     )
 

@@ -14,9 +14,9 @@ from samplegate.policy.answers import fits
 from samplegate.protocol.elicitation_schema import Form, check, read_form
 from samplegate.protocol.requests import ElicitationRequest, Origin
 from samplegate.reviews.edits import problems
-from samplegate.reviews.review import Edits, Problem, Review, Verdict
+from samplegate.reviews.review import Edits, FieldProblem, Review, Verdict
 from samplegate.reviews.verdict import MOST_BYTES, MOST_PROBLEMS, read
-from samplegate.reviews.views import said as as_given
+from samplegate.reviews.views import verdict_json as as_given
 from tests.core.review.made import DIGEST, address, form, model_answer, review, said, text
 
 IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
@@ -24,7 +24,7 @@ USE = {"type": "tool_use", "id": "1", "name": "t", "input": {"a": 1}}
 TOOLS = [{"name": "t", "inputSchema": {"type": "object"}}]
 
 
-def verdict(of: Review, **given: Any) -> Verdict | tuple[Problem, ...]:
+def verdict(of: Review, **given: Any) -> Verdict | tuple[FieldProblem, ...]:
     return read(json.dumps(given).encode(), of, digest="optional")
 
 
@@ -117,7 +117,7 @@ def test_messages_with_a_picture_larger_than_a_verdict_can_be_edited_by_a_door_o
     of = review(params={"messages": [picture, said("what is it")], "maxTokens": 10})
     given = {"verdict": "approve", "edits": {"messages": [picture, said("what is this")]}}
     assert isinstance(read(given, of, digest="optional"), Verdict)
-    assert (Problem("", f"it is larger than {MOST_BYTES} bytes"),) == read(
+    assert (FieldProblem("", f"it is larger than {MOST_BYTES} bytes"),) == read(
         json.dumps(given).encode(), of, digest="optional"
     )
 
@@ -144,7 +144,7 @@ def test_messages_with_a_picture_larger_than_a_verdict_can_be_edited_by_a_door_o
     ],
 )
 def test_what_is_no_json_with_one_reading_is_no_verdict(raw: bytes | Mapping[str, Any], what: str) -> None:
-    assert (Problem("", what),) == read(raw, review(), digest="optional")
+    assert (FieldProblem("", what),) == read(raw, review(), digest="optional")
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_all_problems_are_told_at_once() -> None:
 
 
 def test_a_digest_is_needed_where_the_request_was_shown_elsewhere() -> None:
-    missing = (Problem("digest", "is missing: it names exactly what was shown"),)
+    missing = (FieldProblem("digest", "is missing: it names exactly what was shown"),)
     assert missing == read({"verdict": "reject"}, review(), digest="needed")
     assert Verdict(word="reject") == read({"verdict": "reject", "digest": DIGEST}, review(), digest="needed")
 
@@ -317,8 +317,8 @@ def test_nothing_that_was_given_is_repeated_at_length() -> None:
 
 def test_a_problem_says_its_field_before_what_is_wrong() -> None:
     assert ("edits.model: must be one of smart", "it is not JSON") == (
-        str(Problem("edits.model", "must be one of smart")),
-        str(Problem("", "it is not JSON")),
+        str(FieldProblem("edits.model", "must be one of smart")),
+        str(FieldProblem("", "it is not JSON")),
     )
 
 

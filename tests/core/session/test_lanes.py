@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from samplegate.protocol.rounds import Close, Effect, Note, Open, Over, Reply, ToClient, ToServer
+from samplegate.protocol.rounds import ClientReply, Close, Effect, Note, Open, Over, ToClient, ToServer
 from tests.core.dialogue import ALLOW, DENY, FORWARD, META, Dialogue, modern, one, request, result, sample, to_server
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
@@ -220,7 +220,7 @@ def test_a_request_that_no_stream_took_is_answered_and_logged() -> None:
     sent = one(d.session.forward(pushed(d)), ToClient)
     assert sent.asks is not None
     out = d.session.undelivered(sent.asks)
-    reply = one(out, Reply)
+    reply = one(out, ClientReply)
     assert ("request.undelivered", False, False) == (one(out, Note).event, reply.ok, reply.delivered)
     d.server(request("r", "roots/list"))
     out = d.session.undelivered("r")

@@ -13,9 +13,19 @@ from samplegate.protocol import request_state
 from samplegate.protocol.input_required import MAX_ROUNDS
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.request_state import LIFETIME
-from samplegate.protocol.rounds import PARKS, Effect, ForwardRound, Open, Over, Round, Seen, ToServer, Withdraw
+from samplegate.protocol.rounds import (
+    PARKS,
+    Effect,
+    ForwardRound,
+    Open,
+    Over,
+    Round,
+    SealedDecision,
+    ToServer,
+    Withdraw,
+)
 from samplegate.protocol.session import Session
-from samplegate.protocol.session_state import State
+from samplegate.protocol.session_state import SessionState
 from tests.core.dialogue import (
     ALLOW,
     ANSWER,
@@ -133,7 +143,9 @@ class TestARoundThatIsPutOff:
         round = one(back(d, state, 2), Open).round
         gone = d.client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
         assert [Withdraw(round.id), Over(0)] == gone
-        assert [] == d.done(round, ForwardRound(frozenset(), {"k": Seen("d", "escalate", "r")}, "hash", NONCE))
+        assert [] == d.done(
+            round, ForwardRound(frozenset(), {"k": SealedDecision("d", "escalate", "r")}, "hash", NONCE)
+        )
 
     def test_a_state_is_good_for_this_call_only(self) -> None:
         d, _, state = parked()
@@ -197,7 +209,7 @@ class TestBeforeAndBehindAForward:
                 key: json.loads(raw) for key, raw in returned.replies.items()
             }
             assert {"mine": "d-mine", "local": "d-local"} == returned.ids
-            assert Seen("d-mine", "forward", "r") == returned.seen["mine"]
+            assert SealedDecision("d-mine", "forward", "r") == returned.seen["mine"]
         outcomes = {
             "mine": Answered(json.dumps(accept).encode(), "client"),
             "local": Answered(b'{"role":"assistant"}', "human"),
@@ -220,7 +232,7 @@ class TestBeforeAndBehindAForward:
         d = Dialogue(FORWARD)
         d.client(call(1))
         opened = d.server(asks(1, {"f": ask(form())}))
-        seen = {"f": Seen("d", "forward", "r", verify=True, timeout=10.0)}
+        seen = {"f": SealedDecision("d", "forward", "r", verify=True, timeout=10.0)}
         (shown,) = to_client(d.done(one(opened, Open).round, ForwardRound(frozenset({"f"}), seen, "hash", NONCE)))
         d.now += took
         opened = back(d, shown["result"]["requestState"], 2, inputResponses={"f": {"action": "decline"}})
@@ -230,7 +242,7 @@ class TestBeforeAndBehindAForward:
             opened = back(d, state, id)
             round = one(opened, Open).round
             assert round.returned is not None
-            assert Seen("d", "forward", "r", verify=True, late=late) == round.returned.seen["f"]
+            assert SealedDecision("d", "forward", "r", verify=True, late=late) == round.returned.seen["f"]
 
     def test_a_forward_still_works_after_a_round_that_was_put_off(self) -> None:
         d, _, state = parked()
@@ -285,7 +297,7 @@ class TestHowOften:
 
     def test_it_gains_nothing_where_the_client_waits_on_one_call_all_along(self) -> None:
         d = Dialogue(ALLOW)
-        d.session = Session(State(SessionRules(d.book), "default", "t", KEY), parks=0)
+        d.session = Session(SessionState(SessionRules(d.book), "default", "t", KEY), parks=0)
         for _ in range(2):
             d.client(call(1))
             opened = d.server(asks(1, {"k": ask(sample())}))
@@ -381,7 +393,7 @@ class TestTime:
 class TestAGateThatIsStartedAgain:
     def gate(self, token: str, key: bytes = KEY, epoch: float = 0.0) -> Dialogue:
         d = Dialogue(ALLOW, FORWARD)
-        d.session = Session(State(SessionRules(d.book), "default", token, key, epoch))
+        d.session = Session(SessionState(SessionRules(d.book), "default", token, key, epoch))
         return d
 
     def test_finishes_what_another_process_with_the_same_key_has_begun(self) -> None:
@@ -464,7 +476,7 @@ class TestTheCallItself:
 
     def test_over_http_the_stream_says_which_call_it_is(self) -> None:
         d = Dialogue(ALLOW)
-        d.session = Session(State(SessionRules(d.book), "default", "t", KEY, maps_ids=True, streams=True))
+        d.session = Session(SessionState(SessionRules(d.book), "default", "t", KEY, maps_ids=True, streams=True))
         d.open_legacy()
         sent = [one(d.client(request(id, "tools/call", name="x", arguments={"n": id})), ToServer) for id in (1, 2)]
         asked = json.dumps(request(7, "sampling/createMessage", **sample())).encode()

@@ -10,7 +10,7 @@ import pytest
 
 from samplegate.protocol import frames, rawjson
 from samplegate.protocol.outcomes import Reason, Unanswered
-from samplegate.protocol.rounds import Effect, Later, Open, Release, Reply, Settled, ToClient, ToServer, Withdraw
+from samplegate.protocol.rounds import ClientReply, Effect, Later, Open, Release, Settled, ToClient, ToServer, Withdraw
 from tests.core.dialogue import (
     ALLOW,
     ANSWER,
@@ -220,7 +220,7 @@ def test_a_malformed_reply_to_a_forwarded_request_ends_the_wait() -> None:
     round = one(d.server(request(7, "sampling/createMessage", **sample())), Open).round
     (sent,) = to_client(d.take(d.session.forward(round.id)))
     out = d.client(f'{{"jsonrpc":"2.0","id":"{sent["id"]}","result":{{}},"result":{{}}}}'.encode())
-    assert not one(out, Reply).ok
+    assert not one(out, ClientReply).ok
 
 
 def test_a_malformed_reply_to_the_servers_other_requests_is_told() -> None:
@@ -325,7 +325,7 @@ def test_an_id_in_our_own_form_is_nobody_elses() -> None:
     (sent,) = to_client(d.take(d.session.forward(round.id)))
     out = d.client(result(sent["id"], role="assistant"))
     assert [] == to_server(out)
-    assert one(out, Reply).ok
+    assert one(out, ClientReply).ok
 
 
 @pytest.mark.parametrize("member", ["inputResponses", "requestState", "InputResponses", "reque\u017ftState"])

@@ -9,7 +9,7 @@ import pytest
 
 from samplegate.policy.decisions import Forwarded
 from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, Withdrawn
-from samplegate.protocol.rounds import Note, Open, Over, Release, Reply, Settled, ToClient, ToServer, Withdraw
+from samplegate.protocol.rounds import ClientReply, Note, Open, Over, Release, Settled, ToClient, ToServer, Withdraw
 from tests.core.dialogue import (
     ALLOW,
     ANSWER,
@@ -156,7 +156,7 @@ class TestPushed:
         (sent,) = to_client(d.take(d.session.forward(round.id)))
         assert sent["id"].startswith("sg:")
         assert sent["params"] == sample(vendor=1.0)
-        reply = one(d.client(f'{{"jsonrpc":"2.0","id":"{sent["id"]}","result":{{"n": 1.0}}}}'.encode()), Reply)
+        reply = one(d.client(f'{{"jsonrpc":"2.0","id":"{sent["id"]}","result":{{"n": 1.0}}}}'.encode()), ClientReply)
         assert (True, b'{"n": 1.0}') == (reply.ok, reply.payload)
         out = d.done(round, Settled({"": Release(Answered(reply.payload, "client"), "d")}))
         assert [ToServer(0, b'{"jsonrpc":"2.0","id":7,"result":{"n": 1.0}}')] == out

@@ -25,6 +25,7 @@ from samplegate.protocol import capabilities, frames
 from samplegate.protocol.input_required import MAX_ROUNDS
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.rounds import (
+    ClientReply,
     Close,
     Effect,
     ForwardRound,
@@ -33,16 +34,15 @@ from samplegate.protocol.rounds import (
     Open,
     Over,
     Release,
-    Reply,
     Round,
-    Seen,
+    SealedDecision,
     Settled,
     ToClient,
     ToServer,
     Withdraw,
 )
 from samplegate.protocol.session import Session
-from samplegate.protocol.session_state import State, call_and_token
+from samplegate.protocol.session_state import SessionState, call_and_token
 from tests.core.dialogue import (
     ALLOW,
     ANSWER,
@@ -178,7 +178,7 @@ class Conversation(RuleBasedStateMachine):
         """``http``: the client has a stream for each request; ``streams``: the server has."""
         self.book = compile_policy(policy(*rules), {})
         self.session = Session(
-            State(SessionRules(self.book), "default", "t", KEY, maps_ids=http and not legacy, streams=streams)
+            SessionState(SessionRules(self.book), "default", "t", KEY, maps_ids=http and not legacy, streams=streams)
         )
         self.now = 0.0
         self.legacy, self.http = legacy, http
@@ -272,7 +272,7 @@ class Conversation(RuleBasedStateMachine):
                     self.pushed.pop(self.push_of.get(round, ("", None)), None)  # nothing is sent
                 case Later(_, token):
                     self.pauses.append(token)
-                case Reply(round, _, _, _):
+                case ClientReply(round, _, _, _):
                     assert round in self.rounds
                     self.forwards.pop(round)
                 case _:
@@ -424,7 +424,7 @@ class Conversation(RuleBasedStateMachine):
         del self.at_client[id]
         note, reply = self.carry_out(self.session.undelivered(id[1]))
         assert isinstance(note, Note)
-        assert isinstance(reply, Reply | ToServer)
+        assert isinstance(reply, ClientReply | ToServer)
         assert [] == self.session.undelivered(id[1])
 
     @precondition(lambda self: self.ended)
@@ -636,7 +636,7 @@ class Conversation(RuleBasedStateMachine):
     def leave(self, round: Round, keys: frozenset[str]) -> dict[str, Any]:
         before = {} if round.returned is None else round.returned.seen
         reviews = {name: {"answer:r": f"rv_{name}{len(self.left)}"} for name in sorted(round.items)[1:]}
-        seen = {name: Seen("d", "forward", None, reviews=reviews.get(name, {})) for name in round.items}
+        seen = {name: SealedDecision("d", "forward", None, reviews=reviews.get(name, {})) for name in round.items}
         out = self.carry_out(self.session.round_done(round.id, ForwardRound(keys, seen, "hash", NONCE), self.now))
         assert [ToClient] == [type(effect) for effect in out]
         shown: dict[str, Any] = self.handed[-1][1]
@@ -719,7 +719,7 @@ class Conversation(RuleBasedStateMachine):
     @rule(line=GARBAGE, from_server=st.booleans(), lane=LANES)
     def somebody_writes_garbage(self, line: bytes, from_server: bool, lane: int) -> None:
         out = self.server_says(line) if from_server else self.client_says(SIDE if self.http else lane, line)
-        assert not any(isinstance(effect, Open | Later | Withdraw | Reply) for effect in out)
+        assert not any(isinstance(effect, Open | Later | Withdraw | ClientReply) for effect in out)
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 400.0]))
     def time_passes(self, seconds: float) -> None:

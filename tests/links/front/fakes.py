@@ -14,7 +14,7 @@ from samplegate.protocol.frames import Frame, FrameId
 from samplegate.protocol.rounds import Note
 from samplegate.transport import sse
 from samplegate.transport.http_server.endpoint import App, endpoint
-from samplegate.transport.http_server.http import Access, Bounds, Lane, Message, Refused
+from samplegate.transport.http_server.http import AccessRecord, ClientStream, ConversationRefused, HttpBounds, Message
 from samplegate.transport.http_server.sessions import Sessions
 
 LEGACY = "2025-11-25"
@@ -31,7 +31,7 @@ class Conversation:
 
     answers: Answers
     opens: Answers
-    lanes: dict[int, Lane] = field(default_factory=dict)
+    lanes: dict[int, ClientStream] = field(default_factory=dict)
     traces: dict[int, str] = field(default_factory=dict)
     got: list[tuple[int, bytes]] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Conversation:
     over: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def open_lane(self, lane: Lane, *, standalone: bool = False, trace: str = "") -> int:
+    def open_lane(self, lane: ClientStream, *, standalone: bool = False, trace: str = "") -> int:
         number = 0 if standalone else len(self.lanes) + 1
         self.lanes[number] = lane
         self.traces[number] = trace
@@ -99,7 +99,7 @@ class Served:
         self.answers, self.opens = answers or echoes, opens or agrees(revision)
         self.begun: list[Conversation] = []
         self.shared: dict[str, Conversation] = {}
-        self.refuses: Refused | None = None
+        self.refuses: ConversationRefused | None = None
         self._came = asyncio.Event()
 
     async def asked(self) -> Conversation:
@@ -177,7 +177,7 @@ class Call:
         self._changed = asyncio.Event()
         self._gone = asyncio.Event()
         self._parser = sse.Parser(10_000_000)
-        self.events: list[sse.Event] = []
+        self.events: list[sse.ServerSentEvent] = []
         self.task = asyncio.ensure_future(self._run(app))
 
     async def _run(self, app: App) -> None:
@@ -199,7 +199,9 @@ class Call:
             return
         self.sent.append(message)
         if message["type"] == "http.response.body" and self.is_stream:
-            self.events += [event for event in self._parser.feed(message["body"]) if isinstance(event, sse.Event)]
+            self.events += [
+                event for event in self._parser.feed(message["body"]) if isinstance(event, sse.ServerSentEvent)
+            ]
         self._changed.set()
 
     def disconnect(self) -> None:
@@ -217,7 +219,7 @@ class Call:
         """Until the answer's head is there."""
         return await self.until(lambda call: bool(call.sent))
 
-    async def heard(self, count: int) -> list[sse.Event]:
+    async def heard(self, count: int) -> list[sse.ServerSentEvent]:
         """Until so many events with data have come."""
         await self.until(lambda call: len(call.data) >= count)
         return [event for event in self.events if event.data]
@@ -260,13 +262,13 @@ class Front:
     """A client at an endpoint with a fake gate."""
 
     def __init__(
-        self, served: Served | None = None, bounds: Bounds | None = None, sessions: Sessions | None = None
+        self, served: Served | None = None, bounds: HttpBounds | None = None, sessions: Sessions | None = None
     ) -> None:
         self.now = 0.0
-        self.told: list[Access] = []
+        self.told: list[AccessRecord] = []
         self.notes: list[Note] = []
         self.served = served or Served()
-        self.sessions = sessions or Sessions(bounds or Bounds(), note=self.notes.append, clock=lambda: self.now)
+        self.sessions = sessions or Sessions(bounds or HttpBounds(), note=self.notes.append, clock=lambda: self.now)
         self.app = endpoint(self.served, self.sessions, tell=self.told.append)
 
     def call(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from samplegate.server.listeners import listener
-from samplegate.transport.http_server.http import Bounds, Receive, Reply, Scope, Send, deliver
+from samplegate.transport.http_server.http import HttpBounds, HttpReply, Receive, Scope, Send, deliver
 from samplegate.transport.http_server.uvicorn_protocol import Connections
 
 BOUND = 20.0
@@ -68,11 +68,11 @@ class App:
             body, more = body + message["body"], message["more_body"] or scope["path"] == "/begun"
         self.headers.append([name for name, _ in scope["headers"]])
         self.seen[at] += f" {body.decode()}" if body else ""
-        await deliver(send, Reply(202))
+        await deliver(send, HttpReply(202))
 
 
 @contextlib.asynccontextmanager
-async def listening(app: Any, bounds: Bounds, keep_alive: int = 600) -> AsyncIterator[int]:
+async def listening(app: Any, bounds: HttpBounds, keep_alive: int = 600) -> AsyncIterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as ours:
         server = listener(Connections(app, bounds), keep_alive=keep_alive)
         task = asyncio.ensure_future(server.serve(sockets=[ours]))

@@ -15,7 +15,7 @@ from uvicorn.server import ServerState
 
 from samplegate.server.listeners import listener
 from samplegate.transport.http_server import uvicorn_protocol
-from samplegate.transport.http_server.http import Bounds
+from samplegate.transport.http_server.http import HttpBounds
 from samplegate.transport.http_server.uvicorn_protocol import Connections
 from tests.links.front.fakes import META, MODERN, Front, Served, initialize, note, result, silent
 from tests.loops import BOTH_LOOPS
@@ -69,7 +69,7 @@ def request(body: object, *headers: str, method: str = "POST") -> bytes:
 
 @BOTH_LOOPS
 async def test_both_eras_are_served_on_one_path() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0))
     async with serving(front) as port, aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers=TYPES) as client:
         async with client.post("/mcp", json=initialize()) as answer:
             session = {"Mcp-Session-Id": answer.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
@@ -111,7 +111,7 @@ async def test_headers_that_differ_in_case_only_are_twins() -> None:
 
 
 async def test_a_body_that_dribbles_is_given_up() -> None:
-    async with serving(Front(bounds=Bounds(body_time=0.05))) as port:
+    async with serving(Front(bounds=HttpBounds(body_time=0.05))) as port:
         out = await raw(
             port, b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
         )
@@ -119,14 +119,14 @@ async def test_a_body_that_dribbles_is_given_up() -> None:
 
 
 async def test_a_chunked_body_that_grows_too_large_is_given_up() -> None:
-    async with serving(Front(bounds=Bounds(body=1000))) as port:
+    async with serving(Front(bounds=HttpBounds(body=1000))) as port:
         head = b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
         out = await raw(port, head, b"400\r\n" + b"x" * 1024 + b"\r\n")
     assert out.startswith(b"HTTP/1.1 413 ")
 
 
 async def test_a_large_body_is_no_large_head() -> None:
-    async with serving(Front(bounds=Bounds(head=1000))) as port:
+    async with serving(Front(bounds=HttpBounds(head=1000))) as port:
         out = await raw(port, request(initialize() | {"x": "y" * 100_000}, "Connection: close"))
     assert out.startswith(b"HTTP/1.1 200 ")
 
@@ -141,7 +141,7 @@ def deaf(port: int) -> socket.socket:
 
 @BOTH_LOOPS
 async def test_a_client_that_takes_no_stream_is_cut_off_and_its_call_cancelled() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0, stalled=0.1))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0, stalled=0.1))
     async with serving(front) as port:
         client = deaf(port)
         client.sendall(
@@ -160,7 +160,8 @@ async def test_a_client_that_takes_no_stream_is_cut_off_and_its_call_cancelled()
 async def test_a_client_that_takes_no_answer_is_cut_off() -> None:
     """The application is long done with it: the bytes are the server's."""
     front = Front(
-        Served(lambda c, lane, f: c.lanes[lane].send(result(f.id, "x" * 10_000_000), True)), bounds=Bounds(stalled=0.1)
+        Served(lambda c, lane, f: c.lanes[lane].send(result(f.id, "x" * 10_000_000), True)),
+        bounds=HttpBounds(stalled=0.1),
     )
     connections = Connections(front.app, front.sessions.bounds)
     async with serving(front, connections) as port:
@@ -208,7 +209,7 @@ class Wire(asyncio.Transport):
 )
 async def test_a_connection_is_cut_only_when_its_client_takes_nothing(state: str, left: list[int], cut: bool) -> None:
     """With an answer that waits, or one that its end waits for; bytes that uvicorn may still add to say nothing."""
-    front = Front(bounds=Bounds(stalled=30, head_time=10_000))
+    front = Front(bounds=HttpBounds(stalled=30, head_time=10_000))
     connections, wire = Connections(front.app, front.sessions.bounds), Wire()
     made = connections.protocol(app_state={}, config=listener(connections).config, server_state=ServerState())
     made.connection_made(wire)
@@ -226,7 +227,7 @@ async def test_a_connection_is_cut_only_when_its_client_takes_nothing(state: str
 @BOTH_LOOPS
 async def test_a_client_that_reads_slowly_gets_all_of_it() -> None:
     front = Front(
-        Served(lambda c, lane, f: c.lanes[lane].send(result(f.id, "x" * 3_000_000), True)), bounds=Bounds(stalled=5)
+        Served(lambda c, lane, f: c.lanes[lane].send(result(f.id, "x" * 3_000_000), True)), bounds=HttpBounds(stalled=5)
     )
     async with serving(front) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
@@ -258,14 +259,14 @@ async def test_many_clients_at_once_each_get_their_own_answer() -> None:
         assert list(range(200)) == await asyncio.gather(*(one(n) for n in range(200)))
 
 
-def counted(bounds: Bounds, told: list[str] | None = None) -> Connections:
+def counted(bounds: HttpBounds, told: list[str] | None = None) -> Connections:
     return Connections(Front(bounds=bounds).app, bounds, refused=lambda: None if told is None else told.append("busy"))
 
 
 @BOTH_LOOPS
 async def test_one_connection_too_many_is_told_to_come_back_whether_it_asks_or_not() -> None:
     told: list[str] = []
-    async with serving(Front(), counted(Bounds(connections=3), told)) as port:
+    async with serving(Front(), counted(HttpBounds(connections=3), told)) as port:
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         asked, silent = await raw(port, request(LIST)), await raw(port)
         for _, writer in idle:
@@ -277,7 +278,7 @@ async def test_one_connection_too_many_is_told_to_come_back_whether_it_asks_or_n
 
 
 async def test_a_connection_that_goes_makes_room_though_others_are_being_turned_away() -> None:
-    connections = counted(Bounds(connections=2))
+    connections = counted(HttpBounds(connections=2))
     async with serving(Front(), connections) as port:
         opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(7)]
         assert {b"HTTP/1.1 503"} == {(await asyncio.wait_for(reader.read(), BOUND))[:12] for reader, _ in opened[2:]}
@@ -301,7 +302,7 @@ async def test_a_client_that_is_turned_away_may_stay_only_a_moment_and_only_some
         return leave(self, one)
 
     monkeypatch.setattr(Connections, "leave", leaving)
-    async with serving(Front(), counted(Bounds(connections=0, lingering=lingering))) as port:
+    async with serving(Front(), counted(HttpBounds(connections=0, lingering=lingering))) as port:
         away = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         for _ in range(3 - stay):
             await asyncio.wait_for(lost.get(), BOUND)
@@ -311,7 +312,7 @@ async def test_a_client_that_is_turned_away_may_stay_only_a_moment_and_only_some
 
 
 async def test_more_requests_than_may_wait_for_their_answers_end_the_connection() -> None:
-    front = Front(bounds=Bounds(pipelined=3))
+    front = Front(bounds=HttpBounds(pipelined=3))
     async with serving(front) as port:
         assert 0 == (await raw(port, request(initialize()) * 4)).count(b"HTTP/1.1 ")
         assert 3 == (await raw(port, request(initialize()) * 2 + request(initialize(), "Connection: close"))).count(

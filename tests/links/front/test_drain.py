@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from samplegate.transport.http_server.http import Bounds
+from samplegate.transport.http_server.http import HttpBounds
 from tests.links.front.fakes import Front, Served, initialize, note, result, silent
 
 pytestmark = pytest.mark.anyio
-NOW = Bounds(commit=0.0)
+NOW = HttpBounds(commit=0.0)
 
 
 async def draining(front: Front) -> asyncio.Task[bool]:

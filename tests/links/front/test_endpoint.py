@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from samplegate.transport.http_server.http import METHODS, REASONS, Bounds
-from samplegate.transport.http_server.stream import Reader, Visit
+from samplegate.transport.http_server.http import METHODS, REASONS, HttpBounds
+from samplegate.transport.http_server.stream import HttpExchange, StreamReader
 from tests.links.front.fakes import Call, Front, Served, initialize
 
 pytestmark = pytest.mark.anyio
@@ -53,13 +53,13 @@ async def test_a_header_that_stands_twice_is_refused(header: str) -> None:
 
 @pytest.mark.parametrize("announced", ["11", "99999999999999999999999", "-1", "ten"])
 async def test_a_body_announced_as_too_large_is_not_read(announced: str) -> None:
-    call = await Front(bounds=Bounds(body=10)).post(initialize(), content_length=announced).done()
+    call = await Front(bounds=HttpBounds(body=10)).post(initialize(), content_length=announced).done()
     assert (413, "close") == (call.status, call.headers["connection"])
 
 
 @pytest.mark.parametrize("chunks", [1, 3])
 async def test_a_body_that_grows_too_large_is_refused(chunks: int) -> None:
-    front = Front(bounds=Bounds(body=10))
+    front = Front(bounds=HttpBounds(body=10))
     call = front.post(initialize())
     pieces = [b"12345678901"] if chunks == 1 else [b"1234", b"5678", b"901"]
     call.incoming = [{"type": "http.request", "body": piece, "more_body": piece != pieces[-1]} for piece in pieces]
@@ -78,7 +78,7 @@ async def test_a_body_in_pieces_is_put_together() -> None:
 
 
 async def test_a_body_that_never_ends_is_given_up() -> None:
-    call = Front(bounds=Bounds(body_time=0.01)).post(initialize())
+    call = Front(bounds=HttpBounds(body_time=0.01)).post(initialize())
     call.incoming = [{"type": "http.request", "body": b"{", "more_body": True}]
     await call.done()
     assert (408, "close") == (call.status, call.headers["connection"])
@@ -210,7 +210,7 @@ async def test_an_answered_request_leaves_nothing_for_the_collector() -> None:
     try:
         await session.ask().done()
         await front.modern("tools/list").done()
-        assert [] == [each for each in gc.get_objects() if isinstance(each, Visit | Reader)]
+        assert [] == [each for each in gc.get_objects() if isinstance(each, HttpExchange | StreamReader)]
     finally:
         gc.enable()
 

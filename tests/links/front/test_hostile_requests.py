@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from samplegate.transport.http_server.http import Bounds
+from samplegate.transport.http_server.http import HttpBounds
 from tests.links.front.requests import (
     BOUND,
     END,
@@ -34,7 +34,7 @@ HALF: dict[str, tuple[bytes, list[int], list[str]]] = {
 async def test_a_client_that_closes_its_side_ends_the_connection(name: str) -> None:
     sent, statuses, seen = HALF[name]
     app = App()
-    async with listening(app, Bounds()) as port:
+    async with listening(app, HttpBounds()) as port:
         found, _ = await exchanged(port, [sent] if sent else [], half=True)
         await app.until(lambda: seen == app.seen)
     assert found in (statuses, [202])  # whether a whole request was answered before its connection ended is chance
@@ -54,14 +54,14 @@ SLOW: dict[str, tuple[list[bytes], list[int]]] = {
 @pytest.mark.parametrize("name", SLOW)
 async def test_a_head_that_does_not_come_is_not_waited_for(name: str) -> None:
     pieces, statuses = SLOW[name]
-    async with listening(App(), Bounds(head_time=0.2)) as port:
+    async with listening(App(), HttpBounds(head_time=0.2)) as port:
         found, _ = await exchanged(port, pieces, pause=0.01)
     assert found in (statuses, [])  # a second head may end the connection before the first was answered
 
 
 @pytest.mark.parametrize("before", [b"", post()[:-1]], ids=["a request", "the end of a body"])
 async def test_a_request_does_not_wait_for_the_head_behind_it(before: bytes) -> None:
-    async with listening(App(), Bounds()) as port:
+    async with listening(App(), HttpBounds()) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         if before:
             writer.write(before)
@@ -75,7 +75,7 @@ async def test_a_request_does_not_wait_for_the_head_behind_it(before: bytes) -> 
 
 
 async def test_connections_without_a_request_make_room() -> None:
-    async with listening(App(), Bounds(head_time=0.05, connections=64)) as port:
+    async with listening(App(), HttpBounds(head_time=0.05, connections=64)) as port:
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(64)]
         async with asyncio.timeout(BOUND):
             assert [b""] * 64 == [await reader.read() for reader, _ in idle]
@@ -88,20 +88,20 @@ async def test_connections_without_a_request_make_room() -> None:
     "pieces", [[post()], [post(target=b"/unread")], [post(), b"\r\n"]], ids=["idle", "unread", "line ends"]
 )
 async def test_a_connection_that_asks_no_more_is_ended(pieces: list[bytes]) -> None:
-    async with listening(App(), Bounds(head_time=1), keep_alive=1) as port:
+    async with listening(App(), HttpBounds(head_time=1), keep_alive=1) as port:
         assert [202] == (await exchanged(port, pieces))[0]
 
 
 @BOTH_LOOPS
 async def test_a_connection_whose_body_ends_after_its_answer_is_ended() -> None:
     """Otherwise silent connections could fill the listener."""
-    async with listening(App(), Bounds(connection_idle=0.1, stalled=0.2)) as port:
+    async with listening(App(), HttpBounds(connection_idle=0.1, stalled=0.2)) as port:
         assert [202] == (await exchanged(port, [post(target=b"/unread")[:-1], b"}"], pause=0.2))[0]
 
 
 async def test_a_connection_that_asks_again_in_time_goes_on() -> None:
     pieces = [part for _ in range(5) for part in (post()[:20], post()[20:])]
-    async with listening(App(), Bounds(connection_idle=1), keep_alive=1) as port:
+    async with listening(App(), HttpBounds(connection_idle=1), keep_alive=1) as port:
         assert [202] * 6 == (await exchanged(port, [*pieces, END], pause=0.2))[0]
 
 
@@ -112,6 +112,6 @@ TARGETS = [b"http://127.0.0.1:99999/", b"http://127.0.0.1", b"/\xc3\xa9"]
 async def test_a_target_that_cannot_be_read_is_not_answered_in_place_of_an_earlier_request(target: bytes) -> None:
     host = target.removeprefix(b"http://").rstrip(b"/") if target.startswith(b"http") else b"x"
     bad = b"GET %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (target, host)
-    async with listening(App(), Bounds()) as port:
+    async with listening(App(), HttpBounds()) as port:
         assert [400] == (await exchanged(port, [bad]))[0]
         assert 400 not in (await exchanged(port, [post() + bad]))[0]

@@ -9,11 +9,11 @@ import json
 import pytest
 
 from samplegate.protocol.frames import Frame
-from samplegate.transport.http_server.http import Bounds
+from samplegate.transport.http_server.http import HttpBounds
 from tests.links.front.fakes import LEGACY, Conversation, Front, Legacy, Served, initialize, note, result, silent
 
 pytestmark = pytest.mark.anyio
-NOW = Bounds(commit=0.0)
+NOW = HttpBounds(commit=0.0)
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
 

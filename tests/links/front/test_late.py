@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from samplegate.transport.http_server.http import Bounds
+from samplegate.transport.http_server.http import HttpBounds
 from tests.links.front.fakes import Call, Front, Legacy, Served, note, result, silent
 from tests.links.front.test_resumption import last_id, streaming
 
 pytestmark = pytest.mark.anyio
-NOW = Bounds(commit=0.0)
+NOW = HttpBounds(commit=0.0)
 
 
 def asking(id: str) -> bytes:
@@ -27,7 +27,7 @@ def asked(call: Call) -> list[str]:
     return [event["id"] for event in call.data if "method" in event and "id" in event]
 
 
-async def opened(bounds: Bounds = NOW) -> Legacy:
+async def opened(bounds: HttpBounds = NOW) -> Legacy:
     return await Front(Served(silent), bounds=bounds).opened()
 
 
@@ -91,7 +91,7 @@ async def test_a_request_that_its_connection_was_not_handed_goes_to_another() ->
 
 
 async def test_a_request_that_no_stream_takes_in_time_is_given_back() -> None:
-    session = await opened(Bounds(commit=0.0, unread=0.01))
+    session = await opened(HttpBounds(commit=0.0, unread=0.01))
     session.conversation.lanes[0].ask("q", asking("q"))
     await session.conversation.until(lambda: session.conversation.unreached == ["q"])
     listener = await session.get().begun()
@@ -101,7 +101,7 @@ async def test_a_request_that_no_stream_takes_in_time_is_given_back() -> None:
 
 
 async def test_a_request_for_which_there_is_no_room_is_given_back() -> None:
-    session = await opened(Bounds(event_bytes=1000))
+    session = await opened(HttpBounds(event_bytes=1000))
     ids = [f"q{number}" for number in range(5)]
     for id in ids:
         session.conversation.lanes[0].ask(id, asking(id) + b" " * 400)

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from samplegate.transport.http_server.http import Bounds
-from samplegate.transport.http_server.sessions import Session
-from samplegate.transport.http_server.stream import GONE, Held, Reader, Stream
+from samplegate.transport.http_server.http import HttpBounds
+from samplegate.transport.http_server.sessions import HttpSession
+from samplegate.transport.http_server.stream import GONE, HttpStream, StreamMemory, StreamReader
 from tests.links.front.fakes import Conversation, note, result, silent
 
 UNREAD = 60.0
@@ -33,20 +33,22 @@ class Streams(RuleBasedStateMachine):
     @initialize(small=st.booleans())
     def begin(self, small: bool) -> None:
         self.loop = Loop()
-        self.held = Held(10**9)
+        self.held = StreamMemory(10**9)
         self.conversation = Conversation(silent, silent)
-        bounds = Bounds(event_bytes=600 if small else 10**6, unread=UNREAD)
+        bounds = HttpBounds(event_bytes=600 if small else 10**6, unread=UNREAD)
         self.run(
             lambda: setattr(
                 self,
                 "session",
-                Session("id", caller="c", server="s", conversation=self.conversation, bounds=bounds, held=self.held),
+                HttpSession(
+                    "id", caller="c", server="s", conversation=self.conversation, bounds=bounds, held=self.held
+                ),
             )
         )
-        self.session: Session
-        self.posts: list[Stream] = []  # of calls that are not answered
-        self.named: list[Stream] = []  # those that a client can come back for
-        self.readers: list[Reader] = []
+        self.session: HttpSession
+        self.posts: list[HttpStream] = []  # of calls that are not answered
+        self.named: list[HttpStream] = []  # those that a client can come back for
+        self.readers: list[StreamReader] = []
         self.closed: set[int] = set()  # connections that the client has closed and the gate has not left
         self.asked: set[str] = set()
         self.withdrawn: set[str] = set()
@@ -64,9 +66,9 @@ class Streams(RuleBasedStateMachine):
 
         self.loop.run_until_complete(acting())
 
-    def read(self, stream: Stream, given: int = 0) -> None:
+    def read(self, stream: HttpStream, given: int = 0) -> None:
         def begin() -> None:
-            reader = Reader(stream, given, gone=lambda: id(reader) in self.closed)
+            reader = StreamReader(stream, given, gone=lambda: id(reader) in self.closed)
             self.readers.append(reader)
             self.session.heard(stream)
 
@@ -100,7 +102,7 @@ class Streams(RuleBasedStateMachine):
                 self.named.append(reader.stream)
             self.hear(reader)
 
-    def hear(self, reader: Reader) -> None:
+    def hear(self, reader: StreamReader) -> None:
         for _, line in reader.take():
             said = json.loads(line)
             if said.get("method") == "sampling/createMessage":
@@ -116,7 +118,7 @@ class Streams(RuleBasedStateMachine):
     def a_connection_is_over(self, data: st.DataObject) -> None:
         self.leave(data.draw(st.sampled_from(self.readers)))
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, reader: StreamReader) -> None:
         self.readers.remove(reader)
         reader.stop(GONE)
         reader.leave()
@@ -126,7 +128,7 @@ class Streams(RuleBasedStateMachine):
     # -- the gate
     # ------------------------------------------------------------------------------------------------------------------
 
-    def lanes(self) -> st.SearchStrategy[Stream]:
+    def lanes(self) -> st.SearchStrategy[HttpStream]:
         return st.sampled_from([self.session.standalone, *self.posts, *self.named])
 
     @rule(data=st.data())

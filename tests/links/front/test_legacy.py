@@ -9,7 +9,7 @@ import string
 import pytest
 
 from samplegate.protocol.frames import Frame
-from samplegate.transport.http_server.http import Bounds, Refused
+from samplegate.transport.http_server.http import ConversationRefused, HttpBounds
 from tests.links.front.fakes import LEGACY, Conversation, Front, Served, agrees, error, initialize, note, result, silent
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ async def test_a_client_that_goes_before_it_has_its_id_leaves_no_session() -> No
 
 
 async def test_a_server_that_never_opens_is_given_up() -> None:
-    front = Front(Served(opens=silent), bounds=Bounds(opening=0.01))
+    front = Front(Served(opens=silent), bounds=HttpBounds(opening=0.01))
     call = await front.post(initialize()).done()
     assert (504, "opening") == (call.status, front.told[0].reason)
     [conversation] = front.served.begun
@@ -63,8 +63,8 @@ async def test_a_server_that_never_opens_is_given_up() -> None:
 
 
 async def test_what_the_gate_refuses_has_its_status_and_takes_no_place() -> None:
-    front = Front(bounds=Bounds(sessions=1))
-    front.served.refuses = Refused(502, "the server does not start")
+    front = Front(bounds=HttpBounds(sessions=1))
+    front.served.refuses = ConversationRefused(502, "the server does not start")
     assert 502 == (await front.post(initialize()).done()).status
     front.served.refuses = None
     assert 200 == (await front.post(initialize()).done()).status
@@ -136,7 +136,7 @@ async def test_notifications_and_answers_are_taken_without_an_answer(message: di
 
 
 async def test_requests_in_flight_are_answered_each_on_its_own_stream() -> None:
-    session = await Front(Served(silent), bounds=Bounds(commit=0.0)).opened()
+    session = await Front(Served(silent), bounds=HttpBounds(commit=0.0)).opened()
     first, second = await session.ask(1).begun(), await session.ask(2).begun()
     lanes = session.conversation.lanes
     (one, _), (two, _) = session.conversation.got[1:]
@@ -188,7 +188,7 @@ async def test_a_request_that_is_cancelled_before_anything_was_said_ends_as_an_e
 async def test_a_stream_whose_request_is_cancelled_ends_so_that_nobody_comes_back_for_it(
     revision: str, told: int | None
 ) -> None:
-    session = await Front(Served(silent, revision=revision), bounds=Bounds(commit=0.0)).opened(revision=revision)
+    session = await Front(Served(silent, revision=revision), bounds=HttpBounds(commit=0.0)).opened(revision=revision)
     call = await session.ask(7).begun()
     session.conversation.lanes[session.conversation.got[1][0]].over()
     await call.done()
@@ -255,7 +255,7 @@ async def test_a_deleted_session_is_gone_at_once() -> None:
 
 
 async def test_a_conversation_that_ends_by_itself_ends_its_session_when_the_last_word_is_out() -> None:
-    session = await Front(Served(silent), bounds=Bounds(commit=0.0)).opened()
+    session = await Front(Served(silent), bounds=HttpBounds(commit=0.0)).opened()
     call, listening = await session.ask().begun(), await session.get().begun()
     lane = session.conversation.lanes[session.conversation.got[1][0]]
     lane.send(error(1, -32603), True)
@@ -266,7 +266,7 @@ async def test_a_conversation_that_ends_by_itself_ends_its_session_when_the_last
 
 
 async def test_a_session_whose_end_fails_is_ended_all_the_same() -> None:
-    front = Front(bounds=Bounds(sessions=1))
+    front = Front(bounds=HttpBounds(sessions=1))
     session = await front.opened()
 
     async def fails() -> None:

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from samplegate.transport.http_server.http import Bounds
-from samplegate.transport.http_server.stream import SLOW, Held, Reader, Stream
+from samplegate.transport.http_server.http import HttpBounds
+from samplegate.transport.http_server.stream import SLOW, HttpStream, StreamMemory, StreamReader
 from tests.links.front.fakes import Call, Front, Served, initialize, note, result, silent
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +44,7 @@ def connected(call: Call) -> Connection:
 
 
 async def test_sessions_are_bounded_and_a_place_is_free_again_after_one() -> None:
-    front = Front(bounds=Bounds(sessions=2))
+    front = Front(bounds=HttpBounds(sessions=2))
     session = await front.opened()
     await front.opened()
     full = await front.post(initialize()).done()
@@ -55,7 +55,7 @@ async def test_sessions_are_bounded_and_a_place_is_free_again_after_one() -> Non
 
 
 async def test_a_caller_has_so_many_sessions_and_others_theirs() -> None:
-    front = Front(bounds=Bounds(sessions_per_caller=1))
+    front = Front(bounds=HttpBounds(sessions_per_caller=1))
     session = await front.opened(caller="ann")
     assert 429 == (await front.post(initialize(), caller="ann").done()).status
     await front.opened(caller="bob")
@@ -65,13 +65,13 @@ async def test_a_caller_has_so_many_sessions_and_others_theirs() -> None:
 
 
 async def test_servers_share_the_bound() -> None:
-    front = Front(bounds=Bounds(sessions=1))
+    front = Front(bounds=HttpBounds(sessions=1))
     await front.opened()
     assert 503 == (await Front(Served(name="other"), sessions=front.sessions).post(initialize()).done()).status
 
 
 async def test_requests_and_streams_of_a_session_are_bounded() -> None:
-    front = Front(Served(silent), bounds=Bounds(streams=2, commit=0.0))
+    front = Front(Served(silent), bounds=HttpBounds(streams=2, commit=0.0))
     session = await front.opened()
     first = await session.ask(1).begun()
     await session.get().begun()
@@ -83,7 +83,7 @@ async def test_requests_and_streams_of_a_session_are_bounded() -> None:
 
 
 async def test_requests_that_go_on_without_their_client_count_too() -> None:
-    session = await Front(Served(silent), bounds=Bounds(streams=2, commit=0.0)).opened()
+    session = await Front(Served(silent), bounds=HttpBounds(streams=2, commit=0.0)).opened()
     for id in (1, 2):
         call = await session.ask(id).begun()
         call.disconnect()
@@ -92,7 +92,7 @@ async def test_requests_that_go_on_without_their_client_count_too() -> None:
 
 
 async def test_an_idle_session_ends() -> None:
-    front = Front(bounds=Bounds(idle=100))
+    front = Front(bounds=HttpBounds(idle=100))
     session = await front.opened()
     front.now = 90
     await session.ask().done()
@@ -107,7 +107,7 @@ async def test_an_idle_session_ends() -> None:
 
 
 async def test_a_session_is_not_idle_while_somebody_listens() -> None:
-    front = Front(bounds=Bounds(idle=100))
+    front = Front(bounds=HttpBounds(idle=100))
     session = await front.opened()
     listening = await session.get().begun()
     front.now = 5000
@@ -121,7 +121,7 @@ async def test_a_session_is_not_idle_while_somebody_listens() -> None:
 
 
 async def test_what_goes_on_without_its_client_keeps_a_session_longer() -> None:
-    front = Front(Served(silent), bounds=Bounds(idle=100, detached=1000, commit=0.0))
+    front = Front(Served(silent), bounds=HttpBounds(idle=100, detached=1000, commit=0.0))
     session = await front.opened()
     call = await session.ask().begun()
     call.disconnect()
@@ -135,7 +135,7 @@ async def test_what_goes_on_without_its_client_keeps_a_session_longer() -> None:
 
 
 async def test_the_sweep_comes_by_itself() -> None:
-    front = Front(bounds=Bounds(idle=0.01, resume=0.01))
+    front = Front(bounds=HttpBounds(idle=0.01, resume=0.01))
     session = await front.opened()
     front.now = 1
     await session.conversation.until(lambda: session.conversation.over)
@@ -146,7 +146,7 @@ async def test_the_sweep_comes_by_itself() -> None:
 
 
 async def test_a_modern_client_that_falls_too_far_behind_is_cut_off_and_its_call_cancelled() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0, event_bytes=2000))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0, event_bytes=2000))
     call = front.modern("tools/list")
     connection = connected(call)
     await call.begun()
@@ -161,7 +161,7 @@ async def test_a_modern_client_that_falls_too_far_behind_is_cut_off_and_its_call
 
 
 async def test_a_legacy_client_that_falls_too_far_behind_is_cut_off_and_can_come_back() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0, event_bytes=2000))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0, event_bytes=2000))
     session = await front.opened()
     call = session.ask()
     connection = connected(call)
@@ -181,7 +181,7 @@ async def test_a_legacy_client_that_falls_too_far_behind_is_cut_off_and_can_come
 
 
 async def test_a_stream_whose_bytes_stay_in_the_buffer_is_cut_off() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0, keep_alive=0.01))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0, keep_alive=0.01))
     call = front.modern("tools/list")
     connection = connected(call)
     connection.left = 5
@@ -190,14 +190,14 @@ async def test_a_stream_whose_bytes_stay_in_the_buffer_is_cut_off() -> None:
 
 
 async def test_one_large_event_is_no_falling_behind() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0, event_bytes=1000, held_bytes=1000))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0, event_bytes=1000, held_bytes=1000))
     call = await front.modern("tools/list").begun()
     front.served.shared["local"].lanes[1].send(result(1, "x" * 100_000), True)
     assert 100_000 == len((await call.done()).data[0]["result"])
 
 
 async def test_what_comes_right_behind_a_large_event_is_no_falling_behind() -> None:
-    session = await Front(Served(silent), bounds=Bounds(commit=0.0, event_bytes=1000)).opened()
+    session = await Front(Served(silent), bounds=HttpBounds(commit=0.0, event_bytes=1000)).opened()
     call = await session.ask().begun()
     lane = session.conversation.lanes[session.conversation.got[1][0]]
     lane.send(note("x" * 100_000), False)
@@ -206,10 +206,10 @@ async def test_what_comes_right_behind_a_large_event_is_no_falling_behind() -> N
 
 
 def test_a_client_that_takes_bytes_while_more_come_is_not_stalled_and_one_that_takes_none_is() -> None:
-    held = Held(100_000)
-    stream = Stream(held, Bounds(event_bytes=1000), awaited=None, keep=False)
+    held = StreamMemory(100_000)
+    stream = HttpStream(held, HttpBounds(event_bytes=1000), awaited=None, keep=False)
     unsent = 0
-    reader = Reader(stream, unsent=lambda: unsent)
+    reader = StreamReader(stream, unsent=lambda: unsent)
     stream.send(b"x" * 10_000, False)
     reader.take()
     for left in range(9_000, 0, -1_000):  # of the event that is being sent
@@ -223,9 +223,9 @@ def test_a_client_that_takes_bytes_while_more_come_is_not_stalled_and_one_that_t
 
 
 def test_over_the_bound_of_all_streams_a_client_gives_way_though_it_takes_bytes() -> None:
-    stream = Stream(Held(5_000), Bounds(event_bytes=1000), awaited=None, keep=False)
+    stream = HttpStream(StreamMemory(5_000), HttpBounds(event_bytes=1000), awaited=None, keep=False)
     unsent = 20_000
-    reader = Reader(stream, unsent=lambda: unsent)
+    reader = StreamReader(stream, unsent=lambda: unsent)
     for _ in range(10):
         unsent -= 1_000
         stream.send(b"x" * 900, False)
@@ -233,7 +233,7 @@ def test_over_the_bound_of_all_streams_a_client_gives_way_though_it_takes_bytes(
 
 
 async def test_a_burst_that_the_client_takes_at_once_is_no_falling_behind() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0, events=10))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0, events=10))
     session = await front.opened()
     call = await session.ask().begun()
     lane = session.conversation.lanes[session.conversation.got[1][0]]
@@ -244,7 +244,7 @@ async def test_a_burst_that_the_client_takes_at_once_is_no_falling_behind() -> N
 
 
 async def test_over_the_bound_of_all_streams_the_largest_gives_way_and_no_other() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0, held_bytes=5000))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0, held_bytes=5000))
     small, large = await front.opened(), await front.opened()
     (first, second) = front.served.begun
     first.lanes[0].send(note("small"), False)
@@ -259,7 +259,7 @@ async def test_over_the_bound_of_all_streams_the_largest_gives_way_and_no_other(
 
 
 async def test_nothing_is_held_once_all_is_over() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0))
     session = await front.opened()
     listening, call = await session.get().begun(), await session.ask().begun()
     for lane in session.conversation.lanes.values():

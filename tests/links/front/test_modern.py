@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from samplegate.protocol.frames import Frame
-from samplegate.transport.http_server.http import Bounds, Refused
+from samplegate.transport.http_server.http import ConversationRefused, HttpBounds
 from samplegate.transport.http_server.stream import GRACE
 from tests.links.front.fakes import META, MODERN, Call, Conversation, Front, Served, error, note, result, silent
 
@@ -83,7 +83,7 @@ async def test_what_comes_before_the_answer_makes_it_a_stream() -> None:
 
 
 async def test_a_long_silence_makes_it_a_stream_that_is_kept_open_by_comments() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0, keep_alive=0.01))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0, keep_alive=0.01))
     call = await front.modern("tools/list").begun()
     await call.until(lambda call: call.body.count(b": \n\n") >= 2)
     front.served.shared["local"].lanes[1].send(result(1, {}), True)
@@ -93,7 +93,7 @@ async def test_a_long_silence_makes_it_a_stream_that_is_kept_open_by_comments() 
 
 @pytest.mark.parametrize("commit", [0.02, 0.06, 2.2 * GRACE])
 async def test_a_stream_begins_when_its_time_has_come_and_not_before(commit: float) -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=commit))
+    front = Front(Served(silent), bounds=HttpBounds(commit=commit))
     began = asyncio.get_running_loop().time()
     call = await front.modern("tools/list").begun()
     assert asyncio.get_running_loop().time() - began > commit - 0.005  # uvloop counts in milliseconds
@@ -103,7 +103,7 @@ async def test_a_stream_begins_when_its_time_has_come_and_not_before(commit: flo
 
 
 async def test_two_streams_at_once_each_have_their_own_frames() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0))
     first, second = await front.modern("tools/list", id=1).begun(), await front.modern("tools/list", id=1).begun()
     lanes = front.served.shared["local"].lanes
     lanes[2].send(note("second"), False)
@@ -116,7 +116,7 @@ async def test_two_streams_at_once_each_have_their_own_frames() -> None:
 
 @pytest.mark.parametrize("commit", [0.0, 60.0])
 async def test_a_disconnect_closes_the_lane(commit: float) -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=commit))
+    front = Front(Served(silent), bounds=HttpBounds(commit=commit))
     call = front.modern("tools/list")
     await asyncio.sleep(0)
     call.disconnect()
@@ -137,7 +137,7 @@ async def test_a_request_that_is_over_without_an_answer_ends_as_an_empty_stream(
 
 
 async def test_a_conversation_that_ends_ends_its_streams() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0))
     call = await front.modern("tools/list").begun()
     lane = front.served.shared["local"].lanes[1]
     lane.send(error(1, -32603), True)
@@ -147,7 +147,7 @@ async def test_a_conversation_that_ends_ends_its_streams() -> None:
 
 async def test_a_frame_with_line_ends_is_one_event() -> None:
     line = b'{"jsonrpc":"2.0",\r"id":1,\r\n"result":{}}'
-    front = Front(Served(silent), bounds=Bounds(commit=0.0))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0))
     call = await front.modern("tools/list").begun()
     front.served.shared["local"].lanes[1].send(line, True)
     await call.done()
@@ -339,7 +339,7 @@ async def test_two_readings_of_the_era_are_none() -> None:
 
 async def test_what_the_gate_refuses_has_its_status() -> None:
     served = Served()
-    served.refuses = Refused(503, "the server does not start", 7)
+    served.refuses = ConversationRefused(503, "the server does not start", 7)
     call = await Front(served).modern("tools/list").done()
     assert (503, "7", "the server does not start") == (
         call.status,
@@ -349,7 +349,7 @@ async def test_what_the_gate_refuses_has_its_status() -> None:
 
 
 async def test_a_caller_has_so_many_requests_in_flight_and_others_theirs() -> None:
-    front = Front(Served(silent), bounds=Bounds(requests_per_caller=2, commit=0.0))
+    front = Front(Served(silent), bounds=HttpBounds(requests_per_caller=2, commit=0.0))
     first = await front.modern("tools/list", caller="ann").begun()
     await front.modern("tools/list", caller="ann").begun()
     refused = await front.modern("tools/list", caller="ann").done()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from samplegate.transport.http_server.http import Bounds, Receive, Scope, Send
+from samplegate.transport.http_server.http import HttpBounds, Receive, Scope, Send
 from tests.links.front.requests import (
     CHUNKED,
     CUT,
@@ -186,7 +186,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module")
 async def place(anyio_backend: str) -> AsyncIterator[Place]:
     place = Place()
-    async with listening(place, Bounds(head=HEAD)) as place.port:
+    async with listening(place, HttpBounds(head=HEAD)) as place.port:
         yield place
 
 

@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from samplegate.transport.http_server.http import Bounds
+from samplegate.transport.http_server.http import HttpBounds
 from tests.links.front.fakes import LEGACY, Call, Front, Legacy, Served, error, note, result, silent
 
 pytestmark = pytest.mark.anyio
-NOW = Bounds(commit=0.0)
+NOW = HttpBounds(commit=0.0)
 
 
 async def streaming(session: Legacy, id: object = 1) -> tuple[Call, int]:
@@ -34,7 +34,7 @@ def last_id(call: Call) -> str:
 
 
 async def test_a_stream_begins_with_an_event_to_come_back_with() -> None:
-    session = await Front(Served(silent), bounds=Bounds(commit=0.0, retry=250)).opened()
+    session = await Front(Served(silent), bounds=HttpBounds(commit=0.0, retry=250)).opened()
     call, lane = await streaming(session)
     await call.until(lambda call: bool(call.events))
     [event] = call.events
@@ -155,7 +155,7 @@ async def test_one_sessions_event_says_nothing_in_another() -> None:
 
 
 async def test_a_stream_is_forgotten_when_nobody_came_back_in_time() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0, resume=100))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0, resume=100))
     session = await front.opened()
     call, lane = await streaming(session)
     session.conversation.lanes[lane].send(result(1, {}), True)
@@ -170,7 +170,7 @@ async def test_a_stream_is_forgotten_when_nobody_came_back_in_time() -> None:
 
 
 async def test_of_streams_that_are_over_only_the_newest_are_kept() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0, finished=2))
+    front = Front(Served(silent), bounds=HttpBounds(commit=0.0, finished=2))
     session = await front.opened()
     places = []
     for id in range(4):
@@ -181,7 +181,7 @@ async def test_of_streams_that_are_over_only_the_newest_are_kept() -> None:
 
 
 async def test_of_a_streams_events_only_so_many_are_kept_for_a_return() -> None:
-    session = await Front(Served(silent), bounds=Bounds(commit=0.0, events=3)).opened()
+    session = await Front(Served(silent), bounds=HttpBounds(commit=0.0, events=3)).opened()
     call, lane = await streaming(session)
     for text in "abcdef":
         say(session, lane, text)
@@ -248,7 +248,7 @@ async def test_a_listener_that_comes_back_gets_what_it_missed() -> None:
 
 
 async def test_a_quiet_listener_is_kept_open_by_comments() -> None:
-    session = await Front(bounds=Bounds(keep_alive=0.01)).opened()
+    session = await Front(bounds=HttpBounds(keep_alive=0.01)).opened()
     call = await session.get().begun()
     await call.until(lambda call: call.body.count(b": \n\n") >= 2)
 

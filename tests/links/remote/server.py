@@ -13,7 +13,7 @@ from typing import Any, Final
 from samplegate.protocol.frames import Frame
 from samplegate.protocol.rounds import Note
 from samplegate.transport import sse
-from samplegate.transport.http_client.connection import Remote, pool
+from samplegate.transport.http_client.connection import RemoteConnection, pool
 from tests.links.recorder import BOUND
 
 REVISION: Final = "2025-11-25"
@@ -217,7 +217,7 @@ class World:
     """A server, a link to it and what the link has said."""
 
     server: Scripted
-    remote: Remote
+    remote: RemoteConnection
     heard: Heard
     notes: list[Note]
 
@@ -269,7 +269,7 @@ async def world(**settings: Any) -> AsyncIterator[World]:
     listening = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 20)
     scripted.port = listening.sockets[0].getsockname()[1]
     async with pool() as http:
-        remote = Remote(scripted.url, heard, http=http, note=notes.append, **settings)
+        remote = RemoteConnection(scripted.url, heard, http=http, note=notes.append, **settings)
         try:
             yield World(scripted, remote, heard, notes)
         finally:

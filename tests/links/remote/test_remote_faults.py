@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from samplegate.transport.http_client import connection as remote_module
-from samplegate.transport.http_client.connection import Remote, pool
+from samplegate.transport.http_client.connection import RemoteConnection, pool
 from tests.links.remote.server import Asked, Heard, World, plain, world
 from tests.loops import BOTH_LOOPS
 
@@ -262,7 +262,7 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
         free.bind(("127.0.0.1", 0))
         heard = Heard()
         async with pool() as http:
-            remote = Remote(
+            remote = RemoteConnection(
                 f"http://127.0.0.1:{free.getsockname()[1]}/x?token=secret", heard, http=http, note=lambda _: None
             )
             remote.send(4, b'{"jsonrpc":"2.0","id":"a","method":"initialize"}')
@@ -276,7 +276,7 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
 async def test_a_server_whose_name_is_nobodys_is_an_error() -> None:
     heard = Heard()
     async with pool() as http:
-        remote = Remote("http://nobody.invalid/", heard, http=http, note=lambda _: None)
+        remote = RemoteConnection("http://nobody.invalid/", heard, http=http, note=lambda _: None)
         remote.send(4, b'{"jsonrpc":"2.0","id":1,"method":"initialize"}')
         (error,) = await heard.of(4)
         await remote.aclose()
@@ -291,7 +291,7 @@ async def test_a_server_without_tls_is_an_error() -> None:
 
     heard, listening = Heard(), await asyncio.start_server(greet, "127.0.0.1", 0)
     async with pool() as http:
-        remote = Remote(
+        remote = RemoteConnection(
             f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}/", heard, http=http, note=lambda _: None
         )
         remote.send(4, b'{"jsonrpc":"2.0","id":1,"method":"initialize"}')
@@ -338,7 +338,7 @@ async def test_a_server_that_takes_no_input_is_pressed_and_then_refused(monkeypa
         listening = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1000)
         heard = Heard()
         async with pool() as http:
-            remote = Remote(
+            remote = RemoteConnection(
                 f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/", heard, http=http, note=lambda _: None
             )
             remote.pressure = pressed.append

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from samplegate.reviews.async_store import KeptReviews
+from samplegate.reviews.async_store import AsyncReviewStore
 from samplegate.reviews.service import pause
 from tests.review.outside import Outside
 
@@ -16,7 +16,7 @@ async def main(store: str, hook: str) -> None:
     """Tell whatever is due."""
     out = Outside(Path())
     out.tell_at(hook)
-    await out.outbox(store=KeptReviews(store), wall=time.time, pause=pause).run()
+    await out.outbox(store=AsyncReviewStore(store), wall=time.time, pause=pause).run()
 
 
 if __name__ == "__main__":

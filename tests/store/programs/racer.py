@@ -12,11 +12,11 @@ import threading
 
 from samplegate.reviews import sql_schema
 from samplegate.reviews.review import Review
-from samplegate.reviews.sql_store import Reviews
+from samplegate.reviews.sql_store import SqlReviewStore
 from tests.store.samples import NOW, YES, review
 
 
-def act(store: Reviews, what: str, name: str) -> str:
+def act(store: SqlReviewStore, what: str, name: str) -> str:
     """What came of it, in one word."""
     if what == "decide":
         return "won" if isinstance(store.decide("rv_a", YES, who=name, door="page", now=NOW + 1), Review) else "lost"
@@ -35,7 +35,7 @@ def race(url: str, what: str, number: str, threads: int) -> None:
     outcomes: list[str] = []
 
     def run(name: str) -> None:
-        store = Reviews(url)
+        store = SqlReviewStore(url)
         store.last_change()
         ready.wait()
         go.wait()

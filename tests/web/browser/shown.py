@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from samplegate.policy.ledger import SCALE
 from samplegate.protocol.requests import Call
-from samplegate.reviews.review import Bounds, Review
+from samplegate.reviews.review import EditBounds, Review
 from tests.core.review.made import NOW, review
 
 SUMMARISE: Final = Call("tools/call", "summarise_ticket")
@@ -64,7 +64,9 @@ def sampling(**more: Any) -> Review:
         "calls": (SUMMARISE,),
         "arguments": {"name": "summarise_ticket", "arguments": {"ticket": "EXP-2291", "audience": "on-call"}},
         "params": params,
-        "bounds": Bounds(models=("careful", "quick"), max_tokens={"careful": 1000, "quick": 500}, temperature_max=1.0),
+        "bounds": EditBounds(
+            models=("careful", "quick"), max_tokens={"careful": 1000, "quick": 500}, temperature_max=1.0
+        ),
         "changed": ("maxTokens",),
         "worst_usd": SCALE["usd"] * 13 // 1000,
         "created": NOW - 8,

@@ -22,10 +22,10 @@ from samplegate.yamlfile import envfile
 from samplegate.yamlfile.tree import Fault, Mark, Node, Path, PolicyError, Problem, Unreadable, compose, problems
 from samplegate.yamlfile.validate import convert, type_of
 
-__all__ = ["Loaded", "PolicyError", "Problem", "json_schema", "load"]
+__all__ = ["LoadedPolicy", "PolicyError", "Problem", "json_schema", "load"]
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedPolicy(msgspec.Struct, frozen=True):
     """A policy that can be used."""
 
     policy: Policy
@@ -49,7 +49,7 @@ def load(
     environment: Mapping[str, str],
     missing: Literal["warn", "error"] = "warn",
     look_up: LookUp | None = None,
-) -> Loaded:
+) -> LoadedPolicy:
     """Read and check a policy. ``missing`` says what an unset ``${VAR}`` is. Raises PolicyError with every problem.
 
     ``look_up`` finds what litellm's table says of the models; without it prices and abilities are those of the policy,
@@ -66,7 +66,7 @@ def load(
         raise PolicyError(problems(file, wrong))
     warnings = problems(file, [*draft.warnings, *(unset if missing == "warn" else [])])
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return Loaded(draft.policy, digest, warnings, _named(draft.policy, environment), draft.catalogue)
+    return LoadedPolicy(draft.policy, digest, warnings, _named(draft.policy, environment), draft.catalogue)
 
 
 def _read(root: Node, faults: Iterable[Fault], look_up: LookUp | None) -> tuple[Draft | None, list[Fault]]:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from samplegate.policy.file import timeouts
 from samplegate.policy.file.draft import Draft
 from samplegate.policy.file.model_checks import VARIABLE_NAME
-from samplegate.policy.file.timeouts import legacy_patience, modern_patience, said
+from samplegate.policy.file.timeouts import duration_text, legacy_patience, modern_patience
 from samplegate.policy.schema import AllowRule, EscalateRule, Match, ModelRule, Reviewer, Webhook, seconds
 from samplegate.urls import has_user, split
 from samplegate.yamlfile.tree import UNSEEN, Path, quoted
@@ -156,7 +156,7 @@ def _too_late(draft: Draft, path: Path, rule: ModelRule) -> None:
         who, most = _most(draft, rule.match)
         if seconds(whole) > most:
             what = (
-                f"{quoted(name)} has {whole}, {who} wait {said(most)}, and later verdicts are lost with"
+                f"{quoted(name)} has {whole}, {who} wait {duration_text(most)}, and later verdicts are lost with"
                 " late_verdict: 0s"
             )
             draft.warn((*path, key), f"{what}; raise late_verdict or the peers' peer_timeout, or lower the timeout")

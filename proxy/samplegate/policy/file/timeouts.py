@@ -91,7 +91,7 @@ class Wait(msgspec.Struct, frozen=True):
         once = [*(self.legacy or ()), *([] if self.bridged is None else [self.bridged])]
         more = self.modern is not None and self.modern != max(once)
         modern = (
-            f", or {said(self.modern)} where client and server both speak 2026-07-28"
+            f", or {duration_text(self.modern)} where client and server both speak 2026-07-28"
             if self.modern is not None and more
             else ""
         )
@@ -99,7 +99,7 @@ class Wait(msgspec.Struct, frozen=True):
         time = f"{_span((min(once), max(once)))} to {task}{modern}"
         return (
             f"rule {self.rule!r}: reviewer {self.reviewer} has {time} (the review itself expires after"
-            f" {said(self.timeout)}){_later(self.late)}"
+            f" {duration_text(self.timeout)}){_later(self.late)}"
         )
 
 
@@ -175,7 +175,7 @@ def _later(late: float | None) -> str:
     if late is None:
         return ""
     return (
-        f"; a later verdict answers the next same request for {said(late)}"
+        f"; a later verdict answers the next same request for {duration_text(late)}"
         if late
         else "; a later verdict answers nothing"
     )
@@ -183,10 +183,10 @@ def _later(late: float | None) -> str:
 
 def _span(span: tuple[float, float]) -> str:
     least, most = span
-    return said(most) if least == most else f"{said(least)} to {said(most)}"
+    return duration_text(most) if least == most else f"{duration_text(least)} to {duration_text(most)}"
 
 
-def said(span: float) -> str:
+def duration_text(span: float) -> str:
     """Seconds in the units of a policy: ``55s``, ``9m10s``, ``24h``; to a tenth below a minute."""
     if span < 60:
         return f"{round(span, 1):g}s"

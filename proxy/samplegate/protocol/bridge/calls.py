@@ -16,12 +16,21 @@ import msgspec
 from samplegate.protocol import frames, results
 from samplegate.protocol.frames import Frame, FrameId
 from samplegate.protocol.rounds import Conclusion, Effects, Side, ToClient
-from samplegate.protocol.session_state import ENTRY, LISTEN, STEP, Inflight, OpenCall, State, notification, number_of
+from samplegate.protocol.session_state import (
+    ENTRY,
+    LISTEN,
+    STEP,
+    Inflight,
+    OpenCall,
+    SessionState,
+    notification,
+    number_of,
+)
 
 MAX_CALLS: Final = 10_000  # in flight for one client; real ones have a few
 
 
-class Call(msgspec.Struct, eq=False):
+class BridgedCall(msgspec.Struct, eq=False):
     """A request of the client's."""
 
     lane: int
@@ -44,10 +53,10 @@ class Calls(msgspec.Struct, eq=False):
 
     inflight: Inflight
     """Counts their bytes with those of the inner session."""
-    by_id: dict[FrameId, Call] = msgspec.field(default_factory=dict)
-    by_token: dict[FrameId, Call] = msgspec.field(default_factory=dict)
+    by_id: dict[FrameId, BridgedCall] = msgspec.field(default_factory=dict)
+    by_token: dict[FrameId, BridgedCall] = msgspec.field(default_factory=dict)
 
-    def add(self, call: Call) -> None:
+    def add(self, call: BridgedCall) -> None:
         """Take one in."""
         self.by_id[call.id] = call
         call.size = ENTRY + len(call.params or b"")
@@ -56,7 +65,7 @@ class Calls(msgspec.Struct, eq=False):
         if token is not None:
             self.by_token[token] = call
 
-    def remove(self, call: Call) -> bool:
+    def remove(self, call: BridgedCall) -> bool:
         """It is over; False if it was before."""
         if self.by_id.get(call.id) is not call:
             return False
@@ -73,7 +82,7 @@ class Calls(msgspec.Struct, eq=False):
         self.by_id.clear()
         self.by_token.clear()
 
-    def grow(self, call: Call, size: int) -> None:
+    def grow(self, call: BridgedCall, size: int) -> None:
         """So many bytes more are remembered of one until it is over, or fewer."""
         if self.by_id.get(call.id) is call:
             self.inflight.size += size
@@ -96,12 +105,12 @@ class Calls(msgspec.Struct, eq=False):
             return beat(call)
         return None if call.rounds else ToClient(call.lane, f.raw)
 
-    def _of(self, token: bytes | None) -> Call | None:
+    def _of(self, token: bytes | None) -> BridgedCall | None:
         key = frames.plain_id(token)
         return None if key is None else self.by_token.get(key)
 
 
-def beat(call: Call) -> ToClient | None:
+def beat(call: BridgedCall) -> ToClient | None:
     """Progress of ours on a call, one step up; None if the client gave no token, or nothing is above."""
     before = 0.0 if call.progress is None else call.progress
     value = max(before + STEP, math.nextafter(before, math.inf))
@@ -121,7 +130,7 @@ def full(lane: int, f: Frame) -> ToClient:
     return ToClient(lane, frames.error(f.id, results.INTERNAL, FULL), True)
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldFrame(msgspec.Struct, frozen=True):
     """One frame, the lane it came on and when."""
 
     lane: int
@@ -129,17 +138,17 @@ class Held(msgspec.Struct, frozen=True):
     now: float
 
 
-class Waiting(msgspec.Struct, eq=False):
+class HeldFrames(msgspec.Struct, eq=False):
     """The frames that wait."""
 
-    held: list[Held] = msgspec.field(default_factory=list)
+    held: list[HeldFrame] = msgspec.field(default_factory=list)
     size: int = 0
 
     def add(self, lane: int, f: Frame, now: float) -> bool:
         """Take one in; False if there is no room for it."""
         if len(self.held) >= MAX_FRAMES or self.size + len(f.raw) > MAX_BYTES:
             return False
-        self.held.append(Held(lane, f, now))
+        self.held.append(HeldFrame(lane, f, now))
         self.size += len(f.raw)
         return True
 
@@ -160,30 +169,30 @@ class Waiting(msgspec.Struct, eq=False):
         """Nobody waits on a lane any more; False if nobody did."""
         return bool(self.held) and self._keep([held for held in self.held if held.lane != lane])
 
-    def take(self) -> list[Held]:
+    def take(self) -> list[HeldFrame]:
         """All that waits; nothing does then."""
         taken, self.held, self.size = self.held, [], 0
         return taken
 
-    def _keep(self, kept: list[Held]) -> bool:
+    def _keep(self, kept: list[HeldFrame]) -> bool:
         changed = len(kept) != len(self.held)
         self.held, self.size = kept, sum(len(held.frame.raw) for held in kept)
         return changed
 
 
-class TakesFrames(Protocol):
+class FrameReceiver(Protocol):
     """Takes one line from a side, or the frame that it was read as; never raises for what a peer wrote."""
 
     def __call__(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects: ...
 
 
-class Converses(Protocol):
+class SessionProtocol(Protocol):
     """The methods of ``core.session.session.Session``; their meaning is told there."""
 
     @property
-    def state(self) -> State: ...
+    def state(self) -> SessionState: ...
     @property
-    def frame(self) -> TakesFrames: ...
+    def frame(self) -> FrameReceiver: ...
     def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects: ...
     def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects: ...
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects: ...
@@ -202,7 +211,7 @@ class Converses(Protocol):
 Action = Callable[[], Effects]
 
 
-class Ways(msgspec.Struct, frozen=True):
+class BridgeIO(msgspec.Struct, frozen=True):
     """Ways of one bridge."""
 
     say: Callable[[int, bytes], Effects]
@@ -211,7 +220,7 @@ class Ways(msgspec.Struct, frozen=True):
     """Send the server a request of ours: its id, method and params, which are stamped."""
     cancel: Callable[[FrameId], Effects]
     """Take one back."""
-    answer: Callable[[Call, bytes], Effects]
+    answer: Callable[[BridgedCall, bytes], Effects]
     """Answer a request of the client's with a line, unless it is over."""
     after: Callable[[float, Action], Effects]
     """Do something in so many seconds."""

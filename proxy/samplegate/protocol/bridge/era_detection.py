@@ -13,13 +13,13 @@ from typing import Final
 import msgspec
 
 from samplegate.protocol import capabilities, frames, rawjson, results
-from samplegate.protocol.bridge.calls import Converses, Held, Waiting
+from samplegate.protocol.bridge.calls import HeldFrame, HeldFrames, SessionProtocol
 from samplegate.protocol.bridge.translation import META_CLIENT, UNSUPPORTED_VERSION, versions
 from samplegate.protocol.frames import LEGACY, META, META_CAPABILITIES, META_VERSION, MODERN, Frame, FrameId, era_of
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import ClientCapabilities
 from samplegate.protocol.rounds import Effects, Later, ToClient
-from samplegate.protocol.session_state import DISCOVER, INTERNAL, PROBE, State
+from samplegate.protocol.session_state import DISCOVER, INTERNAL, PROBE, SessionState
 
 _MODERN_ERRORS: Final = frozenset({-32020, -32021, UNSUPPORTED_VERSION})
 _PLAIN_ERRORS: Final = frozenset({-32700, -32600, -32601, -32602})
@@ -92,20 +92,20 @@ def says_modern(f: Frame) -> bool:
 class Probe:
     """A ``server/discover`` to one server."""
 
-    def __init__(self, state: State, patience: float) -> None:
+    def __init__(self, state: SessionState, patience: float) -> None:
         self._state = state
         self._patience = patience
         self._timer: str | None = None
-        self._of: Held | None = None
+        self._of: HeldFrame | None = None
         self._late: FrameId | None = None
 
-    def ask(self, session: Converses, now: float, of: Held | None = None) -> Effects:
+    def ask(self, session: SessionProtocol, now: float, of: HeldFrame | None = None) -> Effects:
         """Ask; ``of``: the client's own discover, which serves as well and whose answer is then the client's."""
         self._timer, self._of = self._state.new_round(), of
         line = probe(PROBE) if of is None else rawjson.splice(of.frame.raw, ("id",), rawjson.dump(PROBE))
         return [*session.frame("client", INTERNAL, line, now), Later(self._patience, self._timer)]
 
-    def beside(self, session: Converses, now: float) -> Effects:
+    def beside(self, session: SessionProtocol, now: float) -> Effects:
         """Ask, though nothing waits for the answer: it shows that the server lives."""
         return session.frame("client", INTERNAL, probe(PROBE), now)
 
@@ -131,7 +131,7 @@ class Probe:
         self._late = None if late else self._late
         return late
 
-    def clients(self, f: Frame, waiting: Waiting) -> Effects:
+    def clients(self, f: Frame, waiting: HeldFrames) -> Effects:
         """The answer under the id of the client's own discover, which then waits no more."""
         of, self._of = self._of, None
         if of is None or of.frame.id is None or not waiting.remove(of.lane, of.frame.id):
@@ -144,7 +144,7 @@ FAULT: Final = (
 )
 
 
-def is_better(state: State, lane: int, f: Frame) -> bool:
+def is_better(state: SessionState, lane: int, f: Frame) -> bool:
     """Whether the client declares what only it can answer: roots, or what is offered to the server on its account
     alone.
 
@@ -156,7 +156,7 @@ def is_better(state: State, lane: int, f: Frame) -> bool:
     return client.roots or state.offer("legacy", LEGACY[-1], client, None, caller) != bridged
 
 
-def is_sent_back(state: State, lane: int, f: Frame) -> bool:
+def is_sent_back(state: SessionState, lane: int, f: Frame) -> bool:
     """Whether a client's frame asks what the server speaks, and is better answered that it is the legacy eras only.
     Raises as ``is_better``."""
     return f.kind == "request" and f.method == DISCOVER and is_better(state, lane, f)

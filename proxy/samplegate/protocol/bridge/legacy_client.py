@@ -15,8 +15,8 @@ import msgspec
 
 from samplegate.protocol import frames, rawjson, results, server_requests, strictjson
 from samplegate.protocol.bridge import translation
-from samplegate.protocol.bridge.calls import MAX_CALLS, Action, Call, Calls, Ways
-from samplegate.protocol.bridge.legacy_rounds import Handing
+from samplegate.protocol.bridge.calls import MAX_CALLS, Action, BridgedCall, BridgeIO, Calls
+from samplegate.protocol.bridge.legacy_rounds import ForwardedRound
 from samplegate.protocol.bridge.subscriptions import Listening
 from samplegate.protocol.bridge.translation import LEVELS, REMOVED, Stamp, revision_for, stamp_of, welcome, without_meta
 from samplegate.protocol.frames import CALLS, Frame, FrameId
@@ -42,7 +42,7 @@ from samplegate.protocol.session_state import (
     STANDALONE,
     SUBSCRIPTION,
     OpenCall,
-    State,
+    SessionState,
     is_call,
     own_token,
     request_id,
@@ -51,28 +51,28 @@ from samplegate.protocol.session_state import (
 MAX_OPENINGS: Final = 8  # a client sends one
 
 
-class Opening(msgspec.Struct, frozen=True):
+class PendingInitialize(msgspec.Struct, frozen=True):
     """An ``initialize`` whose server has not said yet what it is."""
 
-    call: Call
+    call: BridgedCall
     revision: str
     client: bytes
     """The capabilities that the client declared, raw, as a modern client's."""
 
 
-class Entering(msgspec.Struct, eq=False):
+class ClientHandshake(msgspec.Struct, eq=False):
     """What holds for the requests of one client. It may open again: the last opening counts."""
 
-    state: State
-    ways: Ways
+    state: SessionState
+    ways: BridgeIO
     revision: str = ""
     """The legacy revision that the client was given, empty before it opened."""
     stamp: Stamp = Stamp()
     logs: bool = True
     """Whether the server logs, as far as is known."""
-    _asked: dict[FrameId, Opening] = msgspec.field(default_factory=dict)
+    _asked: dict[FrameId, PendingInitialize] = msgspec.field(default_factory=dict)
 
-    def initialize(self, call: Call, f: Frame) -> Effects:
+    def initialize(self, call: BridgedCall, f: Frame) -> Effects:
         """The client opens. Answered when the server has said what it is. Raises Malformed."""
         revision = revision_for(rawjson.string(f.lookup("protocolVersion")))
         self.stamp = stamp_of(f.payload, revision)
@@ -83,7 +83,7 @@ class Entering(msgspec.Struct, eq=False):
             )
             return self.ways.answer(call, line)
         id = self.state.new_round()
-        self._asked[id] = Opening(call, revision, self.stamp.capabilities)
+        self._asked[id] = PendingInitialize(call, revision, self.stamp.capabilities)
         return self.ways.ask(id, DISCOVER, b"{}")
 
     def discovered(self, f: Frame) -> tuple[Effects, bytes | None] | None:
@@ -109,7 +109,7 @@ class Entering(msgspec.Struct, eq=False):
             return [note, *self.ways.answer(call, frames.error(call.id, results.INTERNAL, fault))], None
         return self.ways.answer(call, frames.result(call.id, result)), capabilities
 
-    def set_level(self, call: Call, f: Frame) -> Effects:
+    def set_level(self, call: BridgedCall, f: Frame) -> Effects:
         """For the whole session here, for one request at the server: kept, and stamped on each (R105)."""
         level = rawjson.string(f.lookup("level"))
         if not self.logs:
@@ -129,14 +129,14 @@ _NOT_FOR_CLIENTS: Final = frozenset({"notifications/elicitation/complete", "noti
 _NEVER: Final = frozenset({results.METHOD_NOT_FOUND, results.BAD_PARAMS})
 
 
-class Telling(msgspec.Struct, eq=False):
+class ClientTranslator(msgspec.Struct, eq=False):
     """The way back to one client."""
 
     calls: Calls
-    entering: Entering
-    handing: Handing
+    entering: ClientHandshake
+    handing: ForwardedRound
     listening: Listening
-    ways: Ways
+    ways: BridgeIO
 
     def told(self, effects: Effects, *, forwarded: ForwardRound | None = None, beat: bool = False) -> Effects:
         """The inner session's effects, in the client's words. ``forwarded``: they hand this round on; ``beat``: they
@@ -205,7 +205,7 @@ class Telling(msgspec.Struct, eq=False):
             return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
         return self.listening.ended(id, None)
 
-    def _answered(self, call: Call, f: Frame, forwarded: ForwardRound | None) -> Effects:
+    def _answered(self, call: BridgedCall, f: Frame, forwarded: ForwardRound | None) -> Effects:
         try:
             if f.kind == "error":
                 return self.ways.answer(call, translation.legacy_error(f))
@@ -237,15 +237,17 @@ class LegacyClient:
     """Has the methods of ``Session``. The client's lanes are those of its transport, the server's those of the inner
     session's requests."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SessionState) -> None:
         self.state = state
         self._session = Session(state, parks=0)  # its client waits on one call all along
         self._calls = Calls(state.inflight)
-        self._ways = Ways(self._say, self._ask_server, self._cancel_own, self._answer, self._after, lambda: self._now)
-        self._entering = Entering(state, self._ways)
-        self._handing = Handing(state, self._calls, self._ways)
+        self._ways = BridgeIO(
+            self._say, self._ask_server, self._cancel_own, self._answer, self._after, lambda: self._now
+        )
+        self._entering = ClientHandshake(state, self._ways)
+        self._handing = ForwardedRound(state, self._calls, self._ways)
         self._listening = Listening(state, self._ways)
-        self._telling = Telling(self._calls, self._entering, self._handing, self._listening, self._ways)
+        self._telling = ClientTranslator(self._calls, self._entering, self._handing, self._listening, self._ways)
         self._later: dict[str, Action] = {}
         self._spoken = False
         self._left = False
@@ -422,9 +424,9 @@ class LegacyClient:
             ]
         if fault is not None:
             return [ToClient(lane, frames.error(f.id, results.INVALID_REQUEST, fault), True)]
-        return self._own(Call(lane, f.id, f.method), f) if f.method in REMOVED else self._pass(lane, f)
+        return self._own(BridgedCall(lane, f.id, f.method), f) if f.method in REMOVED else self._pass(lane, f)
 
-    def _own(self, call: Call, f: Frame) -> Effects:
+    def _own(self, call: BridgedCall, f: Frame) -> Effects:
         """A request that a modern server does not have, answered here (R58)."""
         self._calls.add(call)
         try:
@@ -441,7 +443,7 @@ class LegacyClient:
             self._calls.remove(call)
             raise
 
-    def _subscription(self, call: Call, f: Frame) -> Effects:
+    def _subscription(self, call: BridgedCall, f: Frame) -> Effects:
         uri = rawjson.string(f.lookup("uri"))
         if uri is None:
             return self._answer(call, frames.error(call.id, results.BAD_PARAMS, "refused: its uri is not a string"))
@@ -458,7 +460,7 @@ class LegacyClient:
             raise Malformed("its params are not an object")
         given = _plain(f) if is_call(f.method) else f.object
         params = self._entering.stamp.put(given)
-        call = Call(lane, f.id, f.method, own_token(f), bytes(params.text) if f.method in CALLS else None)
+        call = BridgedCall(lane, f.id, f.method, own_token(f), bytes(params.text) if f.method in CALLS else None)
         self._calls.add(call)
         # a call may rightly take long: whether the server answers at all, our own question shows
         known = self._spoken or f.method not in CALLS
@@ -500,7 +502,7 @@ class LegacyClient:
     def _cancel_own(self, id: FrameId) -> Effects:
         return self._say(INTERNAL, frames.notification(CANCELLED, rawjson.dump({"requestId": id})))
 
-    def _answer(self, call: Call, line: bytes) -> Effects:
+    def _answer(self, call: BridgedCall, line: bytes) -> Effects:
         """The one answer to a request of the client's."""
         return [ToClient(call.lane, line, True)] if self._calls.remove(call) else []
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from samplegate.protocol import frames, rawjson, request_state, results
-from samplegate.protocol.bridge.calls import Call, Calls, Ways, beat
+from samplegate.protocol.bridge.calls import BridgedCall, BridgeIO, Calls, beat
 from samplegate.protocol.frames import META, META_RELATED_TASK, FrameId, has_elicitation, has_modes
 from samplegate.protocol.outcomes import Reason, Unanswered
 from samplegate.protocol.rawjson import Malformed, cut, dump, elements, fields, lookup, object_of, splice, string
@@ -28,21 +28,21 @@ from samplegate.protocol.rounds import (
     Release,
     ToClient,
 )
-from samplegate.protocol.session_state import CANCELLED, State
+from samplegate.protocol.session_state import CANCELLED, SessionState
 
 METHODS: Final = frozenset({SAMPLING, ELICITATION, ROOTS})
 MAX_ELEMENTS: Final = 10_000  # messages of a request, blocks of a message, choices of a field: each is read
 _OF_TASKS: Final = frozenset({"task"})
 
 
-class Question(msgspec.Struct, frozen=True):
+class ClientQuestion(msgspec.Struct, frozen=True):
     """A request to a legacy client. ``params`` is raw JSON, None for none."""
 
     method: str
     params: bytes | None
 
 
-def question(entry: bytes, revision: str, elicitation_id: str) -> Question | str:
+def question(entry: bytes, revision: str, elicitation_id: str) -> ClientQuestion | str:
     """The request that asks a legacy client an entry, or what is wrong with it.
 
     ``elicitation_id`` names it where the mode is URL: the modern era has no such name. Raises jsontext.Malformed for an
@@ -52,11 +52,11 @@ def question(entry: bytes, revision: str, elicitation_id: str) -> Question | str
     if method not in METHODS or method is None:
         return "it is neither sampling, elicitation nor roots"
     if params is None or params[:1] != b"{":
-        return Question(method, None) if method == ROOTS else "its params are not an object"
+        return ClientQuestion(method, None) if method == ROOTS else "its params are not an object"
     params = _bare(params)
     if method == SAMPLING:
         return _sampling(params, revision)
-    return Question(method, params) if method == ROOTS else _elicitation(params, revision, elicitation_id)
+    return ClientQuestion(method, params) if method == ROOTS else _elicitation(params, revision, elicitation_id)
 
 
 def _bare(params: bytes) -> bytes:
@@ -73,10 +73,10 @@ def _bare(params: bytes) -> bytes:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _sampling(params: bytes, revision: str) -> Question | str:
+def _sampling(params: bytes, revision: str) -> ClientQuestion | str:
     """Before 2025-11-25 a message is one block of text, image or audio, and there are no tools (R6)."""
     if has_modes(revision):
-        return Question(SAMPLING, params)
+        return ClientQuestion(SAMPLING, params)
     if not fields(params).keys().isdisjoint({"tools", "toolChoice"}):
         return f"it brings tools, which {revision} does not have"
     messages = _elements(lookup(params, "messages"))
@@ -86,7 +86,7 @@ def _sampling(params: bytes, revision: str) -> Question | str:
     if any(message is None for message in fitted):
         return f"it has a message that {revision} cannot say"
     changed = [message for message in fitted if message is not None]
-    return Question(SAMPLING, params if changed == messages else splice(params, ("messages",), _array(changed)))
+    return ClientQuestion(SAMPLING, params if changed == messages else splice(params, ("messages",), _array(changed)))
 
 
 def _message(message: bytes, revision: str) -> bytes | None:
@@ -105,19 +105,21 @@ def _message(message: bytes, revision: str) -> bytes | None:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _elicitation(params: bytes, revision: str, elicitation_id: str) -> Question | str:
+def _elicitation(params: bytes, revision: str, elicitation_id: str) -> ClientQuestion | str:
     if not has_elicitation(revision):
         return f"{revision} has no elicitation"
     is_url = string(lookup(params, "mode")) == "url"
     if has_modes(revision):
         # R40: required there
-        return Question(ELICITATION, splice(params, ("elicitationId",), dump(elicitation_id)) if is_url else params)
+        return ClientQuestion(
+            ELICITATION, splice(params, ("elicitationId",), dump(elicitation_id)) if is_url else params
+        )
     if is_url:
         return f"it is of mode url, which {revision} does not have"
     return _form(cut(params, {"mode"}), revision)
 
 
-def _form(params: bytes, revision: str) -> Question | str:
+def _form(params: bytes, revision: str) -> ClientQuestion | str:
     """For 2025-06-18: titled choices in its own words, no arrays (R48)."""
     properties = lookup(params, "requestedSchema", "properties")
     found = (
@@ -129,10 +131,10 @@ def _form(params: bytes, revision: str) -> Question | str:
     if any(field is None for field in fitted.values()):
         return f"it has a field that {revision} cannot ask for"
     if fitted == found:
-        return Question(ELICITATION, params)
+        return ClientQuestion(ELICITATION, params)
     text = object_of({name: field for name, field in fitted.items() if field is not None})
     # once: there may be thousands of fields
-    return Question(ELICITATION, splice(params, ("requestedSchema", "properties"), text))
+    return ClientQuestion(ELICITATION, splice(params, ("requestedSchema", "properties"), text))
 
 
 def _field(field: bytes) -> bytes | None:
@@ -163,10 +165,10 @@ def _array(elements: list[bytes | None] | list[bytes]) -> bytes:
 MAX_ASKED: Final = 1000  # questions that wait for one client; real ones have one or two
 
 
-class Asked(msgspec.Struct, eq=False):
+class RoundWithClient(msgspec.Struct, eq=False):
     """A round whose questions are with the client."""
 
-    call: Call
+    call: BridgedCall
     state: bytes
     """The requestState of the retry, raw JSON."""
     at: float
@@ -182,18 +184,18 @@ class Asked(msgspec.Struct, eq=False):
     """Bytes of the state and the replies, which its call counts for."""
 
 
-class Asking(msgspec.Struct, eq=False):
+class ClientQuestions(msgspec.Struct, eq=False):
     """The questions that wait for a client."""
 
-    state: State
-    _by_id: dict[FrameId, Asked] = msgspec.field(default_factory=dict)
-    _by_call: dict[FrameId, Asked] = msgspec.field(default_factory=dict)
+    state: SessionState
+    _by_id: dict[FrameId, RoundWithClient] = msgspec.field(default_factory=dict)
+    _by_call: dict[FrameId, RoundWithClient] = msgspec.field(default_factory=dict)
 
-    def asks(self, asked: Asked) -> bool:
+    def asks(self, asked: RoundWithClient) -> bool:
         """Whether the client still has questions of it."""
         return self._by_call.get(asked.call.id) is asked
 
-    def ask(self, asked: Asked, entries: Mapping[str, bytes], revision: str) -> Effects:
+    def ask(self, asked: RoundWithClient, entries: Mapping[str, bytes], revision: str) -> Effects:
         """Ask the client everything, or nothing: then ``failed`` is set."""
         questions = self._questions(entries, revision)
         if isinstance(questions, Note):
@@ -207,10 +209,12 @@ class Asking(msgspec.Struct, eq=False):
         self._by_call[asked.call.id] = asked
         return out
 
-    def _questions(self, entries: Mapping[str, bytes], revision: str) -> dict[str, tuple[FrameId, Question]] | Note:
+    def _questions(
+        self, entries: Mapping[str, bytes], revision: str
+    ) -> dict[str, tuple[FrameId, ClientQuestion]] | Note:
         if len(self._by_id) + len(entries) > MAX_ASKED:
             return self._refused(f"{MAX_ASKED} questions wait for the client already")
-        out: dict[str, tuple[FrameId, Question]] = {}
+        out: dict[str, tuple[FrameId, ClientQuestion]] = {}
         for key, entry in entries.items():
             id = self.state.new_id()
             try:
@@ -225,11 +229,11 @@ class Asking(msgspec.Struct, eq=False):
     def _refused(self, fault: str) -> Note:
         return Note("question.refused", {"server": self.state.server, "fault": fault})
 
-    def asked_by(self, id: FrameId) -> Asked | None:
+    def asked_by(self, id: FrameId) -> RoundWithClient | None:
         """The round that one of the questions belongs to."""
         return self._by_id.get(id)
 
-    def answered(self, id: FrameId, result: bytes | None) -> tuple[Asked, Effects] | None:
+    def answered(self, id: FrameId, result: bytes | None) -> tuple[RoundWithClient, Effects] | None:
         """The client answered one, with None for an error or what cannot be read; None if nobody asked it. It is over
         when ``asks`` says so."""
         asked = self._by_id.pop(id, None)
@@ -247,11 +251,11 @@ class Asking(msgspec.Struct, eq=False):
         """The ids of all that wait."""
         return list(self._by_id)
 
-    def of(self, call: Call) -> Asked | None:
+    def of(self, call: BridgedCall) -> RoundWithClient | None:
         """The round that the client is asked in a call."""
         return self._by_call.get(call.id)
 
-    def withdraw(self, asked: Asked, reason: str) -> Effects:
+    def withdraw(self, asked: RoundWithClient, reason: str) -> Effects:
         """Nobody waits for what is left of it any more: tell the client."""
         out: Effects = []
         for id in asked.waiting:
@@ -280,16 +284,16 @@ BEAT: Final = 5.0  # seconds between two signs of life on a call whose client is
 MARGIN: Final = 5.0  # seconds before a seal is too old in which the call can still be made again
 
 
-class Handing:
+class ForwardedRound:
     """The rounds that are with one client."""
 
-    def __init__(self, state: State, calls: Calls, ways: Ways) -> None:
+    def __init__(self, state: SessionState, calls: Calls, ways: BridgeIO) -> None:
         self.state = state
         self._ways = ways
         self._calls = calls
-        self._asking = Asking(state)
+        self._asking = ClientQuestions(state)
 
-    def hand(self, call: Call, handed: bytes, forwarded: ForwardRound, revision: str) -> Effects:
+    def hand(self, call: BridgedCall, handed: bytes, forwarded: ForwardRound, revision: str) -> Effects:
         """The inner session's ``input_required`` result for a call, as requests of the client's revision on the lane of
         the call."""
         call.rounds += 1
@@ -297,18 +301,18 @@ class Handing:
             return self._too_many(call, forwarded)
         requests, state = rawjson.lookup(handed, "inputRequests"), rawjson.lookup(handed, "requestState")
         now, limit = self._ways.now(), min([*_limits(forwarded), request_state.LIFETIME - MARGIN])
-        asked = Asked(call, state or b'""', now, now + limit, bool(forwarded.keys))
+        asked = RoundWithClient(call, state or b'""', now, now + limit, bool(forwarded.keys))
         entries = {key: bytes(raw) for key, raw in rawjson.fields(requests or b"{}").items()}
         self._grow(asked, len(asked.state))
         out = self._asking.ask(asked, entries, revision)
         return [*out, *(self._go_on(asked) if asked.failed else self._wait(asked))]
 
-    def _grow(self, asked: Asked, size: int) -> None:
+    def _grow(self, asked: RoundWithClient, size: int) -> None:
         """A round takes so many bytes more until its call goes on."""
         asked.size += size
         self._calls.grow(asked.call, size)
 
-    def _too_many(self, call: Call, forwarded: ForwardRound) -> Effects:
+    def _too_many(self, call: BridgedCall, forwarded: ForwardRound) -> Effects:
         fault = f"the server asked the client more than {MAX_ROUNDS} times in one call"
         decided = next((seen.decision_id for seen in forwarded.seen.values()), "")
         line = results.ended_call(call.id, call.method, "legacy", "input", Release(Unanswered(Reason.ROUNDS), decided))
@@ -331,7 +335,7 @@ class Handing:
         out += [] if found is None else found[1]
         return out if self._asking.asks(asked) else [*out, *self._go_on(asked)]
 
-    def cancelled(self, call: Call) -> Effects | None:
+    def cancelled(self, call: BridgedCall) -> Effects | None:
         """The client takes a call back; None if the call is not with the client."""
         asked = self._asking.of(call)
         return (
@@ -348,12 +352,12 @@ class Handing:
         """Nobody waits for anything any more."""
         return self._asking.withdraw_all(reason)
 
-    def _wait(self, asked: Asked) -> Effects:
+    def _wait(self, asked: RoundWithClient) -> Effects:
         """Look again in a while: is the time over, and does the client hear that its call is alive (R101)."""
         pause = max(min(BEAT, asked.deadline - asked.at), 0.0)
         return self._ways.after(pause, lambda: self._waited(asked, pause))
 
-    def _waited(self, asked: Asked, pause: float) -> Effects:
+    def _waited(self, asked: RoundWithClient, pause: float) -> Effects:
         if not self._asking.asks(asked):
             return []
         asked.at = max(asked.at + pause, self._ways.now())
@@ -362,7 +366,7 @@ class Handing:
         sign = beat(asked.call)
         return [*([] if sign is None else [sign]), *self._wait(asked)]
 
-    def _go_on(self, asked: Asked) -> Effects:
+    def _go_on(self, asked: RoundWithClient) -> Effects:
         """The client comes back with what it has."""
         call = asked.call
         assert call.params is not None

@@ -16,12 +16,12 @@ import msgspec
 
 from samplegate.protocol import frames, rawjson, results, server_requests
 from samplegate.protocol.bridge import translation
-from samplegate.protocol.bridge.calls import FULL, Held, Waiting
-from samplegate.protocol.bridge.subscriptions import Key, News
-from samplegate.protocol.bridge.translation import Envelope, Hello, Refusal
+from samplegate.protocol.bridge.calls import FULL, HeldFrame, HeldFrames
+from samplegate.protocol.bridge.subscriptions import Key, NotificationFanout
+from samplegate.protocol.bridge.translation import Envelope, Refusal, ServerHello
 from samplegate.protocol.frames import LEGACY, Frame, FrameId
 from samplegate.protocol.rawjson import Malformed
-from samplegate.protocol.rounds import Conclusion, Effects, Later, Note, Over, Reply, Side, ToClient, ToServer
+from samplegate.protocol.rounds import ClientReply, Conclusion, Effects, Later, Note, Over, Side, ToClient, ToServer
 from samplegate.protocol.server_requests import KEY
 from samplegate.protocol.session import Session, batch_elements, refused_line
 from samplegate.protocol.session_state import (
@@ -33,7 +33,7 @@ from samplegate.protocol.session_state import (
     PROGRESS,
     SERVER_LANE,
     OpenCall,
-    State,
+    SessionState,
     request_id,
 )
 
@@ -41,14 +41,14 @@ MAX_OWN: Final = 10_000  # requests of ours that the server has not answered
 _OWN_INFO: Final = b'{"name":"samplegate","version":"0"}'  # where no client says who it is
 
 
-class Greeting:
+class ServerHandshake:
     """The gate as the client of one legacy server."""
 
-    def __init__(self, state: State, inner: Session, patience: float) -> None:
-        self.hello: Hello | None = None
+    def __init__(self, state: SessionState, inner: Session, patience: float) -> None:
+        self.hello: ServerHello | None = None
         """What the server said of itself, once it is open."""
         self.under_way = False
-        self.waiting = Waiting()
+        self.waiting = HeldFrames()
         self._state = state
         self._inner = inner
         self._patience = patience
@@ -101,7 +101,7 @@ class Greeting:
         self._timer = None
         return True
 
-    def end(self) -> list[Held]:
+    def end(self) -> list[HeldFrame]:
         """Nothing is opened any more; what still waits."""
         self.under_way, self._timer = False, None
         self._own.clear()
@@ -112,11 +112,13 @@ _INNER: Final = server_requests.KINDS | {CANCELLED, PROGRESS}
 """The notifications that the inner session attributes or refuses."""
 
 
-class Hearing:
+class ServerTranslator:
     """One server's side of a bridge. ``own`` takes what the server answers to the bridge itself."""
 
-    def __init__(self, state: State, inner: Session, greeting: Greeting, own: Callable[[Frame], Effects]) -> None:
-        self.news = News(state)
+    def __init__(
+        self, state: SessionState, inner: Session, greeting: ServerHandshake, own: Callable[[Frame], Effects]
+    ) -> None:
+        self.news = NotificationFanout(state)
         self.asked: dict[Key, str] = {}
         """The clients' requests that are with the server, and their methods."""
         self._state = state
@@ -132,7 +134,7 @@ class Hearing:
     def end(self) -> None:
         """Nobody waits for anything any more."""
         self.asked.clear()
-        self.news = News(self._state)
+        self.news = NotificationFanout(self._state)
 
     def frame(self, lane: int, line: bytes | Frame, now: float) -> Effects:
         """One line of the server's: what the inner session would pass on to a legacy client is answered or given out
@@ -227,12 +229,12 @@ PATIENCE: Final = 60.0  # seconds that clients wait for the server to open; a fi
 class ModernClient:
     """Modern clients, on any number of lanes, of one legacy server; it has the methods of ``Session``."""
 
-    def __init__(self, state: State, patience: float = PATIENCE) -> None:
+    def __init__(self, state: SessionState, patience: float = PATIENCE) -> None:
         state.maps_ids = True  # modern ids are unique among those in flight, legacy ones for ever (R57)
         self.state = state
         self._inner = Session(state)
-        self._greeting = Greeting(state, self._inner, patience)
-        self._hearing = Hearing(state, self._inner, self._greeting, self._own_answered)
+        self._greeting = ServerHandshake(state, self._inner, patience)
+        self._hearing = ServerTranslator(state, self._inner, self._greeting, self._own_answered)
         self._gone = False
 
     @property
@@ -251,11 +253,11 @@ class ModernClient:
         return not (self._hearing.asked or self._hearing.news.listens.open or self._greeting.waiting.held)
 
     @property
-    def waits(self) -> list[Held]:
+    def waits(self) -> list[HeldFrame]:
         """What waits for the server to open."""
         return self._greeting.waiting.held
 
-    def give_back(self) -> list[Held]:
+    def give_back(self) -> list[HeldFrame]:
         """The same, taken out: somebody else answers it."""
         return self._greeting.waiting.take()
 
@@ -292,7 +294,7 @@ class ModernClient:
 
     def forward(self, round: str) -> Effects:
         """Nobody can be asked: the round has its reply at once, and it is an error. No decision should come to this."""
-        return [Reply(round, KEY, False, _NO_FORWARD)]
+        return [ClientReply(round, KEY, False, _NO_FORWARD)]
 
     def unforward(self, round: str, reason: str) -> Effects:
         """Nothing was sent on."""
@@ -400,7 +402,7 @@ class ModernClient:
             return self._hearing.carry(self._greeting.open(said.client, now))
         return self._opened(lane, f, said, self._greeting.hello, now)
 
-    def _opened(self, lane: int, f: Frame, said: Envelope, hello: Hello, now: float) -> Effects:
+    def _opened(self, lane: int, f: Frame, said: Envelope, hello: ServerHello, now: float) -> Effects:
         """A request of a good envelope, with the server open."""
         assert f.id is not None
         if f.method == DISCOVER:
@@ -419,7 +421,7 @@ class ModernClient:
         self._hearing.asked[lane, f.id] = f.method
         return out + self._hearing.carry(self._inner.frame("client", lane, bare.frame, now))
 
-    def _listen(self, lane: int, f: Frame, hello: Hello, now: float) -> Effects:
+    def _listen(self, lane: int, f: Frame, hello: ServerHello, now: float) -> Effects:
         assert f.id is not None
         begun = self._hearing.news.listens.begin(lane, f.id, f.payload, hello.capabilities)
         if isinstance(begun, Refusal):

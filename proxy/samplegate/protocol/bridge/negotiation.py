@@ -17,7 +17,7 @@ import msgspec
 
 from samplegate.protocol import capabilities, frames, rawjson, results
 from samplegate.protocol.bridge import era_detection, translation
-from samplegate.protocol.bridge.calls import Converses, Held, TakesFrames, Waiting, full
+from samplegate.protocol.bridge.calls import FrameReceiver, HeldFrame, HeldFrames, SessionProtocol, full
 from samplegate.protocol.bridge.era_detection import Eras, Probe
 from samplegate.protocol.bridge.translation import Envelope
 from samplegate.protocol.capabilities import modern_meta
@@ -34,7 +34,7 @@ from samplegate.protocol.session_state import (
     INTERNAL,
     LISTEN,
     OpenCall,
-    State,
+    SessionState,
     request_id,
 )
 
@@ -49,15 +49,15 @@ SET: Final[Mapping[Protocol, Eras]] = {
 """What a setting says in place of a probe."""
 
 
-class Choice:
+class NegotiationState:
     """One server's."""
 
     def __init__(
         self,
-        state: State,
+        state: SessionState,
         known: Eras | None,
         patience: float,
-        take: Callable[[TakesFrames], None],
+        take: Callable[[FrameReceiver], None],
         *,
         protocol: Protocol = "auto",
         prefers_legacy: bool = False,
@@ -71,9 +71,9 @@ class Choice:
         self.probed_first = False
         """Whether the first request that the server got was our ``server/discover``."""
         self.phase: Phase = "new"
-        self.chosen: Converses = Session(state)
-        self.waiting = Waiting()
-        self.hello: Held | None = None
+        self.chosen: SessionProtocol = Session(state)
+        self.waiting = HeldFrames()
+        self.hello: HeldFrame | None = None
         """The legacy client's ``initialize``, while nobody knows whether the server takes it."""
         self.refusal: ToClient | None = None
         """What the server said to it, while it is asked whether it is modern."""
@@ -83,7 +83,7 @@ class Choice:
         self.take = take
         self._maps_ids = state.maps_ids
 
-    def settle(self, chosen: Converses) -> None:
+    def settle(self, chosen: SessionProtocol) -> None:
         """All is decided."""
         self.chosen, self.phase, self.hello, self.refusal = chosen, "settled", None, None
         self.probe.answered()
@@ -133,22 +133,22 @@ class Choice:
         self.state.client, self.state.offered = ClientCapabilities(), Offer()
 
 
-class Relaying(msgspec.Struct, eq=False):
+class LegacyProbe(msgspec.Struct, eq=False):
     """The way of a legacy client."""
 
-    choice: Choice
+    choice: NegotiationState
 
     def begin(self, lane: int, f: Frame, now: float) -> Effects:
         """It goes on as it is: a server of both eras is to speak the client's (R88)."""
         choice = self.choice
         if choice.eras.legacy is False and choice.eras.modern:
-            choice.hello = Held(lane, f, now)
+            choice.hello = HeldFrame(lane, f, now)
             return self.bridged()
         out = choice.chosen.frame("client", lane, f, now)
         if choice.eras.legacy:
             choice.settle(choice.chosen)
         elif not any(isinstance(effect, ToClient) for effect in out):
-            choice.phase, choice.hello = "relaying", Held(lane, f, now)
+            choice.phase, choice.hello = "relaying", HeldFrame(lane, f, now)
         return out
 
     def answers(self, lane: int, f: Frame) -> bool:
@@ -200,10 +200,10 @@ class Relaying(msgspec.Struct, eq=False):
 STDIO = 0
 
 
-class Again(msgspec.Struct, eq=False):
+class LegacyRestart(msgspec.Struct, eq=False):
     """The way back to the begin."""
 
-    choice: Choice
+    choice: NegotiationState
     first: Callable[[int, Frame, float], Effects]
     """Takes a client's first frame, and from then on all of them."""
 
@@ -259,12 +259,12 @@ class Again(msgspec.Struct, eq=False):
         return out + self.first(lane, f, now)
 
 
-class Discovering(msgspec.Struct, eq=False):
+class ModernProbe(msgspec.Struct, eq=False):
     """The way of a modern client; a legacy one's, too, where the server refused its ``initialize``."""
 
-    choice: Choice
-    relaying: Relaying
-    again: Again
+    choice: NegotiationState
+    relaying: LegacyProbe
+    again: LegacyRestart
 
     def begin(self, lane: int, f: Frame, now: float) -> Effects:
         """The client's first frame waits for what the server says of itself, unless that is known."""
@@ -395,7 +395,7 @@ class Discovering(msgspec.Struct, eq=False):
 PATIENCE: Final = 5.0
 
 
-class Opening:
+class EraNegotiator:
     """One server and its clients, from the first frame on; it has the methods of ``Session``.
 
     ``frame`` is replaced by that of the object chosen, so that frames pass without it once all is decided: look it up
@@ -404,7 +404,7 @@ class Opening:
 
     def __init__(
         self,
-        state: State,
+        state: SessionState,
         known: Eras | None = None,
         patience: float = PATIENCE,
         *,
@@ -413,20 +413,22 @@ class Opening:
     ) -> None:
         """``protocol``: what the settings say of the server; ``prefers_legacy``: what earlier connections have shown of
         it (``Evidence``)."""
-        self.frame: TakesFrames = self._frame
+        self.frame: FrameReceiver = self._frame
         self.died_probing = False
         """Whether the server ended while it was asked which eras it speaks: some do, at a request that they do not
         know."""
-        self._choice = Choice(state, known, patience, self._taken_by, protocol=protocol, prefers_legacy=prefers_legacy)
-        self._again = Again(self._choice, self._begun_again)
-        self._relaying = Relaying(self._choice)
-        self._discovering = Discovering(self._choice, self._relaying, self._again)
+        self._choice = NegotiationState(
+            state, known, patience, self._taken_by, protocol=protocol, prefers_legacy=prefers_legacy
+        )
+        self._again = LegacyRestart(self._choice, self._begun_again)
+        self._relaying = LegacyProbe(self._choice)
+        self._discovering = ModernProbe(self._choice, self._relaying, self._again)
 
-    def _taken_by(self, takes: TakesFrames) -> None:
+    def _taken_by(self, takes: FrameReceiver) -> None:
         self.frame = takes
 
     @property
-    def state(self) -> State:
+    def state(self) -> SessionState:
         """What the parts of the session share."""
         return self._choice.state
 
@@ -589,7 +591,7 @@ class Opening:
                 return found
         return self._watched(self._choice.chosen.frame("server", lane, line, now), now)
 
-    def _ended(self, held: Held) -> ToClient:
+    def _ended(self, held: HeldFrame) -> ToClient:
         return ToClient(held.lane, frames.error(held.frame.id, results.INTERNAL, self.state.ended_because), True)
 
     def _watched(self, effects: Effects, now: float) -> Effects:

@@ -17,11 +17,11 @@ from typing import Final, TypeAlias
 import msgspec
 
 from samplegate.protocol import frames, rawjson, results
-from samplegate.protocol.bridge.calls import Call, Ways
-from samplegate.protocol.bridge.translation import LEVELS, Hello, Refusal
+from samplegate.protocol.bridge.calls import BridgedCall, BridgeIO
+from samplegate.protocol.bridge.translation import LEVELS, Refusal, ServerHello
 from samplegate.protocol.frames import META, Frame, FrameId
 from samplegate.protocol.rounds import Effects, Note, ToClient
-from samplegate.protocol.session_state import INTERNAL, LISTEN, MESSAGE, META_SUBSCRIPTION, Pending, State
+from samplegate.protocol.session_state import INTERNAL, LISTEN, MESSAGE, META_SUBSCRIPTION, Pending, SessionState
 
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 UPDATED: Final = "notifications/resources/updated"
@@ -68,7 +68,7 @@ class Listen(msgspec.Struct, frozen=True):
         return rawjson.dump({"resultType": "complete", META: {META_SUBSCRIPTION: self.id}})
 
 
-class Listens(msgspec.Struct, eq=False):
+class Subscriptions(msgspec.Struct, eq=False):
     """The open listens of one server."""
 
     open: dict[Key, Listen] = msgspec.field(default_factory=dict)
@@ -215,15 +215,15 @@ _REMOVED: Final = ("notifications/elicitation/complete", "notifications/tasks")
 """The modern era has no such thing, or none that was offered (R43, R108)."""
 
 
-class News:
+class NotificationFanout:
     """Who of the clients wants to hear what."""
 
-    def __init__(self, state: State) -> None:
-        self.listens = Listens()
+    def __init__(self, state: SessionState) -> None:
+        self.listens = Subscriptions()
         self._levels = Levels()
         self._state = state
 
-    def enter(self, key: Key, level: str | None, hello: Hello) -> str | None:
+    def enter(self, key: Key, level: str | None, hello: ServerHello) -> str | None:
         """A request goes to the server; the level of its log to set before it, None where that stays."""
         wanted = self._levels.enter(key, level)
         return wanted if rawjson.lookup(hello.capabilities, "logging") is not None else None
@@ -275,7 +275,7 @@ class ServerListen(msgspec.Struct, eq=False):
 
     id: FrameId
     since: float
-    waiters: dict[FrameId, tuple[Call, str]]
+    waiters: dict[FrameId, tuple[BridgedCall, str]]
     """Requests of the client's that are answered when the server says yes, and their URIs."""
     settled: bool = False
     """The server has said yes, or has had its time."""
@@ -284,13 +284,13 @@ class ServerListen(msgspec.Struct, eq=False):
 class Listening:
     """What one client hears of without asking again."""
 
-    def __init__(self, state: State, ways: Ways) -> None:
+    def __init__(self, state: SessionState, ways: BridgeIO) -> None:
         self.state = state
         self._ways = ways
         self._kinds: tuple[str, ...] = ()
         self._subscribes = False
         self._uris: dict[str, int] = {}
-        self._waiters: dict[FrameId, tuple[Call, str]] = {}
+        self._waiters: dict[FrameId, tuple[BridgedCall, str]] = {}
         self._current: ServerListen | None = None
         self._ready = False
         self._changed = False
@@ -318,7 +318,7 @@ class Listening:
     # -- the client's requests
     # -------------------------------------------------------------------------------------------------------------
 
-    def subscribe(self, call: Call, uri: str) -> Effects:
+    def subscribe(self, call: BridgedCall, uri: str) -> Effects:
         """Answered as soon as the server listens for it."""
         if not self._subscribes:
             return self._refuse(
@@ -339,20 +339,20 @@ class Listening:
         self._waiters[call.id] = (call, uri)
         return self._change()
 
-    def unsubscribe(self, call: Call, uri: str) -> Effects:
+    def unsubscribe(self, call: BridgedCall, uri: str) -> Effects:
         """Answered at once: what still comes of it is harmless."""
         return [*self._accept(call), *(self._change() if self._uris.pop(uri, None) is not None else [])]
 
-    def forget(self, call: Call) -> None:
+    def forget(self, call: BridgedCall) -> None:
         """The client waits no more for an answer."""
         for waiters in (self._waiters, {} if self._current is None else self._current.waiters):
             if call.id in waiters and waiters[call.id][0] is call:
                 del waiters[call.id]
 
-    def _accept(self, call: Call) -> Effects:
+    def _accept(self, call: BridgedCall) -> Effects:
         return self._ways.answer(call, frames.result(call.id, b"{}"))
 
-    def _refuse(self, call: Call, code: int, message: str) -> Effects:
+    def _refuse(self, call: BridgedCall, code: int, message: str) -> Effects:
         return self._ways.answer(call, frames.error(call.id, code, message))
 
     # -- the listen
@@ -439,7 +439,7 @@ class Listening:
         self._paused = False
         return [] if self._current is not None else self._open()
 
-    def _fail(self, waiters: dict[FrameId, tuple[Call, str]], fault: str) -> Effects:
+    def _fail(self, waiters: dict[FrameId, tuple[BridgedCall, str]], fault: str) -> Effects:
         out: Effects = []
         for call, uri in waiters.values():
             self._uris.pop(uri, None)

@@ -355,7 +355,7 @@ _QUESTIONS: Final = ("inputRequests", "requestState")
 _MODERN: Final = {name.casefold(): name for name in ("resultType", "ttlMs", "cacheScope", *_QUESTIONS)}
 
 
-class Hello(msgspec.Struct, frozen=True):
+class ServerHello(msgspec.Struct, frozen=True):
     """What a legacy server said of itself when it was opened; raw JSON."""
 
     capabilities: bytes
@@ -363,7 +363,7 @@ class Hello(msgspec.Struct, frozen=True):
     instructions: bytes | None
 
 
-def hello(result: bytes) -> Hello:
+def hello(result: bytes) -> ServerHello:
     """The result of ``initialize``. Raises jsontext.Malformed for one that is none, or is too large to remember."""
     if len(result) > MAX_HELLO:
         raise Malformed(f"it is larger than {MAX_HELLO} bytes")
@@ -375,14 +375,14 @@ def hello(result: bytes) -> Hello:
         if name.casefold() == "tasks":  # none of either era is relayed here (R108)
             raw = rawjson.splice(raw, (name,), None)
     info, instructions = (rawjson.lookup(result, name) for name in ("serverInfo", "instructions"))
-    return Hello(
+    return ServerHello(
         without_tasks_extension(raw),
         info if info is not None and info[:1] == b"{" else None,
         instructions if instructions is not None and instructions[:1] == b'"' else None,
     )
 
 
-def discovered(said: Hello) -> bytes:
+def discovered(said: ServerHello) -> bytes:
     """The result of ``server/discover`` (R53)."""
     parts = [b'"supportedVersions":' + rawjson.dump(MODERN), b'"capabilities":' + said.capabilities]
     if said.instructions is not None:

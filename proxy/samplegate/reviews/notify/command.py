@@ -21,8 +21,8 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from samplegate.errors import Log
 from samplegate.protocol import strictjson
 from samplegate.reviews import verdict as verdicts
-from samplegate.reviews.notify.webhook import Again, Answered, Delivered, Refused, Said
-from samplegate.reviews.review import Conflict, Problem, Review, Verdict
+from samplegate.reviews.notify.webhook import Delivered, DeliveryRefused, RetryLater, Said, VerdictReceived
+from samplegate.reviews.review import Conflict, FieldProblem, Review, Verdict
 from samplegate.reviews.store import ReviewStore
 
 AnswerDoor: TypeAlias = Literal["webhook", "command"]
@@ -30,13 +30,13 @@ _PLACES: Final = frozenset({"verdict", "digest", "edits", "action", "content", "
 MOST_BY: Final = 100  # characters of a name
 
 
-def read(raw: bytes, review: Review) -> tuple[Verdict, str] | tuple[Problem, ...]:
+def read(raw: bytes, review: Review) -> tuple[Verdict, str] | tuple[FieldProblem, ...]:
     """The verdict and who it says that it is by ("" for nobody), or all that is wrong with it. ``by`` is the answer's
     own word, unproved."""
     try:
         found: Any = strictjson.decode(raw, max_bytes=verdicts.MOST_BYTES, max_depth=verdicts.MAX_DEPTH)
-    except strictjson.Fault as fault:
-        return (Problem("", str(fault)),)
+    except strictjson.JsonFault as fault:
+        return (FieldProblem("", str(fault)),)
     by = found.get("by") if isinstance(found, dict) else None
     given: bytes | Mapping[str, Any] = (
         {name: value for name, value in found.items() if name != "by"} if isinstance(by, str) else raw
@@ -50,7 +50,7 @@ def _name(text: str) -> str:
     return "".join(c for c in text[: 4 * MOST_BY] if c.isprintable()).strip()[:MOST_BY]
 
 
-def _place(problem: Problem) -> str:
+def _place(problem: FieldProblem) -> str:
     """Where a problem is, in our words only: a form's names of fields are content, and an unknown name is anybody's."""
     name = problem.path.partition(".")[0]
     return name if name in _PLACES else "elsewhere" if name else "the whole of it"
@@ -131,12 +131,12 @@ async def run(
             await _end(*await starting)
         raise
     except (OSError, ValueError) as problem:
-        return Refused(f"it cannot be started: {type(problem).__name__}")
+        return DeliveryRefused(f"it cannot be started: {type(problem).__name__}")
     try:
         async with asyncio.timeout(seconds):
             return await _heard(transport, talk)
     except TimeoutError:
-        return Again("it was killed: its time was over")
+        return RetryLater("it was killed: its time was over")
     finally:
         await _end(transport, talk)
 
@@ -152,17 +152,17 @@ async def _heard(transport: asyncio.SubprocessTransport, talk: _Talk) -> Said:
     if talk.exited.done():
         await asyncio.wait([talk.closed, talk.too_much], timeout=LAST_WORDS, return_when=asyncio.FIRST_COMPLETED)
     if talk.too_much.done():
-        return Again(f"it printed more than {talk.most} bytes")
+        return RetryLater(f"it printed more than {talk.most} bytes")
     return _said(bytes(talk.heard), transport.get_returncode())
 
 
 def _said(raw: bytes, code: int | None) -> Said:
     """Fails closed: whatever it printed, only a program that ended well has given a verdict."""
     if code != 0:
-        return Again(
+        return RetryLater(
             f"it was ended by signal {-code}" if code is not None and code < 0 else f"it ended with code {code}"
         )
-    return Answered(raw, "code 0") if raw.strip() else Delivered("code 0, nothing said")
+    return VerdictReceived(raw, "code 0") if raw.strip() else Delivered("code 0, nothing said")
 
 
 class _Talk(asyncio.SubprocessProtocol):

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from samplegate.reviews.review import Delivery, Review
-from samplegate.reviews.views import MOST_BYTES, Clean, asks, moment, told
+from samplegate.reviews.views import MOST_BYTES, Clean, form_in_words, moment, to_view
 
 FENCE: Final = "```"
 LEAST: Final = 200  # characters: in less nothing is said that helps
@@ -84,7 +84,7 @@ def _cut_escaped(text: str, most: int) -> str:
 Format: TypeAlias = Literal["standard", "slack"]
 
 
-class View(msgspec.Struct, frozen=True):
+class ReviewView(msgspec.Struct, frozen=True):
     """How a review is told: as of ``now``, with links below ``url`` (None: there is no page), and ``key`` for callbacks
     (the store's)."""
 
@@ -94,10 +94,10 @@ class View(msgspec.Struct, frozen=True):
     key: bytes
 
 
-def data(review: Review, view: View, *, callback: bool) -> dict[str, Any]:
+def data(review: Review, view: ReviewView, *, callback: bool) -> dict[str, Any]:
     """The review as whoever is told sees it: as its rule says by ``show``. ``callback``: with how a verdict is given
     later, if it still waits."""
-    found = told(review, show=review.show, now=view.now, url=view.url, clean=view.clean, most=MOST_BYTES)
+    found = to_view(review, show=review.show, now=view.now, url=view.url, clean=view.clean, most=MOST_BYTES)
     if not callback or review.state != "pending" or view.url is None:
         return found
     token = make(view.key, review.id, review.digest, review.expires)
@@ -109,7 +109,7 @@ def data(review: Review, view: View, *, callback: bool) -> dict[str, Any]:
     return found | {"callback": where}
 
 
-def standard(delivery: Delivery, review: Review, view: View) -> bytes:
+def standard(delivery: Delivery, review: Review, view: ReviewView) -> bytes:
     """``{"type", "timestamp", "data"}``: the event, when it was, the review as it is now. The callback only where a
     verdict is asked for."""
     event = delivery.event
@@ -121,7 +121,7 @@ def standard(delivery: Delivery, review: Review, view: View) -> bytes:
     return encoded(body)
 
 
-def for_slack(delivery: Delivery, review: Review, view: View) -> bytes:
+def for_slack(delivery: Delivery, review: Review, view: ReviewView) -> bytes:
     """A message for a channel: no callback, since everybody in it would have it."""
     return encoded(message(delivery.event, data(review, view, callback=False)))
 
@@ -251,7 +251,7 @@ def _asked(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"type": "section", "text": _plain("What is asked is not told here: open the review.", TEXT)}
         return
     left = ALTOGETHER
-    for name, text in asks(told):
+    for name, text in form_in_words(told):
         block = preformatted(name, text, min(TEXT, left))
         if block is None:
             yield {"type": "section", "text": _plain("There is more: open the review.", TEXT)}

@@ -20,17 +20,28 @@ from samplegate.errors import Log, Unavailable
 from samplegate.policy.schema import Reviewer, Show, Webhook
 from samplegate.reviews.notify import command, formats
 from samplegate.reviews.notify import webhook as webhooks
-from samplegate.reviews.notify.formats import View
-from samplegate.reviews.notify.webhook import Again, Answered, Delivered, Gone, Place, Refused, Said, Unready, Way, send
+from samplegate.reviews.notify.formats import ReviewView
+from samplegate.reviews.notify.webhook import (
+    Delivered,
+    DeliveryRefused,
+    EndpointGone,
+    NetworkAccess,
+    RetryLater,
+    Said,
+    SecretSources,
+    VerdictReceived,
+    WebhookNotReady,
+    send,
+)
 from samplegate.reviews.review import Delivery, Review
-from samplegate.reviews.service import Pause, Waking, pause
+from samplegate.reviews.service import Pause, Wakeups, pause
 from samplegate.reviews.store import ReviewStore
 from samplegate.reviews.views import Clean
 
 AT_ONCE: Final = 8  # messages or commands under way to one reviewer
 
 
-class Lane:
+class ReviewerQueue:
     """One reviewer, as one loading of the policy has it: what went wrong before a reload counts no more after it."""
 
     def __init__(self, name: str, reviewer: Reviewer) -> None:
@@ -84,12 +95,12 @@ NEWS: Final = 3_600.0  # seconds during which a reviewer is notified of a review
 OVER: Final = "nobody is asked any more"
 
 
-class World(msgspec.Struct, frozen=True, kw_only=True):
+class OutboxContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the outbox is given."""
 
     store: ReviewStore
-    place: Place
-    way: Way
+    place: SecretSources
+    way: NetworkAccess
     url: str | None
     """How people reach the page, without a slash at its end; None: there is none, so no links and no callbacks."""
     clean: Callable[[Show], Clean | None]
@@ -108,10 +119,10 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         return int.from_bytes(self.random(6), "big") / 2**48
 
 
-class Errand:
+class DeliveryAttempt:
     """One delivery that was taken. ``run`` once."""
 
-    def __init__(self, world: World, waking: Waking, lane: Lane, delivery: Delivery) -> None:
+    def __init__(self, world: OutboxContext, waking: Wakeups, lane: ReviewerQueue, delivery: Delivery) -> None:
         self._world, self._waking, self._lane, self._delivery = world, waking, lane, delivery
 
     async def run(self) -> float | None:
@@ -121,12 +132,12 @@ class Errand:
         if review is None or self._is_over(review):
             await self._given_up(OVER)
             return None
-        said: Said | Unready | None = None
+        said: Said | WebhookNotReady | None = None
         if self._lane.reviewer.webhook is not None:
             said = await self._webhook(review, self._lane.reviewer.webhook)
-        if self._lane.reviewer.command is not None and not (isinstance(said, Answered)):
+        if self._lane.reviewer.command is not None and not (isinstance(said, VerdictReceived)):
             ran = await self._command(review, self._lane.reviewer.command)
-            said = ran if said is None or isinstance(said, Delivered) or isinstance(ran, Answered) else said
+            said = ran if said is None or isinstance(said, Delivered) or isinstance(ran, VerdictReceived) else said
         if said is None:
             await self._given_up(OVER)
             return None
@@ -139,40 +150,40 @@ class Errand:
     def _end(self, review: Review) -> float:
         return review.expires if self._delivery.event == "review.opened" else self._delivery.created + NEWS
 
-    async def _view(self, review: Review) -> View:
+    async def _view(self, review: Review) -> ReviewView:
         world = self._world
-        return View(
+        return ReviewView(
             world.wall(), world.url, world.clean(review.show), await world.store.write(lambda store: store.key())
         )
 
-    async def _webhook(self, review: Review, webhook: Webhook) -> Said | Unready:
+    async def _webhook(self, review: Review, webhook: Webhook) -> Said | WebhookNotReady:
         message = await asyncio.to_thread(
             webhooks.message, self._delivery, review, webhook, view=await self._view(review), place=self._world.place
         )  # files are read, and 256 KiB are written
-        if isinstance(message, Unready):
+        if isinstance(message, WebhookNotReady):
             return message
         said = await send(message, self._world.way, now=self._world.wall())
-        if isinstance(said, Answered | Delivered):
+        if isinstance(said, VerdictReceived | Delivered):
             self._look(review, said)
-        if not isinstance(said, Answered):
+        if not isinstance(said, VerdictReceived):
             return said
         if self._delivery.event != "review.opened" or webhook.format not in webhooks.ANSWERING:
             return Delivered(said.said)
         return await self._judged(review, said, "webhook")
 
-    def _look(self, review: Review, said: Answered | Delivered) -> None:
+    def _look(self, review: Review, said: VerdictReceived | Delivered) -> None:
         """Say once if it was taken by something that may show it to nobody."""
         odd = said.odd if isinstance(said, Delivered) else None
         if self._lane.is_news_odd(odd):
             self._world.log.warning("review.delivery_odd", reviewer=self._lane.name, review=review.id, content_type=odd)
 
-    async def _judged(self, review: Review, said: Answered, door: command.AnswerDoor) -> Said:
+    async def _judged(self, review: Review, said: VerdictReceived, door: command.AnswerDoor) -> Said:
         world = self._world
         given = await command.give(world.store, world.log, review, said.raw, door=door, now=world.wall())
         return (
-            Again(f"{said.said}, with a verdict that does not read")
+            RetryLater(f"{said.said}, with a verdict that does not read")
             if given is None
-            else Answered(b"", f"{said.said}, {given}")
+            else VerdictReceived(b"", f"{said.said}, {given}")
         )
 
     async def _command(self, review: Review, argv: list[str]) -> Said | None:
@@ -198,7 +209,7 @@ class Errand:
             for task in (running, holding):
                 task.cancel()
             await asyncio.gather(running, holding, return_exceptions=True)
-        return await self._judged(review, said, "command") if isinstance(said, Answered) else said
+        return await self._judged(review, said, "command") if isinstance(said, VerdictReceived) else said
 
     async def _hold(self) -> None:
         """Keep it ours while the command runs. Ends when there is no more use in it."""
@@ -218,17 +229,17 @@ class Errand:
     async def _held(self, now: float) -> bool:
         return await self._world.store.write(lambda store: store.hold_delivery(self._delivery, now=now, seconds=LEASE))
 
-    async def _became(self, review: Review, said: Said | Unready) -> float | None:
+    async def _became(self, review: Review, said: Said | WebhookNotReady) -> float | None:
         match said:
-            case Answered(said=words):
+            case VerdictReceived(said=words):
                 await self._done(words, "answered")
             case Delivered(said=words):
                 await self._done(words, "delivered")
-            case Again(said=words, after=after):
+            case RetryLater(said=words, after=after):
                 return await self._failed(review, words, after)
-            case Refused(said=words) | Unready(what=words):
+            case DeliveryRefused(said=words) | WebhookNotReady(what=words):
                 return await self._failed(review, words, None)
-            case Gone(said=words):
+            case EndpointGone(said=words):
                 self._lane.gone = True
                 return await self._failed(
                     review, f"{words}: it is told nothing more until the policy is loaded anew", None
@@ -282,11 +293,11 @@ class Outbox:
     ``keep``: seconds that a review is kept after it ended.
     """
 
-    def __init__(self, world: World, reviewers: Callable[[], Mapping[str, Reviewer]], *, keep: float) -> None:
+    def __init__(self, world: OutboxContext, reviewers: Callable[[], Mapping[str, Reviewer]], *, keep: float) -> None:
         self._world, self._reviewers, self._keep = world, reviewers, keep
         self._taker = f"outbox_{world.random(8).hex()}"
-        self._waking = Waking()
-        self._lanes: dict[str, Lane] = {}
+        self._waking = Wakeups()
+        self._lanes: dict[str, ReviewerQueue] = {}
         self._under_way: set[str] = set()
         self._look_at = 0.0
         self._seen = -1
@@ -342,23 +353,23 @@ class Outbox:
             lambda store: store.take_deliveries(take, taker=taker, now=now, seconds=LEASE, limit=limit)
         )
 
-    def _lane(self, name: str, reviewer: Reviewer) -> Lane:
+    def _lane(self, name: str, reviewer: Reviewer) -> ReviewerQueue:
         lane = self._lanes.get(name)
         if lane is None or lane.reviewer is not reviewer:
-            lane = self._lanes[name] = Lane(name, reviewer)
+            lane = self._lanes[name] = ReviewerQueue(name, reviewer)
         return lane
 
-    def _start(self, tasks: asyncio.TaskGroup, lane: Lane, delivery: Delivery) -> None:
+    def _start(self, tasks: asyncio.TaskGroup, lane: ReviewerQueue, delivery: Delivery) -> None:
         if delivery.id in self._under_way:  # its lease ran out while the store was away: it is ours again
             return
         self._under_way.add(delivery.id)
         lane.under_way += 1
         tasks.create_task(self._carry(lane, delivery))
 
-    async def _carry(self, lane: Lane, delivery: Delivery) -> None:
+    async def _carry(self, lane: ReviewerQueue, delivery: Delivery) -> None:
         next_look = 0.0
         try:
-            next_look = await Errand(self._world, self._waking, lane, delivery).run() or 0.0
+            next_look = await DeliveryAttempt(self._world, self._waking, lane, delivery).run() or 0.0
         except Unavailable as problem:
             self._store_failed(problem)
         except Exception:

@@ -31,7 +31,7 @@ from samplegate import __version__
 from samplegate.policy.schema import Webhook
 from samplegate.protocol import strictjson
 from samplegate.reviews.notify import formats
-from samplegate.reviews.notify.formats import Format, View, headers, key_of
+from samplegate.reviews.notify.formats import Format, ReviewView, headers, key_of
 from samplegate.reviews.review import Delivery, Review
 
 IP: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -162,53 +162,55 @@ def retry_after(text: str | None, now: float) -> float | None:
 MAX_BYTES: Final = 16 * 1024  # a key has 24 to 64 bytes, an address some hundred
 
 
-class Unready(msgspec.Struct, frozen=True):
+class WebhookNotReady(msgspec.Struct, frozen=True):
     """Why nothing is sent: ``what`` names the file or variable, never what is in it."""
 
     what: str
 
 
-class Place(msgspec.Struct, frozen=True):
+class SecretSources(msgspec.Struct, frozen=True):
     """Where files and variables of the policy are."""
 
     folder: Path
     environment: Mapping[str, str]
 
-    def read(self, name: str, file: str | None, variable: str | None) -> str | Unready | None:
+    def read(self, name: str, file: str | None, variable: str | None) -> str | WebhookNotReady | None:
         """The text in the file or variable, bare of blanks around it; None where neither is named. ``name``: its key in
         the policy."""
         if file is not None:
             return self._file(f"{name}_file {file}", self.folder / file)
         if variable is not None:
             found = self.environment.get(variable, "").strip()
-            return found or Unready(f"{name}_env {variable} is not set or empty")
+            return found or WebhookNotReady(f"{name}_env {variable} is not set or empty")
         return None
 
-    def _file(self, what: str, path: Path) -> str | Unready:
+    def _file(self, what: str, path: Path) -> str | WebhookNotReady:
         try:
             with path.open("rb") as opened:
                 raw = opened.read(MAX_BYTES + 1)
         except (OSError, ValueError) as problem:
-            return Unready(f"{what} cannot be read: {getattr(problem, 'strerror', None) or type(problem).__name__}")
+            return WebhookNotReady(
+                f"{what} cannot be read: {getattr(problem, 'strerror', None) or type(problem).__name__}"
+            )
         if len(raw) > MAX_BYTES:
-            return Unready(f"{what} is larger than {MAX_BYTES} bytes")
+            return WebhookNotReady(f"{what} is larger than {MAX_BYTES} bytes")
         try:
-            return raw.decode().strip() or Unready(f"{what} is empty")
+            return raw.decode().strip() or WebhookNotReady(f"{what} is empty")
         except UnicodeDecodeError:
-            return Unready(f"{what} is not UTF-8")
+            return WebhookNotReady(f"{what} is not UTF-8")
 
 
-def url_of(webhook: Webhook, place: Place) -> str | Unready:
+def url_of(webhook: Webhook, place: SecretSources) -> str | WebhookNotReady:
     """Where it is told."""
     found = webhook.url or place.read("url", webhook.url_file, webhook.url_env)
     if found is None:
-        return Unready("there is no url")
+        return WebhookNotReady("there is no url")
     if isinstance(found, str) and (not found.isascii() or not found.isprintable() or " " in found):
-        return Unready("its url holds more than one line, blanks or characters that are not ASCII")
+        return WebhookNotReady("its url holds more than one line, blanks or characters that are not ASCII")
     return found
 
 
-def keys_of(webhook: Webhook, place: Place) -> tuple[bytes, ...] | Unready:
+def keys_of(webhook: Webhook, place: SecretSources) -> tuple[bytes, ...] | WebhookNotReady:
     """The keys that sign, the newest first. All that the policy names must be there: else a receiver might know none of
     them."""
     keys: list[bytes] = []
@@ -217,18 +219,18 @@ def keys_of(webhook: Webhook, place: Place) -> tuple[bytes, ...] | Unready:
         ("old_secret", webhook.old_secret_file, webhook.old_secret_env),
     ):
         found = place.read(name, file, variable)
-        if isinstance(found, Unready):
+        if isinstance(found, WebhookNotReady):
             return found
         if found is None:
             continue
         key = key_of(found)
         if key is None:
-            return Unready(f"{name} is no base64 behind whsec_")
+            return WebhookNotReady(f"{name} is no base64 behind whsec_")
         keys.append(key)
-    return tuple(keys) or Unready("there is no secret_file or secret_env")
+    return tuple(keys) or WebhookNotReady("there is no secret_file or secret_env")
 
 
-BODIES: Final[Mapping[Format, Callable[[Delivery, Review, View], bytes]]] = {
+BODIES: Final[Mapping[Format, Callable[[Delivery, Review, ReviewView], bytes]]] = {
     "standard": formats.standard,
     "slack": formats.for_slack,
 }
@@ -236,23 +238,27 @@ ANSWERING: Final[frozenset[Format]] = frozenset({"standard"})
 """Formats whose receivers may answer with a verdict. Whoever reads a chat's message is none."""
 
 
-def message(delivery: Delivery, review: Review, webhook: Webhook, *, view: View, place: Place) -> Message | Unready:
+def message(
+    delivery: Delivery, review: Review, webhook: Webhook, *, view: ReviewView, place: SecretSources
+) -> WebhookMessage | WebhookNotReady:
     """What is posted where. Without a readable key nothing is: a receiver that takes unsigned messages would take
     anybody's."""
     url = url_of(webhook, place)
-    if isinstance(url, Unready):
+    if isinstance(url, WebhookNotReady):
         return url
     body = BODIES[webhook.format](delivery, review, view)
     signed: Mapping[str, str] = {}
     if webhook.format == "standard":
         keys = keys_of(webhook, place)
-        if isinstance(keys, Unready):
+        if isinstance(keys, WebhookNotReady):
             return keys
         signed = headers(keys, id=delivery.id, at=view.now, body=body)
-    return Message(url, {"Content-Type": "application/json", "User-Agent": f"samplegate/{__version__}", **signed}, body)
+    return WebhookMessage(
+        url, {"Content-Type": "application/json", "User-Agent": f"samplegate/{__version__}", **signed}, body
+    )
 
 
-class Answered(msgspec.Struct, frozen=True):
+class VerdictReceived(msgspec.Struct, frozen=True):
     """Told, and there is a verdict in the answer: not read yet."""
 
     raw: bytes
@@ -270,7 +276,7 @@ class Delivered(msgspec.Struct, frozen=True):
     odd: str | None = None
 
 
-class Again(msgspec.Struct, frozen=True):
+class RetryLater(msgspec.Struct, frozen=True):
     """Not told: the other end could not, or was not reached. ``after``: seconds that it asks to be left alone; None: it
     says nothing."""
 
@@ -278,23 +284,23 @@ class Again(msgspec.Struct, frozen=True):
     after: float | None = None
 
 
-class Refused(msgspec.Struct, frozen=True):
+class DeliveryRefused(msgspec.Struct, frozen=True):
     """Not told, and unlikely to be before somebody mends the configuration; tried again all the same."""
 
     said: str
 
 
-class Gone(msgspec.Struct, frozen=True):
+class EndpointGone(msgspec.Struct, frozen=True):
     """Not told: the other end wants nothing more, ever (410)."""
 
     said: str
 
 
-Said: TypeAlias = Answered | Delivered | Again | Refused | Gone
+Said: TypeAlias = VerdictReceived | Delivered | RetryLater | DeliveryRefused | EndpointGone
 """``said`` is a status or a kind of fault, never content."""
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class WebhookBounds(msgspec.Struct, frozen=True):
     """What one try may take."""
 
     connect: float = 5.0
@@ -305,20 +311,20 @@ class Bounds(msgspec.Struct, frozen=True):
     """Bytes of an answer that are read."""
 
 
-class Way(msgspec.Struct, frozen=True):
+class NetworkAccess(msgspec.Struct, frozen=True):
     """How the net may be used."""
 
     networks: Sequence[Network] = ()
     environment: Mapping[str, str] = {}
     """For ``https_proxy``, ``all_proxy`` and ``no_proxy``, in small letters or capitals."""
-    bounds: Bounds = Bounds()
+    bounds: WebhookBounds = WebhookBounds()
     lookup: Lookup | None = None
     """None: the system's."""
     tls: ssl.SSLContext | None = None
     """None: the system's certificates."""
 
 
-class Message(msgspec.Struct, frozen=True):
+class WebhookMessage(msgspec.Struct, frozen=True):
     """What is sent where."""
 
     url: str
@@ -331,23 +337,23 @@ _AGAIN: Final = frozenset({408, 425, 429})
 _media: Final = re.compile(r"none|[a-z0-9][a-z0-9.+-]{0,49}/[a-z0-9][a-z0-9.+-]{0,99}")
 
 
-async def send(message: Message, way: Way, *, now: float) -> Said:
+async def send(message: WebhookMessage, way: NetworkAccess, *, now: float) -> Said:
     """Try once. ``now``: unix seconds, for Retry-After. Never raises but for cancellation."""
     try:
         async with asyncio.timeout(way.bounds.total):
             return await _send(message, way, now)
     except TimeoutError:
-        return Again("no answer in time")
+        return RetryLater("no answer in time")
     except aiohttp.ClientConnectorCertificateError:
-        return Again("its certificate does not hold")
+        return RetryLater("its certificate does not hold")
     except (aiohttp.ClientSSLError, ssl.SSLError):
-        return Again("no TLS with it")
+        return RetryLater("no TLS with it")
     except socket.gaierror:
-        return Again("its name has no address")
+        return RetryLater("its name has no address")
     except (aiohttp.InvalidURL, ValueError):
-        return Refused("its URL cannot be used")
+        return DeliveryRefused("its URL cannot be used")
     except (aiohttp.ClientError, OSError) as problem:
-        return Again(_kind(problem))
+        return RetryLater(_kind(problem))
 
 
 def _kind(problem: Exception) -> str:
@@ -360,23 +366,23 @@ def _kind(problem: Exception) -> str:
     )
 
 
-async def _send(message: Message, way: Way, now: float) -> Said:
+async def _send(message: WebhookMessage, way: NetworkAccess, now: float) -> Said:
     url = URL(message.url)
     if url.scheme not in ("http", "https") or not url.host or url.user is not None:
-        return Refused("its URL cannot be used")
+        return DeliveryRefused("its URL cannot be used")
     proxy = proxy_of(url, way.environment)
     end = url if proxy is None else proxy
     if proxy is not None and isinstance(found := await _literal(url, way), Forbidden):
-        return Refused(found.why)
+        return DeliveryRefused(found.why)
     addresses = await checked(
         end.host or "", end.port or 443, way.networks, plain=url.scheme == "http", lookup=way.lookup
     )
     if isinstance(addresses, Forbidden):
-        return Refused(addresses.why)
+        return DeliveryRefused(addresses.why)
     return await _post(message, _Path(url, proxy, addresses), way, now)
 
 
-async def _literal(url: URL, way: Way) -> tuple[str, ...] | Forbidden:
+async def _literal(url: URL, way: NetworkAccess) -> tuple[str, ...] | Forbidden:
     """A URL's host that is an address is checked here even where the proxy connects to it."""
     found = literal(url.host or "")
 
@@ -462,7 +468,7 @@ class _Path(msgspec.Struct, frozen=True):
     addresses: Sequence[str]
 
 
-async def _post(message: Message, path: _Path, way: Way, now: float) -> Said:
+async def _post(message: WebhookMessage, path: _Path, way: NetworkAccess, now: float) -> Said:
     proxy = path.proxy
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=way.bounds.connect)
     async with (
@@ -491,14 +497,16 @@ async def _post(message: Message, path: _Path, way: Way, now: float) -> Said:
         return await _read(answer, way.bounds, now)
 
 
-async def _read(answer: aiohttp.ClientResponse, bounds: Bounds, now: float) -> Said:
+async def _read(answer: aiohttp.ClientResponse, bounds: WebhookBounds, now: float) -> Said:
     status = answer.status
     if status == 410:
-        return Gone("410")
+        return EndpointGone("410")
     if status >= 500 or status in _AGAIN:
-        return Again(str(status), retry_after(answer.headers.get("Retry-After"), now))
+        return RetryLater(str(status), retry_after(answer.headers.get("Retry-After"), now))
     if not 200 <= status < 300:
-        return Refused(f"{status}, a redirect, which is not followed" if status in range(300, 400) else str(status))
+        return DeliveryRefused(
+            f"{status}, a redirect, which is not followed" if status in range(300, 400) else str(status)
+        )
     body = bytearray()
     async for piece in answer.content.iter_chunked(16 * 1024):
         body += piece
@@ -506,7 +514,7 @@ async def _read(answer: aiohttp.ClientResponse, bounds: Bounds, now: float) -> S
             odd = None if status == 202 else _media_type(answer)
             return Delivered(f"{status}, with more than {bounds.body} bytes, which are not read", odd=odd)
     if holds_verdict(bytes(body)):
-        return Answered(bytes(body), str(status))
+        return VerdictReceived(bytes(body), str(status))
     return Delivered(str(status), odd=None if status == 202 or _acknowledges(bytes(body)) else _media_type(answer))
 
 
@@ -532,6 +540,6 @@ def holds_verdict(body: bytes) -> bool:
     by whoever reads it."""
     try:
         found = strictjson.decode(body)
-    except strictjson.Fault:
+    except strictjson.JsonFault:
         return body.lstrip().startswith(b"{") and json.dumps("verdict").encode() in body
     return isinstance(found, dict) and found.get("verdict") is not None

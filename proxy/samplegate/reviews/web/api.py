@@ -23,10 +23,10 @@ from samplegate.protocol.requests import Kind
 from samplegate.reviews import verdict as verdicts
 from samplegate.reviews.notify import formats
 from samplegate.reviews.review import Conflict, Filter, Review, State, Verdict, expired
-from samplegate.reviews.views import told, withdrawn_for
+from samplegate.reviews.views import to_view, withdrawn_for
 from samplegate.reviews.web.context import CHALLENGE, Person, Web, missing, problem, unfit, unknown
-from samplegate.reviews.web.events import Feed, Stream, last_seen, shown
-from samplegate.reviews.web.security import Mistakes, Pace, headers_of, sender
+from samplegate.reviews.web.events import EventStream, Feed, event_json, last_seen
+from samplegate.reviews.web.security import FailedLoginLimiter, Pace, headers_of, sender
 
 MAX_LIMIT: Final = 200
 DEFAULT_LIMIT: Final = 50
@@ -41,7 +41,7 @@ _NAMES: Final = (*sorted(_SEVERAL), "server", "kind", "limit", "before")
 _limit: Final = re.compile(r"[0-9]{1,3}")
 
 
-def read(query: Sequence[tuple[str, str]], person: Person) -> Filter | list[tuple[str, str]]:
+def list_filter(query: Sequence[tuple[str, str]], person: Person) -> Filter | list[tuple[str, str]]:
     """The reviews that are asked for, of those that this person may see. ``query``: names and values as they came."""
     given: dict[str, list[str]] = {}
     for name, value in query:
@@ -97,7 +97,7 @@ def openapi_document(version: str) -> dict[str, Any]:
     return found
 
 
-class Giver(msgspec.Struct, frozen=True):
+class Decider(msgspec.Struct, frozen=True):
     """Who may give a verdict on one review, and by what door. ``show``: what they are told of the review afterwards."""
 
     who: str
@@ -105,13 +105,13 @@ class Giver(msgspec.Struct, frozen=True):
     show: Show
 
 
-class Api:
+class ReviewApi:
     """The routes over one store. ``feed``: its changes."""
 
     def __init__(self, web: Web, feed: Feed) -> None:
         self._web = web
         self._feed = feed
-        self._mistakes = Mistakes(EACH, ALL, web.wall)
+        self._mistakes = FailedLoginLimiter(EACH, ALL, web.wall)
         self._openapi_document = openapi_document(web.version)
 
     def routes(self) -> list[Route]:
@@ -132,7 +132,7 @@ class Api:
         person = self._person(request)
         if isinstance(person, Response):
             return person
-        wanted = read(request.query_params.multi_items(), person)
+        wanted = list_filter(request.query_params.multi_items(), person)
         if isinstance(wanted, list):
             return unfit(wanted)
         found = await self._web.store.read(lambda store: store.list(wanted))
@@ -148,14 +148,14 @@ class Api:
         if isinstance(review, Response):
             return review
         events = await self._web.store.read(lambda store: store.history(review.id))
-        return JSONResponse({"events": [shown(event) for event in events]})
+        return JSONResponse({"events": [event_json(event) for event in events]})
 
     async def _events(self, request: Request) -> Response:
         person = self._person(request)
         if isinstance(person, Response):
             return person
         token = headers_of(request.scope).bearer() or ""
-        return Stream(self._feed, lambda: self._web.person(token), last_seen(request))
+        return EventStream(self._feed, lambda: self._web.person(token), last_seen(request))
 
     async def _verdict(self, request: Request) -> Response:
         found = await self._to_decide(request)
@@ -169,7 +169,7 @@ class Api:
             return unfit([(each.path, each.what) for each in verdict])
         return await self._decide(review, verdict, giver)
 
-    async def _decide(self, review: Review, verdict: Verdict, giver: Giver) -> Response:
+    async def _decide(self, review: Review, verdict: Verdict, giver: Decider) -> Response:
         """The first verdict wins; a later one is told what came of it."""
         now = self._web.wall()
         outcome = await self._web.store.write(
@@ -189,7 +189,7 @@ class Api:
         self._web.log.info("verdict.given", review=review.id, verdict=verdict.word, who=giver.who, door=giver.door)
         return await self._shown(outcome, giver.show)
 
-    async def _to_decide(self, request: Request) -> tuple[Review, Giver] | Response:
+    async def _to_decide(self, request: Request) -> tuple[Review, Decider] | Response:
         """A review and who may decide it: a person of its reviewer, or who shows the token that was made for it."""
         token = headers_of(request.scope).bearer()
         if token is not None and token.startswith(formats.TOKEN_PREFIX):
@@ -202,16 +202,16 @@ class Api:
             return missing()
         if not person.decides(review):
             return problem(403, "this token may look at reviews, not decide them")
-        return review, Giver(person.name, "api", "full")
+        return review, Decider(person.name, "api", "full")
 
-    async def _by_callback(self, request: Request, token: str) -> tuple[Review, Giver] | Response:
+    async def _by_callback(self, request: Request, token: str) -> tuple[Review, Decider] | Response:
         """Whether there is such a review is told to nobody whose token does not open it."""
         key, review = await self._web.store.write(lambda store: store.key()), await self._get(request)
         why = formats.callback_fault(
             key, token, review.id if review else "", review.digest if review else "", self._web.wall()
         )
         if review is not None and why is None:
-            return review, Giver("callback", "callback", "none")
+            return review, Decider("callback", "callback", "none")
         return self._wrong(request, problem(401, f"the token {why}", headers=CHALLENGE))
 
     async def _seen(self, request: Request) -> Review | Response:
@@ -250,4 +250,4 @@ class Api:
 
     def _told(self, review: Review, show: Show) -> dict[str, object]:
         now = self._web.wall()
-        return told(expired(review, now) or review, show=show, now=now, url=self._web.url)
+        return to_view(expired(review, now) or review, show=show, now=now, url=self._web.url)

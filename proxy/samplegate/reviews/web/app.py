@@ -10,10 +10,10 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from samplegate.reviews.web import events, pages
-from samplegate.reviews.web.api import Api
+from samplegate.reviews.web.api import ReviewApi
 from samplegate.reviews.web.context import Web
-from samplegate.reviews.web.security import BODY_TIME, Guard
-from samplegate.reviews.web.sign_in import HOME, Entering, SignIn, listener_of, person_of, stranger
+from samplegate.reviews.web.security import BODY_TIME, PageGuard
+from samplegate.reviews.web.sign_in import HOME, SessionMiddleware, SignIn, listener_of, person_of, stranger
 
 
 class ReviewsApp:
@@ -22,9 +22,9 @@ class ReviewsApp:
     def __init__(self, web: Web, *, poll: float, keep_alive: float, body_time: float) -> None:
         self._feed = events.Feed(web, poll=poll, keep_alive=keep_alive)
         signin = SignIn(web)
-        routes = [*Api(web, self._feed).routes(), *signin.routes(), *_more(web, self._feed), *pages.routes(web)]
+        routes = [*ReviewApi(web, self._feed).routes(), *signin.routes(), *_more(web, self._feed), *pages.routes(web)]
         router = Router(routes, redirect_slashes=False, default=_nothing)
-        self._app = Guard(Entering(router, signin), web, body_time=body_time)
+        self._app = PageGuard(SessionMiddleware(router, signin), web, body_time=body_time)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -67,7 +67,7 @@ def _more(web: Web, feed: events.Feed) -> list[Route]:
         """The page's own stream, as long as its session holds."""
         if person_of(web, request) is None:
             return stranger(request)
-        return events.Stream(feed, listener_of(request), events.last_seen(request))
+        return events.EventStream(feed, listener_of(request), events.last_seen(request))
 
     return [Route("/", home), Route("/reviews/events", changes)]
 

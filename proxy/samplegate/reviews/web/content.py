@@ -41,7 +41,7 @@ OPENING: Final = 600
 MAX_STRING: Final = 2_000  # characters of one string within JSON on the page; the raw answer has it whole
 
 
-class Shown(msgspec.Struct, frozen=True):
+class ShownText(msgspec.Struct, frozen=True):
     """A text as the page has it."""
 
     html: Markup
@@ -57,7 +57,7 @@ class Shown(msgspec.Struct, frozen=True):
     """The beginning of a long text, "" for one that is shown at once."""
 
 
-class Space:
+class PageBudget:
     """What is left of a page. Not a value: it is used up as the page is made."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Space:
         self.left_out = 0
         """Characters that found no room: whoever approves did not see them."""
 
-    def text(self, text: str, *, rendered: bool = True) -> Shown:
+    def text(self, text: str, *, rendered: bool = True) -> ShownText:
         """A peer's prose."""
         kept = text[: min(MAX_TEXT, self.characters)]
         self.characters -= len(kept)
@@ -75,12 +75,12 @@ class Space:
         if rendered and kept == text and len(text) <= self._markdown:
             self._markdown -= len(text)
             html = html_of(text)
-        return Shown(
+        return ShownText(
             visible(kept) if html is None else html, html is not None, len(text), len(text) - len(kept), hides(kept),
             visible(kept[:OPENING]) if len(kept) > FOLDED else Markup(),
         )  # fmt: skip
 
-    def json(self, value: Any) -> Shown:
+    def json(self, value: Any) -> ShownText:
         """Decoded JSON, laid out, with its long strings cut."""
         return self.text(json.dumps(abridged(value), indent=2, ensure_ascii=False, default=str), rendered=False)
 
@@ -319,7 +319,7 @@ class Block(msgspec.Struct, frozen=True):
     """One content block."""
 
     what: What
-    text: Shown | None = None
+    text: ShownText | None = None
     note: str = ""
     """What is said of it: its type and size, or why it is not shown."""
     name: str = ""
@@ -329,7 +329,7 @@ class Block(msgspec.Struct, frozen=True):
     parts: tuple[Block, ...] = ()
 
 
-class Message(msgspec.Struct, frozen=True):
+class ShownMessage(msgspec.Struct, frozen=True):
     """One message."""
 
     number: int
@@ -337,24 +337,24 @@ class Message(msgspec.Struct, frozen=True):
     blocks: tuple[Block, ...]
 
 
-class Reader:
+class ContentReader:
     """Reads the content of one page, from its top to its end: it counts pictures and blocks as they come. Not a
     value."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: PageBudget) -> None:
         self._space = space
         self._pictures = 0
         self._left = MAX_BLOCKS
         self.left_out = 0
         """Messages and blocks that found no room."""
 
-    def messages(self, params: Mapping[str, Any]) -> tuple[Message, ...]:
+    def messages(self, params: Mapping[str, Any]) -> tuple[ShownMessage, ...]:
         """The messages of a sampling request."""
         all_ = params.get("messages")
         listed = list(all_) if isinstance(all_, list | tuple) else []
         self.left_out += max(0, len(listed) - MAX_MESSAGES)
         shown = [
-            Message(n, str(m.get("role")), self.content(m.get("content")))
+            ShownMessage(n, str(m.get("role")), self.content(m.get("content")))
             for n, m in enumerate(listed[:MAX_MESSAGES], 1)
         ]
         self._pictures += sum(_pictures(m.get("content")) for m in listed[MAX_MESSAGES:])

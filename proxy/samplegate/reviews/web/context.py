@@ -78,7 +78,7 @@ Posted: TypeAlias = Mapping[str, Sequence[str]]
 """A form's fields; a name may come several times."""
 
 
-def first(posted: Posted, name: str) -> str | None:
+def first_value(posted: Posted, name: str) -> str | None:
     """The field's value, None where the form does not have it."""
     values = posted.get(name)
     return values[0] if values else None

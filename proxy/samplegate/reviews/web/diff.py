@@ -26,7 +26,7 @@ class Piece(NamedTuple):
     text: str
 
 
-class Change(NamedTuple):
+class ShownChange(NamedTuple):
     """What an edit changes, under the label that its field has."""
 
     label: str
@@ -113,11 +113,11 @@ def _joined(found: Sequence[Piece]) -> list[Piece]:
     return out
 
 
-def of_edits(params: Mapping[str, Any], model: str, edits: Mapping[str, Any]) -> list[Change]:
+def of_edits(params: Mapping[str, Any], model: str, edits: Mapping[str, Any]) -> list[ShownChange]:
     """What ``edits`` (as a verdict has them) change of a sampling request, whose model would have been ``model``."""
     names = {"model": "Model", "systemPrompt": "System prompt", "maxTokens": "Max tokens", "temperature": "Temperature"}
     now = {"model": model, **params}
-    changes: list[Change] = []
+    changes: list[ShownChange] = []
     for name, label in names.items():
         if name in edits:
             changes.append((_change if name == "systemPrompt" else _other)(label, now.get(name), edits[name]))
@@ -126,7 +126,7 @@ def of_edits(params: Mapping[str, Any], model: str, edits: Mapping[str, Any]) ->
     return changes
 
 
-def of_content(old: Any, new: Any, label: str) -> list[Change]:
+def of_content(old: Any, new: Any, label: str) -> list[ShownChange]:
     """What changed between two contents with the same blocks."""
     ours, theirs = (content if isinstance(content, list | tuple) else [content] for content in (old, new))
     places = [label if len(ours) == 1 else f"{label}, part {n}" for n in range(1, len(ours) + 1)]
@@ -137,11 +137,11 @@ def of_content(old: Any, new: Any, label: str) -> list[Change]:
     ]
 
 
-def _change(label: str, old: object, new: object) -> Change:
-    return Change(label, pieces("" if old is None else str(old), "" if new is None else str(new)))
+def _change(label: str, old: object, new: object) -> ShownChange:
+    return ShownChange(label, pieces("" if old is None else str(old), "" if new is None else str(new)))
 
 
-def _other(label: str, old: object, new: object) -> Change:
+def _other(label: str, old: object, new: object) -> ShownChange:
     """One value in place of another: part of a number is none."""
     gone = () if old is None else (Piece("gone", str(old)),)
-    return Change(label, (*gone, Piece("new", str(new))))
+    return ShownChange(label, (*gone, Piece("new", str(new))))

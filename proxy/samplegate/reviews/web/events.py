@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from samplegate.reviews.review import Event, Review
+from samplegate.reviews.review import Review, ReviewEvent
 from samplegate.reviews.views import moment
 from samplegate.reviews.web.context import Person, Web
-from samplegate.reviews.web.security import said
+from samplegate.reviews.web.security import error_response
 
 MAX_LISTENERS: Final = 64
 POLL: Final = 1.0  # seconds: what another process's change takes at most to be seen
@@ -84,7 +84,7 @@ class Feed:
                     self._outlines.clear()
             return self._newest
 
-    async def outline(self, event: Event) -> Review | None:
+    async def outline(self, event: ReviewEvent) -> Review | None:
         """The review of an event, without its contents; None where it is gone. One look for all who listen."""
         async with self._lock:
             if event.number not in self._outlines:
@@ -111,7 +111,7 @@ class Feed:
             bell.set()
 
 
-class Stream(Response):
+class EventStream(Response):
     """The response. ``person``: who listens, asked again before every event; None ends it. ``after``: the last event
     they know; None: from now."""
 
@@ -125,7 +125,7 @@ class Stream(Response):
         """The listener's place is taken and given back here: a response that is never sent takes none."""
         bell = self._feed.enter()
         if bell is None:
-            await said(
+            await error_response(
                 scope, 503, f"as many as {MAX_LISTENERS} listen already; try again later", {"retry-after": "30"}
             )(scope, receive, send)
             return
@@ -185,24 +185,24 @@ class Stream(Response):
                 spoke = loop.time()
             await self._feed.wait(bell)
 
-    async def _changes(self, after: int) -> Sequence[Event]:
+    async def _changes(self, after: int) -> Sequence[ReviewEvent]:
         return await self._feed.web.store.read(lambda store: store.changes(after, PAGE))
 
-    async def _texts(self, events: Sequence[Event]) -> list[bytes]:
+    async def _texts(self, events: Sequence[ReviewEvent]) -> list[bytes]:
         """Those that this person may see. A review that is gone is nobody's any more."""
         found: list[bytes] = []
         for event in events:
             review = await self._feed.outline(event)
             person = self._person()
             if review is not None and person is not None and person.sees(review):
-                told = {**shown(event), "reviewer": review.reviewer, "state": review.state}
+                told = {**event_json(event), "reviewer": review.reviewer, "state": review.state}
                 found.append(f"id: {event.number}\nevent: change\ndata: {json.dumps(told)}\n\n".encode())
         return found
 
 
-def shown(event: Event) -> dict[str, Any]:
+def event_json(event: ReviewEvent) -> dict[str, Any]:
     """An event for programs, its time as everywhere in the API."""
-    return {name: getattr(event, name) for name in Event.__struct_fields__} | {"at": moment(event.at)}
+    return {name: getattr(event, name) for name in ReviewEvent.__struct_fields__} | {"at": moment(event.at)}
 
 
 def last_seen(request: Request) -> int | None:

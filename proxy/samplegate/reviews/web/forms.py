@@ -16,9 +16,9 @@ import msgspec
 
 from samplegate.protocol.elicitation_schema import MISSING, Field, Form, NotFlat, read_form
 from samplegate.protocol.requests import Kind
-from samplegate.protocol.strictjson import Fault, decode
+from samplegate.protocol.strictjson import JsonFault, decode
 from samplegate.reviews.review import Review
-from samplegate.reviews.web.context import Posted, first, kept, same, unbroken
+from samplegate.reviews.web.context import Posted, first_value, kept, same, unbroken
 from samplegate.secret_names import secret_fields
 
 MAX_FIELDS: Final = 200
@@ -41,7 +41,7 @@ class Option(msgspec.Struct, frozen=True):
     chosen: bool
 
 
-class Entry(msgspec.Struct, frozen=True):
+class FormEntry(msgspec.Struct, frozen=True):
     """One field."""
 
     name: str
@@ -64,7 +64,7 @@ def drawable(form: Form) -> bool:
     return len(form.fields) <= MAX_FIELDS and sum(len(choices(field)) for field in form.fields) <= MAX_OPTIONS
 
 
-def entries(form: Form, posted: Posted | None, problems: Mapping[str, str]) -> tuple[Entry, ...]:
+def entries(form: Form, posted: Posted | None, problems: Mapping[str, str]) -> tuple[FormEntry, ...]:
     """Every field with its default, or with what was typed; ``problems`` by the peer's names."""
     secrets = secret_fields(form.schema)
     return tuple(
@@ -73,14 +73,14 @@ def entries(form: Form, posted: Posted | None, problems: Mapping[str, str]) -> t
     )
 
 
-def _entry(n: int, field: Field, secret: bool, posted: Posted | None, problem: str) -> Entry:
+def _entry(n: int, field: Field, secret: bool, posted: Posted | None, problem: str) -> FormEntry:
     name, draws = f"f.{n}", _draws(field)
     default = None if secret or field.default is MISSING else field.default
-    value = _initial(default) if posted is None else first(posted, name) or ""
+    value = _initial(default) if posted is None else first_value(posted, name) or ""
     chosen = _selected(field, default) if posted is None else set(posted.get(name, ()))
     chooses = draws in ("radios", "select", "checkboxes")
     description = field.schema.get("description")
-    return Entry(
+    return FormEntry(
         name, field.name, (field.title or field.name)[:MAX_LABEL],
         description[:MAX_DESCRIPTION] if isinstance(description, str) else "",
         draws, field.required, tuple(_hints(field)), secret, "" if chooses else value,
@@ -201,7 +201,7 @@ def content(form: Form, posted: Posted) -> tuple[dict[str, Any], dict[str, str]]
     problems: dict[str, str] = {}
     for n, field in enumerate(form.fields):
         value = _value(field, posted, f"f.{n}")
-        if isinstance(value, Problem):
+        if isinstance(value, FormProblem):
             problems[field.name] = str(value)
         elif value is not UNFILLED:
             values[field.name] = value
@@ -210,7 +210,7 @@ def content(form: Form, posted: Posted) -> tuple[dict[str, Any], dict[str, str]]
     return values, problems
 
 
-class Problem(str):
+class FormProblem(str):
     """What is wrong with what was typed."""
 
     __slots__ = ()
@@ -219,15 +219,15 @@ class Problem(str):
 def _value(field: Field, posted: Posted, name: str) -> Any:
     if field.type == "multi_enum":
         return _picked(field, posted.get(name, ()))
-    typed = first(posted, name)
+    typed = first_value(posted, name)
     if not typed or (typed == NONE and field.type in ("boolean", "enum")):
         return UNFILLED
     match field.type:
         case "boolean":
-            return {"true": True, "false": False}.get(typed, Problem("must be yes or no"))
+            return {"true": True, "false": False}.get(typed, FormProblem("must be yes or no"))
         case "enum":
             values = dict(_numbered(field))
-            return values.get(typed, Problem("must be one of the choices"))
+            return values.get(typed, FormProblem("must be one of the choices"))
         case "number" | "integer":
             return number(typed, whole=field.type == "integer")
         case _:
@@ -242,7 +242,7 @@ def _picked(field: Field, numbers: Any) -> Any:
     """The chosen values in their order. None chosen is no answer, or the empty list where one is needed."""
     values = dict(_numbered(field))
     if not set(numbers) <= values.keys():
-        return Problem("must be some of the choices")
+        return FormProblem("must be some of the choices")
     picked = [value for number, value in values.items() if number in numbers]
     return picked if picked or (field.required and not field.schema.get("minItems")) else UNFILLED
 
@@ -252,17 +252,17 @@ def number(typed: str, *, whole: bool) -> Any:
     text = typed.strip().replace("\u2212", "-")
     found = _to_number.match(text)
     if found is None or (whole and (found[1] or found[2])):
-        return Problem("must be a whole number" if whole else "must be a number, with a point for fractions")
+        return FormProblem("must be a whole number" if whole else "must be a number, with a point for fractions")
     value: int | float = json.loads(text)
     too_large = math.isinf(value) if isinstance(value, float) else abs(value) > MAX_INTEGER
-    return Problem("is too large a number") if too_large else value
+    return FormProblem("is too large a number") if too_large else value
 
 
 def as_json(posted: Posted) -> Mapping[str, Any] | str:
     """Content that was written as JSON, for forms too large to be drawn; or what is wrong with it."""
     try:
-        value = decode((first(posted, "content") or "").encode("utf-8", "replace"), max_bytes=1 << 20)
-    except Fault as fault:
+        value = decode((first_value(posted, "content") or "").encode("utf-8", "replace"), max_bytes=1 << 20)
+    except JsonFault as fault:
         return f"is not JSON: {fault}"
     return value if isinstance(value, dict) else "must be an object with the fields of the form"
 
@@ -281,7 +281,7 @@ _message: Final = re.compile(r"edits\.messages\.(\d+)(?:\.content)?(?:\.(\d+))?"
 _part: Final = re.compile(r"content(?:\.(\d+))?(?:\.|\Z)")
 
 
-class Wrong(msgspec.Struct, frozen=True):
+class ErrorSummaryLine(msgspec.Struct, frozen=True):
     """One line of the summary."""
 
     anchor: str
@@ -290,15 +290,15 @@ class Wrong(msgspec.Struct, frozen=True):
     what: str
 
 
-def summary(problems: Mapping[str, str], kind: Kind, entries: Sequence[Entry]) -> tuple[Wrong, ...]:
+def summary(problems: Mapping[str, str], kind: Kind, entries: Sequence[FormEntry]) -> tuple[ErrorSummaryLine, ...]:
     """All that is wrong, in the order in which it was found."""
     by_key = {f"content.{entry.key}": entry for entry in entries}
     return tuple(_wrong(path, what, kind, by_key) for path, what in problems.items())
 
 
-def _wrong(path: str, what: str, kind: Kind, by_key: Mapping[str, Entry]) -> Wrong:
+def _wrong(path: str, what: str, kind: Kind, by_key: Mapping[str, FormEntry]) -> ErrorSummaryLine:
     if (entry := by_key.get(path)) is not None:
-        return Wrong(entry.name, entry.label, what)
+        return ErrorSummaryLine(entry.name, entry.label, what)
     label = (
         _NAMES[path][1]
         if path in _NAMES
@@ -306,7 +306,7 @@ def _wrong(path: str, what: str, kind: Kind, by_key: Mapping[str, Entry]) -> Wro
         if path.startswith("content") and kind == "elicitation"
         else ""
     )
-    return Wrong(field_of(path, kind), label, what)
+    return ErrorSummaryLine(field_of(path, kind), label, what)
 
 
 def at(problems: Mapping[str, str], kind: Kind) -> dict[str, str]:
@@ -382,7 +382,7 @@ Touched: TypeAlias = Literal["untouched", "edited", "written", "both"]
 own, or both of these."""
 
 
-class Typed(msgspec.Struct, frozen=True):
+class TypedForm(msgspec.Struct, frozen=True):
     """What the decision form holds, whichever button was pressed."""
 
     touched: Touched
@@ -395,7 +395,7 @@ class Typed(msgspec.Struct, frozen=True):
     """Of the fields that were changed."""
 
 
-class Said(msgspec.Struct, frozen=True):
+class PostedForm(msgspec.Struct, frozen=True):
     """What a reviewer said on the page."""
 
     verdict: dict[str, Any]
@@ -403,34 +403,34 @@ class Said(msgspec.Struct, frozen=True):
     """By the paths that ``review.Problem`` has: what cannot even be put into a verdict."""
     preview: bool
     """Nothing is decided: the page shows what the decision would be."""
-    typed: Typed
+    typed: TypedForm
 
 
-def said(review: Review, posted: Posted) -> Said:
+def parse_form(review: Review, posted: Posted) -> PostedForm:
     """The verdict of the decision form; ``do`` names the button.
 
     A page has one decision form, so every button comes with everything that was typed. A button that would drop a part
     of it is refused (``_dropped``); only a refusal of the request may do so, because it releases nothing.
     """
-    do = first(posted, "do") or ""
+    do = first_value(posted, "do") or ""
     found = _typed(review, posted)
-    verdict: dict[str, Any] = {"digest": first(posted, "digest") or ""}
-    if reason := unbroken(first(posted, "reason") or "").strip():
+    verdict: dict[str, Any] = {"digest": first_value(posted, "digest") or ""}
+    if reason := unbroken(first_value(posted, "reason") or "").strip():
         verdict["reason"] = reason
     word = do if do != PREVIEW else _previewed(review, found.touched)
     chosen = _chosen(word, review, found)
     verdict |= chosen or {}
     problems = dict(found.problems) if "edits" in verdict or "content" in verdict else {}
-    if review.kind == "sampling" and do != PREVIEW and first(posted, "tell_server") == "yes":
+    if review.kind == "sampling" and do != PREVIEW and first_value(posted, "tell_server") == "yes":
         verdict["tell_server"] = True
     if chosen is None:
         problems[""] = "This button is not on the page."
     elif (dropped := _dropped(do, review, found)) is not None:
         problems = {"": dropped} | problems
-    return Said(verdict, problems, do == PREVIEW, found)
+    return PostedForm(verdict, problems, do == PREVIEW, found)
 
 
-def _chosen(word: str, review: Review, found: Typed) -> dict[str, Any] | None:
+def _chosen(word: str, review: Review, found: TypedForm) -> dict[str, Any] | None:
     """What a button says, with everything of the form that belongs to it. None: no such button."""
     match word:
         case "edit" if review.stage == "answer" and found.touched == "edited":
@@ -460,7 +460,7 @@ def _previewed(review: Review, touched: Touched) -> str:
     return "answer" if touched == "written" else "edit"
 
 
-def _dropped(do: str, review: Review, found: Typed) -> str | None:
+def _dropped(do: str, review: Review, found: TypedForm) -> str | None:
     """Why this button would drop what was typed, or has nothing to send; None if it does what it says."""
     labels = ", ".join(found.labels)
     match do, found.touched:
@@ -488,21 +488,21 @@ def _dropped(do: str, review: Review, found: Typed) -> str | None:
             return None
 
 
-def _typed(review: Review, posted: Posted) -> Typed:
+def _typed(review: Review, posted: Posted) -> TypedForm:
     """What differs from the page as it was first shown. An absent field is untouched: browsers send every field that is
     there."""
     if review.kind == "elicitation":
         content, problems = ({}, {}) if review.mode == "url" else _content(review, posted)
-        return Typed("untouched", {}, content, problems, ())
+        return TypedForm("untouched", {}, content, problems, ())
     answer = _answer(review, posted)
     if review.stage == "answer":
         edited = answer != (review.answer or {}).get("content")
-        return Typed("edited" if edited else "untouched", {}, answer, {}, ("Answer",) if edited else ())
+        return TypedForm("edited" if edited else "untouched", {}, answer, {}, ("Answer",) if edited else ())
     found, problems = edits(review, posted) if review.bounds is not None else ({}, {})
     labels = tuple(label for name, label in _LABELS.items() if name in found or f"edits.{name}" in problems)
     if not answer.strip():
-        return Typed("edited" if labels else "untouched", found, answer, problems, labels)
-    return Typed("both" if labels else "written", found, answer, problems, (*labels, "Your answer"))
+        return TypedForm("edited" if labels else "untouched", found, answer, problems, labels)
+    return TypedForm("both" if labels else "written", found, answer, problems, (*labels, "Your answer"))
 
 
 _LABELS: Final = {
@@ -517,15 +517,15 @@ _LABELS: Final = {
 def edits(review: Review, posted: Posted) -> tuple[dict[str, Any], dict[str, str]]:
     """What was changed of a sampling request; fields that were left alone are left out."""
     params, found, problems = review.params, dict[str, Any](), dict[str, str]()
-    prompt = first(posted, "edit.system")
+    prompt = first_value(posted, "edit.system")
     if prompt is not None and not same(params.get("systemPrompt") or "", prompt):
         found["systemPrompt"] = unbroken(prompt)
-    model = first(posted, "edit.model")
+    model = first_value(posted, "edit.model")
     if model and review.bounds is not None and model != next(iter(review.bounds.models), None):
         found["model"] = model
     for name, field, whole in (("maxTokens", "edit.max_tokens", True), ("temperature", "edit.temperature", False)):
-        value = _number(params.get(name), first(posted, field), whole=whole)
-        if isinstance(value, Problem):
+        value = _number(params.get(name), first_value(posted, field), whole=whole)
+        if isinstance(value, FormProblem):
             problems[f"edits.{name}"] = str(value)
         elif value != params.get(name):
             found[name] = value
@@ -538,7 +538,7 @@ def edits(review: Review, posted: Posted) -> tuple[dict[str, Any], dict[str, str
 def _number(now: Any, typed: str | None, *, whole: bool) -> Any:
     if typed is None or (not typed.strip() and now is None):
         return now
-    return number(typed, whole=whole) if typed.strip() else Problem("cannot be taken out, only changed")
+    return number(typed, whole=whole) if typed.strip() else FormProblem("cannot be taken out, only changed")
 
 
 def _messages(params: Mapping[str, Any], posted: Posted) -> Iterator[Any]:
@@ -550,8 +550,8 @@ def _messages(params: Mapping[str, Any], posted: Posted) -> Iterator[Any]:
 def _texts(content: Any, posted: Posted, place: str) -> Any:
     """The content with the texts that were typed; whatever is no text stays."""
     if isinstance(content, list | tuple):
-        return [_text(block, first(posted, f"{place}.{b}")) for b, block in enumerate(content)]
-    return _text(content, first(posted, f"{place}.0"))
+        return [_text(block, first_value(posted, f"{place}.{b}")) for b, block in enumerate(content)]
+    return _text(content, first_value(posted, f"{place}.0"))
 
 
 def _text(block: Any, typed: str | None) -> Any:
@@ -570,7 +570,7 @@ def texts(content: Any) -> Iterator[tuple[int, str]]:
 def _answer(review: Review, posted: Posted) -> Any:
     """A text, or the model's answer with its texts edited."""
     if review.answer is None:
-        return unbroken(first(posted, "answer.0") or "")
+        return unbroken(first_value(posted, "answer.0") or "")
     return _texts(review.answer.get("content"), posted, "answer")
 
 

@@ -19,14 +19,14 @@ from samplegate.errors import Unavailable
 from samplegate.protocol.elicitation_schema import NotFlat, read_form
 from samplegate.protocol.requests import Kind
 from samplegate.reviews import verdict as verdicts
-from samplegate.reviews.review import DECIDED, Conflict, Event, Filter, Review, State, cleared, expired
+from samplegate.reviews.review import DECIDED, Conflict, Filter, Review, ReviewEvent, State, expired, scrub_verdict
 from samplegate.reviews.store import ReviewStore
 from samplegate.reviews.views import withdrawn_for
 from samplegate.reviews.web import diff, forms, render, sign_in
-from samplegate.reviews.web.content import Block, Reader, Shown, Space
-from samplegate.reviews.web.context import Person, Posted, Web, first, many
-from samplegate.reviews.web.diff import Change
-from samplegate.reviews.web.forms import Typed, answers, at, editors, said, summary, texts
+from samplegate.reviews.web.content import Block, ContentReader, PageBudget, ShownText
+from samplegate.reviews.web.context import Person, Posted, Web, first_value, many
+from samplegate.reviews.web.diff import ShownChange
+from samplegate.reviews.web.forms import TypedForm, answers, at, editors, parse_form, summary, texts
 from samplegate.reviews.web.render import lines
 from samplegate.urls import shown_url
 
@@ -37,22 +37,22 @@ _BLANKS: Final = " \t\r\n\f\v"
 _blank: Final = re.compile(f"[{_BLANKS}]+")
 
 
-class About(NamedTuple):
+class ReviewSummary(NamedTuple):
     """``words`` is "" where there are none."""
 
     label: str
     words: str
 
 
-def about(review: Review) -> About:
+def review_summary(review: Review) -> ReviewSummary:
     """What a person would look at first. Never raises: what is of no known shape has no words."""
     if review.stage == "answer":
-        return About("answer", first_words(next(_texts(review.answer or {}), "")))
+        return ReviewSummary("answer", first_words(next(_texts(review.answer or {}), "")))
     if review.kind == "sampling":
-        return About("last user text", first_words(_last(review.params)))
+        return ReviewSummary("last user text", first_words(_last(review.params)))
     if review.mode == "url":
-        return About("host", _host(str(review.params.get("url", ""))))
-    return About("message", first_words(str(review.params.get("message", ""))))
+        return ReviewSummary("host", _host(str(review.params.get("url", ""))))
+    return ReviewSummary("message", first_words(str(review.params.get("message", ""))))
 
 
 def first_words(text: str) -> str:
@@ -93,7 +93,7 @@ Phase: TypeAlias = Literal["waits", "outlived", "used", "taken", "kept", "unused
 waits, ``kept`` for the next same one, or ``unused`` and past."""
 
 
-class Standing(msgspec.Struct, frozen=True):
+class ReviewStatus(msgspec.Struct, frozen=True):
     """Where it is between its request and its end."""
 
     phase: Phase
@@ -106,11 +106,11 @@ class Standing(msgspec.Struct, frozen=True):
     """Decided: when the verdict is good for nothing any more."""
 
 
-def standing(review: Review, now: float) -> Standing:
+def review_status(review: Review, now: float) -> ReviewStatus:
     """How it stands at ``now``."""
     request_until = review.expires if review.answers_until is None else min(review.answers_until, review.expires)
     kept_until = (review.decided or 0.0) + review.late
-    return Standing(
+    return ReviewStatus(
         _phase(review, now, request_until, kept_until), request_until, review.expires, review.late, kept_until
     )
 
@@ -127,7 +127,7 @@ def _phase(review: Review, now: float, request_until: float, kept_until: float) 
     return "kept" if now < kept_until else "unused"
 
 
-def asks(review: Review) -> str:
+def request_summary(review: Review) -> str:
     """What it is about, behind the server's name."""
     if review.stage == "answer":
         return "gets an answer of a model"
@@ -147,20 +147,20 @@ def kind(review: Review) -> str:
     return "Web page" if review.mode == "url" else "Form"
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ShownVerdict(msgspec.Struct, frozen=True):
     """A verdict as it is shown."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ShownChange, ...]
     blocks: tuple[Block, ...]
     """A written or edited answer to a sampling request."""
     action: str
     """Of an elicitation."""
-    content: Shown | None
+    content: ShownText | None
 
 
-def outcome(review: Review, space: Space) -> Outcome | None:
+def outcome(review: Review, space: PageBudget) -> ShownVerdict | None:
     """What was said of a review that is decided; secrets that were filled in are not shown again (R39)."""
-    verdict = cleared(review).verdict
+    verdict = scrub_verdict(review).verdict
     if verdict is None:
         return None
     edits = {} if verdict.edits is None else msgspec.to_builtins(verdict.edits)
@@ -168,15 +168,15 @@ def outcome(review: Review, space: Space) -> Outcome | None:
     model = review.bounds.models[0] if review.bounds and review.bounds.models else ""
     if review.kind == "elicitation":
         content = result.get("content")
-        return Outcome((), (), str(result.get("action", "")), None if not content else space.json(content))
+        return ShownVerdict((), (), str(result.get("action", "")), None if not content else space.json(content))
     changed = [*diff.of_edits(review.params, model, edits)]
     if review.answer is not None and "content" in result:
         changed += diff.of_content(review.answer.get("content"), result["content"], "The answer")
-    blocks = Reader(space).content(result["content"]) if "content" in result and review.answer is None else ()
-    return Outcome(short(changed), blocks, "", None)
+    blocks = ContentReader(space).content(result["content"]) if "content" in result and review.answer is None else ()
+    return ShownVerdict(short(changed), blocks, "", None)
 
 
-def changes(review: Review, typed: Typed) -> tuple[Change, ...]:
+def changes(review: Review, typed: TypedForm) -> tuple[ShownChange, ...]:
     """What the edits in the form change."""
     if review.answer is not None:
         return short(diff.of_content(review.answer.get("content"), typed.answer, "The answer"))
@@ -192,9 +192,9 @@ def sent(verdict: Mapping[str, Any]) -> str:
     )
 
 
-def short(found: list[Change]) -> tuple[Change, ...]:
+def short(found: list[ShownChange]) -> tuple[ShownChange, ...]:
     """Without the middles of what stayed."""
-    return tuple(Change(change.label, diff.shortened(change.pieces)) for change in found)
+    return tuple(ShownChange(change.label, diff.shortened(change.pieces)) for change in found)
 
 
 MAX_WAITING: Final = 100
@@ -260,10 +260,10 @@ def _at(path: str, chosen: Mapping[str, str], **more: str) -> str:
 def _row(review: Review, now: float) -> dict[str, Any]:
     return {
         "review": review,
-        "asks": asks(review),
+        "asks": request_summary(review),
         "kind": kind(review),
-        "standing": standing(review, now),
-        "about": about(review),
+        "standing": review_status(review, now),
+        "about": review_summary(review),
     }
 
 
@@ -272,27 +272,27 @@ _APART: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature
 """The params of a sampling request that have a place of their own on the page."""
 
 
-class Try(msgspec.Struct, frozen=True):
+class RejectedForm(msgspec.Struct, frozen=True):
     """A form that was posted and decided nothing: what was typed comes back with what is wrong, or with what it would
     come to."""
 
     posted: Posted
-    said: forms.Said
+    said: forms.PostedForm
     problems: Mapping[str, str]
     """By path, as ``review.Problem`` has them."""
 
 
 def view(
-    review: Review, events: Sequence[Event], person: Person, now: float, tried: Try | None = None
+    review: Review, events: Sequence[ReviewEvent], person: Person, now: float, tried: RejectedForm | None = None
 ) -> dict[str, Any]:
     """The names of ``review.html``."""
-    space = Space()
-    reader = Reader(space)
+    space = PageBudget()
+    reader = ContentReader(space)
     problems = {} if tried is None else tried.problems
     posted = None if tried is None else tried.posted
     shows = tried is not None and tried.said.preview
     values: dict[str, Any] = {
-        "review": review, "standing": standing(review, now), "asks": asks(review), "kind": kind(review),
+        "review": review, "standing": review_status(review, now), "asks": request_summary(review), "kind": kind(review),
         "lines": lines(events),
         "withdrawn_for": withdrawn_for(events),
         "decides": person.decides(review) and review.state == "pending", "problems": problems,
@@ -321,11 +321,11 @@ class _Typed:
         self._posted = posted
 
     def __call__(self, name: str, otherwise: object = "") -> str:
-        found = None if self._posted is None else first(self._posted, name)
+        found = None if self._posted is None else first_value(self._posted, name)
         return found if found is not None else "" if otherwise is None else str(otherwise)
 
 
-def _sampling(review: Review, space: Space, reader: Reader) -> dict[str, Any]:
+def _sampling(review: Review, space: PageBudget, reader: ContentReader) -> dict[str, Any]:
     params, answer = review.params, review.answer
     apart = _APART | {each.param for each in review.unsent}
     system, others = params.get("systemPrompt"), {name: value for name, value in params.items() if name not in apart}
@@ -347,7 +347,7 @@ def _sampling(review: Review, space: Space, reader: Reader) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tools(params: Mapping[str, Any], space: Space) -> tuple[tuple[str, Shown], ...]:
+def _tools(params: Mapping[str, Any], space: PageBudget) -> tuple[tuple[str, ShownText], ...]:
     listed = params.get("tools")
     tools = [tool for tool in listed if isinstance(tool, dict)][:MAX_TOOLS] if isinstance(listed, list) else []
     return tuple((str(tool.get("name", ""))[:200], space.json(tool)) for tool in tools)
@@ -455,7 +455,7 @@ class Pages:
     async def _tried(
         self, request: Request, person: Person, review: Review, posted: Mapping[str, list[str]]
     ) -> Response:
-        words = said(review, posted)
+        words = parse_form(review, posted)
         read = verdicts.read(words.verdict, review, digest="needed")
         problems = (
             {problem.path: problem.what for problem in read} | words.problems
@@ -465,7 +465,7 @@ class Pages:
         if words.preview and words.typed.touched == "untouched" and review.kind == "sampling":
             problems = {}
         if problems or words.preview or isinstance(read, tuple):
-            tried = Try(posted, words, problems)
+            tried = RejectedForm(posted, words, problems)
             return await self._shown(
                 request, person, review, tried, status=422 if problems and not words.preview else 200
             )
@@ -500,7 +500,7 @@ class Pages:
         return expired(review, self._web.wall()) or review
 
     async def _shown(
-        self, request: Request, person: Person, review: Review, tried: Try | None = None, *, status: int = 200
+        self, request: Request, person: Person, review: Review, tried: RejectedForm | None = None, *, status: int = 200
     ) -> Response:
         events = await self._web.store.read(lambda store: store.history(review.id))
         # a large review takes a tenth of a second to lay out, in which others are served

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from samplegate.reviews.review import Event, Review
+from samplegate.reviews.review import Review, ReviewEvent
 from samplegate.reviews.web import content, context
 from samplegate.reviews.web.context import Person, Web
 from samplegate.text import hides, plain, visible
@@ -59,23 +59,25 @@ _MEANINGS: Final = {"joined": "the same request came again and waits"}
 """Of events whose names do not say it."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class HistoryLine(msgspec.Struct, frozen=True):
     """One event, or several that are the same to a person: ``event`` is the last of them."""
 
-    event: Event
+    event: ReviewEvent
     count: int
     meaning: str
 
 
-def lines(events: Sequence[Event]) -> tuple[Line, ...]:
+def lines(events: Sequence[ReviewEvent]) -> tuple[HistoryLine, ...]:
     """The last lines, in order. Whoever is put off and asks again joins each time: one line for as long as nothing else
     happens."""
-    found: list[Line] = []
+    found: list[HistoryLine] = []
     for what, some in groupby(events, lambda event: event.what):
         alike = list(some)
         meaning = _MEANINGS.get(what, "")
         found += (
-            [Line(alike[-1], len(alike), meaning)] if what == "joined" else [Line(event, 1, meaning) for event in alike]
+            [HistoryLine(alike[-1], len(alike), meaning)]
+            if what == "joined"
+            else [HistoryLine(event, 1, meaning) for event in alike]
         )
     return tuple(found[-MOST:])
 

@@ -2,7 +2,8 @@
 headers of the answer, faults.
 
 Plain ASGI around the application: the body is counted as it comes, whatever it announced, and a stream passes through
-unbuffered. ``Mistakes`` limits how often an address, and all together, may send an unknown token; it keeps no token.
+unbuffered. ``FailedLoginLimiter`` limits how often an address, and all together, may send an unknown token; it keeps no
+token.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Pace(msgspec.Struct, frozen=True):
     rate: float
 
 
-class Mistakes:
+class FailedLoginLimiter:
     """Token buckets over a clock in seconds. One that is set back refills nothing."""
 
     def __init__(self, each: Pace, all: Pace, clock: Callable[[], float]) -> None:
@@ -111,15 +112,15 @@ _DETAILS: Final = {
 }
 
 
-class TooLarge(Exception):
+class BodyTooLarge(Exception):
     """A body came to more bytes than are taken."""
 
 
-class TooSlow(Exception):
+class BodyTooSlow(Exception):
     """A body did not come to its end in time."""
 
 
-class Guard:
+class PageGuard:
     """Stands around an application."""
 
     def __init__(self, app: ASGIApp, web: Web, *, body_time: float = BODY_TIME) -> None:
@@ -147,37 +148,43 @@ class Guard:
         """What cannot be done is told; what should not have happened is logged whole and told in a fixed sentence."""
         match problem:
             case HTTPException():
-                return said(
+                return error_response(
                     scope,
                     problem.status_code,
                     _DETAILS.get(problem.status_code, problem.detail),
                     dict(problem.headers or {}),
                 )
-            case TooLarge():
+            case BodyTooLarge():
                 return too_large(scope)
-            case TooSlow():
-                return said(scope, 408, "body: did not come to its end in time; send it at once", _CLOSE)
+            case BodyTooSlow():
+                return error_response(scope, 408, "body: did not come to its end in time; send it at once", _CLOSE)
             case ClientDisconnect():
-                return said(scope, 400, "body: ended before its end; send all of it", _CLOSE)
+                return error_response(scope, 400, "body: ended before its end; send all of it", _CLOSE)
             case Unavailable():
-                self._web.log.error("web.unavailable", path=shown(scope["path"]), why=str(problem))
-                return said(scope, 503, "the store of reviews cannot be reached; try again", {"retry-after": "5"})
-        self._web.log.error("web.failed", method=scope["method"][:16], path=shown(scope["path"]), exc_info=problem)
-        return said(scope, 500, "a fault in the gate; the log has it")
+                self._web.log.error("web.unavailable", path=path_for_log(scope["path"]), why=str(problem))
+                return error_response(
+                    scope, 503, "the store of reviews cannot be reached; try again", {"retry-after": "5"}
+                )
+        self._web.log.error(
+            "web.failed", method=scope["method"][:16], path=path_for_log(scope["path"]), exc_info=problem
+        )
+        return error_response(scope, 500, "a fault in the gate; the log has it")
 
     def _refused(self, scope: Scope) -> Response | None:
         headers = headers_of(scope)
         if is_forged_host(headers, self._web):
-            return said(
+            return error_response(
                 scope,
                 403,
                 "host: this name is not one of the listener's; use an address, localhost or the host of reviews_url",
             )
         if is_cross_origin(headers, self._web):
-            return said(scope, 403, "origin: a page of another site sent this; open the page of the reviews itself")
+            return error_response(
+                scope, 403, "origin: a page of another site sent this; open the page of the reviews itself"
+            )
         announced, most = headers.length(), bound_of(scope["path"])
         if announced is None:
-            return said(scope, 400, "content-length: is no number of bytes; send one")
+            return error_response(scope, 400, "content-length: is no number of bytes; send one")
         return too_large(scope) if announced > most else None
 
 
@@ -207,7 +214,7 @@ def is_api(scope: MutableMapping[str, Any]) -> bool:
     return str(scope["path"]).startswith("/v1/") or scope["path"] == "/v1"
 
 
-def said(
+def error_response(
     scope: MutableMapping[str, Any], status: int, detail: str, headers: Mapping[str, str] | None = None
 ) -> Response:
     """An answer that no handler made: problem details for programs, a line of text for people."""
@@ -218,7 +225,7 @@ def said(
 
 def too_large(scope: MutableMapping[str, Any]) -> Response:
     """413; the rest of the body is not waited for."""
-    return said(scope, 413, f"body: is larger than {bound_of(scope['path'])} bytes; send less", _CLOSE)
+    return error_response(scope, 413, f"body: is larger than {bound_of(scope['path'])} bytes; send less", _CLOSE)
 
 
 def bound_of(path: str) -> int:
@@ -228,7 +235,7 @@ def bound_of(path: str) -> int:
     return MAX_FORM if path.startswith("/reviews/") else MAX_VERDICT
 
 
-def shown(path: str) -> str:
+def path_for_log(path: str) -> str:
     """A path for the log: it is the client's, so it is short and plain."""
     return path[:100].encode("ascii", "backslashreplace").decode()
 
@@ -245,11 +252,11 @@ def _bounded(receive: Receive, most: int, seconds: float) -> Receive:
             async with asyncio.timeout_at(until):
                 message = await receive()
         except TimeoutError:
-            raise TooSlow from None
+            raise BodyTooSlow from None
         if message["type"] == "http.request":
             taken += len(message.get("body", b""))
             if taken > most:
-                raise TooLarge
+                raise BodyTooLarge
             if not message.get("more_body", False):
                 until = None
         return message

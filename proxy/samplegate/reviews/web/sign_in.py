@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from samplegate.reviews.web import render
 from samplegate.reviews.web.context import Person, Web
-from samplegate.reviews.web.security import Mistakes, Pace, headers_of, is_cross_site, is_own_page, sender
+from samplegate.reviews.web.security import FailedLoginLimiter, Pace, headers_of, is_cross_site, is_own_page, sender
 
 # A session at the page, as a cookie that nobody else can make: who signed in, by which token, until when. Pure but for
 # its randomness.
@@ -33,7 +33,7 @@ MAX_COOKIE: Final = 1024  # characters; ours have some 300
 MAX_ENDED: Final = 10_000  # sessions that were signed out and would still hold
 
 
-class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CookieClaims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a cookie says. ``token`` is the SHA-256 of the token in hex: enough of what cannot be guessed, and too
     little to sign in with."""
 
@@ -44,13 +44,13 @@ class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Unix seconds."""
 
 
-def made(claims: Claims, key: bytes) -> str:
+def made(claims: CookieClaims, key: bytes) -> str:
     """The cookie of the claims, signed with the store's key."""
     text = base64.urlsafe_b64encode(msgspec.json.encode(claims)).rstrip(b"=")
     return f"{text.decode()}.{_signature(text, key)}"
 
 
-def read(cookie: str, key: bytes, now: float) -> Claims | None:
+def read_cookie(cookie: str, key: bytes, now: float) -> CookieClaims | None:
     """The claims of a cookie that we signed and whose time is not over; the signature is held against it before
     anything else is read."""
     text, _, signature = cookie.rpartition(".")
@@ -61,7 +61,7 @@ def read(cookie: str, key: bytes, now: float) -> Claims | None:
     ):
         return None
     try:
-        claims = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Claims)
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=CookieClaims)
     except (ValueError, msgspec.DecodeError):
         return None
     return claims if now < claims.until else None
@@ -72,7 +72,7 @@ def session_form_token(id: str, key: bytes) -> str:
     return hmac.new(_derived(key, b"form"), id.encode(), hashlib.sha256).hexdigest()
 
 
-class Ended:
+class EndedSessions:
     """Sessions that were signed out, until their cookies are worth nothing anyway. In this process: a restart forgets
     them.
 
@@ -87,7 +87,7 @@ class Ended:
         self._all_until: dict[str, int] = {}
         """By token: sessions up to this time are over."""
 
-    def add(self, claims: Claims) -> bool:
+    def add(self, claims: CookieClaims) -> bool:
         """End a session. True if there were too many, so that all sessions of one token ended."""
         now = self._clock()
         self._until.setdefault(claims.token, {})[claims.id] = claims.until
@@ -104,7 +104,7 @@ class Ended:
         return True
 
     def __contains__(self, claims: object) -> bool:
-        if not isinstance(claims, Claims):
+        if not isinstance(claims, CookieClaims):
             return False
         return claims.id in self._until.get(claims.token, ()) or claims.until <= self._all_until.get(claims.token, 0)
 
@@ -138,10 +138,10 @@ _FOREIGN: Final = "This form was not sent by a page of ours"
 _place: Final = re.compile(r"/reviews(?:/[A-Za-z0-9_-]{1,64}){0,2}(?:\?[A-Za-z0-9_.=&%+-]{0,500})?")
 
 
-class Session(msgspec.Struct, frozen=True):
+class PageSession(msgspec.Struct, frozen=True):
     """Somebody who is signed in now, and what their forms carry."""
 
-    claims: Claims
+    claims: CookieClaims
     person: Person
     form: str
     now: Callable[[], Person | None]
@@ -152,14 +152,14 @@ def person_of(web: Web, request: Request) -> Person | None:
     """Who is signed in, None for nobody. Asked of the settings with each request: a token that is taken away ends its
     sessions."""
     del web  # what it says was asked when the request came in
-    session: Session | None = request.scope.get(_SESSION)
+    session: PageSession | None = request.scope.get(_SESSION)
     return None if session is None else session.person
 
 
 def listener_of(request: Request) -> Callable[[], Person | None]:
     """Who is signed in, to be asked again and again by what stands open: None once the session is over, by whatever it
     ends."""
-    session: Session | None = request.scope.get(_SESSION)
+    session: PageSession | None = request.scope.get(_SESSION)
     return (lambda: None) if session is None else session.now
 
 
@@ -167,14 +167,14 @@ def form_token(web: Web, request: Request) -> str:
     """What the hidden field ``form_token`` of this session's forms holds; empty for nobody, whose only form needs
     none."""
     del web
-    session: Session | None = request.scope.get(_SESSION)
+    session: PageSession | None = request.scope.get(_SESSION)
     return "" if session is None else session.form
 
 
 async def read_form(web: Web, request: Request) -> Mapping[str, list[str]] | Response:
     """The fields of a form that a page of ours posted in this session, each with all its values; a response where it is
     none."""
-    session: Session | None = request.scope.get(_SESSION)
+    session: PageSession | None = request.scope.get(_SESSION)
     if session is None:
         return _said(
             web, request, 403, "You are not signed in any more", "Nothing was decided. Sign in, and send it again."
@@ -229,8 +229,8 @@ class SignIn:
 
     def __init__(self, web: Web) -> None:
         self._web = web
-        self._mistakes = Mistakes(EACH, ALL, web.wall)
-        self._ended = Ended(web.wall)
+        self._mistakes = FailedLoginLimiter(EACH, ALL, web.wall)
+        self._ended = EndedSessions(web.wall)
 
     def routes(self) -> list[Route]:
         return [
@@ -238,19 +238,19 @@ class SignIn:
             Route(SIGN_OUT, self._sign_out, methods=["POST"]),
         ]
 
-    async def session(self, scope: Scope) -> Session | None:
+    async def session(self, scope: Scope) -> PageSession | None:
         """Whose session a request belongs to. Raises Unavailable where the store cannot say its key."""
         cookie = Request(scope).cookies.get(self._cookie)
         if cookie is None:
             return None
         key = await self._web.store.write(lambda store: store.key())
-        claims = read(cookie, key, self._web.wall())
+        claims = read_cookie(cookie, key, self._web.wall())
         person = None if claims is None else self._who(claims)
         if claims is None or person is None:
             return None
-        return Session(claims, person, session_form_token(claims.id, key), lambda: self._who(claims))
+        return PageSession(claims, person, session_form_token(claims.id, key), lambda: self._who(claims))
 
-    def _who(self, claims: Claims) -> Person | None:
+    def _who(self, claims: CookieClaims) -> Person | None:
         """Whose session it is now: nobody's once it is over, signed out, or its token is nobody's or another's."""
         if self._web.wall() >= claims.until or claims in self._ended:
             return None
@@ -288,7 +288,9 @@ class SignIn:
     async def _welcome(self, person: Person, token: str, place: str) -> Response:
         """A new session with an id of its own, whatever cookie came along."""
         until = int(self._web.wall()) + self._web.session
-        claims = Claims(self._web.random(16).hex(), person.name, hashlib.sha256(token.encode()).hexdigest(), until)
+        claims = CookieClaims(
+            self._web.random(16).hex(), person.name, hashlib.sha256(token.encode()).hexdigest(), until
+        )
         response = RedirectResponse(place, 303)
         self._set(response, made(claims, await self._web.store.write(lambda store: store.key())), self._web.session)
         return response
@@ -297,7 +299,7 @@ class SignIn:
         form = await read_form(self._web, request)
         if isinstance(form, Response):
             return form
-        session: Session = request.scope[_SESSION]
+        session: PageSession = request.scope[_SESSION]
         if self._ended.add(session.claims):
             self._web.log.warning(
                 "person.sessions_ended",
@@ -327,7 +329,7 @@ class SignIn:
         )
 
 
-class Entering:
+class SessionMiddleware:
     """Finds each page's session before its handler runs. The API and our own files have none."""
 
     def __init__(self, app: ASGIApp, signin: SignIn) -> None:

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from samplegate.sampler.worker.call import Answer, ask, hold_back
+from samplegate.sampler.worker.call import Answer, ask, patch_httpx
 from samplegate.sampler.worker.errors import sentence
 
 # Before the import: no price map or header list is fetched from the net, no .env file of the working folder is read,
@@ -132,7 +132,7 @@ def _import_litellm() -> Any:
     litellm: Any = importlib.import_module("litellm")
     litellm.suppress_debug_info = True
     litellm.telemetry = False
-    hold_back(importlib.import_module("httpx").Response)
+    patch_httpx(importlib.import_module("httpx").Response)
     return litellm
 
 

@@ -22,8 +22,8 @@ import msgspec
 
 from samplegate.policy.prompt import Failure
 from samplegate.sampler.worker.errors import classify, sentence
-from samplegate.sampler.worker.request import RESPONSES, Offer, Unfit, fitted
-from samplegate.sampler.worker.response import Heard, Refused, TooMuch, read
+from samplegate.sampler.worker.request import RESPONSES, AnswerBounds, Unfit, fitted
+from samplegate.sampler.worker.response import AnswerRefused, AnswerTooLarge, ResponseAccumulator, sampled_fields
 
 ARGUMENTS: Final = frozenset({"messages", "max_tokens", "temperature", "stop", "tools", "tool_choice"})
 _MANNER: Final = {
@@ -47,7 +47,7 @@ async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], tol
     """
     name, target = call["name"], call["target"]
     asked = {key: call[key] for key in ARGUMENTS if key in call}
-    heard = Heard()
+    heard = ResponseAccumulator()
     on_done.set(heard.ended_well)
     try:
         async with asyncio.timeout(call["timeout"]):
@@ -61,9 +61,9 @@ async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], tol
             await listen(litellm, response, heard, told)
         return {
             "sampled": {
-                **read(
+                **sampled_fields(
                     heard,
-                    msgspec.convert(call.get("offer", {}), Offer),
+                    msgspec.convert(call.get("offer", {}), AnswerBounds),
                     secrets,
                     lambda: f"use_{randomness.token_hex(8)}",
                 ),
@@ -74,11 +74,11 @@ async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], tol
         return _failed(name, "unknown_model", heard, free=True)
     except Unfit as why:
         return _failed(name, "bad_request", heard, what=str(why), free=True)
-    except Refused as why:
+    except AnswerRefused as why:
         return _failed(name, why.failure, heard, what=why.what)
-    except (TooMuch, Flood) as why:
+    except (AnswerTooLarge, ResponseTooLarge) as why:
         return _failed(name, "error", heard, what=str(why))
-    except Broken:
+    except TruncatedStream:
         silent = "its answer is no chat completion; check api_base, and that the server knows this kind of request"
         return _failed(
             name,
@@ -154,7 +154,7 @@ def _dropped(litellm: Any, model: str, provider: str, asked: Mapping[str, Any]) 
 def _failed(
     name: str,
     failure: Failure,
-    heard: Heard,
+    heard: ResponseAccumulator,
     *,
     status: int | None = None,
     retry_after: float | None = None,
@@ -179,11 +179,11 @@ Told = Callable[[int], None]
 _JSON: Final = "application/json"
 
 
-class Broken(Exception):
+class TruncatedStream(Exception):
     """The stream ended before the provider said that it was done."""
 
 
-async def listen(litellm: Any, response: Any, heard: Heard, told: Told) -> None:
+async def listen(litellm: Any, response: Any, heard: ResponseAccumulator, told: Told) -> None:
     """Read all of it. ``told`` hears the number of pieces so far. Raises Broken, Flood, TooMuch and whatever litellm
     raises."""
     if not hasattr(response, "__aiter__"):
@@ -204,18 +204,18 @@ async def listen(litellm: Any, response: Any, heard: Heard, told: Told) -> None:
         _finish(response, heard)
 
 
-def _finish(response: Any, heard: Heard) -> None:
+def _finish(response: Any, heard: ResponseAccumulator) -> None:
     """The end of a stream must have been announced: one that breaks off between two pieces looks like any other."""
     if heard.stop is None and heard.done and heard.pieces:  # some servers never give a reason
         heard.stop, heard.output_tokens = "stop", heard.output_tokens or heard.last_count
     if heard.stop is None:
         heard.mapped = heard.mapped or getattr(response, "received_finish_reason", None)
         if heard.knows or heard.mapped is None:
-            raise Broken
+            raise TruncatedStream
         heard.stop = heard.mapped
 
 
-async def _pieces(response: Any, heard: Heard, told: Told, tapped: bool) -> None:
+async def _pieces(response: Any, heard: ResponseAccumulator, told: Told, tapped: bool) -> None:
     try:
         async for chunk in response:
             choices = getattr(chunk, "choices", None)
@@ -237,7 +237,7 @@ def _forget(wrapper: Any) -> None:
         wrapper.response_uptil_now = ""
 
 
-def _whole(response: Any, heard: Heard, told: Told) -> None:
+def _whole(response: Any, heard: ResponseAccumulator, told: Told) -> None:
     """An answer that came in one piece."""
     heard.named(getattr(response, "model", None))
     choices = getattr(response, "choices", None)
@@ -258,7 +258,7 @@ class _Ended(BaseException):
 class _Tap:
     """The provider's reader, overheard."""
 
-    def __init__(self, reader: Any, heard: Heard) -> None:
+    def __init__(self, reader: Any, heard: ResponseAccumulator) -> None:
         self._reader = reader
         self._chunks: AsyncIterator[Any] = reader.__aiter__()
         self._heard = heard
@@ -287,7 +287,7 @@ class _Tap:
                 return
 
 
-def _overhearing(parse: Callable[..., Any], heard: Heard) -> Callable[..., Any]:
+def _overhearing(parse: Callable[..., Any], heard: ResponseAccumulator) -> Callable[..., Any]:
     def overheard(*args: Any, **kwargs: Any) -> Any:
         frame = kwargs.get("chunk", args[0] if args else None)
         if isinstance(frame, dict):
@@ -297,7 +297,7 @@ def _overhearing(parse: Callable[..., Any], heard: Heard) -> Callable[..., Any]:
     return overheard
 
 
-def _tap(wrapper: Any, heard: Heard) -> bool:
+def _tap(wrapper: Any, heard: ResponseAccumulator) -> bool:
     """False where there is no reader to overhear. Some are there already, others are made by the first step."""
     reader = getattr(wrapper, "completion_stream", None)
     if hasattr(reader, "__aiter__"):
@@ -331,7 +331,7 @@ def _converted(litellm: Any, body: bytes) -> Any:
     try:
         answer = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError):
-        raise Broken from None
+        raise TruncatedStream from None
     return litellm.utils.convert_to_model_response_object(
         response_object=answer, model_response_object=litellm.ModelResponse()
     )
@@ -350,11 +350,11 @@ themselves."""
 Reads = Callable[..., AsyncIterator[bytes]]
 
 
-class Flood(BaseException):
+class ResponseTooLarge(BaseException):
     """More than that came. The message says which, for the operator. No Exception, for litellm handles all of those."""
 
 
-def hold_back(response: Any) -> None:
+def patch_httpx(response: Any) -> None:
     """Replace ``aiter_bytes`` of ``httpx.Response``, through which bodies, lines, events and errors are read, by one
     that raises Flood."""
     response.aiter_bytes = bounded(response.aiter_bytes)
@@ -381,9 +381,9 @@ def bounded(read: Reads) -> Reads:
             after = len(chunk) - (chunk.rfind(b"\n") + 1)
             line = after if after < len(chunk) else line + len(chunk)
             if body > MAX_BODY:
-                raise Flood(f"its answer is longer than {MAX_BODY} bytes; ask another model")
+                raise ResponseTooLarge(f"its answer is longer than {MAX_BODY} bytes; ask another model")
             if line > MAX_LINE:
-                raise Flood(f"its answer has a line of more than {MAX_LINE} bytes; ask another model")
+                raise ResponseTooLarge(f"its answer has a line of more than {MAX_LINE} bytes; ask another model")
             held += chunk
             if after < len(chunk) or 2 * len(held) >= line:
                 yield bytes(held)

@@ -69,7 +69,7 @@ _SENTENCES: Final[dict[Failure, str]] = {
 }
 
 
-class Fault(NamedTuple):
+class ProviderFault(NamedTuple):
     """A failure with its status (None if no answer came) and the seconds to wait, where the provider said so."""
 
     failure: Failure
@@ -85,7 +85,7 @@ def sentence(model: str, failure: Failure, status: int | None = None, what: str 
     return f"model {model}: {what or _SENTENCES.get(failure, _SENTENCES['error'])}{tail}"
 
 
-def classify(error: BaseException, now: float = math.nan) -> Fault:
+def classify(error: BaseException, now: float = math.nan) -> ProviderFault:
     """What went wrong; ``now`` is Unix seconds, for a Retry-After that is a date.
 
     litellm's own status is 500 for much that never was an answer, so the causes behind it are looked at too.
@@ -98,23 +98,23 @@ def classify(error: BaseException, now: float = math.nan) -> Fault:
     return _classified(error, chain, now)._replace(free=_is_free(chain))
 
 
-def _classified(error: BaseException, chain: list[BaseException], now: float) -> Fault:
+def _classified(error: BaseException, chain: list[BaseException], now: float) -> ProviderFault:
     names = {kind.__name__ for cause in chain for kind in type(cause).__mro__}
     answered = "HTTPStatusError" in names or "APIStatusError" in {type(cause).__name__ for cause in chain[1:]}
     status = _status(error)
     known: list[Failure] = [_BY_NAME[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _BY_NAME]
     if known:
-        return Fault(known[0], status if answered else None, None)
+        return ProviderFault(known[0], status if answered else None, None)
     failure: Failure = "error" if status is None else _BY_STATUS.get(status, "bad_request" if status < 500 else "error")
     if status is not None and status < 500:
-        return Fault(failure, status, _retry_after(error, now))
+        return ProviderFault(failure, status, _retry_after(error, now))
     if not answered and any(_is_missing_key(cause) for cause in chain):
-        return Fault("bad_key", None, None)
+        return ProviderFault("bad_key", None, None)
     if not answered and names & _TRANSPORT:
-        return Fault("unreachable", None, None)
+        return ProviderFault("unreachable", None, None)
     if not answered:
-        return Fault("error", None, None)
-    return Fault(failure, status, _retry_after(error, now))
+        return ProviderFault("error", None, None)
+    return ProviderFault(failure, status, _retry_after(error, now))
 
 
 def _is_free(chain: list[BaseException]) -> bool:

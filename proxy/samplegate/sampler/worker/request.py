@@ -41,13 +41,13 @@ def call(params: Mapping[str, Any], most: int | None) -> dict[str, Any]:
     temperature = params.get("temperature")
     if isinstance(temperature, int | float) and not isinstance(temperature, bool) and abs(temperature) <= HOTTEST:
         out["temperature"] = float(temperature)
-    stop = [whole(text) for text in params.get("stopSequences") or () if isinstance(text, str) and text]
+    stop = [valid_text(text) for text in params.get("stopSequences") or () if isinstance(text, str) and text]
     if stop:
         out["stop"] = stop
     if tools:
         out["tools"] = definitions(tools, known)
         names = {} if choice == "none" else {known[tool["name"]]: tool["name"] for tool in tools}
-        out["offer"] = msgspec.to_builtins(Offer(names, choice == "required", tuple(ids)))
+        out["offer"] = msgspec.to_builtins(AnswerBounds(names, choice == "required", tuple(ids)))
         if choice != "auto":
             out["tool_choice"] = choice
     return out
@@ -73,7 +73,7 @@ def _messages(params: Mapping[str, Any], known: Mapping[str, str], ids: Mapping[
     out: list[dict[str, Any]] = []
     system = params.get("systemPrompt")
     if isinstance(system, str) and system:
-        out.append({"role": "system", "content": whole(system)})
+        out.append({"role": "system", "content": valid_text(system)})
     waiting: list[str] = []
     asked = params.get("messages") or ()
     for index, message in enumerate(asked):
@@ -180,7 +180,7 @@ class Unfit(ValueError):
     """A model cannot be asked this. The message names the place and the type, never the content."""
 
 
-def whole(text: str) -> str:
+def valid_text(text: str) -> str:
     """Text that UTF-8 can carry: half of a surrogate pair (a cut emoji) becomes U+FFFD."""
     return text if text.isascii() else _HALF.sub("\ufffd", text)
 
@@ -226,7 +226,7 @@ def is_base64(data: str) -> bool:
 
 def text_part(text: str) -> Part:
     """A part of text."""
-    return {"type": "text", "text": whole(text)}
+    return {"type": "text", "text": valid_text(text)}
 
 
 def _result_part(block: Mapping[str, Any], at: str) -> Part:
@@ -357,7 +357,7 @@ def definitions(tools: Sequence[Mapping[str, Any]], known: Mapping[str, str]) ->
         _encoded(parameters, at)
         function: dict[str, Any] = {"name": known[tool["name"]], "parameters": parameters}
         if isinstance(tool.get("description"), str):
-            function["description"] = whole(tool["description"])
+            function["description"] = valid_text(tool["description"])
         out.append({"type": "function", "function": function})
     return out
 
@@ -416,7 +416,7 @@ _SAFE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
-class Offer(msgspec.Struct, frozen=True):
+class AnswerBounds(msgspec.Struct, frozen=True):
     """What the answer is held against."""
 
     names: Mapping[str, str] = {}
@@ -487,13 +487,13 @@ def _copied(value: Any, at: str, depth: int) -> Any:
         raise Unfit(f"{at}: it is deeper than {MAX_DEPTH}; the server must send a flatter one")
     if isinstance(value, Mapping):
         return {
-            whole(str(key)): _copied(one, at, depth - 1)
+            valid_text(str(key)): _copied(one, at, depth - 1)
             for key, one in value.items()
             if not (key == HEADER and isinstance(one, str))
         }
     if isinstance(value, list):
         return [_copied(one, at, depth - 1) for one in value]
-    return whole(value) if isinstance(value, str) else value
+    return valid_text(value) if isinstance(value, str) else value
 
 
 def _grown(schema: Mapping[str, Any], most: int) -> int:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.policy.prompt import Failure
-from samplegate.sampler.worker.request import PROVIDER, SIGNATURE, Offer, is_base64, signed_with, whole
+from samplegate.sampler.worker.request import PROVIDER, SIGNATURE, AnswerBounds, is_base64, signed_with, valid_text
 
 # characters; a thousand times what models write, small enough for every frame after it
 MAX_ANSWER: Final = 16 * 1024 * 1024
@@ -38,11 +38,11 @@ _ANTHROPIC: Final = frozenset(
 )
 
 
-class TooMuch(Exception):
+class AnswerTooLarge(Exception):
     """The answer has outgrown its bounds. The message says which, for the operator."""
 
 
-class Call(msgspec.Struct):
+class PartialToolCall(msgspec.Struct):
     """A tool that the model wants used, as far as it came."""
 
     id: str | None = None
@@ -51,11 +51,11 @@ class Call(msgspec.Struct):
     signature: object = None
 
 
-class Heard(msgspec.Struct):
+class ResponseAccumulator(msgspec.Struct):
     """An answer in the making."""
 
     texts: list[str] = []
-    calls: list[Call] = []
+    calls: list[PartialToolCall] = []
     images: list[object] = []
     audio: bool = False
     refusal: bool = False
@@ -75,14 +75,14 @@ class Heard(msgspec.Struct):
     done: bool = False
     """The stream's own end was seen (``[DONE]``): it did not break off."""
     length: int = 0
-    _open: dict[int, Call] = {}
+    _open: dict[int, PartialToolCall] = {}
     _all: int = 0
 
     def piece(self, delta: Any) -> bool:
         """One delta of a stream, or a whole message; True if it held something. Raises TooMuch."""
         self._all += 1
         if self._all > MAX_PIECES:
-            raise TooMuch(f"its answer came in more than {MAX_PIECES} pieces; ask another model")
+            raise AnswerTooLarge(f"its answer came in more than {MAX_PIECES} pieces; ask another model")
         before = self.length
         self._text(getattr(delta, "content", None))
         self._images(getattr(delta, "images", None))
@@ -92,7 +92,7 @@ class Heard(msgspec.Struct):
         for place, one in enumerate(calls):
             self._call(one, place)
         if getattr(delta, "function_call", None):
-            self._call_of(Call(), delta.function_call)
+            self._call_of(PartialToolCall(), delta.function_call)
         thought = getattr(delta, "reasoning_content", None)
         held = self.length > before or bool(calls) or bool(isinstance(thought, str) and thought)
         self.pieces += held
@@ -173,17 +173,17 @@ class Heard(msgspec.Struct):
         id, function = _get(delta, "id"), _get(delta, "function")
         call = self._open.get(index)
         if call is None or (_get(function, "name") and isinstance(id, str) and id and call.id and id != call.id):
-            call = self._open[index] = Call()
+            call = self._open[index] = PartialToolCall()
         if isinstance(id, str) and id:
             call.id = id
         fields = _get(delta, "provider_specific_fields") or _get(function, "provider_specific_fields")
         call.signature = _get(fields, "thought_signature") or call.signature
         self._call_of(call, function)
 
-    def _call_of(self, call: Call, function: object) -> None:
+    def _call_of(self, call: PartialToolCall, function: object) -> None:
         if not any(call is one for one in self.calls):
             if len(self.calls) == MAX_USES:
-                raise TooMuch(f"it wants more than {MAX_USES} tools used at once; ask another model")
+                raise AnswerTooLarge(f"it wants more than {MAX_USES} tools used at once; ask another model")
             self.calls.append(call)
         name, arguments = _get(function, "name"), _get(function, "arguments")
         if isinstance(name, str) and not call.name:
@@ -196,7 +196,7 @@ class Heard(msgspec.Struct):
     def _grow(self, by: int) -> None:
         self.length += by
         if self.length > MAX_ANSWER:
-            raise TooMuch(f"its answer is longer than {MAX_ANSWER} characters; lower max_tokens")
+            raise AnswerTooLarge(f"its answer is longer than {MAX_ANSWER} characters; lower max_tokens")
 
     def _responded(self, response: object) -> None:
         """The last event of OpenAI's responses says everything again, and more than the pieces do where litellm cuts a
@@ -211,7 +211,7 @@ class Heard(msgspec.Struct):
             self.calls, self._open = [], {}
         for item in items:
             id = _of(item, "call_id")
-            self._call_of(Call(id if isinstance(id, str) else None), item)
+            self._call_of(PartialToolCall(id if isinstance(id, str) else None), item)
 
     def _stopped(self, word: object) -> None:
         if isinstance(word, str) and _WORD.match(word):
@@ -257,7 +257,7 @@ _SIGNED: Final = "__thought__"  # litellm hides a signature behind this, in the 
 Block = dict[str, Any]
 
 
-class Refused(Exception):
+class AnswerRefused(Exception):
     """The answer is not taken. ``what`` is for the operator; None: what is said of the failure anyway."""
 
     def __init__(self, failure: Failure, what: str | None = None) -> None:
@@ -266,20 +266,24 @@ class Refused(Exception):
         self.what = what
 
 
-def read(heard: Heard, offer: Offer, secrets: Sequence[str], fresh: Callable[[], str]) -> dict[str, Any]:
+def sampled_fields(
+    heard: ResponseAccumulator, offer: AnswerBounds, secrets: Sequence[str], fresh: Callable[[], str]
+) -> dict[str, Any]:
     """The fields of ``Sampled`` but for ``dropped``. ``fresh`` makes an id of a tool use. Raises Refused."""
     if heard.audio:
-        raise Refused("error", "it answered with audio, which cannot be passed on; ask another model")
+        raise AnswerRefused("error", "it answered with audio, which cannot be passed on; ask another model")
     text = "".join(heard.texts)
     uses = _uses(heard.calls, offer, fresh)
-    content = [*([{"type": "text", "text": whole(text)}] if text else []), *map(_image, heard.images), *uses]
+    content = [*([{"type": "text", "text": valid_text(text)}] if text else []), *map(_image, heard.images), *uses]
     if not content:
         refused = heard.refusal or heard.mapped == "content_filter" or heard.stop == "content_filter"
-        raise Refused("refused" if refused else "empty")
+        raise AnswerRefused("refused" if refused else "empty")
     if offer.required and not uses:
-        raise Refused("error", "it used no tool although it was required to (toolChoice); ask another model")
+        raise AnswerRefused("error", "it used no tool although it was required to (toolChoice); ask another model")
     if _leaks(text, heard, uses, secrets):
-        raise Refused("error", "its answer holds the key it was called with; the answer is withheld, change the key")
+        raise AnswerRefused(
+            "error", "its answer holds the key it was called with; the answer is withheld, change the key"
+        )
     return {
         "content": content,
         "model": _model(heard.model, secrets),
@@ -306,14 +310,14 @@ def is_known(word: str | None) -> bool:
     return word is None or word in _STOPS or word.lower() in _ENDS | _USES | _LENGTHS | _CUT
 
 
-def _uses(calls: Sequence[Call], offer: Offer, fresh: Callable[[], str]) -> list[Block]:
+def _uses(calls: Sequence[PartialToolCall], offer: AnswerBounds, fresh: Callable[[], str]) -> list[Block]:
     taken = set(offer.taken)
     uses: list[Block] = []
     for call in calls:
         name = offer.names.get(call.name)
         if name is None:
             offered = f"{len(offer.names)} were offered" if offer.names else "none was offered"
-            raise Refused("error", f"it wants a tool used that nobody offered ({offered}); ask another model")
+            raise AnswerRefused("error", f"it wants a tool used that nobody offered ({offered}); ask another model")
         id = _unique(call.id, taken, fresh)
         block: Block = {"type": "tool_use", "id": id, "name": name, "input": _arguments(call, len(uses))}
         hidden = (call.id or "").partition(_SIGNED)[2]
@@ -332,14 +336,14 @@ def _unique(given: str | None, taken: set[str], fresh: Callable[[], str]) -> str
     return id
 
 
-def _arguments(call: Call, index: int) -> dict[str, Any]:
+def _arguments(call: PartialToolCall, index: int) -> dict[str, Any]:
     raw = "".join(call.arguments).strip() or "{}"
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         value = None
     if not isinstance(value, dict) or _deep(value):
-        raise Refused(
+        raise AnswerRefused(
             "error",
             f"the arguments of its tool use {index + 1} are no JSON object; raise max_tokens, or ask another model",
         )
@@ -363,13 +367,13 @@ def _deep(value: object) -> bool:
 def _image(url: object) -> Block:
     found = _URL.match(url) if isinstance(url, str) else None
     if not isinstance(url, str) or found is None or not is_base64(url[found.end() :]):
-        raise Refused(
+        raise AnswerRefused(
             "error", "it answered with an image that is not in the answer itself; nothing is fetched, ask another model"
         )
     return {"type": "image", "data": url[found.end() :], "mimeType": found[1].lower()}
 
 
-def _leaks(text: str, heard: Heard, uses: Sequence[Block], secrets: Sequence[str]) -> bool:
+def _leaks(text: str, heard: ResponseAccumulator, uses: Sequence[Block], secrets: Sequence[str]) -> bool:
     """Arguments as they came and as they go, which spell a character differently."""
     said = [
         text,

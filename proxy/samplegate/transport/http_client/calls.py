@@ -22,21 +22,21 @@ from samplegate.protocol.rounds import Note
 from samplegate.protocol.session_state import INITIALIZE
 from samplegate.transport.http_client import wire
 from samplegate.transport.http_client.headers import CALL, LIST, Mirror
-from samplegate.transport.http_client.streams import MAX_TRIES, SESSION, Cursor, Shared, is_message, taken_up
-from samplegate.transport.http_client.wire import Fault, Gone, of_status
-from samplegate.transport.sse import Event, Oversized
+from samplegate.transport.http_client.streams import MAX_TRIES, SESSION, Cursor, SharedStreams, is_message, taken_up
+from samplegate.transport.http_client.wire import HttpFault, SessionGone, of_status
+from samplegate.transport.sse import Oversized, ServerSentEvent
 
 LINGER: Final = 1.0  # seconds that a stream may stay open after its answer; a server ends it at once or never
 _OURS_TO_SAY: Final = frozenset({401, 403})
 """These are about the gate's own credentials: what the server says of them is not the client's."""
 
 
-class Call(ABC):
+class HttpCall(ABC):
     """One request. ``modern`` and ``legacy`` say how it is posted and what becomes of a stream that breaks."""
 
     modern: ClassVar[bool]
 
-    def __init__(self, shared: Shared, lane: int, frame: Frame) -> None:
+    def __init__(self, shared: SharedStreams, lane: int, frame: Frame) -> None:
         assert frame.id is not None
         self.shared = shared
         self.lane = lane
@@ -58,14 +58,14 @@ class Call(ABC):
         try:
             await self._exchange()
             if not self.answered:
-                raise Fault("its stream ended without an answer", transport="broken")
+                raise HttpFault("its stream ended without an answer", transport="broken")
         except Malformed as problem:
-            self._fail(Fault(f"its answer cannot be read: {problem.fault}", transport="malformed"))
-        except (Fault, aiohttp.ClientError, OSError) as error:
+            self._fail(HttpFault(f"its answer cannot be read: {problem.fault}", transport="malformed"))
+        except (HttpFault, aiohttp.ClientError, OSError) as error:
             self._fail(wire.of_error(error))
         except Exception:
             self._note("remote.failed", exc_info=True)
-            self._fail(Fault("the gate met a fault; its log has it"))
+            self._fail(HttpFault("the gate met a fault; its log has it"))
         finally:
             self.accept()
 
@@ -108,10 +108,10 @@ class Call(ABC):
         self.accept()
 
     @staticmethod
-    def _no_answer(status: int, kind: str) -> Fault:
+    def _no_answer(status: int, kind: str) -> HttpFault:
         if status == 200 and kind:
-            return Fault("HTTP 200: its answer is neither JSON nor an event stream", httpStatus=200)
-        return of_status(status) if status >= 300 else Fault(f"HTTP {status}: it gave no answer", httpStatus=status)
+            return HttpFault("HTTP 200: its answer is neither JSON nor an event stream", httpStatus=200)
+        return of_status(status) if status >= 300 else HttpFault(f"HTTP {status}: it gave no answer", httpStatus=status)
 
     async def _refused(self, response: aiohttp.ClientResponse, kind: str) -> Frame:
         """The JSON-RPC error that an HTTP error carries, under the request's own id: some servers write another. Raises
@@ -121,7 +121,7 @@ class Call(ABC):
             raise fault
         try:
             found = wire.read(await wire.body(response, min(wire.MAX_ERROR, self.shared.max_frame), self.shared.flow))
-        except (Malformed, Fault):
+        except (Malformed, HttpFault):
             raise fault from None
         if found.kind != "error":
             raise fault
@@ -131,10 +131,10 @@ class Call(ABC):
         """A body that is the answer."""
         found = wire.read(text)
         if found.kind not in ("result", "error"):
-            raise Fault("its answer is a request or notification", transport="malformed")
+            raise HttpFault("its answer is a request or notification", transport="malformed")
         if found.id != self.id:
             if found.kind == "result":
-                raise Fault("its answer is to another request", transport="malformed")
+                raise HttpFault("its answer is to another request", transport="malformed")
             found = found.changed(id=self.id)
         self._answer(found)
 
@@ -150,7 +150,7 @@ class Call(ABC):
             if self._lingers is not None:
                 self._lingers.cancel()
 
-    def _take_event(self, event: Event | Oversized) -> None:
+    def _take_event(self, event: ServerSentEvent | Oversized) -> None:
         if isinstance(event, Oversized):
             self._oversized(event)
             return
@@ -162,7 +162,7 @@ class Call(ABC):
         """What is not the answer is the session's to judge; what may be it ends the call, since the answer will not
         come again."""
         if b'"method"' not in event.head[:256] and not self.answered:
-            raise Fault(f"its answer has more than {self.shared.max_frame} bytes", transport="oversized")
+            raise HttpFault(f"its answer has more than {self.shared.max_frame} bytes", transport="oversized")
         self.shared.oversized(self.lane, event.size, event.head)
 
     def _take(self, text: bytes) -> None:
@@ -205,12 +205,12 @@ class Call(ABC):
         """The answer as it goes on. Raises Fault, Malformed."""
         return found
 
-    def _fail(self, fault: Fault) -> None:
+    def _fail(self, fault: HttpFault) -> None:
         if not self.answered:
             self.answered = True
             self._note("remote.failed", fault=fault.reason)
             self._deliver(wire.fault_answer(self.id, fault))
-        if isinstance(fault, Gone):
+        if isinstance(fault, SessionGone):
             self.shared.lost()
 
     def _deliver(self, line: bytes | Frame) -> None:
@@ -226,12 +226,12 @@ class Call(ABC):
         )
 
 
-class LegacyCall(Call):
+class LegacyCall(HttpCall):
     """One legacy request. ``before``: what has to be done before it is posted."""
 
     modern: ClassVar[bool] = False
 
-    def __init__(self, shared: Shared, lane: int, frame: Frame, before: Sequence[asyncio.Future[Any]]) -> None:
+    def __init__(self, shared: SharedStreams, lane: int, frame: Frame, before: Sequence[asyncio.Future[Any]]) -> None:
         super().__init__(shared, lane, frame)
         self._before = before
         self._begins = frame.method == INITIALIZE
@@ -241,7 +241,7 @@ class LegacyCall(Call):
         if self._before:
             await asyncio.wait(self._before)
         if self.shared.legacy.gone:
-            raise Fault("its session is over", transport="session")
+            raise HttpFault("its session is over", transport="session")
         refusal = await self._post({} if self._begins else self.shared.legacy.headers())
         if refusal is not None:
             self._answer(refusal)
@@ -252,7 +252,7 @@ class LegacyCall(Call):
         tries = 0
         while not self.answered and self.cursor.id is not None:
             if tries >= MAX_TRIES:
-                raise Fault("its stream broke off and could not be taken up again", transport="broken")
+                raise HttpFault("its stream broke off and could not be taken up again", transport="broken")
             await asyncio.sleep(self.cursor.pause(tries))
             self.cursor.moved = False
             response = await taken_up(self.shared, self.cursor)
@@ -279,7 +279,7 @@ class LegacyCall(Call):
 
     async def _refused(self, response: aiohttp.ClientResponse, kind: str) -> Frame:
         if response.status == 404 and self.shared.legacy.id is not None and not self._begins:
-            raise Gone
+            raise SessionGone
         return await super()._refused(response, kind)
 
     def _final(self, found: Frame) -> Frame:
@@ -312,12 +312,12 @@ class LegacyCall(Call):
         self._deliver(line)
 
 
-class ModernCall(Call):
+class ModernCall(HttpCall):
     """One modern request."""
 
     modern: ClassVar[bool] = True
 
-    def __init__(self, shared: Shared, lane: int, frame: Frame, meta: rawjson.Object, mirror: Mirror) -> None:
+    def __init__(self, shared: SharedStreams, lane: int, frame: Frame, meta: rawjson.Object, mirror: Mirror) -> None:
         super().__init__(shared, lane, frame)
         self._meta = meta
         self._mirror = mirror

@@ -22,10 +22,10 @@ from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Note
 from samplegate.protocol.session_state import INITIALIZE
 from samplegate.transport.http_client import wire
-from samplegate.transport.http_client.calls import Call, LegacyCall, ModernCall
+from samplegate.transport.http_client.calls import HttpCall, LegacyCall, ModernCall
 from samplegate.transport.http_client.headers import Mirror
-from samplegate.transport.http_client.streams import Shared, Standalone
-from samplegate.transport.http_client.wire import Fault, Wire, of_error, of_status
+from samplegate.transport.http_client.streams import SharedStreams, Standalone
+from samplegate.transport.http_client.wire import HttpFault, Wire, of_error, of_status
 from samplegate.transport.lines import MAX_LINE, Backlog, Backlogged
 
 MAX_CONNECTIONS: Final = 2_000  # open streams hold one each; a process may mostly have 1,024 to 65,536 descriptors
@@ -53,10 +53,10 @@ has the answer."""
 MAX_WAITING: Final = 1_000
 
 
-class Tells:
+class NotificationQueue:
     """The order of what needs no answer. ``told`` is called with each frame that the server has accepted."""
 
-    def __init__(self, shared: Shared, told: Callable[[Frame], None]) -> None:
+    def __init__(self, shared: SharedStreams, told: Callable[[Frame], None]) -> None:
         self._shared = shared
         self._told = told
         self._waiting: set[asyncio.Task[None]] = set()
@@ -74,7 +74,7 @@ class Tells:
         """Send one frame after those told before it and ``before``, and if they do not take long ``requests``. False if
         too many wait."""
         if len(self._waiting) >= MAX_WAITING:
-            self._say(frame, Fault(f"{MAX_WAITING} others wait already"))
+            self._say(frame, HttpFault(f"{MAX_WAITING} others wait already"))
             return False
         after = [*before, *([] if self.last is None else [self.last])]
         task = asyncio.get_running_loop().create_task(
@@ -111,14 +111,14 @@ class Tells:
         try:
             async with asyncio.timeout(TIME):
                 await self._post(frame, own())
-        except (Fault, aiohttp.ClientError, OSError) as error:
+        except (HttpFault, aiohttp.ClientError, OSError) as error:
             self._say(frame, of_error(error))
         except Exception:
             self._shared.note(Note("remote.failed", {"origin": self._shared.wire.origin, "exc_info": True}))
 
     async def _post(self, frame: Frame, own: Mapping[str, str]) -> None:
         if self._shared.legacy.gone:
-            raise Fault("its session is over")
+            raise HttpFault("its session is over")
         response = await self._shared.wire.post(own, frame.raw)
         response.close()
         if response.status == 404 and self._shared.legacy.id is not None:
@@ -127,7 +127,7 @@ class Tells:
             raise of_status(response.status)
         self._told(frame)
 
-    def _say(self, frame: Frame, fault: Fault) -> None:
+    def _say(self, frame: Frame, fault: HttpFault) -> None:
         what = frame.method[:100] or frame.kind
         self._shared.note(
             Note("remote.untold", {"origin": self._shared.wire.origin, "method": what, "fault": fault.reason})
@@ -159,7 +159,7 @@ class RemoteReceiver(Protocol):
         get it."""
 
 
-class Remote(Backlogged):
+class RemoteConnection(Backlogged):
     """One client's way to one remote server, or that of one caller's modern requests. All of it belongs to the event
     loop's thread.
 
@@ -180,12 +180,12 @@ class Remote(Backlogged):
         self._receiver = receiver
         self._note = note
         wire = Wire(url, http, headers or {})
-        self._shared = Shared(wire, note, self._received, self._oversized, self._lost, max_frame)
+        self._shared = SharedStreams(wire, note, self._received, self._oversized, self._lost, max_frame)
         self._legacy = self._shared.legacy
         self._mirror = Mirror(wire, note, max_frame)
-        self._tells = Tells(self._shared, self._told)
+        self._tells = NotificationQueue(self._shared, self._told)
         self._backlog = Backlog()
-        self._calls: dict[Call, asyncio.Task[None]] = {}
+        self._calls: dict[HttpCall, asyncio.Task[None]] = {}
         self._beginning: asyncio.Future[None] | None = None
         """The ``initialize`` that everything legacy waits for."""
         self._standalone: asyncio.Task[None] | None = None
@@ -266,24 +266,24 @@ class Remote(Backlogged):
             self._beginning = call.accepted
         self._start(call)
 
-    def _full(self, size: int) -> Fault | None:
+    def _full(self, size: int) -> HttpFault | None:
         if len(self._calls) >= MAX_CALLS:
-            return Fault(f"{MAX_CALLS} requests to it are in flight already", transport="full")
+            return HttpFault(f"{MAX_CALLS} requests to it are in flight already", transport="full")
         if self._backlog.size and self._backlog.size + size > MAX_UNSENT:
-            return Fault("it does not take its input", transport="full")
+            return HttpFault("it does not take its input", transport="full")
         return None
 
     def _before(self) -> list[asyncio.Future[Any]]:
         """What has to be accepted before anything legacy may follow."""
         return [one for one in (self._beginning, self._tells.last) if one is not None and not one.done()]
 
-    def _start(self, call: Call) -> None:
+    def _start(self, call: HttpCall) -> None:
         self._backlog.add(len(call.frame.raw))
         call.written = self._backlog.remove
         task = self._calls[call] = asyncio.get_running_loop().create_task(call.run())
         task.add_done_callback(lambda _: self._over(call))
 
-    def _over(self, call: Call) -> None:
+    def _over(self, call: HttpCall) -> None:
         self._calls.pop(call, None)
         call.accept()
         call.was_written()
@@ -309,12 +309,12 @@ class Remote(Backlogged):
         own = http_headers.standard(frame.method, frame.object, version)
         self._tells.tell(frame, lambda: own, before=(), requests=())
 
-    def _named(self, frame: Frame) -> Call | None:
+    def _named(self, frame: Frame) -> HttpCall | None:
         """The request that a cancellation names."""
         id = frames.plain_id(frame.lookup("requestId"))
         return next((call for call in self._calls if call.id == id), None)
 
-    def _take_back(self, call: Call) -> None:
+    def _take_back(self, call: HttpCall) -> None:
         task = self._calls.get(call)
         if task is not None:
             call.silent = True
@@ -323,9 +323,9 @@ class Remote(Backlogged):
     def _unread(self, lane: int, problem: Malformed) -> None:
         self._note(Note("frame.refused", {"side": "client", "fault": problem.fault}))
         if problem.id is not None and not problem.answers:
-            self._answer_soon(lane, problem.id, Fault(f"the request cannot be read: {problem.fault}"))
+            self._answer_soon(lane, problem.id, HttpFault(f"the request cannot be read: {problem.fault}"))
 
-    def _answer_soon(self, lane: int, id: FrameId, fault: Fault) -> None:
+    def _answer_soon(self, lane: int, id: FrameId, fault: HttpFault) -> None:
         """Not from within ``send``: the relay is in the middle of something then."""
         self._note(Note("remote.failed", {"origin": self._shared.wire.origin, "fault": fault.reason}))
         asyncio.get_running_loop().call_soon(self._received, lane, wire.fault_answer(id, fault))
@@ -357,7 +357,7 @@ class Remote(Backlogged):
         self._legacy.forget()
 
     async def _delete(self, own: Mapping[str, str]) -> None:
-        with suppress(Fault, aiohttp.ClientError, OSError):  # some servers do not let their sessions be ended (R94)
+        with suppress(HttpFault, aiohttp.ClientError, OSError):  # some servers do not let their sessions be ended (R94)
             async with asyncio.timeout(END):
                 await self._shared.wire.delete(own)
 

@@ -20,7 +20,7 @@ from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Note
 from samplegate.protocol.session_state import MAX_TOOL
 from samplegate.transport.http_client import wire
-from samplegate.transport.http_client.wire import Fault, Wire, of_error
+from samplegate.transport.http_client.wire import HttpFault, Wire, of_error
 
 LIST: Final = "tools/list"
 CALL: Final = "tools/call"
@@ -115,7 +115,7 @@ class Mirror:
             async with asyncio.timeout(LIST_TIME):
                 await self._pages(_only(meta), version)
             self._fresh_until = asyncio.get_running_loop().time() + FRESH
-        except (Fault, Malformed, aiohttp.ClientError, OSError) as error:
+        except (HttpFault, Malformed, aiohttp.ClientError, OSError) as error:
             fault = error.fault if isinstance(error, Malformed) else of_error(error).reason
             self._note(Note("tools.unlisted", {"origin": self._wire.origin, "fault": fault}))
             self._rests_until = asyncio.get_running_loop().time() + COOL
@@ -139,7 +139,7 @@ class Mirror:
         finally:
             response.close()
         if found.kind != "result" or found.payload is None:
-            raise Fault("it does not list its tools")
+            raise HttpFault("it does not list its tools")
         return found.payload
 
 

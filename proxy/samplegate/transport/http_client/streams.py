@@ -19,8 +19,8 @@ from samplegate.protocol.frames import Frame
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Note
 from samplegate.transport.http_client import wire
-from samplegate.transport.http_client.wire import Fault, Flow, Gone, Wire, of_status
-from samplegate.transport.sse import Event, Oversized
+from samplegate.transport.http_client.wire import HttpFault, ReadPause, SessionGone, Wire, of_status
+from samplegate.transport.sse import Oversized, ServerSentEvent
 
 SESSION: Final = "Mcp-Session-Id"
 FIRST_WITH_HEADER: Final = "2025-06-18"
@@ -28,7 +28,7 @@ _id: Final = re.compile(r"[!-~]{1,1024}")
 _revision: Final = re.compile(r"[0-9A-Za-z._-]{1,64}")
 
 
-class Legacy:
+class LegacySession:
     """One session with a legacy server."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Legacy:
         """``initialize`` was answered with a result, and this many session ids came with it. Raises Fault for one that
         no header may hold."""
         if len(session) > 1 or (session and not _id.fullmatch(session[0])):
-            raise Fault("its session id is not one of at most 1024 visible ASCII characters")
+            raise HttpFault("its session id is not one of at most 1024 visible ASCII characters")
         try:
             revision = rawjson.string(rawjson.lookup(answer.payload, "protocolVersion"))
         except Malformed:
@@ -73,7 +73,7 @@ _NOW_AND_THEN: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """What a server may say now and not the next time; 409 while it still thinks that the broken stream is open."""
 
 
-class Shared(msgspec.Struct, eq=False):
+class SharedStreams(msgspec.Struct, eq=False):
     """What all streams of one remote server share."""
 
     wire: Wire
@@ -83,8 +83,8 @@ class Shared(msgspec.Struct, eq=False):
     lost: Callable[[], None]
     """The server does not know the session any more."""
     max_frame: int
-    flow: Flow = msgspec.field(default_factory=Flow)
-    legacy: Legacy = msgspec.field(default_factory=Legacy)
+    flow: ReadPause = msgspec.field(default_factory=ReadPause)
+    legacy: LegacySession = msgspec.field(default_factory=LegacySession)
 
 
 class Cursor(msgspec.Struct, eq=False):
@@ -96,7 +96,7 @@ class Cursor(msgspec.Struct, eq=False):
     moved: bool = False
     """Whether an event has come since this was last set to False."""
 
-    def saw(self, event: Event) -> None:
+    def saw(self, event: ServerSentEvent) -> None:
         """Take an event's id and time in."""
         self.moved = True
         if event.id is not None:
@@ -115,12 +115,12 @@ class Cursor(msgspec.Struct, eq=False):
         return {} if self.id is None else {LAST: self.id}
 
 
-def is_message(event: Event) -> bool:
+def is_message(event: ServerSentEvent) -> bool:
     """Whether an event carries a frame: others, as pings have, are nobody's."""
     return event.name in (b"", b"message") and bool(event.data.strip())
 
 
-async def taken_up(shared: Shared, cursor: Cursor) -> aiohttp.ClientResponse | None:
+async def taken_up(shared: SharedStreams, cursor: Cursor) -> aiohttp.ClientResponse | None:
     """GET a stream; None where that may work later. Raises Fault where it never will."""
     try:
         response = await shared.wire.get(shared.legacy.headers() | cursor.headers)
@@ -132,14 +132,14 @@ async def taken_up(shared: Shared, cursor: Cursor) -> aiohttp.ClientResponse | N
     if response.status in _NOW_AND_THEN:
         return None
     if response.status == 404 and shared.legacy.id is not None:
-        raise Gone
+        raise SessionGone
     raise of_status(response.status)
 
 
 class Standalone:
     """The stream on which a legacy server sends what belongs to no request: lane 0."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SharedStreams) -> None:
         self._shared = shared
         self._cursor = Cursor()
         self._was_open = False
@@ -151,11 +151,11 @@ class Standalone:
             began, self._cursor.moved = loop.time(), False
             try:
                 await self._once()
-            except Gone:
+            except SessionGone:
                 if self._was_open:  # some say 404 where 405 is meant: what was never open says nothing of the session
                     self._shared.lost()
                 return
-            except Fault as fault:
+            except HttpFault as fault:
                 if fault.data.get("httpStatus") != 405:  # that is the regular way to have none (R93)
                     self._say("remote.stream_refused", fault.reason)
                 return
@@ -175,7 +175,7 @@ class Standalone:
         finally:
             response.close()
 
-    def _take(self, event: Event | Oversized) -> None:
+    def _take(self, event: ServerSentEvent | Oversized) -> None:
         if isinstance(event, Oversized):
             self._shared.oversized(0, event.size, event.head)
             return

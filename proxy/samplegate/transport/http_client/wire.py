@@ -23,7 +23,7 @@ from samplegate import __version__
 from samplegate.protocol import frames, rawjson
 from samplegate.protocol.rawjson import MAX_TOLERATED, Malformed
 from samplegate.protocol.results import INTERNAL
-from samplegate.transport.sse import Event, Oversized, Parser
+from samplegate.transport.sse import Oversized, Parser, ServerSentEvent
 
 _STATUS: Final = {
     400: "it does not take the request",
@@ -42,7 +42,7 @@ _STATUS: Final = {
 }
 
 
-class Fault(Exception):
+class HttpFault(Exception):
     """Why a remote server's answer did not come. ``data`` goes into the error for programs: ``httpStatus``, or
     ``transport`` and a word."""
 
@@ -52,14 +52,14 @@ class Fault(Exception):
         self.data = data
 
 
-class Gone(Fault):
+class SessionGone(HttpFault):
     """The server does not know our session any more (R94)."""
 
     def __init__(self) -> None:
         super().__init__("HTTP 404: it does not know the session any more", httpStatus=404)
 
 
-def of_status(status: int) -> Fault:
+def of_status(status: int) -> HttpFault:
     """An HTTP answer that is no MCP answer."""
     why = _STATUS.get(status) or (
         "it redirects"
@@ -68,30 +68,30 @@ def of_status(status: int) -> Fault:
         if status >= 500
         else "it is not an answer of the protocol"
     )
-    return Fault(f"HTTP {status}: {why}", httpStatus=status)
+    return HttpFault(f"HTTP {status}: {why}", httpStatus=status)
 
 
-def of_error(error: BaseException) -> Fault:
+def of_error(error: BaseException) -> HttpFault:
     """What the HTTP client ran into."""
     match error:
-        case Fault():
+        case HttpFault():
             return error
         case aiohttp.ClientConnectorDNSError():
-            return Fault("its name cannot be resolved", transport="unreachable")
+            return HttpFault("its name cannot be resolved", transport="unreachable")
         case aiohttp.ClientConnectorCertificateError():
-            return Fault("its certificate is not valid", transport="tls")
+            return HttpFault("its certificate is not valid", transport="tls")
         case aiohttp.ClientSSLError() | aiohttp.ServerFingerprintMismatch():
-            return Fault("no TLS connection can be made", transport="tls")
+            return HttpFault("no TLS connection can be made", transport="tls")
         case aiohttp.ClientConnectorError():
-            return Fault(f"it cannot be reached{_said(error)}", transport="unreachable")
+            return HttpFault(f"it cannot be reached{_said(error)}", transport="unreachable")
         case TimeoutError():
-            return Fault("no connection was made in time", transport="unreachable")
+            return HttpFault("no connection was made in time", transport="unreachable")
         case aiohttp.ClientPayloadError():
-            return Fault("its answer broke off", transport="broken")
+            return HttpFault("its answer broke off", transport="broken")
         case aiohttp.ClientResponseError():
-            return Fault("its answer is not HTTP, or its headers are too large", transport="broken")
+            return HttpFault("its answer is not HTTP, or its headers are too large", transport="broken")
         case _:
-            return Fault("it closed the connection before it had answered", transport="broken")
+            return HttpFault("it closed the connection before it had answered", transport="broken")
 
 
 def _said(error: OSError) -> str:
@@ -99,7 +99,7 @@ def _said(error: OSError) -> str:
     return f": {os.strerror(error.errno).lower()}" if error.errno is not None and error.errno > 0 else ""
 
 
-def fault_answer(id: frames.FrameId, fault: Fault) -> bytes:
+def fault_answer(id: frames.FrameId, fault: HttpFault) -> bytes:
     """The fault as the answer of the request it concerns."""
     return frames.error(
         id,
@@ -114,7 +114,7 @@ JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 
 
-class Flow:
+class ReadPause:
     """Whether responses are read: while nobody has paused it."""
 
     def __init__(self) -> None:
@@ -139,27 +139,27 @@ def kind_of(response: aiohttp.ClientResponse) -> str:
     """The content type, without parameters and in lower case; empty if there is none. Raises Fault for a body that is
     compressed."""
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("identity", ""):
-        raise Fault("its answer is compressed, which it was not asked for")
+        raise HttpFault("its answer is compressed, which it was not asked for")
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
-async def body(response: aiohttp.ClientResponse, most: int, flow: Flow) -> bytes:
+async def body(response: aiohttp.ClientResponse, most: int, flow: ReadPause) -> bytes:
     """The whole body. Raises Fault if it is larger than ``most`` bytes, and what aiohttp raises."""
     length = response.content_length
     if length is not None and length > most:
-        raise Fault(f"its answer has {length} bytes, more than {most}")
+        raise HttpFault(f"its answer has {length} bytes, more than {most}")
     chunks, size = [], 0
     while chunk := await response.content.readany():
         await flow.clear()
         chunks.append(chunk)
         size += len(chunk)
         if size > most:
-            raise Fault(f"its answer has more than {most} bytes")
+            raise HttpFault(f"its answer has more than {most} bytes")
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 async def events(
-    response: aiohttp.ClientResponse, most: int, flow: Flow, take: Callable[[Event | Oversized], None]
+    response: aiohttp.ClientResponse, most: int, flow: ReadPause, take: Callable[[ServerSentEvent | Oversized], None]
 ) -> None:
     """Hand on every event until the stream ends. Raises what aiohttp raises when it breaks."""
     parser = Parser(most)
@@ -176,13 +176,17 @@ async def answer(response: aiohttp.ClientResponse, most: int) -> frames.Frame:
     if response.status != 200 or kind not in (JSON, EVENTS):
         raise of_status(response.status)
     if kind == JSON:
-        return read(await body(response, most, Flow()))
+        return read(await body(response, most, ReadPause()))
     parser = Parser(most)
     while chunk := await response.content.readany():
         for event in parser.feed(chunk):
-            if isinstance(event, Event) and event.data and (frame := read(event.data)).kind in ("result", "error"):
+            if (
+                isinstance(event, ServerSentEvent)
+                and event.data
+                and (frame := read(event.data)).kind in ("result", "error")
+            ):
                 return frame
-    raise Fault("its stream ended without an answer", transport="broken")
+    raise HttpFault("its stream ended without an answer", transport="broken")
 
 
 def one_line(text: bytes) -> bytes:
@@ -281,7 +285,7 @@ class Wire:
         """POST a frame; the response's head has come when this returns, and whoever called closes it. Raises Fault and
         what aiohttp raises."""
         if sum(len(name) + len(value) for name, value in own.items()) > MAX_HEADERS:
-            raise Fault(f"the request's headers would be larger than {MAX_HEADERS} bytes")
+            raise HttpFault(f"the request's headers would be larger than {MAX_HEADERS} bytes")
         headers = {"Accept": BOTH, "Content-Type": "application/json", **own}
         return await self._open("POST", headers, lambda: Body(line, written or _nothing))
 
@@ -308,7 +312,7 @@ class Wire:
             response.close()
             hops += 1
             if hops > MAX_HOPS:
-                raise Fault(
+                raise HttpFault(
                     f"HTTP {response.status}: it redirects more than {MAX_HOPS} times", httpStatus=response.status
                 )
             url = self._next(response, url)
@@ -319,9 +323,9 @@ class Wire:
             target = url.join(yarl.URL(response.headers["Location"]))
             same = target.origin() == self._url.origin() and target.user is None
         except (KeyError, ValueError):
-            raise Fault(f"HTTP {response.status}: it redirects to nowhere", httpStatus=response.status) from None
+            raise HttpFault(f"HTTP {response.status}: it redirects to nowhere", httpStatus=response.status) from None
         if not same:
-            raise Fault(f"HTTP {response.status}: it redirects to another origin", httpStatus=response.status)
+            raise HttpFault(f"HTTP {response.status}: it redirects to another origin", httpStatus=response.status)
         return target
 
 

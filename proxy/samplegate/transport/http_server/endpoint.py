@@ -20,20 +20,20 @@ from samplegate.transport.http_server import http, legacy, modern
 from samplegate.transport.http_server.http import (
     INTERNAL,
     PARSE_ERROR,
-    Access,
+    AccessRecord,
     Found,
+    HttpReply,
     Receive,
-    Reply,
     Scope,
     Send,
-    Served,
+    ServerEndpoint,
     method_label,
     not_allowed,
     refusal,
 )
 from samplegate.transport.http_server.modern import Mirrored
 from samplegate.transport.http_server.sessions import Sessions
-from samplegate.transport.http_server.stream import Visit
+from samplegate.transport.http_server.stream import HttpExchange
 from samplegate.transport.lines import one_line
 
 _CLOSE: Final = ((b"connection", b"close"),)
@@ -42,7 +42,7 @@ _CLOSE: Final = ((b"connection", b"close"),)
 
 async def read_body(
     receive: Receive, found: Found, most: int, seconds: float, *, there: bool = False
-) -> bytes | Reply | None:
+) -> bytes | HttpReply | None:
     """The body as one line, the refusal, or None where the client went away before it was complete. ``there``: it need
     not be waited for."""
     announced = found.get(b"content-length", b"0")
@@ -61,7 +61,7 @@ async def read_body(
     return one_line(whole) if isinstance(whole, bytes) else whole
 
 
-async def _whole(receive: Receive, most: int) -> bytes | Reply | None:
+async def _whole(receive: Receive, most: int) -> bytes | HttpReply | None:
     message = await receive()
     if message["type"] != "http.request":
         return None
@@ -71,7 +71,7 @@ async def _whole(receive: Receive, most: int) -> bytes | Reply | None:
     return _too_large(most) if len(first) > most else first
 
 
-async def _rest(receive: Receive, first: bytes, most: int) -> bytes | Reply | None:
+async def _rest(receive: Receive, first: bytes, most: int) -> bytes | HttpReply | None:
     whole = bytearray(first)
     more = True
     while more and len(whole) <= most:
@@ -83,7 +83,7 @@ async def _rest(receive: Receive, first: bytes, most: int) -> bytes | Reply | No
     return _too_large(most) if len(whole) > most else bytes(whole)
 
 
-def _too_large(most: int) -> Reply:
+def _too_large(most: int) -> HttpReply:
     return refusal(413, "body_size", f"the body is larger than {most} bytes", extra=_CLOSE)
 
 
@@ -92,7 +92,9 @@ _any: Final = msgspec.json.Decoder(msgspec.Raw)
 _TRACE: Final = b"traceparent"
 
 
-def endpoint(served: Served, sessions: Sessions, *, tell: Callable[[Access], None] = lambda _: None) -> App:
+def endpoint(
+    served: ServerEndpoint, sessions: Sessions, *, tell: Callable[[AccessRecord], None] = lambda _: None
+) -> App:
     """The application for one server. ``sessions`` is shared by all of a process; ``tell`` is called once for each HTTP
     request, at its end.
 
@@ -105,7 +107,7 @@ def endpoint(served: Served, sessions: Sessions, *, tell: Callable[[Access], Non
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"{scope['type']}: only http is served here")
-        visit = Visit(scope, receive, send, served.name, sessions.clock())
+        visit = HttpExchange(scope, receive, send, served.name, sessions.clock())
         sessions.visits.add(visit)
         try:
             reply = await _served(visit, served, sessions, mirrored)
@@ -119,7 +121,9 @@ def endpoint(served: Served, sessions: Sessions, *, tell: Callable[[Access], Non
     return app
 
 
-async def _served(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored) -> Reply | None:
+async def _served(
+    visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, mirrored: Mirrored
+) -> HttpReply | None:
     """The answer; a fault of ours is one too, and its log has it."""
     try:
         return await _routed(visit, served, sessions, mirrored)
@@ -133,7 +137,9 @@ async def _served(visit: Visit, served: Served, sessions: Sessions, mirrored: Mi
         return refusal(500, "failed", "a fault in the gate; its log has it", code=INTERNAL)
 
 
-async def _routed(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored) -> Reply | None:
+async def _routed(
+    visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, mirrored: Mirrored
+) -> HttpReply | None:
     visit.found, visit.twice = http.gathered(visit.scope["headers"])
     if _TRACE in visit.found:
         visit.trace = http.traceparent(http.text(visit.found[_TRACE]))
@@ -146,7 +152,9 @@ async def _routed(visit: Visit, served: Served, sessions: Sessions, mirrored: Mi
     return not_allowed(f"the method {visit.http[:20]} is not served here")
 
 
-async def _posted(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored) -> Reply | None:
+async def _posted(
+    visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, mirrored: Mirrored
+) -> HttpReply | None:
     fault = http.post_fault(visit.found, visit.twice)
     if fault is not None:
         return fault
@@ -181,7 +189,7 @@ def _read(line: bytes) -> Frame | Malformed:
         return Malformed(problem.fault, problem.id, answers=problem.answers)  # a traceback would keep the line
 
 
-async def _unread(visit: Visit, sessions: Sessions, problem: Malformed) -> Reply | None:
+async def _unread(visit: HttpExchange, sessions: Sessions, problem: Malformed) -> HttpReply | None:
     line = visit.posted
     assert isinstance(line, bytes)
     if frames.is_batch(line) and http.SESSION in visit.found:

@@ -17,7 +17,7 @@ from samplegate.protocol.frames import Frame, FrameId
 MIB = 1024 * 1024
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+class HttpBounds(msgspec.Struct, frozen=True, kw_only=True):
     """Counts are for a process, all servers together, unless they say otherwise; sizes in bytes, times in seconds."""
 
     connections: int = 2000
@@ -76,7 +76,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds that a client is told to wait before it comes back (R95)."""
 
 
-class Refused(Exception):
+class ConversationRefused(Exception):
     """A conversation cannot be begun or gone on with; what the client is told. ``status`` is the HTTP status,
     ``message`` for people."""
 
@@ -87,7 +87,7 @@ class Refused(Exception):
         self.retry_after = retry_after
 
 
-class Lane(Protocol):
+class ClientStream(Protocol):
     """One ordered stream of frames to the client: the response of one POST, or a session's standalone stream. Made by
     the front."""
 
@@ -115,7 +115,7 @@ class Conversation(Protocol):
     """One client's way to one server: a legacy session, or what the modern requests of one caller share. Made by the
     gate."""
 
-    def open_lane(self, lane: Lane, *, standalone: bool = False, trace: str = "") -> int:
+    def open_lane(self, lane: ClientStream, *, standalone: bool = False, trace: str = "") -> int:
         """Enter a lane; its number. ``standalone``: frames that belong to no request go here (number 0; a second one
         replaces the first).
 
@@ -147,7 +147,7 @@ class Conversation(Protocol):
         """End it: rounds are withdrawn, the server's side is closed. May be called again."""
 
 
-class Served(Protocol):
+class ServerEndpoint(Protocol):
     """One server of the settings, as the front sees it."""
 
     @property
@@ -180,7 +180,7 @@ Reason: TypeAlias = Literal[
 REASONS: Final[frozenset[str]] = frozenset(get_args(Reason)) - {""}
 
 
-class Access(msgspec.Struct, frozen=True):
+class AccessRecord(msgspec.Struct, frozen=True):
     """One HTTP request, told at its end; a stream's is the end of the stream."""
 
     server: str
@@ -237,7 +237,7 @@ JSON: Final = (b"content-type", b"application/json")
 _ALLOW: Final = (b"allow", b"POST, GET, DELETE")
 
 
-class Reply(msgspec.Struct, frozen=True):
+class HttpReply(msgspec.Struct, frozen=True):
     """An answer that goes out whole. ``reason`` is why the front itself gives it, empty for a server's answer."""
 
     status: int
@@ -255,23 +255,23 @@ def refusal(
     code: int = INVALID_REQUEST,
     data: bytes | None = None,
     extra: Headers = (),
-) -> Reply:
+) -> HttpReply:
     """A refusal of the front's own, as a JSON-RPC error on the request's id where that is known (R73, R76)."""
-    return Reply(status, (JSON, *extra), frames.error(id, code, message, data), reason)
+    return HttpReply(status, (JSON, *extra), frames.error(id, code, message, data), reason)
 
 
-def busy(status: int, reason: Reason, message: str, id: FrameId | None, seconds: int) -> Reply:
+def busy(status: int, reason: Reason, message: str, id: FrameId | None, seconds: int) -> HttpReply:
     """Not now: 503 where there is no room at all, 429 where the caller has had its share."""
     return refusal(status, reason, message, id, code=INTERNAL, extra=((b"retry-after", b"%d" % max(1, seconds)),))
 
 
-def refused(problem: Refused, id: FrameId | None) -> Reply:
+def refused(problem: ConversationRefused, id: FrameId | None) -> HttpReply:
     """What the gate says where it begins no conversation."""
     extra = () if problem.retry_after is None else ((b"retry-after", b"%d" % problem.retry_after),)
     return refusal(problem.status, "refused", problem.message, id, code=INTERNAL, extra=extra)
 
 
-def not_allowed(message: str) -> Reply:
+def not_allowed(message: str) -> HttpReply:
     """A method that the endpoint does not have, or not for this (R58, R76)."""
     return refusal(405, "method", message, extra=(_ALLOW,))
 
@@ -298,7 +298,7 @@ def status_of(line: bytes) -> int:
     return 200 if error is None else STATUSES.get(error.code, 200)
 
 
-async def deliver(send: Send, reply: Reply) -> None:
+async def deliver(send: Send, reply: HttpReply) -> None:
     """Give it to any ASGI server: one send for the head, one for the body."""
     headers = (
         [*reply.headers, (b"content-length", b"%d" % len(reply.body))] if reply.status != 204 else [*reply.headers]
@@ -391,7 +391,7 @@ def is_json(content_type: bytes) -> bool:
     return kind == b"application/json" and all(charset in (b"utf-8", b"utf8", b"us-ascii") for charset in charsets)
 
 
-def post_fault(found: Found, twice: frozenset[bytes]) -> Reply | None:
+def post_fault(found: Found, twice: frozenset[bytes]) -> HttpReply | None:
     """Why a POST with these headers is not read, if so (R93: both forms of an answer must be taken)."""
     fault = _single(twice)
     if fault is not None:
@@ -404,7 +404,7 @@ def post_fault(found: Found, twice: frozenset[bytes]) -> Reply | None:
     return None
 
 
-def get_fault(found: Found, twice: frozenset[bytes]) -> Reply | None:
+def get_fault(found: Found, twice: frozenset[bytes]) -> HttpReply | None:
     """The same for a GET, which is answered by a stream."""
     fault = _single(twice)
     if fault is not None or accepted(found.get(b"accept", b"*/*"))[1]:
@@ -412,7 +412,7 @@ def get_fault(found: Found, twice: frozenset[bytes]) -> Reply | None:
     return refusal(406, "accept", "the Accept header must list text/event-stream")
 
 
-def _single(twice: frozenset[bytes]) -> Reply | None:
+def _single(twice: frozenset[bytes]) -> HttpReply | None:
     double = sorted(twice & _SINGLE)
     return refusal(400, "header", f"the header {double[0].decode()} stands more than once") if double else None
 

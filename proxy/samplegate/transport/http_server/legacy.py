@@ -19,20 +19,22 @@ from samplegate.transport.http_server import stream as answering
 from samplegate.transport.http_server.http import (
     INTERNAL,
     JSON,
+    ConversationRefused,
     Headers,
-    Refused,
-    Reply,
-    Served,
+    HttpReply,
+    ServerEndpoint,
     busy,
     not_allowed,
     refusal,
     refused,
 )
-from samplegate.transport.http_server.sessions import AGAIN, STANDALONE, Session, Sessions, ending
-from samplegate.transport.http_server.stream import CLOSING, DISPLACED, GONE, Reader, Stream, Visit
+from samplegate.transport.http_server.sessions import AGAIN, STANDALONE, HttpSession, Sessions, ending
+from samplegate.transport.http_server.stream import CLOSING, DISPLACED, GONE, HttpExchange, HttpStream, StreamReader
 
 
-async def begin(visit: Visit, served: Served, sessions: Sessions, id: FrameId | None) -> Reply | None:
+async def begin(
+    visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, id: FrameId | None
+) -> HttpReply | None:
     """Serve an ``initialize`` without a session. None: it was answered by a stream, or the client has gone."""
     if sessions.draining():
         return ending(id)
@@ -43,13 +45,13 @@ async def begin(visit: Visit, served: Served, sessions: Sessions, id: FrameId | 
         conversation = await served.begin(visit.caller)
     except BaseException as problem:
         sessions.release(visit.caller)
-        if isinstance(problem, Refused):
+        if isinstance(problem, ConversationRefused):
             return refused(problem, id)
         raise
     session = sessions.made(visit.caller, served.name, conversation)
     visit.session, visit.waits = session.tag, True
     stream = session.asked(1, visit.trace)
-    reader = visit.reader = Reader(stream)
+    reader = visit.reader = StreamReader(stream)
     try:
         return await _opened(visit, sessions, session, id, reader)
     finally:
@@ -62,8 +64,8 @@ async def begin(visit: Visit, served: Served, sessions: Sessions, id: FrameId | 
 
 
 async def _opened(
-    visit: Visit, sessions: Sessions, session: Session, id: FrameId | None, reader: Reader
-) -> Reply | None:
+    visit: HttpExchange, sessions: Sessions, session: HttpSession, id: FrameId | None, reader: StreamReader
+) -> HttpReply | None:
     """The server's answer decides whether there is a session: its id goes out with a result only."""
     bounds, stream = sessions.bounds, reader.stream
     session.conversation.received(stream.lane, visit.handed_over())
@@ -86,14 +88,14 @@ async def _opened(
         session.revision = revision
         sessions.enter(session)
         extra = ((http.SESSION, session.id.encode()),)
-    line = answering.whole(reader)
+    line = answering.whole_answer(reader)
     if line is not None:
-        return Reply(200, (JSON, *extra), line)
-    await answering.stream(visit, reader, bounds, answering.plain, headers=extra)
+        return HttpReply(200, (JSON, *extra), line)
+    await answering.stream(visit, reader, bounds, answering.unnumbered_event, headers=extra)
     return None
 
 
-def _revision(stream: Stream) -> str | None:
+def _revision(stream: HttpStream) -> str | None:
     """What was negotiated, None where the answer is no result."""
     if not stream.events:
         return None
@@ -110,7 +112,7 @@ of 2025-11-25."""
 MAX_BATCH: Final = 100  # elements: real clients send a handful
 
 
-async def post(visit: Visit, served: Served, sessions: Sessions) -> Reply | None:
+async def post(visit: HttpExchange, served: ServerEndpoint, sessions: Sessions) -> HttpReply | None:
     """Serve what was posted. None: it was answered by a stream, or the client has gone."""
     visit.era = "legacy"
     frame = visit.posted
@@ -120,20 +122,20 @@ async def post(visit: Visit, served: Served, sessions: Sessions) -> Reply | None
         del frame
         return await begin(visit, served, sessions, id)
     session = _session(visit, sessions, frame.id if frame.kind == "request" else None)
-    if isinstance(session, Reply):
+    if isinstance(session, HttpReply):
         return session
     if frame.kind != "request":
         session.conversation.received(session.side_lane(), frame)
-        return Reply(202)
+        return HttpReply(202)
     del frame
     return await _visited(visit, sessions, session, [id], method=method)
 
 
-async def batch(visit: Visit, sessions: Sessions) -> Reply | None:
+async def batch(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
     """Serve the batch that was posted: answered by a stream, each of its requests by an event."""
     visit.era, visit.method = "legacy", "batch"
     session = _session(visit, sessions, None)
-    if isinstance(session, Reply):
+    if isinstance(session, HttpReply):
         return session
     if not has_batches(session.revision):
         return refusal(400, "batch", f"revision {session.revision} has no batches")
@@ -149,19 +151,19 @@ async def batch(visit: Visit, sessions: Sessions) -> Reply | None:
     requests = [frame.id for frame in read if frame.kind == "request"]
     if not requests:
         session.conversation.received(session.side_lane(), line)
-        return Reply(202)
+        return HttpReply(202)
     del line, elements, read
     return await _visited(visit, sessions, session, requests)
 
 
-async def get(visit: Visit, sessions: Sessions) -> Reply | None:
+async def get(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
     """Serve a GET: the standalone stream, or what is left of one that broke off (R95)."""
     if http.SESSION not in visit.found or http.text(visit.found.get(http.VERSION)) in MODERN:
         return not_allowed("a GET needs a session, which 2026-07-28 has not")
     visit.era = "legacy"
     fault = http.get_fault(visit.found, visit.twice)
     session = fault or _session(visit, sessions, None)
-    if isinstance(session, Reply):
+    if isinstance(session, HttpReply):
         return session
     last_event = http.text(visit.found.get(http.LAST_EVENT))
     place = (session.standalone, session.standalone.given) if not last_event else session.find(last_event)
@@ -178,22 +180,22 @@ async def get(visit: Visit, sessions: Sessions) -> Reply | None:
     return None
 
 
-async def delete(visit: Visit, sessions: Sessions) -> Reply:
+async def delete(visit: HttpExchange, sessions: Sessions) -> HttpReply:
     """Serve a DELETE: the session is over at once, its server's side a little later."""
     if http.SESSION not in visit.found:
         return not_allowed("a DELETE needs a session, which 2026-07-28 has not")
     visit.era = "legacy"
     session = _session(visit, sessions, None)
-    if isinstance(session, Reply):
+    if isinstance(session, HttpReply):
         return session
     sessions.end(session)
-    return Reply(204)
+    return HttpReply(204)
 
 
 class _Visiting:
     """Counts a visit of a session while it lasts."""
 
-    def __init__(self, session: Session, sessions: Sessions) -> None:
+    def __init__(self, session: HttpSession, sessions: Sessions) -> None:
         self._session, self._sessions = session, sessions
 
     def __enter__(self) -> None:
@@ -204,7 +206,7 @@ class _Visiting:
         self._session.since = self._sessions.clock()
 
 
-def _session(visit: Visit, sessions: Sessions, id: FrameId | None) -> Session | Reply:
+def _session(visit: HttpExchange, sessions: Sessions, id: FrameId | None) -> HttpSession | HttpReply:
     """The session that a request names (R94), and whether it names a revision that goes with it."""
     name = visit.found.get(http.SESSION)
     if name is None:
@@ -226,7 +228,7 @@ def _session(visit: Visit, sessions: Sessions, id: FrameId | None) -> Session | 
     return session
 
 
-def _full(sessions: Sessions, id: FrameId | None) -> Reply:
+def _full(sessions: Sessions, id: FrameId | None) -> HttpReply:
     return busy(
         429, "session_full", f"the session has {sessions.bounds.streams} requests and streams open already", id, AGAIN
     )
@@ -237,8 +239,8 @@ def _full(sessions: Sessions, id: FrameId | None) -> Reply:
 
 
 async def _visited(
-    visit: Visit, sessions: Sessions, session: Session, ids: list[FrameId | None], *, method: str = ""
-) -> Reply | None:
+    visit: HttpExchange, sessions: Sessions, session: HttpSession, ids: list[FrameId | None], *, method: str = ""
+) -> HttpReply | None:
     if sessions.draining(method):
         return ending(ids[0])
     with _Visiting(session, sessions):
@@ -246,11 +248,11 @@ async def _visited(
             return _full(sessions, ids[0])
         stream = session.asked(len(ids), visit.trace)
         visit.waits = True
-        reader = visit.reader = Reader(stream, gone=visit.gone, unsent=visit.unsent)
+        reader = visit.reader = StreamReader(stream, gone=visit.gone, unsent=visit.unsent)
         try:
             session.heard(stream)
             session.conversation.received(stream.lane, visit.handed_over())
-            await answering.first(visit, reader, sessions.bounds, sessions.ticks)
+            await answering.first_frame(visit, reader, sessions.bounds, sessions.ticks)
             return await _answered(visit, sessions, session, reader, ids)
         finally:
             reader.leave()
@@ -258,43 +260,43 @@ async def _visited(
 
 
 async def _answered(
-    visit: Visit, sessions: Sessions, session: Session, reader: Reader, ids: list[FrameId | None]
-) -> Reply | None:
+    visit: HttpExchange, sessions: Sessions, session: HttpSession, reader: StreamReader, ids: list[FrameId | None]
+) -> HttpReply | None:
     if reader.stopped == CLOSING:
         return ending(ids[0])
     if reader.stopped == GONE or visit.gone():
         visit.end = GONE
         return None
-    line = answering.whole(reader) if len(ids) == 1 else None
+    line = answering.whole_answer(reader) if len(ids) == 1 else None
     if line is not None:
-        return Reply(200, (JSON,), line)
+        return HttpReply(200, (JSON,), line)
     stream = reader.stream
     if stream.ended and not stream.seq:  # cancelled before anything was said: nothing to come back for
-        await answering.stream(visit, reader, sessions.bounds, answering.plain)
+        await answering.stream(visit, reader, sessions.bounds, answering.unnumbered_event)
         return None
-    form = answering.named(session.name(stream))
+    form = answering.numbered_event(session.name(stream))
     if primes(session) and len(ids) == 1:
         stream.unanswered = frames.error(ids[0], REQUEST_CANCELLED, "the request was cancelled")
     await answering.stream(visit, reader, sessions.bounds, form, prime=_prime(session, sessions, stream, 0))
     return None
 
 
-def primes(session: Session) -> bool:
+def primes(session: HttpSession) -> bool:
     """Whether its client takes an event without data: from 2025-11-25 on."""
     return has_modes(session.revision)
 
 
-def _prime(session: Session, sessions: Sessions, stream: Stream, seq: int) -> bytes:
+def _prime(session: HttpSession, sessions: Sessions, stream: HttpStream, seq: int) -> bytes:
     """The event that a stream begins with, so that a client can come back before it has had one (R95)."""
     return sse.event(b"", f"{stream.number}-{seq}", sessions.bounds.retry) if primes(session) else b""
 
 
-async def _heard(visit: Visit, sessions: Sessions, session: Session, stream: Stream, seq: int) -> None:
+async def _heard(visit: HttpExchange, sessions: Sessions, session: HttpSession, stream: HttpStream, seq: int) -> None:
     visit.method = "resume" if stream.number != STANDALONE else "listen"
-    reader = visit.reader = Reader(stream, seq, gone=visit.gone, unsent=visit.unsent)
+    reader = visit.reader = StreamReader(stream, seq, gone=visit.gone, unsent=visit.unsent)
     session.heard(stream)
     try:
-        form = answering.named(stream.number)
+        form = answering.numbered_event(stream.number)
         await answering.stream(visit, reader, sessions.bounds, form, prime=_prime(session, sessions, stream, seq))
     finally:
         reader.leave()

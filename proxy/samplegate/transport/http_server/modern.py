@@ -25,15 +25,15 @@ from samplegate.transport.http_server.http import (
     METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,
     Conversation,
-    Refused,
-    Reply,
-    Served,
+    ConversationRefused,
+    HttpReply,
+    ServerEndpoint,
     refusal,
     refused,
     status_of,
 )
 from samplegate.transport.http_server.sessions import Sessions, ending
-from samplegate.transport.http_server.stream import CLOSING, GONE, Reader, Stream, Visit
+from samplegate.transport.http_server.stream import CLOSING, GONE, HttpExchange, HttpStream, StreamReader
 
 MAX_LIST: Final = 4 * 1024 * 1024  # bytes of a list that is read; a thousand tools take one
 MAX_TOOLS: Final = 1000  # of one caller, those with annotations only
@@ -92,7 +92,7 @@ class Mirrored:
 _plain: Final = re.compile(rb"[!#-\[\]-~]{1,256}")
 
 
-def envelope_fault(visit: Visit, frame: Frame, mirrored: Mirrored) -> Reply | None:
+def envelope_fault(visit: HttpExchange, frame: Frame, mirrored: Mirrored) -> HttpReply | None:
     """Why a request or notification is refused before anybody reads what it asks, None if it is not."""
     if frame.envelope.clean is not None:  # the session takes what is not quite JSON; headers are not compared with it
         return refusal(400, "parse", "refused: its params cannot be read", frame.id)
@@ -113,7 +113,7 @@ def _begins(raw: bytes | None, sign: bytes) -> bool:
     return raw is not None and raw[:1] == sign
 
 
-def _envelope(frame: Frame, meta: rawjson.Object) -> Reply | None:
+def _envelope(frame: Frame, meta: rawjson.Object) -> HttpReply | None:
     """What every request must declare (R49)."""
     if not _begins(meta.raw(META_VERSION), b'"'):
         return refusal(400, "meta", f"params._meta has no {META_VERSION}", frame.id, code=BAD_PARAMS)
@@ -122,7 +122,7 @@ def _envelope(frame: Frame, meta: rawjson.Object) -> Reply | None:
     return None
 
 
-def _mismatch(visit: Visit, frame: Frame, params: rawjson.Object, meta: rawjson.Object) -> Reply | None:
+def _mismatch(visit: HttpExchange, frame: Frame, params: rawjson.Object, meta: rawjson.Object) -> HttpReply | None:
     """Headers that do not mirror the body (R73). What matches byte for byte is seen without taking every header
     apart."""
     found = visit.found
@@ -147,12 +147,12 @@ def _says(raw: bytes | None, value: bytes | None) -> bool:
     )
 
 
-def _checked(visit: Visit, frame: Frame) -> Reply | None:
+def _checked(visit: HttpExchange, frame: Frame) -> HttpReply | None:
     problem = http_headers.check(visit.scope["headers"], frame)
     return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=http_headers.MISMATCH)
 
 
-def _unmirrored(visit: Visit, frame: Frame, params: rawjson.Object, mirrored: Mirrored) -> Reply | None:
+def _unmirrored(visit: HttpExchange, frame: Frame, params: rawjson.Object, mirrored: Mirrored) -> HttpReply | None:
     """Arguments of a tool that their headers do not mirror (R74)."""
     if frame.method != "tools/call" or not mirrored.knows(visit.caller):
         return None
@@ -162,7 +162,7 @@ def _unmirrored(visit: Visit, frame: Frame, params: rawjson.Object, mirrored: Mi
     return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=http_headers.MISMATCH)
 
 
-def _unsupported(visit: Visit, frame: Frame, meta: rawjson.Object) -> Reply | None:
+def _unsupported(visit: HttpExchange, frame: Frame, meta: rawjson.Object) -> HttpReply | None:
     """A revision that is none of ours (R54)."""
     requested = rawjson.string(meta.raw(META_VERSION)) or http.text(visit.found.get(http.VERSION)) or ""
     if requested in MODERN:
@@ -173,7 +173,7 @@ def _unsupported(visit: Visit, frame: Frame, meta: rawjson.Object) -> Reply | No
     )
 
 
-def _removed(frame: Frame) -> Reply | None:
+def _removed(frame: Frame) -> HttpReply | None:
     """The handshake does not exist here (R58), and must not reach a conversation that others share."""
     if frame.method != "initialize":
         return None
@@ -186,14 +186,14 @@ _MODERN: Final = frozenset(revision.encode() for revision in MODERN)
 _SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 
 
-class Asked(NamedTuple):
+class PendingAnswer(NamedTuple):
     """What is still needed of a request while its answer is awaited."""
 
     id: FrameId | None
     method: str
 
 
-def is_modern(visit: Visit, frame: Frame) -> bool:
+def is_modern(visit: HttpExchange, frame: Frame) -> bool:
     """Which era a POST is of (R87): its header or its body says 2026-07-28. A revision nobody knows is modern too,
     unless it comes with a session."""
     version = visit.found.get(http.VERSION)
@@ -202,7 +202,7 @@ def is_modern(visit: Visit, frame: Frame) -> bool:
     return frame.kind in ("request", "notification") and modern_meta(frame) is not None
 
 
-async def post(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored) -> Reply | None:
+async def post(visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, mirrored: Mirrored) -> HttpReply | None:
     """Serve what was posted. None: it was answered by a stream."""
     visit.era = "modern"
     frame = visit.posted
@@ -223,47 +223,47 @@ async def post(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirro
     try:
         conversation = await served.modern(visit.caller, frame)
         del frame
-        return await _called(visit, conversation, sessions, mirrored, Asked(id, method))
-    except Refused as problem:
+        return await _called(visit, conversation, sessions, mirrored, PendingAnswer(id, method))
+    except ConversationRefused as problem:
         return refused(problem, id)
     finally:
         sessions.answered(visit.caller)
 
 
-async def _notified(visit: Visit, served: Served, frame: Frame) -> Reply:
+async def _notified(visit: HttpExchange, served: ServerEndpoint, frame: Frame) -> HttpReply:
     try:
         conversation = await served.modern(visit.caller, frame)
-    except Refused as problem:
+    except ConversationRefused as problem:
         return refused(problem, None)
     lane = conversation.open_lane(_Nowhere(), trace=visit.trace)
     conversation.received(lane, frame)
     conversation.close_lane(lane)
-    return Reply(202)
+    return HttpReply(202)
 
 
 async def _called(
-    visit: Visit, conversation: Conversation, sessions: Sessions, mirrored: Mirrored, asked: Asked
-) -> Reply | None:
+    visit: HttpExchange, conversation: Conversation, sessions: Sessions, mirrored: Mirrored, asked: PendingAnswer
+) -> HttpReply | None:
     bounds = sessions.bounds
-    stream = Stream(sessions.held, bounds, awaited=1, keep=False)
+    stream = HttpStream(sessions.held, bounds, awaited=1, keep=False)
     visit.waits = asked.method != LISTEN
-    reader = visit.reader = Reader(stream, gone=visit.gone, unsent=visit.unsent)
+    reader = visit.reader = StreamReader(stream, gone=visit.gone, unsent=visit.unsent)
     stream.lane = conversation.open_lane(stream, trace=visit.trace)
     try:
         conversation.received(stream.lane, visit.handed_over())
-        await answering.first(visit, reader, bounds, sessions.ticks)
+        await answering.first_frame(visit, reader, bounds, sessions.ticks)
         if reader.stopped == CLOSING:
             return ending(asked.id)
         if reader.stopped == GONE:
             visit.end = GONE
             return None
-        line = answering.whole(reader) if asked.method != LISTEN or _is_answer(stream) else None
+        line = answering.whole_answer(reader) if asked.method != LISTEN or _is_answer(stream) else None
         lists = asked.method == "tools/list"
         if line is not None:
             if lists:
                 mirrored.learn(visit.caller, line)
-            return Reply(status_of(line), (JSON,), line)
-        form = _learning(visit, mirrored) if lists else answering.plain
+            return HttpReply(status_of(line), (JSON,), line)
+        form = _learning(visit, mirrored) if lists else answering.unnumbered_event
         await answering.stream(visit, reader, bounds, form, farewell=_farewell(asked))
         return None
     finally:
@@ -271,20 +271,20 @@ async def _called(
         stream.free()
 
 
-def _learning(visit: Visit, mirrored: Mirrored) -> answering.Form:
+def _learning(visit: HttpExchange, mirrored: Mirrored) -> answering.Form:
     def form(seq: int, line: bytes) -> bytes:
         mirrored.learn(visit.caller, line)
-        return answering.plain(seq, line)
+        return answering.unnumbered_event(seq, line)
 
     return form
 
 
-def _is_answer(stream: Stream) -> bool:
+def _is_answer(stream: HttpStream) -> bool:
     """Whether what ended a subscription is an answer: a server may also end it by a notification (R78)."""
     return stream.ended and bool(stream.events) and frames.read(stream.events[0][1]).kind in ("result", "error")
 
 
-def _farewell(asked: Asked) -> bytes:
+def _farewell(asked: PendingAnswer) -> bytes:
     """How we end a subscription ourselves: as its server would (R78)."""
     if asked.method != LISTEN:
         return b""

@@ -13,8 +13,8 @@ from typing import Final
 
 from samplegate.protocol.frames import FrameId
 from samplegate.protocol.rounds import Note
-from samplegate.transport.http_server.http import Bounds, Conversation, Reply, Ticks, busy
-from samplegate.transport.http_server.stream import CLOSING, GRACE, Held, Stream, Visit
+from samplegate.transport.http_server.http import Conversation, HttpBounds, HttpReply, Ticks, busy
+from samplegate.transport.http_server.stream import CLOSING, GRACE, HttpExchange, HttpStream, StreamMemory
 
 STANDALONE: Final = 0
 """The number of the stream that belongs to no request."""
@@ -22,11 +22,11 @@ CLOSED: Final = -1
 """Stands for the lane of a stream whose conversation has been told of its end."""
 
 
-class Session:
+class HttpSession:
     """One client's session with one server."""
 
     def __init__(
-        self, id: str, *, caller: str, server: str, conversation: Conversation, bounds: Bounds, held: Held
+        self, id: str, *, caller: str, server: str, conversation: Conversation, bounds: HttpBounds, held: StreamMemory
     ) -> None:
         self.id, self.caller, self.server, self.conversation = id, caller, server, conversation
         self.tag = hashlib.sha256(id.encode()).hexdigest()[:8]
@@ -36,17 +36,17 @@ class Session:
         self.ended = False
         self.visits = 0
         """HTTP requests that are being served."""
-        self.asking: dict[Stream, None] = {}
+        self.asking: dict[HttpStream, None] = {}
         """Streams of requests that are not answered, the oldest first."""
         self.since = 0.0
         """When the last visit was over."""
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, HttpStream] = {}
         self._bounds, self._held = bounds, held
         self._numbers = STANDALONE
         self._side: int | None = None
         self._deadlines: dict[FrameId, asyncio.TimerHandle] = {}
         """Of requests that waited for a stream within the last ``Bounds.unread``."""
-        self.standalone = Stream(held, bounds, awaited=None, keep=True, ways=self)
+        self.standalone = HttpStream(held, bounds, awaited=None, keep=True, ways=self)
         self.streams[STANDALONE] = self.standalone
         conversation.open_lane(self.standalone, standalone=True)
 
@@ -59,28 +59,28 @@ class Session:
         """The lane of notifications and answers, on which nothing is answered; should something come, it belongs to no
         request."""
         if self._side is None:
-            lane = Stream(self._held, self._bounds, awaited=None, keep=False, ways=self)
+            lane = HttpStream(self._held, self._bounds, awaited=None, keep=False, ways=self)
             lane.elsewhere = self.standalone.send
             self._side = self.conversation.open_lane(lane)
         return self._side
 
-    def asked(self, requests: int, trace: str = "") -> Stream:
+    def asked(self, requests: int, trace: str = "") -> HttpStream:
         """The stream of a POST with so many requests. ``trace``: see ``http.Conversation``. Whoever reads it calls
         ``left`` at the end."""
-        stream = Stream(self._held, self._bounds, awaited=requests, keep=True, ways=self)
+        stream = HttpStream(self._held, self._bounds, awaited=requests, keep=True, ways=self)
         stream.on_end = self._answered
         self.asking[stream] = None
         stream.lane = self.conversation.open_lane(stream, trace=trace)
         return stream
 
-    def name(self, stream: Stream) -> int:
+    def name(self, stream: HttpStream) -> int:
         """Give a stream its number: from here on a client can come back for it (R95)."""
         self._numbers += 1
         stream.number = self._numbers
         self.streams[stream.number] = stream
         return stream.number
 
-    def find(self, last_event: str) -> tuple[Stream, int] | None:
+    def find(self, last_event: str) -> tuple[HttpStream, int] | None:
         """The stream and place that an event id names, None for one that is not kept or was never given out."""
         number, dash, seq = last_event.partition("-")
         if not (dash and _is_count(number) and _is_count(seq)):
@@ -88,7 +88,7 @@ class Session:
         stream = self.streams.get(int(number))
         return None if stream is None or int(seq) > stream.seq else (stream, int(seq))
 
-    def left(self, stream: Stream, now: float) -> None:
+    def left(self, stream: HttpStream, now: float) -> None:
         """A connection of a stream is over. Its requests go on (T35), and their answers are kept where the client can
         resume.
 
@@ -112,7 +112,7 @@ class Session:
     # -- frames whose stream the client does not read
     # --------------------------------------------------------------------------------------
 
-    def heard(self, stream: Stream) -> None:
+    def heard(self, stream: HttpStream) -> None:
         """A stream is read from here on: it takes the requests that wait for any."""
         if (
             self.standalone.has_requests
@@ -123,7 +123,7 @@ class Session:
             for id, line in self.standalone.taken_out():
                 stream.add(line, id)
 
-    def ask(self, stream: Stream, id: FrameId, line: bytes) -> None:
+    def ask(self, stream: HttpStream, id: FrameId, line: bytes) -> None:
         """A request to the client goes on its stream; where the client does not read that, on another; where it reads
         none, on the next it reads."""
         chosen = self._read(stream)
@@ -134,7 +134,7 @@ class Session:
             self._forget_deadline(id)
             self._deadlines[id] = asyncio.get_running_loop().call_later(self._bounds.unread, self._give_up, id)
 
-    def take_back(self, stream: Stream, id: FrameId, line: bytes) -> None:
+    def take_back(self, stream: HttpStream, id: FrameId, line: bytes) -> None:
         """A request is cancelled: drop it while it waits for a stream, else send the cancellation on a stream that the
         client reads."""
         self._forget_deadline(id)
@@ -151,7 +151,7 @@ class Session:
         """There was no room for a request. The gate may be in the midst of sending."""
         asyncio.get_running_loop().call_soon(self._tell_undelivered, id)
 
-    def _read(self, stream: Stream) -> Stream | None:
+    def _read(self, stream: HttpStream) -> HttpStream | None:
         """The stream itself if the client reads it, else the standalone one if it reads that, else the oldest it
         reads."""
         return next((one for one in (stream, self.standalone, *self.asking) if one.is_read), None)
@@ -170,20 +170,20 @@ class Session:
         if not self.ended:
             self.conversation.undelivered(id)
 
-    def _answered(self, stream: Stream) -> None:
+    def _answered(self, stream: HttpStream) -> None:
         """All answers are there. Told to the gate later: it is in the midst of sending them. Whoever reads the stream
         does it when leaving."""
         self.asking.pop(stream, None)
         if stream.reader is None:
             asyncio.get_running_loop().call_soon(self._close_lane, stream)
 
-    def _close_lane(self, stream: Stream) -> None:
+    def _close_lane(self, stream: HttpStream) -> None:
         """Once: a stream is left as often as its client has come back for it."""
         if stream.lane != CLOSED and not self.ended:
             lane, stream.lane = stream.lane, CLOSED
             self.conversation.close_lane(lane)
 
-    def _put_away(self, stream: Stream, now: float) -> None:
+    def _put_away(self, stream: HttpStream, now: float) -> None:
         if not stream.number:
             stream.free()
             return
@@ -192,7 +192,7 @@ class Session:
         for other in finished[: max(0, len(finished) - self._bounds.finished)]:
             self._forget(other)
 
-    def _forget(self, stream: Stream) -> None:
+    def _forget(self, stream: HttpStream) -> None:
         self.streams.pop(stream.number, None)
         stream.free()
 
@@ -236,7 +236,7 @@ READS: Final = frozenset(
 """Served during a drain: clients send them right after the answer to a call, some before they accept that answer."""
 
 
-def ending(id: FrameId | None) -> Reply:
+def ending(id: FrameId | None) -> HttpReply:
     """The refusal of what comes during a drain."""
     return busy(503, "draining", "this server is about to end", id, AGAIN)
 
@@ -246,17 +246,17 @@ class Sessions:
 
     def __init__(
         self,
-        bounds: Bounds,
+        bounds: HttpBounds,
         *,
         note: Callable[[Note], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.bounds, self.note, self.clock = bounds, note, clock
-        self.held = Held(bounds.held_bytes)
+        self.held = StreamMemory(bounds.held_bytes)
         self.ticks = Ticks(GRACE)
         """For the short wait of each call."""
-        self.visits: set[Visit] = set()
-        self._by_id: dict[str, Session] = {}
+        self.visits: set[HttpExchange] = set()
+        self._by_id: dict[str, HttpSession] = {}
         self._of: Counter[str] = Counter()
         """Sessions by caller, those that are being begun too."""
         self._count = 0
@@ -277,7 +277,7 @@ class Sessions:
         """Whether no more requests of this method are accepted."""
         return self._draining and method not in READS
 
-    def reserve(self, caller: str, id: FrameId | None) -> Reply | None:
+    def reserve(self, caller: str, id: FrameId | None) -> HttpReply | None:
         """A place for one more session of a caller, or why there is none. Given back by ``release`` or with the
         session."""
         if self._count >= self.bounds.sessions:
@@ -297,7 +297,7 @@ class Sessions:
         if not self._of[caller]:
             del self._of[caller]
 
-    def ask(self, caller: str, id: FrameId | None) -> Reply | None:
+    def ask(self, caller: str, id: FrameId | None) -> HttpReply | None:
         """The same for one modern request, until ``answered``."""
         if self._asking[caller] >= self.bounds.requests_per_caller:
             return busy(
@@ -320,29 +320,29 @@ class Sessions:
         """Legacy sessions that are open."""
         return len(self._by_id)
 
-    def made(self, caller: str, server: str, conversation: Conversation) -> Session:
+    def made(self, caller: str, server: str, conversation: Conversation) -> HttpSession:
         """A session in a reserved place; not to be found before ``enter``."""
         id = secrets.token_urlsafe(24)
-        session = Session(
+        session = HttpSession(
             id, caller=caller, server=server, conversation=conversation, bounds=self.bounds, held=self.held
         )
         session.since = self.clock()
         conversation.on_end(lambda: self._over(session))
         return session
 
-    def enter(self, session: Session) -> None:
+    def enter(self, session: HttpSession) -> None:
         """From here on it is found by its id."""
         if not session.ended:
             self._by_id[session.id] = session
             session.since = self.clock()
             self._sweep_later()
 
-    def find(self, id: str, server: str, caller: str) -> Session | None:
+    def find(self, id: str, server: str, caller: str) -> HttpSession | None:
         """The session, if it is this caller's with this server: another's is as unknown as one that never was (R94)."""
         session = self._by_id.get(id)
         return session if session is not None and session.caller == caller and session.server == server else None
 
-    def end(self, session: Session) -> None:
+    def end(self, session: HttpSession) -> None:
         """End a session. Its conversation is closed beside: that may take a server's good time."""
         known = self._by_id.pop(session.id, None)
         if known is not None or not session.ended:
@@ -350,7 +350,7 @@ class Sessions:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    async def _close(self, session: Session) -> None:
+    async def _close(self, session: HttpSession) -> None:
         try:
             await session.conversation.aclose()
         except Exception:
@@ -358,7 +358,7 @@ class Sessions:
         finally:
             self._over(session)
 
-    def _over(self, session: Session) -> None:
+    def _over(self, session: HttpSession) -> None:
         self._by_id.pop(session.id, None)
         if not session.ended:
             session.close()
@@ -391,7 +391,7 @@ class Sessions:
     # -- the requests in hand, and the end
     # -------------------------------------------------------------------------------------------------
 
-    def leave(self, visit: Visit) -> None:
+    def leave(self, visit: HttpExchange) -> None:
         """An HTTP request is over."""
         self.visits.discard(visit)
         if visit.waits and visit.method not in READS:
@@ -437,7 +437,7 @@ class Sessions:
             await asyncio.sleep(rest)
         return False
 
-    async def _gone(self, seconds: float, which: Callable[[Visit], bool]) -> bool:
+    async def _gone(self, seconds: float, which: Callable[[HttpExchange], bool]) -> bool:
         """Wait until no such request is in hand; False if it takes longer."""
         left = asyncio.Event()
         self._drains.add(left)

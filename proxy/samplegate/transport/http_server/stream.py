@@ -16,14 +16,14 @@ from typing import Final, Protocol, TypeAlias
 from samplegate.protocol.frames import Frame, FrameId
 from samplegate.transport import sse
 from samplegate.transport.http_server.http import (
-    Access,
-    Bounds,
+    AccessRecord,
     Found,
     Headers,
+    HttpBounds,
+    HttpReply,
     Message,
     Reason,
     Receive,
-    Reply,
     Scope,
     Send,
     Ticks,
@@ -39,13 +39,13 @@ DISPLACED: Final = "displaced"
 CLOSING: Final = "closing"
 
 
-class Held:
+class StreamMemory:
     """What all streams of a process hold together. Over the bound the largest gives way, whoever came last."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.total = 0
-        self.streams: set[Stream] = set()
+        self.streams: set[HttpStream] = set()
 
     def relieve(self) -> None:
         """Make room."""
@@ -60,13 +60,13 @@ class Held:
             largest.shrink(0, even_reading=True)
 
 
-class Ways(Protocol):
+class StreamRoutes(Protocol):
     """Where frames of a stream go that its client does not read there: to other streams of its session."""
 
-    def ask(self, stream: Stream, id: FrameId, line: bytes) -> None:
+    def ask(self, stream: HttpStream, id: FrameId, line: bytes) -> None:
         """A request came for a stream."""
 
-    def take_back(self, stream: Stream, id: FrameId, line: bytes) -> None:
+    def take_back(self, stream: HttpStream, id: FrameId, line: bytes) -> None:
         """The cancellation of one did."""
 
     def late(self, line: bytes) -> None:
@@ -76,7 +76,7 @@ class Ways(Protocol):
         """A stream had no room for a request that was not written yet."""
 
 
-class Stream:
+class HttpStream:
     """A lane to the client (``http.Lane``), which one connection at a time reads."""
 
     __slots__ = (
@@ -86,7 +86,13 @@ class Stream:
     )  # fmt: skip
 
     def __init__(
-        self, held: Held, bounds: Bounds, *, awaited: int | None, keep: bool, ways: Ways | None = None
+        self,
+        held: StreamMemory,
+        bounds: HttpBounds,
+        *,
+        awaited: int | None,
+        keep: bool,
+        ways: StreamRoutes | None = None,
     ) -> None:
         """``ways``: of its session; a stream without one is sent no requests."""
         self._held, self._bounds, self._ways = held, bounds, ways
@@ -106,10 +112,10 @@ class Stream:
         """Stands for an answer that is not to come, where the stream needs one."""
         self.until: float | None = None
         """When it is forgotten."""
-        self.reader: Reader | None = None
+        self.reader: StreamReader | None = None
         self.elsewhere: Callable[[bytes, bool], None] | None = None
         """Set when nobody can come back for it: its answers are nobody's any more, the rest goes there."""
-        self.on_end: Callable[[Stream], None] | None = None
+        self.on_end: Callable[[HttpStream], None] | None = None
 
     def send(self, line: bytes, last: bool) -> None:
         """Take a frame; what comes after the last answer belongs to another stream."""
@@ -292,14 +298,14 @@ class Stream:
         self.emptied()
 
 
-class Reader:
+class StreamReader:
     """One connection's place in a stream. A new one takes the stream over: each message goes to one connection
     (R93)."""
 
     __slots__ = ("_handed", "_may_wait", "_taken", "_waiter", "given", "gone", "sending", "stopped", "stream", "unsent")
 
     def __init__(
-        self, stream: Stream, given: int = 0, *, gone: Callable[[], bool] = bool, unsent: Callable[[], int] = int
+        self, stream: HttpStream, given: int = 0, *, gone: Callable[[], bool] = bool, unsent: Callable[[], int] = int
     ) -> None:
         """``gone``: whether the client has closed the connection; ``unsent``: bytes that were written to it and wait
         for the client."""
@@ -396,7 +402,7 @@ CONNECTION: Final = "samplegate.connection"
 CUT: Final = 1.0  # seconds for a connection that was cut to be gone
 
 
-class Visit:
+class HttpExchange:
     """One HTTP request, from its headers to the end of its answer."""
 
     __slots__ = (
@@ -415,7 +421,7 @@ class Visit:
         self.era = self.method = self.form = self.end = self.session = self.trace = ""
         self.reason: Reason = ""
         self.status = 0
-        self.reader: Reader | None = None
+        self.reader: StreamReader | None = None
         self.posted: bytes | Frame | None = None
         """What was posted, until the conversation has it: a large one must not be kept for as long as its answer takes.
         """
@@ -423,10 +429,10 @@ class Visit:
         """Whether it is a call whose answer a drain waits for."""
         self._watch: asyncio.Task[None] | None = None
 
-    def told(self, now: float) -> Access:
+    def told(self, now: float) -> AccessRecord:
         """What is told of it."""
         http = self.http if self.http in ("POST", "GET", "DELETE") else "other"
-        return Access(
+        return AccessRecord(
             self.server, self.caller, http, self.era, self.method, self.status, self.form, self.reason,
             self.end, now - self.started, self.session, self.trace,
         )  # fmt: skip
@@ -437,13 +443,13 @@ class Visit:
         assert posted is not None
         return posted
 
-    def watch(self, reader: Reader) -> None:
+    def watch(self, reader: StreamReader) -> None:
         """From here on the client's disconnect stops the reader. A task of its own, so not for what is answered at
         once."""
         if self._watch is None:
             self._watch = asyncio.ensure_future(self._until_gone(reader))
 
-    async def _until_gone(self, reader: Reader) -> None:
+    async def _until_gone(self, reader: StreamReader) -> None:
         with contextlib.suppress(Exception):  # a connection that cannot be read is gone
             while (await self.receive())["type"] != "http.disconnect":
                 pass
@@ -457,17 +463,17 @@ class Visit:
         if self._watch is not None:
             self._watch.cancel()
 
-    async def answer(self, reply: Reply) -> None:
+    async def answer(self, reply: HttpReply) -> None:
         """Give a whole answer."""
         self.status, self.reason, self.form = reply.status, reply.reason, "json" if reply.body else ""
         await deliver(self.send, reply)
 
-    async def put(self, body: bytes, reader: Reader, *, more: bool = True) -> None:
+    async def put(self, body: bytes, reader: StreamReader, *, more: bool = True) -> None:
         """Send a piece of a stream. Stopping the reader ends it too, except before anything has gone out: what ends the
         stream needs a beginning."""
         await self.piece({"type": "http.response.body", "body": body, "more_body": more}, reader)
 
-    async def piece(self, message: Message, reader: Reader) -> None:
+    async def piece(self, message: Message, reader: StreamReader) -> None:
         """The same for any piece. The connection cuts off a client that reads none of it."""
         try:
             async with asyncio.timeout(None) as limit:
@@ -527,7 +533,7 @@ ENDED: Final = "ended"
 Form: TypeAlias = Callable[[int, bytes], bytes]
 
 
-def plain(_: int, line: bytes) -> bytes:
+def unnumbered_event(_: int, line: bytes) -> bytes:
     """A frame as an event without an ID, so that no client can resume from it.
 
     Its data is one line: a reader that takes each line of data for a frame finds no other.
@@ -535,12 +541,12 @@ def plain(_: int, line: bytes) -> bytes:
     return sse.event(one_line(line))
 
 
-def named(stream: int) -> Form:
+def numbered_event(stream: int) -> Form:
     """A frame as an event of a stream: its id says which stream and how far (R95)."""
     return lambda seq, line: sse.event(one_line(line), f"{stream}-{seq}")
 
 
-async def first(visit: Visit, reader: Reader, bounds: Bounds, ticks: Ticks) -> None:
+async def first_frame(visit: HttpExchange, reader: StreamReader, bounds: HttpBounds, ticks: Ticks) -> None:
     """Wait for the first thing that comes, for the time to begin a stream without one, or for the client to go.
     ``ticks`` are of GRACE."""
     clock = asyncio.get_running_loop().time
@@ -550,16 +556,16 @@ async def first(visit: Visit, reader: Reader, bounds: Bounds, ticks: Ticks) -> N
         await reader.more(max(0.0, until - clock()))
 
 
-def whole(reader: Reader) -> bytes | None:
+def whole_answer(reader: StreamReader) -> bytes | None:
     """The answer, if it is all there is."""
     stream = reader.stream
     return stream.events[0][1] if stream.ended and stream.seq == 1 and len(stream.events) == 1 else None
 
 
 async def stream(
-    visit: Visit,
-    reader: Reader,
-    bounds: Bounds,
+    visit: HttpExchange,
+    reader: StreamReader,
+    bounds: HttpBounds,
     form: Form,
     *,
     prime: bytes = b"",
@@ -584,13 +590,15 @@ async def stream(
         await visit.cut()
 
 
-async def _opened(visit: Visit, reader: Reader, bounds: Bounds, headers: Headers, prime: bytes) -> None:
+async def _opened(
+    visit: HttpExchange, reader: StreamReader, bounds: HttpBounds, headers: Headers, prime: bytes
+) -> None:
     await visit.piece({"type": "http.response.start", "status": 200, "headers": headers}, reader)
     if prime and reader.stopped != SLOW:
         await visit.put(prime, reader)
 
 
-async def _written(visit: Visit, reader: Reader, bounds: Bounds, form: Form) -> None:
+async def _written(visit: HttpExchange, reader: StreamReader, bounds: HttpBounds, form: Form) -> None:
     unsent = 0
     while not reader.stopped:
         if visit.gone():  # nothing is handed to a connection that is closed: it goes to another

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, cast
 import httptools  # type: ignore[import-untyped]
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from samplegate.transport.http_server.http import Bounds, Receive, Scope, Send
+from samplegate.transport.http_server.http import HttpBounds, Receive, Scope, Send
 from samplegate.transport.http_server.stream import CONNECTION
 
 _LINGER: Final = 1.0  # seconds for a client that is turned away to read why: closed at once, it could lose the answer
@@ -50,7 +50,7 @@ class Connections:
     for each one too many."""
 
     def __init__(
-        self, app: Callable[[Scope, Receive, Send], Any], bounds: Bounds, *, refused: Callable[[], object] = bool
+        self, app: Callable[[Scope, Receive, Send], Any], bounds: HttpBounds, *, refused: Callable[[], object] = bool
     ) -> None:
         self._app = app
         self.bounds = bounds
