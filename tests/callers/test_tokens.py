@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from samplegate.auth import tokens as module
+from samplegate import request_headers as module
 from samplegate.auth.tokens import StaticTokens
 from samplegate.config.identities import Token
 
