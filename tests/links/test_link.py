@@ -128,17 +128,21 @@ async def test_lines_of_twenty_mebibytes_go_both_ways(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("together", [False, True])
-async def test_lines_of_one_turn_are_written_together_where_that_is_asked_for(together: bool) -> None:
+async def test_lines_of_one_turn_are_written_together_while_the_peer_has_something_to_answer(together: bool) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # each write is a packet
     with theirs:
         fd = ours.detach()
-        link = connect(fd, os.dup(fd), Recorder(), max_line=MAX_LINE, together=together)
-        link.send(b"one")
-        link.send(b"two")
-        await turns()
-        expected = [b"one\ntwo\n"] if together else [b"one\n", b"two\n"]
+        recorder = Recorder()
+        link = connect(fd, os.dup(fd), recorder, max_line=MAX_LINE, together=together)
+        for line in (b"one", b"two", b"three"):
+            link.send(line)
+        assert await link.drained(BOUND)
+        expected = [b"one\n", b"two\nthree\n"] if together else [b"one\n", b"two\n", b"three\n"]
         assert expected == [theirs.recv(MIB) for _ in expected]
-        assert 0 == link.buffered
+        theirs.send(b"answer\n")
+        await recorder.until_lines(1)
+        link.send(b"four")
+        assert 0 == link.buffered, "it is written at once"
         link.abort()
 
 

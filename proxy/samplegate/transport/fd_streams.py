@@ -93,12 +93,16 @@ GATHER: Final = 64
 
 
 class PolledReader:
-    """Reads one descriptor, which it owns, into lines. ``closed`` is called with it once, just before it is closed."""
+    """Reads one descriptor, which it owns, into lines. ``heard`` is called for each read, ``closed`` with the
+    descriptor once, just before it is closed."""
 
-    def __init__(self, fd: int, lines: Lines, closed: Callable[[int], None]) -> None:
+    def __init__(
+        self, fd: int, lines: Lines, closed: Callable[[int], None], heard: Callable[[], object] = bool
+    ) -> None:
         self._fd = fd
         self._lines = lines
         self._closed = closed
+        self._heard = heard
         self._loop = asyncio.get_running_loop()
         self._paused = False
         self._open = True
@@ -141,6 +145,7 @@ class PolledReader:
                 self._close()
                 self._lines.end()
                 return
+            self._heard()
             self._lines.feed(chunk)
             if len(chunk) < READ_SIZE or self._paused or not self._open or not self._lines.mid_line or b"\n" in chunk:
                 return
@@ -158,8 +163,8 @@ class PolledReader:
 class PolledWriter:
     """Writes lines to one descriptor, which it owns: at once where the system takes them, else when it will.
 
-    ``together``: the lines of one turn of the loop are written together at its end. A peer with many requests at a time
-    is then woken once for all of them, but a single one waits for some microseconds.
+    ``together``: while the peer has something that it has not answered, the lines of one turn of the loop are written
+    together at its end. A peer with many requests at a time is then woken once for all of them.
     """
 
     def __init__(self, fd: int, backlog: Backlog, closed: Callable[[int], None], *, together: bool = False) -> None:
@@ -167,6 +172,8 @@ class PolledWriter:
         self._backlog = backlog
         self._closed = closed
         self._together = together
+        self._busy = False
+        """Whether it was given something since it was last heard."""
         self._loop = asyncio.get_running_loop()
         self._queue: deque[bytes | memoryview] = deque()
         self._open = True
@@ -179,12 +186,13 @@ class PolledWriter:
             return
         line = one_line(line)
         pieces = [line + b"\n"] if len(line) < JOIN_BELOW else [line, b"\n"]
-        if self._queue or self._together:
+        if self._queue or (self._together and self._busy):
             if not self._queue:
                 self._loop.call_soon(self._begin)
             self._queue.extend(pieces)
             self._backlog.add(len(line) + 1)
             return
+        self._busy = True
         written = self._write(pieces)
         if written is None:
             self._backlog.dropped += 1
@@ -193,6 +201,10 @@ class PolledWriter:
             self._taken(written)
             self._loop.add_writer(self._fd, self._ready)
             self._backlog.add(len(line) + 1 - written)
+
+    def heard(self) -> None:
+        """The peer has written something."""
+        self._busy = False
 
     def has_no_reader(self) -> bool:
         return not self._open or has_no_reader(self._fd)

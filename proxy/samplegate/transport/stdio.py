@@ -114,15 +114,15 @@ def connect(
     backlog = Backlog()
     lines = Lines(receiver, max_line)
     call = closed or _nothing
-    reader = (
-        PolledReader(reading, lines, call)
-        if reading not in blocking and pollable(reading)
-        else ThreadedReader(reading, lines)
-    )
     writer = (
         PolledWriter(writing, backlog, call, together=together)
         if writing not in blocking and pollable(writing)
         else ThreadedWriter(writing, backlog)
+    )
+    reader = (
+        PolledReader(reading, lines, call, writer.heard if isinstance(writer, PolledWriter) else bool)
+        if reading not in blocking and pollable(reading)
+        else ThreadedReader(reading, lines)
     )
     return LineLink(reader, writer, lines, backlog)
 
