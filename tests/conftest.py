@@ -50,6 +50,8 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Keep a test within its CPU time where the run has a budget. Fixtures and started programs do not count."""
     budget: float | None = item.config.getoption("--cpu-budget")
+    if budget is not None and (marker := item.get_closest_marker("cpu")):
+        budget = float(marker.args[0])
     before = time.process_time()
     yield
     taken = time.process_time() - before

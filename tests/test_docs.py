@@ -230,6 +230,7 @@ def test_the_decisions_are_numbered_without_a_gap_and_none_twice() -> None:
 CITING: Final = re.compile(r"\bdecisions? \[?(\d+(?:(?:, | and |, and | to )\d+)*)", re.IGNORECASE)
 
 
+@pytest.mark.cpu(2)
 def test_every_decision_that_is_cited_exists() -> None:
     names = ("proxy", "tests", "bench", "deploy", "policies", "docs", "Makefile", "*.md")
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *names]

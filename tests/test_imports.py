@@ -10,6 +10,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 SOURCE: Final = Path(__file__).resolve().parents[1] / "proxy"
 TESTS: Final = Path(__file__).resolve().parent
 PACKAGE: Final = "samplegate"
@@ -349,6 +351,7 @@ def library_names(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
             )
 
 
+@pytest.mark.cpu(4)
 def test_no_private_name_of_a_library_is_used() -> None:
     """In tests neither. ruff (SLF001) finds in the source what is reached through a value."""
     wrong: list[str] = []

@@ -53,12 +53,14 @@ def lines_with(pattern: re.Pattern[str]) -> list[str]:
     ]
 
 
+@pytest.mark.cpu(2)
 def test_no_file_names_a_registry() -> None:
     assert [] == lines_with(re.compile("|".join(map(re.escape, HOSTS)), re.IGNORECASE)), (
         "whoever installs brings their own index"
     )
 
 
+@pytest.mark.cpu(2)
 def test_no_file_names_a_folder_of_one_machine() -> None:
     assert [] == lines_with(FOLDER), "use a path relative to the file, or one the operator gives"
 

@@ -335,6 +335,7 @@ async def test_an_oversized_line_is_discarded_and_the_next_one_is_read(peer: Pee
     link.abort()
 
 
+@pytest.mark.cpu(2)
 async def test_between_a_fast_and_a_slow_peer_memory_stays_bounded(peer: Peer) -> None:
     """The relay's part in three lines: what one side sends goes to the other, whose pressure pauses the first."""
     most = 0
