@@ -76,9 +76,9 @@ class Faulty(Session):
             self.faults = tuple(fault for fault in self.faults if fault != name)
             raise RuntimeError("a bug")
 
-    def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> list[Effect]:
+    def frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> list[Effect]:
         self._fault("frame")
-        return super().frame(side, lane, line, now)
+        return super().frame(side, stream, line, now)
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> list[Effect]:
         self._fault("round_done")

@@ -24,7 +24,7 @@ POLICY = "version: 1\nrules: [{name: all, effect: deny}]\n"
 PING = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "ping"}).encode()
 
 
-class Lane:
+class Stream:
     """What a client got."""
 
     def __init__(self) -> None:
@@ -85,14 +85,14 @@ async def test_a_fault_while_it_is_opened_is_a_start_that_failed(tmp_path: Path)
 
 
 async def test_a_fault_later_ends_it_and_nothing_else(tmp_path: Path) -> None:
-    behind, lane, over = Behind(at_once=False), Lane(), anyio.Event()
+    behind, stream, over = Behind(at_once=False), Stream(), anyio.Event()
     async with anyio.create_task_group() as group:
         found = conversation(tmp_path, behind)
         await group.start(found.run)
-        found.received(found.open_lane(lane), PING)
+        found.received(found.open_stream(stream), PING)
         found.on_end(over.set)
         behind.fail.set()
         with anyio.fail_after(20):
             await over.wait()
-    assert [(7, -32603)] == [(line["id"], line["error"]["code"]) for line in lane.lines]
-    assert lane.closed
+    assert [(7, -32603)] == [(line["id"], line["error"]["code"]) for line in stream.lines]
+    assert stream.closed

@@ -38,25 +38,27 @@ class Client(Heard):
 
     remote: RemoteConnection
 
-    def received(self, lane: int, line: bytes | Frame) -> None:
-        super().received(lane, line)
+    def received(self, stream: int, line: bytes | Frame) -> None:
+        super().received(stream, line)
         frame = json.loads(line if isinstance(line, bytes) else line.raw)
         if "method" in frame and "id" in frame:
-            self.send(lane, id=frame["id"], result=ANSWERS[frame["method"]])
+            self.send(stream, id=frame["id"], result=ANSWERS[frame["method"]])
 
-    def send(self, lane: int, **members: Any) -> None:
-        self.remote.send(lane, json.dumps({"jsonrpc": "2.0", **members}).encode())
+    def send(self, stream: int, **members: Any) -> None:
+        self.remote.send(stream, json.dumps({"jsonrpc": "2.0", **members}).encode())
 
-    async def ask(self, lane: int, method: str, **params: Any) -> dict[str, Any]:
+    async def ask(self, stream: int, method: str, **params: Any) -> dict[str, Any]:
         """Send a request; its answer."""
-        self.send(lane, id=lane, method=method, params=params)
-        await self.until(lambda: any(frame.get("id") == lane and "method" not in frame for frame in self.frames(lane)))
-        (answer,) = [frame for frame in self.frames(lane) if frame.get("id") == lane and "method" not in frame]
+        self.send(stream, id=stream, method=method, params=params)
+        await self.until(
+            lambda: any(frame.get("id") == stream and "method" not in frame for frame in self.frames(stream))
+        )
+        (answer,) = [frame for frame in self.frames(stream) if frame.get("id") == stream and "method" not in frame]
         return answer
 
-    async def call(self, lane: int, tool: str, meta: dict[str, Any] | None = None, **arguments: Any) -> str:
+    async def call(self, stream: int, tool: str, meta: dict[str, Any] | None = None, **arguments: Any) -> str:
         """Call a tool; the text of its result."""
-        answer = await self.ask(lane, "tools/call", name=tool, arguments=arguments, _meta=meta or {})
+        answer = await self.ask(stream, "tools/call", name=tool, arguments=arguments, _meta=meta or {})
         return str(answer["result"]["content"][0]["text"]) if "result" in answer else str(answer["error"])
 
 

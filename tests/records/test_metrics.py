@@ -20,7 +20,7 @@ from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, MetricsFile, metrics_file
 from tests.metered import value
 
-LANES = "samplegate_lanes_open"
+STREAMS = "samplegate_lanes_open"
 REQUEST: dict[str, Any] = {
     "server": "db",
     "kind": "sampling",
@@ -60,7 +60,7 @@ def test_every_series_of_a_removed_server_goes_and_no_other() -> None:
     metrics = Metrics()
     for server in ("db", "docs"):
         metrics.count("samplegate_rounds_total", server=server, door="push")
-        metrics.set(LANES, 1, server=server)
+        metrics.set(STREAMS, 1, server=server)
         metrics.observe("samplegate_request_duration_seconds", 1, server=server, kind="sampling", effect="allow")
     metrics.count("samplegate_limit_overruns_total", limit="db")
     metrics.forget(server="db")
@@ -73,7 +73,7 @@ def test_every_series_of_a_removed_server_goes_and_no_other() -> None:
     ]
     assert (1, 1, 1) == tuple(
         value(metrics, name, server="docs")
-        for name in ("samplegate_rounds_total", LANES, "samplegate_request_duration_seconds")
+        for name in ("samplegate_rounds_total", STREAMS, "samplegate_request_duration_seconds")
     )
     assert 1 == value(metrics, "samplegate_limit_overruns_total", limit="db")
 

@@ -124,21 +124,21 @@ async def traffic(
         yield at
 
 
-async def load(at: At, frames: int, size: int, first: int = 0, lanes: int = 4) -> dict[int, int]:
+async def load(at: At, frames: int, size: int, first: int = 0, streams: int = 4) -> dict[int, int]:
     """So many frames, from the ``first`` hostile one on: every other one hostile, and half of them in each era. The
     number of each status."""
     statuses: dict[int, int] = {}
 
-    async def lane(number: int) -> None:
+    async def stream(number: int) -> None:
         hostile = list(zip(CALLS.values(), MODERN_CALLS.values(), strict=False))
-        for each in range(number, frames, lanes):
+        for each in range(number, frames, streams):
             legacy, modern = hostile[(first + each // 4) % len(hostile)] if each % 2 else (_legacy_plain, _plain)
             status = await (at.legacy(legacy, size, 10 + each) if each // 2 % 2 else at.modern(modern, size))
             statuses[status] = statuses.get(status, 0) + 1
 
     async with asyncio.TaskGroup() as group:
-        for number in range(lanes):
-            group.create_task(lane(number))
+        for number in range(streams):
+            group.create_task(stream(number))
     return statuses
 
 

@@ -167,9 +167,9 @@ class UnsolicitedAnswers(msgspec.Struct, eq=False):
             pending.wire_id = pending.id
             return self.state.send(pending, f)
         if isinstance(refused.outcome, Withdrawn):
-            return [Over(pending.lane, pending.id)]
+            return [Over(pending.stream, pending.id)]
         return [
-            ToClient(pending.lane, results.ended_call(pending.id, pending.method, "modern", "input", refused), True)
+            ToClient(pending.stream, results.ended_call(pending.id, pending.method, "modern", "input", refused), True)
         ]
 
     def cancelled(self, round: str) -> Effects | None:
@@ -191,7 +191,7 @@ def _item(method: str, answer: bytes) -> Item:
 
 
 def _refused(pending: Pending, fault: str) -> ToClient:
-    return ToClient(pending.lane, frames.error(pending.id, results.BAD_PARAMS, fault), True)
+    return ToClient(pending.stream, frames.error(pending.id, results.BAD_PARAMS, fault), True)
 
 
 def _says_action(answer: bytes) -> bool:
@@ -288,13 +288,13 @@ class Exchange:
     # -- the client's requests
     # -------------------------------------------------------------------------------------------------------------
 
-    def request(self, lane: int, f: Frame, meta: rawjson.Object, now: float) -> Effects:
+    def request(self, stream: int, f: Frame, meta: rawjson.Object, now: float) -> Effects:
         """A request with the modern envelope: our capabilities in place, and no answers in it that passed no policy."""
         assert f.id is not None
         if f.method.startswith("tasks/"):  # the extension was not offered, so the method does not exist here (R108)
             return [
                 ToClient(
-                    lane,
+                    stream,
                     frames.error(
                         f.id, results.METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"
                     ),
@@ -302,10 +302,10 @@ class Exchange:
                 )
             ]
         call, token = call_and_token(f, modern=True)
-        caller = self.state.caller_on(lane)
+        caller = self.state.caller_on(stream)
         declaration = self._declarations.of(meta, call, caller)
         pending = Pending(
-            lane,
+            stream,
             f.id,
             f.id,
             f.method,
@@ -319,7 +319,7 @@ class Exchange:
             declaration.offer,
         )
         pending.caller, pending.level = caller, META_LOG_LEVEL in meta.members
-        pending.trace = trace_of(f) or self.state.traces.get(lane, "")
+        pending.trace = trace_of(f) or self.state.traces.get(stream, "")
         ours: dict[str, bytes] = {} if declaration.line is None else {META_CAPABILITIES: declaration.line}
         own_token = self.state.own_token(pending)
         if own_token is not None:
@@ -355,7 +355,7 @@ class Exchange:
             fault = frames.error(
                 pending.id, results.BAD_PARAMS, "requestState is not one of ours for this call, or it is too old"
             )
-            return [Note("state.refused", {"server": self.state.server}), ToClient(pending.lane, fault, True)]
+            return [Note("state.refused", {"server": self.state.server}), ToClient(pending.stream, fault, True)]
         extra = _size(back.asked, back.state, back.returned)
         if (full := self.state.call_fault(pending.size + extra)) is not None:
             return self.state.refusal(pending, full)
@@ -447,7 +447,7 @@ class Exchange:
             return None
         self.state.inflight.remove(pending)
         f = unmapped(pending, f.changed(payload=f.object.changed({"capabilities": without})))
-        return [ToClient(pending.lane, f.raw, True, frame=f)]
+        return [ToClient(pending.stream, f.raw, True, frame=f)]
 
     def due(self, token: str) -> Effects:
         """A pause is over."""
@@ -474,7 +474,7 @@ class Exchange:
         self.state.inflight.remove(pending)
         return [
             Note("call.failed", {"server": self.state.server, "method": pending.method, "fault": fault}),
-            ToClient(pending.lane, frames.error(pending.id, results.INTERNAL, f"refused: {fault}"), True),
+            ToClient(pending.stream, frames.error(pending.id, results.INTERNAL, f"refused: {fault}"), True),
         ]
 
     # -- the gate's conclusions
@@ -491,13 +491,13 @@ class Exchange:
         pending = asked.pending
         if is_withdrawn(settled):
             self.state.inflight.remove(pending)
-            return [Over(pending.lane, pending.id)]
+            return [Over(pending.stream, pending.id)]
         found = responses(asked.round, settled)
         return self._retry(pending, found, asked.state) if isinstance(found, bytes) else self._end(pending, *found)
 
     def _end(self, pending: Pending, kind: str, release: Release) -> Effects:
         self.state.inflight.remove(pending)
-        return [ToClient(pending.lane, results.ended_call(pending.id, pending.method, "modern", kind, release), True)]
+        return [ToClient(pending.stream, results.ended_call(pending.id, pending.method, "modern", kind, release), True)]
 
     def hand_on(self, conclusion: ForwardRound, round: str, now: float) -> Effects:
         """The keys that the client must answer go to it, if any; the rest waits, sealed, for its return.
@@ -520,7 +520,7 @@ class Exchange:
             if parked
             else {key: raw for key, raw in asked.entries.items() if key in conclusion.keys or key in asked.round.roots}
         )
-        return [ToClient(pending.lane, results.input_required(pending.id, asks, state), True)]
+        return [ToClient(pending.stream, results.input_required(pending.id, asks, state), True)]
 
     def cancelled(self, pending: Pending) -> Effects | None:
         """The client takes the call back; None if the call is with the server, which then must be told."""

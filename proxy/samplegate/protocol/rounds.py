@@ -138,10 +138,10 @@ Conclusion: TypeAlias = Settled | ForwardRound
 class ToClient(msgspec.Struct, frozen=True, eq=False):
     """Write one line to the client."""
 
-    lane: int
+    stream: int
     line: bytes
     last: bool = False
-    """Whether it answers a request that came on this lane."""
+    """Whether it answers a request that came on this stream."""
     asks: str | int | None = None
     """The id of the request to the client that this is. It may go on any stream that the client reads: its sender waits
     for an answer."""
@@ -158,31 +158,32 @@ class ToClient(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def _told(self) -> tuple[object, ...]:
-        return (self.lane, self.line, self.last, self.asks, self.takes_back)
+        return (self.stream, self.line, self.last, self.asks, self.takes_back)
 
 
 class Over(msgspec.Struct, frozen=True):
-    """A client's request that came on this lane is over without an answer: whoever cancelled it is owed none (R99)."""
+    """A client's request that came on this stream is over without an answer: whoever cancelled it is owed none
+    (R99)."""
 
-    lane: int
+    stream: int
     id: str | int | None = None
     """Which, where it was not the client who took it back."""
 
 
 class ToServer(msgspec.Struct, frozen=True, eq=False):
-    """Write one line to the server. ``lane`` is the number of the client's request that it is or belongs to, 0 where it
-    belongs to none."""
+    """Write one line to the server. ``stream`` is the number of the client's request that it is or belongs to, 0 where
+    it belongs to none."""
 
-    lane: int
+    stream: int
     line: bytes
     frame: Frame | None = None
     """The line as it was read, where that is at hand: it need not be read again."""
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is ToServer and (self.lane, self.line) == (other.lane, other.line)
+        return type(other) is ToServer and (self.stream, self.line) == (other.stream, other.line)
 
     def __hash__(self) -> int:
-        return hash((self.lane, self.line))
+        return hash((self.stream, self.line))
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -216,9 +217,9 @@ class Later(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Close a lane to the server: the stream of the request with this number (R99); with 0 all that leads to it."""
+    """Close a stream to the server: the stream of the request with this number (R99); with 0 all that leads to it."""
 
-    lane: int
+    stream: int
 
 
 class Note(msgspec.Struct, frozen=True):

@@ -37,7 +37,7 @@ from samplegate.protocol.rounds import (
 from samplegate.protocol.session_state import (
     CANCELLED,
     ENTRY,
-    SERVER_LANE,
+    SERVER_STREAM,
     STANDALONE,
     Pending,
     SessionState,
@@ -230,7 +230,7 @@ class Push(msgspec.Struct, eq=False):
     """The calls it may belong to."""
     sent: FrameId | None = None
     """Our id at the client, while it is forwarded."""
-    lane: int = STANDALONE
+    stream: int = STANDALONE
     """The stream on which it was forwarded."""
     size: int = 0
     """Bytes that it counts for."""
@@ -249,7 +249,7 @@ class Pushes(msgspec.Struct, eq=False):
         """Whether the server has a request with this id open."""
         return id in self._by_id
 
-    def arrive(self, f: Frame, now: float, lane: int = SERVER_LANE) -> Effects:
+    def arrive(self, f: Frame, now: float, stream: int = SERVER_STREAM) -> Effects:
         """The server asks. On the stream of a call it asks during that call; elsewhere it may be any that is in
         flight."""
         assert f.id is not None
@@ -259,7 +259,7 @@ class Pushes(msgspec.Struct, eq=False):
         size = ENTRY + parsed([f.payload])
         if (full := state.push_fault(size)) is not None:
             return _refused(f, full)
-        on = state.inflight.numbered.get(lane) if lane else None
+        on = state.inflight.numbered.get(stream) if stream else None
         calls = state.inflight.calls() if on is None or on.call is None else [on]
         distinct = dict.fromkeys(p.call for p in calls if p.call is not None)
         origin = Origin(
@@ -302,7 +302,7 @@ class Pushes(msgspec.Struct, eq=False):
         release = settled.releases[KEY]
         if isinstance(release.outcome, Withdrawn):
             return []
-        return [ToServer(SERVER_LANE, results.pushed(push.id, push.kind, release, push.params))]
+        return [ToServer(SERVER_STREAM, results.pushed(push.id, push.kind, release, push.params))]
 
     def forward(self, round: str) -> Effects:
         """Send the request on to the client; its reply comes as ``Reply``."""
@@ -310,10 +310,10 @@ class Pushes(msgspec.Struct, eq=False):
         if push is None:
             return []
         # not before: its calls may be over by now
-        push.sent, push.lane = self.state.new_id(), self.state.inflight.lane_of(push.calls)
+        push.sent, push.stream = self.state.new_id(), self.state.inflight.stream_of(push.calls)
         self._sent[push.sent] = push
         method = push.round.items[KEY].method
-        return [ToClient(push.lane, frames.request(push.sent, method, _without_task(push.params)), asks=push.sent)]
+        return [ToClient(push.stream, frames.request(push.sent, method, _without_task(push.params)), asks=push.sent)]
 
     def unforward(self, round: str, reason: str) -> Effects:
         """Nobody waits for the client's reply any more: tell it so."""
@@ -325,9 +325,11 @@ class Pushes(msgspec.Struct, eq=False):
             return []
         sent, push.sent = push.sent, None
         self._sent.pop(sent, None)
-        lane = push.lane if push.lane in self.state.inflight.lanes else self.state.inflight.lane_of(push.calls)
+        stream = (
+            push.stream if push.stream in self.state.inflight.streams else self.state.inflight.stream_of(push.calls)
+        )
         line = frames.notification(CANCELLED, rawjson.dump({"requestId": sent, "reason": reason}))
-        return [ToClient(lane, line, takes_back=sent)]
+        return [ToClient(stream, line, takes_back=sent)]
 
     def sent(self) -> list[FrameId]:
         """Our ids of those that are with the client."""
@@ -388,13 +390,13 @@ class Pushes(msgspec.Struct, eq=False):
             return None
         token = token_of(push.params)
         push.beats = max(push.beats + 1, tokens)
-        return push, [] if token is None else [ToServer(SERVER_LANE, notification(token, push.beats))]
+        return push, [] if token is None else [ToServer(SERVER_STREAM, notification(token, push.beats))]
 
 
 def _refused(f: Frame, fault: str) -> Effects:
     assert f.id is not None
     note = Note("frame.refused", {"side": "server", "fault": fault})
-    return [note, ToServer(SERVER_LANE, frames.error(f.id, results.REJECTED, fault))]
+    return [note, ToServer(SERVER_STREAM, frames.error(f.id, results.REJECTED, fault))]
 
 
 def _without_task(params: bytes | None) -> bytes | None:
@@ -460,14 +462,14 @@ class UrlErrors(msgspec.Struct, eq=False):
     def _settled(self, pending: Pending, line: bytes, settled: Settled, round: str) -> Effects:
         left = [release for release in settled.releases.values() if not _left_to_client(release)]
         if not left:
-            return [ToClient(pending.lane, line, True)]
+            return [ToClient(pending.stream, line, True)]
         blocking = next((release for release in left if not isinstance(release.outcome, Withdrawn)), None)
         if blocking is None:
-            return [Over(pending.lane, pending.id)]
+            return [Over(pending.stream, pending.id)]
         if isinstance(blocking.outcome, Answered):
             blocking = Release(Unanswered(Reason.ERROR), blocking.decision_id)
-            return [Note("round.faulty", {"round": round}), ToClient(pending.lane, _ended(pending, blocking), True)]
-        return [ToClient(pending.lane, _ended(pending, blocking), True)]
+            return [Note("round.faulty", {"round": round}), ToClient(pending.stream, _ended(pending, blocking), True)]
+        return [ToClient(pending.stream, _ended(pending, blocking), True)]
 
     def cancelled(self, round: str) -> Effects | None:
         """The client takes the call back; None if the round is not one of these."""

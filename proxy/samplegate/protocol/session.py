@@ -41,7 +41,7 @@ from samplegate.protocol.session_state import (
     INITIALIZE,
     INTERNAL,
     LISTEN,
-    SERVER_LANE,
+    SERVER_STREAM,
     OpenCall,
     PassThrough,
     Pending,
@@ -119,7 +119,7 @@ class Handshake(msgspec.Struct, eq=False):
         """The negotiated revision; until ``initialize`` is answered, the one that the client asked for."""
         return next(iter(self._asked.values()), self.state.revision)
 
-    def request(self, lane: int, f: Frame, now: float) -> Effects:
+    def request(self, stream: int, f: Frame, now: float) -> Effects:
         """The client opens."""
         assert f.id is not None
         state = self.state
@@ -131,7 +131,7 @@ class Handshake(msgspec.Struct, eq=False):
         state.offered = state.offer("legacy", revision, state.client, None)
         wanted = capabilities.rewritten(raw, state.client, state.offered, revision)
         params = None if wanted == raw else f.object.changed({"capabilities": wanted})
-        pending = Pending(lane, f.id, f.id, f.method, now)
+        pending = Pending(stream, f.id, f.id, f.method, now)
         sent = state.send(pending, f, params)
         self._asked = {pending.wire_id: revision}
         withheld = capabilities.withheld_from(state.client, state.offered, revision)
@@ -169,29 +169,29 @@ class Cancellations(msgspec.Struct, eq=False):
     # -- the client
     # ------------------------------------------------------------------------------------------------------------------
 
-    def by_client(self, lane: int, f: Frame) -> Effects:
+    def by_client(self, stream: int, f: Frame) -> Effects:
         """The client names one of its requests."""
         id = request_id(f)
-        pending = None if id is None else self._meant(lane, id)
+        pending = None if id is None else self._meant(stream, id)
         if pending is None:
             return _unmatched("client")
         return [] if pending.method == INITIALIZE else self.call(pending, f)  # R99: initialize is never cancelled
 
-    def _meant(self, lane: int, id: FrameId) -> Pending | None:
-        """The request that a client names: of its lane; where it has but one session of ids, of any (over HTTP a cancel
-        comes by itself)."""
+    def _meant(self, stream: int, id: FrameId) -> Pending | None:
+        """The request that a client names: of its stream; where it has but one session of ids, of any (over HTTP a
+        cancel comes by itself)."""
         inflight = self.state.inflight
-        pending = inflight.asked.get((lane, id))
+        pending = inflight.asked.get((stream, id))
         if pending is not None or self.state.maps_ids or not self.state.revision:
             return pending
         return next(
-            (one for one in inflight.asked.values() if one.id == id and not one.modern and one.lane != INTERNAL), None
+            (one for one in inflight.asked.values() if one.id == id and not one.modern and one.stream != INTERNAL), None
         )
 
     def call(self, pending: Pending, f: Frame | None) -> Effects:
         """The client takes a call back: its rounds are withdrawn, and the server is told under the id that it knows
         (R100)."""
-        return [*self._taken_back(pending, f), Over(pending.lane)]
+        return [*self._taken_back(pending, f), Over(pending.stream)]
 
     def _taken_back(self, pending: Pending, f: Frame | None) -> Effects:
         out = self.pushes.call_gone(pending)
@@ -204,11 +204,11 @@ class Cancellations(msgspec.Struct, eq=False):
         if pending.modern and self.state.streams:
             return [*out, Close(pending.number)]
         if f is not None and pending.wire_id == pending.id:
-            return [*out, ToServer(SERVER_LANE, f.raw, f)]
+            return [*out, ToServer(SERVER_STREAM, f.raw, f)]
         params = rawjson.splice(
             b"{}" if f is None or f.payload is None else f.payload, ("requestId",), rawjson.dump(pending.wire_id)
         )
-        return [*out, ToServer(SERVER_LANE, frames.notification(CANCELLED, params))]
+        return [*out, ToServer(SERVER_STREAM, frames.notification(CANCELLED, params))]
 
     def overdue(self, now: float, seconds: float) -> Effects:
         """What the server has not answered in so many seconds is taken back from it, and its client has an error
@@ -224,13 +224,13 @@ class Cancellations(msgspec.Struct, eq=False):
                 "seconds": seconds,
             }
             out += [*self._taken_back(pending, None), Note("call.timed_out", fields)]
-            out.append(ToClient(pending.lane, frames.error(pending.id, results.INTERNAL, fault), True))
+            out.append(ToClient(pending.stream, frames.error(pending.id, results.INTERNAL, fault), True))
         return out
 
     # -- the server
     # ------------------------------------------------------------------------------------------------------------------
 
-    def by_server(self, lane: int, f: Frame) -> Effects:
+    def by_server(self, stream: int, f: Frame) -> Effects:
         """The server takes back its own request, or ends a listen of the client's (R99)."""
         id = request_id(f)
         if id is None:
@@ -241,7 +241,7 @@ class Cancellations(msgspec.Struct, eq=False):
         on = self.passed.over(id)
         if on is not None:
             return [
-                ToClient(on if on in self.state.inflight.lanes else self.routes.request(lane), f.raw, takes_back=id)
+                ToClient(on if on in self.state.inflight.streams else self.routes.request(stream), f.raw, takes_back=id)
             ]
         pending = self.state.inflight.wire.get(id)
         return _unmatched("server") if pending is None else self._clients_own(pending, f)
@@ -255,7 +255,7 @@ class Cancellations(msgspec.Struct, eq=False):
             if pending.id == pending.wire_id
             else rawjson.splice(f.raw, ("params", "requestId"), rawjson.dump(pending.id))
         )
-        return [ToClient(pending.lane, line, ends)]
+        return [ToClient(pending.stream, line, ends)]
 
 
 def _unmatched(side: Side) -> Effects:
@@ -272,7 +272,7 @@ class Rejections(msgspec.Struct, eq=False):
     pushes: Pushes
     passed: PassThrough
 
-    def refused(self, side: Side, lane: int, problem: Malformed, code: int = results.INVALID_REQUEST) -> Effects:
+    def refused(self, side: Side, stream: int, problem: Malformed, code: int = results.INVALID_REQUEST) -> Effects:
         """A line is not taken for what is wrong with it."""
         note = Note("frame.refused", {"side": side, "fault": problem.fault})
         if problem.id is None:
@@ -287,16 +287,16 @@ class Rejections(msgspec.Struct, eq=False):
                 ),
             ]
         line = frames.error(problem.id, code, f"refused: {problem.fault}")
-        return [note, ToClient(lane, line, True) if side == "client" else ToServer(SERVER_LANE, line)]
+        return [note, ToClient(stream, line, True) if side == "client" else ToServer(SERVER_STREAM, line)]
 
-    def unreadable(self, side: Side, lane: int, line: bytes, problem: Malformed) -> Effects:
+    def unreadable(self, side: Side, stream: int, line: bytes, problem: Malformed) -> Effects:
         """No frame could be read from a line, which may be a batch."""
-        return refused_line(side, line, problem, partial(self.refused, side, lane))
+        return refused_line(side, line, problem, partial(self.refused, side, stream))
 
-    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
+    def lost(self, side: Side, stream: int, head: bytes, fault: str) -> Effects:
         """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The
         shell has logged it."""
-        effects = self.refused(side, lane, Malformed(fault, **frames.whose(head)), results.INTERNAL)
+        effects = self.refused(side, stream, Malformed(fault, **frames.whose(head)), results.INTERNAL)
         return [effect for effect in effects if not isinstance(effect, Note)]
 
     def no_answer(self, id: FrameId, why: str, *, delivered: bool = True) -> Effects:
@@ -305,7 +305,7 @@ class Rejections(msgspec.Struct, eq=False):
         out = self.pushes.replied(id, False, rawjson.dump({"code": results.INTERNAL, "message": why}), delivered)
         if out is not None or self.passed.over(id) is None:
             return out or []
-        return [ToServer(SERVER_LANE, frames.error(id, results.INTERNAL, why))]
+        return [ToServer(SERVER_STREAM, frames.error(id, results.INTERNAL, why))]
 
     def _servers_answer(self, id: FrameId, fault: str) -> Effects:
         pending = self.state.inflight.wire.get(id)
@@ -314,7 +314,7 @@ class Rejections(msgspec.Struct, eq=False):
         self.state.inflight.remove(pending)
         return [
             ToClient(
-                pending.lane,
+                pending.stream,
                 frames.error(pending.id, results.INTERNAL, f"the server's answer was refused: {fault}"),
                 True,
             )
@@ -327,7 +327,7 @@ def undelivered(server: str) -> Note:
 
 
 class Session:
-    """One server connection, with one lane a side on stdio and one a stream on HTTP."""
+    """One server connection, with one stream a side on stdio and one a stream on HTTP."""
 
     def __init__(self, state: SessionState, *, parks: int = PARKS) -> None:
         """``parks``: how often a modern call may be put off; 0 where the client behind waits on one call all along."""
@@ -344,43 +344,45 @@ class Session:
         self._cancelling = Cancellations(state, self.routes, self.pushes, self.exchange, self.url_errors, self.passed)
         self._modern_seen = False
 
-    def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
+    def frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:
         """One line from a side, or the frame that it was read as. Never raises for what a peer wrote."""
         try:
             parsed = line if isinstance(line, Frame) else frames.read(line)
         except Malformed as problem:
             assert not isinstance(line, Frame)
-            return self._unreadable(side, lane, line, problem, now)
+            return self._unreadable(side, stream, line, problem, now)
         try:
-            return self._client(lane, parsed, now) if side == "client" else self._server(lane, parsed, now)
+            return self._client(stream, parsed, now) if side == "client" else self._server(stream, parsed, now)
         except Malformed as problem:
             return self._refusing.refused(
-                side, lane, Malformed(problem.fault, parsed.id, answers=parsed.kind in ("result", "error"))
+                side, stream, Malformed(problem.fault, parsed.id, answers=parsed.kind in ("result", "error"))
             )
 
-    def _unreadable(self, side: Side, lane: int, line: bytes, problem: Malformed, now: float) -> Effects:
+    def _unreadable(self, side: Side, stream: int, line: bytes, problem: Malformed, now: float) -> Effects:
         found = batch_elements(line, problem, self.handshake.revision)
         if isinstance(found, Malformed):
-            return self._refusing.unreadable(side, lane, line, found)
+            return self._refusing.unreadable(side, stream, line, found)
         out: Effects = []
         for element in found:
             nested = is_nested_batch(element)
             out += (
-                self._refusing.unreadable(side, lane, element, NESTED_BATCH)
+                self._refusing.unreadable(side, stream, element, NESTED_BATCH)
                 if nested
-                else self.frame(side, lane, element, now)
+                else self.frame(side, stream, element, now)
             )
         return out
 
-    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
+    def lost(self, side: Side, stream: int, head: bytes, fault: str) -> Effects:
         """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The
         shell has logged it."""
-        return self._refusing.lost(side, lane, head, fault)
+        return self._refusing.lost(side, stream, head, fault)
 
-    def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects:
+    def lost_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> Effects:
         """The end of a line whose begin did not tell who would wait."""
         return (
-            [] if "id" in frames.whose(head) else self.lost(side, lane, head + tail, "it is longer than a line may be")
+            []
+            if "id" in frames.whose(head)
+            else self.lost(side, stream, head + tail, "it is longer than a line may be")
         )
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
@@ -409,12 +411,12 @@ class Session:
         if found is None:
             asked = self.exchange.open.get(round)
             line = None if asked is None else self.progress.beat(asked.pending)
-            return [] if asked is None or line is None else [ToClient(asked.pending.lane, line)]
+            return [] if asked is None or line is None else [ToClient(asked.pending.stream, line)]
         push, out = found
         for pending in self.state.inflight.still(push.calls):
             line = self.progress.beat(pending)
             if line is not None:
-                out.append(ToClient(pending.lane, line))
+                out.append(ToClient(pending.stream, line))
         return out
 
     def due(self, token: str) -> Effects:
@@ -434,12 +436,14 @@ class Session:
         server (R102)."""
         return self._cancelling.overdue(now, seconds)
 
-    def lane_closed(self, side: Side, lane: int) -> Effects:
-        """A lane is gone: a disconnect is a cancel in the modern era and not in the legacy ones (T35)."""
-        if lane not in self.state.inflight.lanes:
+    def stream_closed(self, side: Side, stream: int) -> Effects:
+        """A stream is gone: a disconnect is a cancel in the modern era and not in the legacy ones (T35)."""
+        if stream not in self.state.inflight.streams:
             return []
         gone = (
-            [p for p in self.state.inflight.asked.values() if p.lane == lane and p.modern] if side == "client" else []
+            [p for p in self.state.inflight.asked.values() if p.stream == stream and p.modern]
+            if side == "client"
+            else []
         )
         return [effect for pending in gone for effect in self._cancelling.call(pending, None)]
 
@@ -457,7 +461,7 @@ class Session:
         """A side has gone for good: nothing is owed to anybody any more."""
         told = self._server_ended() if side == "server" and self.state.outlived else []
         rounds = [*self.pushes.end(), *self.url_errors.end(), *self.exchange.end()]
-        return [*(Withdraw(id) for id in rounds), *([Close(SERVER_LANE)] if side == "client" else told)]
+        return [*(Withdraw(id) for id in rounds), *([Close(SERVER_STREAM)] if side == "client" else told)]
 
     def _server_ended(self) -> Effects:
         """Whoever waits for the server is told that it is gone: a call of which nobody knows how far it came is not
@@ -465,37 +469,43 @@ class Session:
         waiting = list(self.state.inflight.asked.values())
         for pending in waiting:
             self.state.inflight.remove(pending)
-        return [ToClient(p.lane, frames.error(p.id, results.INTERNAL, self.state.ended_because), True) for p in waiting]
+        return [
+            ToClient(p.stream, frames.error(p.id, results.INTERNAL, self.state.ended_because), True) for p in waiting
+        ]
 
     # -- from the client
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _client(self, lane: int, f: Frame, now: float) -> Effects:
+    def _client(self, stream: int, f: Frame, now: float) -> Effects:
         if f.kind == "request":
-            return self._client_request(lane, f, now)
+            return self._client_request(stream, f, now)
         if f.kind == "notification":
-            return self._cancelling.by_client(lane, f) if f.method == CANCELLED else [ToServer(SERVER_LANE, f.raw, f)]
+            return (
+                self._cancelling.by_client(stream, f) if f.method == CANCELLED else [ToServer(SERVER_STREAM, f.raw, f)]
+            )
         return self._client_answers(f)
 
-    def _client_request(self, lane: int, f: Frame, now: float) -> Effects:
+    def _client_request(self, stream: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
-        if (lane, f.id) in self.state.inflight.asked or self.state.is_ours(f.id):
+        if (stream, f.id) in self.state.inflight.asked or self.state.is_ours(f.id):
             return [
-                ToClient(lane, frames.error(f.id, results.INVALID_REQUEST, "a request with this id is in flight"), True)
+                ToClient(
+                    stream, frames.error(f.id, results.INVALID_REQUEST, "a request with this id is in flight"), True
+                )
             ]
         if f.method == INITIALIZE:
-            return self.handshake.request(lane, f, now)
+            return self.handshake.request(stream, f, now)
         meta = modern_meta(f)
         if meta is not None:
             self._modern_seen = True
-            return self.exchange.request(lane, f, meta, now)
+            return self.exchange.request(stream, f, meta, now)
         call, token = call_and_token(f, modern=False)
         pending = Pending(
-            lane, f.id, f.id, f.method, now, call, token, caller=self.state.caller_on(lane), frame=kept(f, call)
+            stream, f.id, f.id, f.method, now, call, token, caller=self.state.caller_on(stream), frame=kept(f, call)
         )
         if pending.frame is not None:
             pending.size += 2 * len(f.raw)  # its params may be read out of it
-        pending.trace = trace_of(f) or self.state.traces.get(lane, "")
+        pending.trace = trace_of(f) or self.state.traces.get(stream, "")
         own_token = self.state.own_token(pending)
         if own_token is None:
             return self.state.send(pending, f)
@@ -512,7 +522,7 @@ class Session:
         if out is not None:
             return out
         return (
-            [ToServer(SERVER_LANE, f.raw, f)]
+            [ToServer(SERVER_STREAM, f.raw, f)]
             if self.passed.over(f.id) is not None
             else [Note("frame.unasked", {"side": "client"})]
         )
@@ -520,11 +530,11 @@ class Session:
     # -- from the server
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _server(self, lane: int, f: Frame, now: float) -> Effects:
+    def _server(self, stream: int, f: Frame, now: float) -> Effects:
         if f.kind == "request":
-            return self._server_request(lane, f, now)
+            return self._server_request(stream, f, now)
         if f.kind == "notification":
-            return self._server_notifies(lane, f)
+            return self._server_notifies(stream, f)
         if f.id is None:  # an error that names no request: for whoever reads it
             url_error = f.code == server_requests.URL_ELICITATION_REQUIRED
             if url_error or self.state.maps_ids:
@@ -559,9 +569,9 @@ class Session:
             return held
         self.state.inflight.remove(pending)
         f = unmapped(pending, f)
-        return [ToClient(pending.lane, f.raw, True, frame=f)]
+        return [ToClient(pending.stream, f.raw, True, frame=f)]
 
-    def _server_request(self, lane: int, f: Frame, now: float) -> Effects:
+    def _server_request(self, stream: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
         if f.id in self.passed.open or self.pushes.asks(f.id) or self.state.is_ours(f.id):
             return [
@@ -575,29 +585,29 @@ class Session:
             )
             return [refused, *self._witness.wrote(f)]
         if f.method in server_requests.KINDS:
-            return self.pushes.arrive(f, now, lane)
+            return self.pushes.arrive(f, now, stream)
         if server_requests.resembles_a_kind(f.method):
             refused = Note("frame.refused", {"side": "server", "fault": "its method resembles one of the protocol"})
             return [
                 refused,
                 ToServer(
-                    SERVER_LANE,
+                    SERVER_STREAM,
                     frames.error(f.id, results.METHOD_NOT_FOUND, "the method resembles one of the protocol"),
                 ),
             ]
-        return self.passed.arrive(f, self.routes.request(lane))
+        return self.passed.arrive(f, self.routes.request(stream))
 
-    def _server_notifies(self, lane: int, f: Frame) -> Effects:
+    def _server_notifies(self, stream: int, f: Frame) -> Effects:
         if f.method == CANCELLED:
-            return self._cancelling.by_server(lane, f)
+            return self._cancelling.by_server(stream, f)
         if f.method in server_requests.KINDS:
             return [Note("frame.refused", {"side": "server", "fault": "a request without an id"})]
         tasks = f.method.startswith("notifications/tasks") and not self.state.revision
         # in the legacy eras it is notifications/tasks/status, which asks nothing
         if tasks or f.method == "notifications/tasks":
             return [Note("frame.refused", {"side": "server", "fault": "tasks were not offered to it"})]  # R108
-        return self.routes.notification(lane, f)
+        return self.routes.notification(stream, f)
 
 
 def _duplicate(id: FrameId) -> Effect:
-    return ToServer(SERVER_LANE, frames.error(id, results.INVALID_REQUEST, "a request with this id is in flight"))
+    return ToServer(SERVER_STREAM, frames.error(id, results.INVALID_REQUEST, "a request with this id is in flight"))

@@ -61,7 +61,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """A client request that the server has not answered yet. A Struct, since one is made for every frame that
     passes."""
 
-    lane: int
+    stream: int
     id: FrameId
     """The client's id."""
     wire_id: FrameId
@@ -85,7 +85,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """State-only answers in a row."""
     caller: str = "local"
     number: int = 0
-    """Names it to the server's link: the lane of what belongs to it."""
+    """Names it to the server's link: the stream of what belongs to it."""
     wire_token: str | None = None
     """The token under which the server knows its progress, where that is not the client's own."""
     level: bool = False
@@ -250,28 +250,29 @@ PROBE: Final = "samplegate-probe"
 class OpenCall(msgspec.Struct, frozen=True):
     """A client's request that has no answer yet."""
 
-    lane: int
+    stream: int
     id: FrameId
     method: str
     tool: str | None = None
 
 
 class Inflight(msgspec.Struct, eq=False):
-    """Client requests by both of their ids, their number and their token at the server; and how many each lane has."""
+    """Client requests by both of their ids, their number and their token at the server; and how many each stream
+    has."""
 
     asked: dict[tuple[int, FrameId], Pending] = msgspec.field(default_factory=dict)
     wire: dict[FrameId, Pending] = msgspec.field(default_factory=dict)
     numbered: dict[int, Pending] = msgspec.field(default_factory=dict)
     tokens: dict[str, Pending] = msgspec.field(default_factory=dict)
-    lanes: dict[int, int] = msgspec.field(default_factory=dict)
+    streams: dict[int, int] = msgspec.field(default_factory=dict)
     size: int = 0
     """Bytes of all of them."""
 
     def add(self, pending: Pending) -> None:
         """Take a request in."""
-        asked, lane = (pending.lane, pending.id), pending.lane
+        asked, stream = (pending.stream, pending.id), pending.stream
         if asked not in self.asked:
-            self.lanes[lane] = self.lanes.get(lane, 0) + 1
+            self.streams[stream] = self.streams.get(stream, 0) + 1
         self.size += pending.size
         self.asked[asked] = pending
         self.wire[pending.wire_id] = pending
@@ -287,13 +288,13 @@ class Inflight(msgspec.Struct, eq=False):
 
     def remove(self, pending: Pending) -> None:
         """The request is over."""
-        found = self.asked.pop((pending.lane, pending.id), None)
+        found = self.asked.pop((pending.stream, pending.id), None)
         if found is not None:
             self.size -= found.size
             found.frame = None  # a pushed request may outlive the call that it belongs to
-            left = self.lanes.pop(pending.lane) - 1
+            left = self.streams.pop(pending.stream) - 1
             if left:
-                self.lanes[pending.lane] = left
+                self.streams[pending.stream] = left
         self.numbered.pop(pending.number, None)
         if pending.wire_token is not None:
             self.tokens.pop(pending.wire_token, None)
@@ -302,7 +303,7 @@ class Inflight(msgspec.Struct, eq=False):
 
     def resize(self, pending: Pending, extra: int) -> None:
         """Its open round, or the state of its pause, now takes so many bytes."""
-        if self.asked.get((pending.lane, pending.id)) is pending:
+        if self.asked.get((pending.stream, pending.id)) is pending:
             self.size += extra - pending.extra
         pending.size += extra - pending.extra
         pending.extra = extra
@@ -311,15 +312,15 @@ class Inflight(msgspec.Struct, eq=False):
         """Those of ``some`` that are not over."""
         return [pending for pending in some if self.wire.get(pending.wire_id) is pending]
 
-    def lane_of(self, calls: list[Pending]) -> int:
+    def stream_of(self, calls: list[Pending]) -> int:
         """The stream for what belongs to one of ``calls``: that of the oldest still in flight, else the standalone
         one."""
-        return next((pending.lane for pending in self.still(calls)), STANDALONE)
+        return next((pending.stream for pending in self.still(calls)), STANDALONE)
 
     def open_calls(self) -> list[OpenCall]:
         """The clients' requests among them, without those that stay open by design."""
-        some = (p for p in self.asked.values() if p.lane >= 0 and p.method != LISTEN)
-        return [OpenCall(p.lane, p.id, p.method, None if p.call is None else p.call.tool) for p in some]
+        some = (p for p in self.asked.values() if p.stream >= 0 and p.method != LISTEN)
+        return [OpenCall(p.stream, p.id, p.method, None if p.call is None else p.call.tool) for p in some]
 
     def opening(self, *, answered: bool) -> float | None:
         """When the oldest request came that a server answers first. ``answered``: it has answered some request already.
@@ -357,7 +358,7 @@ class Inflight(msgspec.Struct, eq=False):
 def _opens(pending: Pending, answered: bool) -> bool:
     """Whether a session waits for this answer before anything else; ``answered``: the server has answered some
     request."""
-    if pending.method == INITIALIZE or (pending.method == DISCOVER and pending.lane < 0):
+    if pending.method == INITIALIZE or (pending.method == DISCOVER and pending.stream < 0):
         return not (answered and pending.id == PROBE)
     return not (answered or (pending.modern and pending.call is not None) or pending.method == LISTEN)
 
@@ -365,7 +366,7 @@ def _opens(pending: Pending, answered: bool) -> bool:
 def _is_timed(pending: Pending) -> bool:
     """Whether it has a `call_timeout`: not what the gate itself asked, a listen, or ``initialize``, which is never
     cancelled (R99)."""
-    return pending.lane >= 0 and pending.method not in (LISTEN, INITIALIZE)
+    return pending.stream >= 0 and pending.method not in (LISTEN, INITIALIZE)
 
 
 MAX_PASSED: Final = 10_000  # a server chooses how many it asks for
@@ -376,20 +377,20 @@ class PassThrough(msgspec.Struct, eq=False):
 
     open: dict[FrameId, int] = msgspec.field(default_factory=dict)
 
-    def arrive(self, f: Frame, lane: int) -> list[Effect]:
-        """One goes on, on a lane of the client's."""
+    def arrive(self, f: Frame, stream: int) -> list[Effect]:
+        """One goes on, on a stream of the client's."""
         assert f.id is not None
         if len(self.open) >= MAX_PASSED:
             return [
                 ToServer(
-                    SERVER_LANE,
+                    SERVER_STREAM,
                     frames.error(
                         f.id, results.INVALID_REQUEST, f"refused: {MAX_PASSED} requests wait for the client already"
                     ),
                 )
             ]
-        self.open[f.id] = lane
-        return [ToClient(lane, f.raw, asks=f.id)]
+        self.open[f.id] = stream
+        return [ToClient(stream, f.raw, asks=f.id)]
 
     def over(self, id: FrameId) -> int | None:
         """One is answered or taken back: its stream; None if there is none of this id."""
@@ -486,38 +487,38 @@ SUBSCRIPTION: Final = META_SUBSCRIPTION.encode()
 
 
 class Routes(msgspec.Struct, eq=False):
-    """The ways of one session's server frames to its client's lanes."""
+    """The ways of one session's server frames to its client's streams."""
 
     state: SessionState
     progress: Progress
 
-    def request(self, lane: int) -> int:
-        """The client's lane for a request of the server's own: that of the call it came on, else of the oldest call,
+    def request(self, stream: int) -> int:
+        """The client's stream for a request of the server's own: that of the call it came on, else of the oldest call,
         else the standalone one."""
-        pending = self.state.inflight.numbered.get(lane) if lane else None
-        return self.state.inflight.lane_of(self.state.inflight.calls() if pending is None else [pending])
+        pending = self.state.inflight.numbered.get(stream) if stream else None
+        return self.state.inflight.stream_of(self.state.inflight.calls() if pending is None else [pending])
 
-    def notification(self, lane: int, f: Frame) -> Effects:
+    def notification(self, stream: int, f: Frame) -> Effects:
         """A notification of the server's goes on."""
         if f.method == PROGRESS:
-            return self._progress(lane, f)
+            return self._progress(stream, f)
         if self.state.maps_ids and f.may_say(SUBSCRIPTION):
             found = self._subscribed(f)
             if found is not None:
                 return found
-        pending = self.state.inflight.numbered.get(lane) if lane else None
+        pending = self.state.inflight.numbered.get(stream) if stream else None
         if pending is not None:
-            return [ToClient(pending.lane, f.raw)]
+            return [ToClient(pending.stream, f.raw)]
         if f.method == MESSAGE:
             return self._message(f)
         return self._unattributed(f) if self.state.maps_ids else [ToClient(STANDALONE, f.raw)]
 
-    def _progress(self, lane: int, f: Frame) -> Effects:
+    def _progress(self, stream: int, f: Frame) -> Effects:
         """To whoever gave the token, as far as the value rises (R101)."""
         token = f.lookup("progressToken")
         pending = None if token is None else self.progress.of(token)
-        if pending is None and lane:
-            pending = self.state.inflight.numbered.get(lane)
+        if pending is None and stream:
+            pending = self.state.inflight.numbered.get(stream)
         if pending is None:
             return self._unattributed(f) if self.state.maps_ids else [ToClient(STANDALONE, f.raw)]
         if self.state.extends_on_progress:
@@ -525,8 +526,8 @@ class Routes(msgspec.Struct, eq=False):
         if not self.progress.passes(pending, f):
             return []
         if pending.wire_token is None or pending.token is None:
-            return [ToClient(pending.lane, f.raw)]
-        return [ToClient(pending.lane, rawjson.splice(f.raw, ("params", "progressToken"), pending.token))]
+            return [ToClient(pending.stream, f.raw)]
+        return [ToClient(pending.stream, rawjson.splice(f.raw, ("params", "progressToken"), pending.token))]
 
     def _subscribed(self, f: Frame) -> Effects | None:
         """A notification of a listen, under the id that its client gave it (R77); None if it names none."""
@@ -536,7 +537,9 @@ class Routes(msgspec.Struct, eq=False):
         if pending is None:
             return None if raw is None else self._unattributed(f)
         return [
-            ToClient(pending.lane, rawjson.splice(f.raw, ("params", META, META_SUBSCRIPTION), rawjson.dump(pending.id)))
+            ToClient(
+                pending.stream, rawjson.splice(f.raw, ("params", META, META_SUBSCRIPTION), rawjson.dump(pending.id))
+            )
         ]
 
     def _message(self, f: Frame) -> Effects:
@@ -545,11 +548,11 @@ class Routes(msgspec.Struct, eq=False):
         inflight = self.state.inflight
         if not self.state.maps_ids:
             pending = next(iter(inflight.calls()), None)
-            return [ToClient(STANDALONE if pending is None else pending.lane, f.raw)]
+            return [ToClient(STANDALONE if pending is None else pending.stream, f.raw)]
         wanted = [pending for pending in inflight.wire.values() if pending.level or not pending.modern]
         if not wanted or len({pending.caller for pending in inflight.wire.values()}) > 1:
             return self._unattributed(f)
-        return [ToClient(wanted[0].lane, f.raw)]
+        return [ToClient(wanted[0].stream, f.raw)]
 
     def _unattributed(self, f: Frame) -> Effects:
         return [Note("notification.unattributed", {"server": self.state.server, "method": f.method[:100]}, warn=False)]
@@ -565,8 +568,8 @@ def unmapped(pending: Pending, f: Frame) -> Frame:
     return f if pending.wire_id == pending.id else f.changed(id=pending.id)
 
 
-SERVER_LANE = 0
-INTERNAL = -1  # the lane of what the gate itself asks of a server
+SERVER_STREAM = 0
+INTERNAL = -1  # the stream of what the gate itself asks of a server
 
 
 def _alone() -> int:
@@ -613,11 +616,11 @@ class SessionState(msgspec.Struct, eq=False):
     """Whether the server answers each request on a stream of its own (HTTP): in the modern era its end is how a call is
     taken back (R99)."""
     outlived: bool = False
-    """Whether the client's lanes outlive the server's side: then whoever waits for it is told that it has ended."""
+    """Whether the client's streams outlive the server's side: then whoever waits for it is told that it has ended."""
     callers: dict[int, str] = msgspec.field(default_factory=dict)
-    """Who speaks on a client's lane, where that is not ``caller``."""
+    """Who speaks on a client's stream, where that is not ``caller``."""
     traces: dict[int, str] = msgspec.field(default_factory=dict)
-    """The trace context of what comes on a client's lane, where its transport gave one."""
+    """The trace context of what comes on a client's stream, where its transport gave one."""
     revision: str = ""
     """The negotiated legacy revision; empty until ``initialize`` was answered."""
     client: ClientCapabilities = ClientCapabilities()
@@ -666,9 +669,9 @@ class SessionState(msgspec.Struct, eq=False):
         calls = () if pending.call is None else (pending.call,)
         return Origin(self.server, pending.caller, "modern", pending.revision, calls, pending.trace)
 
-    def caller_on(self, lane: int) -> str:
-        """Who speaks on a client's lane."""
-        return self.callers.get(lane, self.caller) if self.callers else self.caller
+    def caller_on(self, stream: int) -> str:
+        """Who speaks on a client's stream."""
+        return self.callers.get(stream, self.caller) if self.callers else self.caller
 
     def offer(
         self, era: Era, revision: str, client: ClientCapabilities, call: Call | None, caller: str | None = None
@@ -711,7 +714,7 @@ class SessionState(msgspec.Struct, eq=False):
         fields = {"server": self.server, "method": pending.method[:100], "fault": fault}
         return [
             Note("call.failed", fields),
-            ToClient(pending.lane, frames.error(pending.id, results.INTERNAL, fault), True),
+            ToClient(pending.stream, frames.error(pending.id, results.INTERNAL, fault), True),
         ]
 
     def enter(self, pending: Pending) -> None:
@@ -736,8 +739,8 @@ class SessionState(msgspec.Struct, eq=False):
         return [self.to_server(pending, f.raw, f)]
 
     def to_server(self, pending: Pending, line: bytes, f: Frame | None = None) -> ToServer:
-        """A line of a client's request, on the lane that is its own where the server has more than one."""
-        return ToServer(pending.number if self.streams else SERVER_LANE, line, f)
+        """A line of a client's request, on the stream that is its own where the server has more than one."""
+        return ToServer(pending.number if self.streams else SERVER_STREAM, line, f)
 
     def own_token(self, pending: Pending) -> bytes | None:
         """The progressToken that the server is to see in place of the client's, raw; None where it stays (R111)."""

@@ -24,7 +24,7 @@ ENDING: Final = 1.0  # seconds that closing waits for a call under way
 STALLED: Final = 8.0
 
 
-class _Lane:
+class _Stream:
     """One connection, and calls on it one after the other in worker threads.
 
     A burst of calls may take its time, as long as one after the other ends. Where one of them has waited for the file
@@ -79,8 +79,8 @@ class AsyncReviewStore:
     """The store of one URL. Made in the event loop that it serves; nothing is opened before the first call."""
 
     def __init__(self, url: str) -> None:
-        self._writer = _Lane(url)
-        self._reader = _Lane(url)
+        self._writer = _Stream(url)
+        self._reader = _Stream(url)
         self._nudges: list[Callable[[], None]] = []
         self._seen = 0
 

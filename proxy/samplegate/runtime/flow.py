@@ -1,6 +1,6 @@
 """The two ends that a relay writes to, and backpressure: a side is read only as fast as the other side reads.
 
-On the client's side there is one lane or many, on the server's one pipe or a stream for each request. The links have
+On the client's side there is one stream or many, on the server's one pipe or a stream for each request. The links have
 the queues and report a peer that falls behind. What the other side sent is paid for by not reading that one, so it
 never holds the side that it is for: a server that writes before it reads on would wait for us, and we for it.
 """
@@ -99,11 +99,11 @@ refused, nobody is held up."""
 
 
 STANDALONE: Final = 0
-"""The lane of what belongs to no request."""
+"""The stream of what belongs to no request."""
 
 
 class Sink(Protocol):
-    """One lane to a client, as the HTTP front makes them: nothing of it blocks or raises."""
+    """One stream to a client, as the HTTP front makes them: nothing of it blocks or raises."""
 
     def send(self, line: bytes, last: bool) -> None: ...
     def ask(self, id: str | int, line: bytes) -> None: ...
@@ -115,8 +115,8 @@ class Sink(Protocol):
 class Streams(Protocol):
     """A server that answers each request on a stream of its own, as ``links.remote`` makes them."""
 
-    def send(self, lane: int, line: bytes | Frame) -> None: ...
-    def close_lane(self, lane: int) -> None: ...
+    def send(self, stream: int, line: bytes | Frame) -> None: ...
+    def close_stream(self, stream: int) -> None: ...
 
 
 class Pipe(Link, Protocol):
@@ -129,10 +129,10 @@ class Pipe(Link, Protocol):
 class ClientEnd(Protocol):
     """What goes to the client. ``own``: the line is the gate's, not the server's."""
 
-    def send(self, lane: int, line: bytes, last: bool, own: bool) -> None: ...
-    def ask(self, lane: int, id: str | int, line: bytes, own: bool) -> None: ...
-    def take_back(self, lane: int, id: str | int, line: bytes, own: bool) -> None: ...
-    def over(self, lane: int) -> None: ...
+    def send(self, stream: int, line: bytes, last: bool, own: bool) -> None: ...
+    def ask(self, stream: int, id: str | int, line: bytes, own: bool) -> None: ...
+    def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None: ...
+    def over(self, stream: int) -> None: ...
     def close(self) -> None: ...
 
 
@@ -140,31 +140,31 @@ class ServerEnd(Protocol):
     """What goes to the server. ``own``: the line is the gate's, not the client's. ``frame``: the line as it was read,
     if it was."""
 
-    def send(self, lane: int, line: bytes, own: bool, frame: Frame | None = None) -> None: ...
-    def close_lane(self, lane: int) -> None: ...
+    def send(self, stream: int, line: bytes, own: bool, frame: Frame | None = None) -> None: ...
+    def close_stream(self, stream: int) -> None: ...
     @property
     def full(self) -> bool: ...
 
 
 class StdioClientWriter(msgspec.Struct, eq=False):
-    """A client with one lane: stdio."""
+    """A client with one stream: stdio."""
 
     outlet: Writer
 
-    def send(self, lane: int, line: bytes, last: bool, own: bool) -> None:
+    def send(self, stream: int, line: bytes, last: bool, own: bool) -> None:
         """Write one line."""
         self.outlet.answer(line) if own else self.outlet.carry(line)
 
-    def ask(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+    def ask(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
         """Write a request, which the client reads as it reads everything."""
-        self.send(lane, line, False, own)
+        self.send(stream, line, False, own)
 
-    def take_back(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+    def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
         """Write its cancellation."""
-        self.send(lane, line, False, own)
+        self.send(stream, line, False, own)
 
-    def over(self, lane: int) -> None:
-        """A lane of stdio is never over."""
+    def over(self, stream: int) -> None:
+        """A stream of stdio is never over."""
 
     def close(self) -> None:
         """It ends with its process."""
@@ -179,23 +179,23 @@ class Silent(msgspec.Struct, eq=False):
     answered: Callable[[], None]
     """Told when one of its own requests may be over."""
 
-    def send(self, lane: int, line: bytes, last: bool, own: bool) -> None:
+    def send(self, stream: int, line: bytes, last: bool, own: bool) -> None:
         """Write one line."""
-        self.end.send(lane, line, last, own)
+        self.end.send(stream, line, last, own)
         if last:
             self.answered()
 
-    def ask(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+    def ask(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
         """Do not ask it."""
         self.asked(id, line)
 
-    def take_back(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+    def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
         """Write a cancellation."""
-        self.end.take_back(lane, id, line, own)
+        self.end.take_back(stream, id, line, own)
 
-    def over(self, lane: int) -> None:
-        """One request of the lane needs no answer."""
-        self.end.over(lane)
+    def over(self, stream: int) -> None:
+        """One request of the stream needs no answer."""
+        self.end.over(stream)
         self.answered()
 
     def close(self) -> None:
@@ -204,33 +204,33 @@ class Silent(msgspec.Struct, eq=False):
 
 
 class HttpClientWriter(msgspec.Struct, eq=False):
-    """A client, or several, with many lanes. What comes for a lane that is gone goes to the standalone one; without one
-    it is dropped and logged."""
+    """A client, or several, with many streams. What comes for a stream that is gone goes to the standalone one; without
+    one it is dropped and logged."""
 
     lost: Callable[[int, bool], None]
-    """Told the lane, and whether an answer was lost."""
+    """Told the stream, and whether an answer was lost."""
     unreached: Callable[[str | int], None]
-    """Told the id of a request for which there is no lane."""
+    """Told the id of a request for which there is no stream."""
     sinks: dict[int, Sink] = msgspec.field(default_factory=dict)
 
-    def send(self, lane: int, line: bytes, last: bool, own: bool) -> None:
+    def send(self, stream: int, line: bytes, last: bool, own: bool) -> None:
         """Write one line."""
-        sink = self.sinks.get(lane) or (None if last else self.sinks.get(STANDALONE))
-        sink.send(line, last) if sink is not None else self.lost(lane, last)
+        sink = self.sinks.get(stream) or (None if last else self.sinks.get(STANDALONE))
+        sink.send(line, last) if sink is not None else self.lost(stream, last)
 
-    def ask(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+    def ask(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
         """Write a request to the client."""
-        sink = self.sinks.get(lane) or self.sinks.get(STANDALONE)
+        sink = self.sinks.get(stream) or self.sinks.get(STANDALONE)
         sink.ask(id, line) if sink is not None else self.unreached(id)
 
-    def take_back(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+    def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
         """Write the cancellation of one."""
-        sink = self.sinks.get(lane) or self.sinks.get(STANDALONE)
-        sink.take_back(id, line) if sink is not None else self.lost(lane, False)
+        sink = self.sinks.get(stream) or self.sinks.get(STANDALONE)
+        sink.take_back(id, line) if sink is not None else self.lost(stream, False)
 
-    def over(self, lane: int) -> None:
-        """One request of the lane needs no answer."""
-        sink = self.sinks.get(lane)
+    def over(self, stream: int) -> None:
+        """One request of the stream needs no answer."""
+        sink = self.sinks.get(stream)
         if sink is not None:
             sink.over()
 
@@ -248,11 +248,11 @@ class StdioServerWriter(msgspec.Struct, eq=False):
     pipe: Pipe | None = None
     """Where many clients write to it, and none can be held up for the others."""
 
-    def send(self, lane: int, line: bytes, own: bool, frame: Frame | None = None) -> None:
+    def send(self, stream: int, line: bytes, own: bool, frame: Frame | None = None) -> None:
         """Write one line."""
         self.outlet.answer(line) if own else self.outlet.carry(line)
 
-    def close_lane(self, lane: int) -> None:
+    def close_stream(self, stream: int) -> None:
         """It has none to close."""
 
     @property
@@ -266,13 +266,13 @@ class HttpServerWriter(msgspec.Struct, eq=False):
 
     streams: Streams
 
-    def send(self, lane: int, line: bytes, own: bool, frame: Frame | None = None) -> None:
+    def send(self, stream: int, line: bytes, own: bool, frame: Frame | None = None) -> None:
         """Send one frame."""
-        self.streams.send(lane, frame or line)
+        self.streams.send(stream, frame or line)
 
-    def close_lane(self, lane: int) -> None:
+    def close_stream(self, stream: int) -> None:
         """End the stream of a request."""
-        self.streams.close_lane(lane)
+        self.streams.close_stream(stream)
 
     @property
     def full(self) -> bool:
@@ -281,7 +281,7 @@ class HttpServerWriter(msgspec.Struct, eq=False):
 
 
 def piped(pipe: Pipe) -> StdioServerWriter:
-    """A child that many lanes write to; one that takes no answers is read no more."""
+    """A child that many streams write to; one that takes no answers is read no more."""
     outlet = Writer(pipe.send, ReadGate(pipe))
     pipe.pressure = outlet.pressed
     return StdioServerWriter(outlet, pipe)
@@ -297,16 +297,16 @@ def facing(pipe: Link) -> StdioClientWriter:
 class NoClient(msgspec.Struct, eq=False):
     """Before there is an end nothing can be sent: lines come only from links."""
 
-    def send(self, lane: int, line: bytes, last: bool, own: bool) -> None:
+    def send(self, stream: int, line: bytes, last: bool, own: bool) -> None:
         """Drop it."""
 
-    def ask(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+    def ask(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
         """Drop it."""
 
-    def take_back(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+    def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
         """Drop it."""
 
-    def over(self, lane: int) -> None:
+    def over(self, stream: int) -> None:
         """Nothing."""
 
     def close(self) -> None:
@@ -318,8 +318,8 @@ class NoServer(msgspec.Struct, eq=False):
 
     full: bool = False
 
-    def send(self, lane: int, line: bytes, own: bool, frame: Frame | None = None) -> None:
+    def send(self, stream: int, line: bytes, own: bool, frame: Frame | None = None) -> None:
         """Drop it."""
 
-    def close_lane(self, lane: int) -> None:
+    def close_stream(self, stream: int) -> None:
         """Nothing."""

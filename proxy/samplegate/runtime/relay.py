@@ -54,13 +54,13 @@ from samplegate.runtime.flow import (
 
 
 class RelayReceiver(msgspec.Struct, eq=False):
-    """What a link calls for its side; one with several lanes names them."""
+    """What a link calls for its side; one with several streams names them."""
 
     relay: Relay
     side: Side
 
     def received(self, line: bytes) -> None:
-        """One line came on the only lane."""
+        """One line came on the only stream."""
         self.relay.take(self.side, 0, line)
 
     def oversized(self, size: int, head: bytes) -> None:
@@ -92,13 +92,13 @@ class StreamReceiver(msgspec.Struct, eq=False):
 
     relay: Relay
 
-    def received(self, lane: int, line: bytes | Frame) -> None:
+    def received(self, stream: int, line: bytes | Frame) -> None:
         """One frame, read or not, came on the stream of the request with this number, or on the standalone one (0)."""
-        self.relay.take("server", lane, line)
+        self.relay.take("server", stream, line)
 
-    def oversized(self, lane: int, size: int, head: bytes) -> None:
+    def oversized(self, stream: int, size: int, head: bytes) -> None:
         """A frame over the bound was thrown away."""
-        self.relay.take_oversized("server", lane, size, head)
+        self.relay.take_oversized("server", stream, size, head)
 
     def ended(self) -> None:
         """The server's session is gone."""
@@ -159,7 +159,7 @@ class Relay:
         self._to_server: ServerEnd = NoServer()
 
     def connect(self, client: Link, server: Link) -> None:
-        """Both have one lane: each side is read only as fast as the other takes it, and as it takes its answers."""
+        """Both have one stream: each side is read only as fast as the other takes it, and as it takes its answers."""
         to_client, to_server = outlets(client, server)
         self._to_client, self._to_server = StdioClientWriter(to_client), StdioServerWriter(to_server)
 
@@ -171,7 +171,7 @@ class Relay:
         """The server's side is there."""
         self._to_server = server
 
-    def take(self, side: Side, lane: int, line: bytes | Frame) -> None:
+    def take(self, side: Side, stream: int, line: bytes | Frame) -> None:
         """One frame came. The gate's fault with it is never an allow: the frame is gone, and whoever waits for it is
         told."""
         if self.on_large is not None and len(_raw(line)) > LARGE:
@@ -181,39 +181,39 @@ class Relay:
                 self.start(self.beside, self.first_call)
                 self.first_call = None
             if self._to_server.full:
-                self.refuse(lane, _raw(line), "the server does not take its input")
+                self.refuse(stream, _raw(line), "the server does not take its input")
                 return
         try:
-            self.carry_out(self.session.frame(side, lane, line, self.clock()), side)
+            self.carry_out(self.session.frame(side, stream, line, self.clock()), side)
         except Exception:
             self.note(Note("frame.failed", {"side": side, "exc_info": True}))
             self.guarded(
                 "frame.failed",
-                lambda: self.session.lost(side, lane, _raw(line), "it met a fault of the gate"),
+                lambda: self.session.lost(side, stream, _raw(line), "it met a fault of the gate"),
                 side=side,
             )
 
-    def refuse(self, lane: int, line: bytes, why: str) -> None:
+    def refuse(self, stream: int, line: bytes, why: str) -> None:
         """A client's frame goes nowhere: whoever waits for an answer has it at once."""
-        self.guarded("frame.failed", lambda: self.session.lost("client", lane, line, why), side="client")
+        self.guarded("frame.failed", lambda: self.session.lost("client", stream, line, why), side="client")
 
-    def take_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> None:
+    def take_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> None:
         """Such a frame is over; some writers put the id last."""
-        self.guarded("frame.failed", lambda: self.session.lost_end(side, lane, head, tail), side=side)
+        self.guarded("frame.failed", lambda: self.session.lost_end(side, stream, head, tail), side=side)
 
-    def take_oversized(self, side: Side, lane: int, size: int, head: bytes) -> None:
+    def take_oversized(self, side: Side, stream: int, size: int, head: bytes) -> None:
         """A frame over the bound was thrown away; its head may say who waits for it."""
         self.note(Note("frame.oversized", {"side": side, "size": size}))
         self.guarded(
             "frame.failed",
-            lambda: self.session.lost(side, lane, head, f"it is a line of {size} bytes or more"),
+            lambda: self.session.lost(side, stream, head, f"it is a line of {size} bytes or more"),
             side=side,
         )
 
-    def lane_closed(self, lane: int) -> None:
-        """The client's end of a lane is gone: in the modern era that takes its requests back, in the legacy eras it
+    def stream_closed(self, stream: int) -> None:
+        """The client's end of a stream is gone: in the modern era that takes its requests back, in the legacy eras it
         does not (T35)."""
-        self.guarded("side.failed", lambda: self.session.lane_closed("client", lane), side="client")
+        self.guarded("side.failed", lambda: self.session.stream_closed("client", stream), side="client")
 
     def undelivered(self, id: str | int) -> None:
         """A request to the client reached no stream that the client reads: the server gets an error in place of an
@@ -284,11 +284,11 @@ class Relay:
         for effect in effects:
             match effect:
                 case ToClient(asks=None, takes_back=None):
-                    self._to_client.send(effect.lane, effect.line, effect.last, source != "server")
+                    self._to_client.send(effect.stream, effect.line, effect.last, source != "server")
                 case ToClient():
                     self._ask_client(effect, source != "server")
                 case ToServer():
-                    self._to_server.send(effect.lane, effect.line, source != "client", effect.frame)
+                    self._to_server.send(effect.stream, effect.line, source != "client", effect.frame)
                 case Open(round):
                     self._rounds[round.id] = RunningRound(anyio.CancelScope())
                     self.start(self._round, round, self._rounds[round.id])
@@ -303,22 +303,22 @@ class Relay:
                 case Note():
                     self.note(effect)
                 case Over() | Close():
-                    self._end_lane(effect)
+                    self._end_stream(effect)
                 case _:
                     assert_never(effect)
 
     def _ask_client(self, effect: ToClient, own: bool) -> None:
         """Send a request to the client, or its cancellation."""
         if effect.asks is not None:
-            self._to_client.ask(effect.lane, effect.asks, effect.line, own)
+            self._to_client.ask(effect.stream, effect.asks, effect.line, own)
         elif effect.takes_back is not None:
-            self._to_client.take_back(effect.lane, effect.takes_back, effect.line, own)
+            self._to_client.take_back(effect.stream, effect.takes_back, effect.line, own)
 
-    def _end_lane(self, effect: Over | Close) -> None:
+    def _end_stream(self, effect: Over | Close) -> None:
         if isinstance(effect, Over):
-            self._to_client.over(effect.lane)
-        elif effect.lane:  # all that leads to the server ends with its process or its client
-            self._to_server.close_lane(effect.lane)
+            self._to_client.over(effect.stream)
+        elif effect.stream:  # all that leads to the server ends with its process or its client
+            self._to_server.close_stream(effect.stream)
 
     async def ask_client(self, round: Round) -> ClientReply:
         """The gate's port: forward a pushed request and wait for the client, who is told if nobody waits any more.

@@ -1,4 +1,4 @@
-"""One conversation of the daemon: many lanes of one client, or of one caller's requests, and one server behind. It
+"""One conversation of the daemon: many streams of one client, or of one caller's requests, and one server behind. It
 reads no frame.
 
 It lives until its client or its server ends it, or the daemon does; whoever still waits for the server then has an
@@ -148,26 +148,26 @@ class ServerConversation:
         self._behind = behind
         self._timeouts = timeouts
         self._relay = wires.relay
-        self._lanes = HttpClientWriter(self._lost, self._unreached)
+        self._streams = HttpClientWriter(self._lost, self._unreached)
         self._numbers = 0
         self.used = self._relay.clock()
-        """When a lane was opened or closed last."""
+        """When a stream was opened or closed last."""
         self._started = False
         self._died = False
         self._ending = anyio.Event()
         self._over = anyio.Event()
         self._calls: list[Callable[[], None]] = []
-        self._relay.connect_client(self._lanes)
+        self._relay.connect_client(self._streams)
 
     @property
-    def lanes(self) -> int:
+    def streams(self) -> int:
         """How many are entered, those of a legacy session that stand always among them."""
-        return len(self._lanes.sinks)
+        return len(self._streams.sinks)
 
     @property
-    def busy_lanes(self) -> int:
+    def busy_streams(self) -> int:
         """How many have requests under way."""
-        return sum(1 for lane in self.wires.state.inflight.lanes if lane >= 0)
+        return sum(1 for stream in self.wires.state.inflight.streams if stream >= 0)
 
     @property
     def asked_to_end(self) -> bool:
@@ -179,8 +179,8 @@ class ServerConversation:
         """Whether nothing more can be said in it."""
         return self._ending.is_set() or self._over.is_set() or self._relay.server_gone.is_set()
 
-    def open_lane(self, lane: Sink, *, standalone: bool = False, caller: str | None = None, trace: str = "") -> int:
-        """Enter a lane; its number."""
+    def open_stream(self, stream: Sink, *, standalone: bool = False, caller: str | None = None, trace: str = "") -> int:
+        """Enter a stream; its number."""
         number = STANDALONE
         if not standalone:
             self._numbers += 1
@@ -190,24 +190,24 @@ class ServerConversation:
         if trace:
             self.wires.state.traces[number] = trace
         self.used = self._relay.clock()
-        self._lanes.sinks[number] = lane  # also where it is over: whoever writes on it is told so
+        self._streams.sinks[number] = stream  # also where it is over: whoever writes on it is told so
         return number
 
-    def received(self, lane: int, line: bytes | Frame) -> None:
+    def received(self, stream: int, line: bytes | Frame) -> None:
         """One frame of the client's came."""
         if self.over:
-            self._relay.refuse(lane, line.raw if isinstance(line, Frame) else line, "the server has ended")
+            self._relay.refuse(stream, line.raw if isinstance(line, Frame) else line, "the server has ended")
         else:
-            self._relay.take("client", lane, line)
+            self._relay.take("client", stream, line)
 
-    def close_lane(self, lane: int) -> None:
-        """The client's end of a lane is gone; what is owed to a legacy client is still taken by its sink (T35)."""
+    def close_stream(self, stream: int) -> None:
+        """The client's end of a stream is gone; what is owed to a legacy client is still taken by its sink (T35)."""
         self.used = self._relay.clock()
-        self._relay.lane_closed(lane)
-        if lane not in self.wires.state.inflight.lanes:
-            self._lanes.sinks.pop(lane, None)
-            self.wires.state.callers.pop(lane, None)
-            self.wires.state.traces.pop(lane, None)
+        self._relay.stream_closed(stream)
+        if stream not in self.wires.state.inflight.streams:
+            self._streams.sinks.pop(stream, None)
+            self.wires.state.callers.pop(stream, None)
+            self.wires.state.traces.pop(stream, None)
 
     def undelivered(self, id: str | int) -> None:
         """No stream of the client took a request in time."""
@@ -246,7 +246,7 @@ class ServerConversation:
         finally:
             self.wires.leave()
             self._over.set()
-            self._lanes.close()
+            self._streams.close()
             for call in self._calls:
                 call()
         if not self._started:
@@ -286,14 +286,14 @@ class ServerConversation:
         """Rounds are withdrawn; whoever waits for the server is told that it has ended."""
         if not self._relay.server_gone.is_set():
             self._relay.ended("server")
-        self._lanes.close()
+        self._streams.close()
 
     def _unreached(self, id: str | int) -> None:
         """There is no stream at all. The relay is in the middle of sending, so it learns of this in the next turn."""
         asyncio.get_running_loop().call_soon(self.undelivered, id)
 
-    def _lost(self, lane: int, last: bool) -> None:
-        """What came for a lane that is gone."""
+    def _lost(self, stream: int, last: bool) -> None:
+        """What came for a stream that is gone."""
         self._relay.note(
             Note("answer.undelivered" if last else "frame.undelivered", {"server": self.wires.server}, warn=False)
         )

@@ -75,7 +75,7 @@ class RequestCounter:
         for name, server in public.servers.items():
             for era, count in server.open_conversations().items():
                 metrics.set("samplegate_sessions_open", count, server=name, era=era)
-            metrics.set("samplegate_lanes_open", server.open_lanes(), server=name)
+            metrics.set("samplegate_lanes_open", server.open_streams(), server=name)
         for listener, count in connections.items():
             metrics.set("samplegate_connections_open", count, listener=listener)
         metrics.set("samplegate_decision_log_failing", 0 if self._house.decisions.problem() is None else 1)

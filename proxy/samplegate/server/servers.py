@@ -105,7 +105,7 @@ class Key(NamedTuple):
 
 
 class ServerRuntime:
-    """One server, until the settings change it. ``idle`` seconds without an open lane end what a caller's modern
+    """One server, until the settings change it. ``idle`` seconds without an open stream end what a caller's modern
     requests share."""
 
     def __init__(
@@ -171,9 +171,9 @@ class ServerRuntime:
         shared = sum(1 for one in self._shared.values() if one in self._all)
         return {"legacy": len(self._all) - shared, "modern": shared}
 
-    def open_lanes(self) -> int:
+    def open_streams(self) -> int:
         """Streams to clients."""
-        return sum(conversation.busy_lanes for conversation in self._all)
+        return sum(conversation.busy_streams for conversation in self._all)
 
     async def begin(self, caller: str) -> ServerConversation:
         """A conversation of its own for one legacy session (R119). Raises Refused."""
@@ -356,7 +356,7 @@ class ServerRuntime:
         """End it once nobody has used it for a while."""
         while not conversation.over:
             left = conversation.used + self._idle - self._clock()
-            if not conversation.lanes and left <= 0:
+            if not conversation.streams and left <= 0:
                 await conversation.aclose()
                 return
             await anyio.sleep(max(left, min(self._idle, 1.0)))
@@ -397,14 +397,14 @@ class CallerView:
         self._conversation = conversation
         self._caller = caller
         self.received = conversation.received
-        self.close_lane = conversation.close_lane
+        self.close_stream = conversation.close_stream
         self.on_end = conversation.on_end
         self.undelivered = conversation.undelivered
         self.aclose = conversation.aclose
 
-    def open_lane(self, lane: Sink, *, standalone: bool = False, trace: str = "") -> int:
-        """Enter a lane, which is this caller's."""
-        return self._conversation.open_lane(lane, standalone=standalone, caller=self._caller, trace=trace)
+    def open_stream(self, stream: Sink, *, standalone: bool = False, trace: str = "") -> int:
+        """Enter a stream, which is this caller's."""
+        return self._conversation.open_stream(stream, standalone=standalone, caller=self._caller, trace=trace)
 
 
 def _has_modern_extension(frame: Frame) -> bool:

@@ -31,9 +31,9 @@ class Bridge(Dialogue):
         super().__init__(*rules)
         self.session: Any = LegacyClient(SessionState(SessionRules(self.book), "default", "t", KEY, **more))
 
-    def on(self, lane: int, frame: Mapping[str, Any], side: Any = "client") -> list[Effect]:
-        """A side writes on a lane."""
-        return self.take(self.session.frame(side, lane, json.dumps(frame, separators=(",", ":")).encode(), self.now))
+    def on(self, stream: int, frame: Mapping[str, Any], side: Any = "client") -> list[Effect]:
+        """A side writes on a stream."""
+        return self.take(self.session.frame(side, stream, json.dumps(frame, separators=(",", ":")).encode(), self.now))
 
     def initialize(
         self, capabilities: Mapping[str, Any] | None = None, revision: str = "2025-11-25", id: Any = 0

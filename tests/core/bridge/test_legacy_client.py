@@ -284,7 +284,7 @@ class TestRequests:
         assert [] == to_server(out)
         assert (1, -32600) == (to_client(out)[0]["id"], to_client(out)[0]["error"]["code"])
 
-    def test_an_id_in_flight_is_refused_on_any_lane(self) -> None:
+    def test_an_id_in_flight_is_refused_on_any_stream(self) -> None:
         d = Bridge()
         d.open()
         d.call(1)
@@ -434,7 +434,7 @@ class TestCancellation:
         assert [] == to_client(d.server(result(1)))
         d.call(1)
 
-    def test_a_cancel_may_come_on_another_lane(self) -> None:
+    def test_a_cancel_may_come_on_another_stream(self) -> None:
         d = Bridge()
         d.open()
         d.on(3, request(1, "tools/call", name="x"))
@@ -445,7 +445,7 @@ class TestCancellation:
     def test_a_server_over_http_has_its_stream_closed(self) -> None:
         d = Bridge(streams=True)
         d.open()
-        number = one(d.on(3, request(1, "tools/call", name="x")), ToServer).lane
+        number = one(d.on(3, request(1, "tools/call", name="x")), ToServer).stream
         assert Close(number) in d.on(4, cancel(1))
 
     @pytest.mark.parametrize("id", [99, "1", None, 1.5])
@@ -461,12 +461,12 @@ class TestCancellation:
         assert [] == d.client(cancel(0))
         assert [0] == [line["id"] for line in to_client(d.server(discovered(asked["id"])))]
 
-    def test_a_closed_lane_is_no_cancel(self) -> None:
+    def test_a_closed_stream_is_no_cancel(self) -> None:
         d = Bridge()
         d.open()
         d.on(3, request(1, "tools/call", name="x"))
-        assert [] == d.session.lane_closed("client", 3)
-        assert [3] == [effect.lane for effect in d.server(result(1)) if isinstance(effect, ToClient)]
+        assert [] == d.session.stream_closed("client", 3)
+        assert [3] == [effect.stream for effect in d.server(result(1)) if isinstance(effect, ToClient)]
 
     def test_an_open_round_is_withdrawn_with_its_call(self) -> None:
         d = Bridge(ALLOW)

@@ -72,12 +72,12 @@ class TestARound:
                     word in effect.line for word in (b"input_required", b"requestState", b"resultType", b"server's own")
                 )
 
-    def test_questions_go_on_the_lane_of_the_call(self) -> None:
+    def test_questions_go_on_the_stream_of_the_call(self) -> None:
         d = Bridge(FORWARD)
         d.open(BOTH)
         d.on(5, request(1, "tools/call", name="x"))
         out = d.handed_on({"s": ask(sample())})
-        assert [(5, False)] == [(effect.lane, effect.last) for effect in out if isinstance(effect, ToClient)]
+        assert [(5, False)] == [(effect.stream, effect.last) for effect in out if isinstance(effect, ToClient)]
 
     def test_local_keys_wait_for_the_client(self) -> None:
         d = bridge({"elicitation": {}}, "2025-11-25", {**ALLOW}, FORWARD)

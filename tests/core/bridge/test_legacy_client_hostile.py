@@ -98,7 +98,7 @@ class Play:
     def _shown(self, effect: ToClient) -> None:
         line = json.loads(effect.line)
         assert not [word for word in MODERN_WORDS if word in effect.line], effect.line
-        assert effect.lane >= 0
+        assert effect.stream >= 0
         if "method" in line and "id" in line:
             self.at_client.append(line)
 
@@ -217,7 +217,7 @@ class Play:
         return self.d.take(self.d.session.due(tokens[n % len(tokens)])) if tokens else []
 
     def closed(self, n: int) -> list[Effect]:
-        return self.d.take(self.d.session.lane_closed("client", n % 4))
+        return self.d.take(self.d.session.stream_closed("client", n % 4))
 
 
 STEPS = [

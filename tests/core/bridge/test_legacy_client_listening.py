@@ -81,7 +81,7 @@ def test_nothing_is_listened_for_before_the_client_is_ready() -> None:
     assert [] == to_server(out)
 
 
-def test_changes_reach_the_client_on_the_standalone_lane_and_without_a_subscription() -> None:
+def test_changes_reach_the_client_on_the_standalone_stream_and_without_a_subscription() -> None:
     d, listen = subscribed(server=LISTS)
     out = d.server(tagged(listen["id"], "notifications/tools/list_changed"))
     assert [notification("notifications/tools/list_changed")] == to_client(out)
@@ -89,7 +89,7 @@ def test_changes_reach_the_client_on_the_standalone_lane_and_without_a_subscript
         notification("notifications/resources/updated", uri="a:1", _meta={SUBSCRIPTION: listen["id"], "v": 1})
     )
     assert [notification("notifications/resources/updated", uri="a:1", _meta={"v": 1})] == to_client(out)
-    assert {0} == {effect.lane for effect in d.log if isinstance(effect, ToClient)}
+    assert {0} == {effect.stream for effect in d.log if isinstance(effect, ToClient)}
 
 
 def test_over_http_they_come_on_the_stream_of_the_listen() -> None:
@@ -99,7 +99,7 @@ def test_over_http_they_come_on_the_stream_of_the_listen() -> None:
         pending for pending in d.session.state.inflight.asked.values() if pending.method == "subscriptions/listen"
     )
     out = d.on(listen.number, notification("notifications/tools/list_changed"), "server")
-    assert [0] == [effect.lane for effect in out if isinstance(effect, ToClient)]
+    assert [0] == [effect.stream for effect in out if isinstance(effect, ToClient)]
 
 
 def test_a_subscription_is_answered_when_the_server_listens_for_it() -> None:

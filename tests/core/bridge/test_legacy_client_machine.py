@@ -43,8 +43,8 @@ from samplegate.protocol.rounds import (
     Withdraw,
 )
 from samplegate.protocol.session_state import INTERNAL, SessionState
-from tests.core.bridge.lanes import CAPABILITIES, LEVEL, SUBSCRIPTION, VERSION, raw, tells
 from tests.core.bridge.legacy import BOTH, INFO, URL, cancel, discovered
+from tests.core.bridge.streams import CAPABILITIES, LEVEL, SUBSCRIPTION, VERSION, raw, tells
 from tests.core.dialogue import (
     ALLOW,
     ANSWER,
@@ -155,11 +155,11 @@ class OneClient(RuleBasedStateMachine):
         self.http, self.now = http, 0.0
         self.posts = self.fresh = self.told = 0
         self.awaited: set[int] = set()  # the client's open streams, over HTTP
-        self.waiting: dict[Id, tuple[int, str]] = {}  # the client's requests without an answer, with lane and method
+        self.waiting: dict[Id, tuple[int, str]] = {}  # the client's requests without an answer, with stream and method
         self.refused: Counter[tuple[int, Id]] = Counter()  # requests under an id in flight: an error is due at once
         self.at_server: dict[Id, tuple[str, int]] = {}  # what the server works on: method, and its stream
         self.gone: list[Id] = []  # what it worked on and was told to drop
-        self.at_client: dict[Id, int] = {}  # what the client is asked, with the lane
+        self.at_client: dict[Id, int] = {}  # what the client is asked, with the stream
         self.withdrawn: list[Id] = []
         self.rounds: dict[str, Round] = {}
         self.late: list[Round] = []  # rounds that were withdrawn before their release
@@ -167,7 +167,7 @@ class OneClient(RuleBasedStateMachine):
         self.tokens: dict[Id, Any] = {}  # of what the server works on
         self.reported: dict[Id, float] = {}  # its last value of progress
         self.progress: dict[Any, float] = {}  # the last value, by the client's token
-        self.messages: dict[int, int] = {}  # the last log message, by the client's lane
+        self.messages: dict[int, int] = {}  # the last log message, by the client's stream
         self.forwarding = self.releasing = False
         self.hello = hello
         self.says(request("hello", "initialize", **self.hello))
@@ -179,40 +179,43 @@ class OneClient(RuleBasedStateMachine):
     # ----------------------------------------------------------------------------------------------------
 
     def says(self, line: dict[str, Any] | bytes) -> list[Effect]:
-        lane = 0
+        stream = 0
         if self.http:
             self.posts += 1
-            lane = self.posts
+            stream = self.posts
         if isinstance(line, dict) and "method" in line and "id" in line:
             if self.http:
-                self.awaited.add(lane)
+                self.awaited.add(stream)
             if key(line["id"]) in self.waiting:
-                self.refused[lane, key(line["id"])] += 1
+                self.refused[stream, key(line["id"])] += 1
             else:
-                self.waiting[key(line["id"])] = (lane, line["method"])
-        out = self.carry_out(self.session.frame("client", lane, raw(line), self.now))
+                self.waiting[key(line["id"])] = (stream, line["method"])
+        out = self.carry_out(self.session.frame("client", stream, raw(line), self.now))
         assert not +self.refused, "a second request with an id in flight was not refused"
         return out
 
-    def hears(self, line: dict[str, Any] | bytes, lane: int = 0) -> list[Effect]:
-        return self.carry_out(self.session.frame("server", lane, raw(line), self.now))
+    def hears(self, line: dict[str, Any] | bytes, stream: int = 0) -> list[Effect]:
+        return self.carry_out(self.session.frame("server", stream, raw(line), self.now))
 
     def carry_out(self, effects: list[Effect]) -> list[Effect]:
         for effect in effects:
             match effect:
-                case ToClient(lane, line):
-                    assert lane != INTERNAL
+                case ToClient(stream, line):
+                    assert stream != INTERNAL
                     assert b"\n" not in line
-                    assert not self.http or lane == 0 or lane in self.awaited, ("sent on a stream that has ended", line)
+                    assert not self.http or stream == 0 or stream in self.awaited, (
+                        "sent on a stream that has ended",
+                        line,
+                    )
                     self.client_hears(effect, json.loads(line))
-                case Over(lane, id):
-                    assert id is None or self.waiting.pop(key(id))[0] == lane
-                    self.awaited.discard(lane)
-                case ToServer(lane, line):
+                case Over(stream, id):
+                    assert id is None or self.waiting.pop(key(id))[0] == stream
+                    self.awaited.discard(stream)
+                case ToServer(stream, line):
                     assert b"\n" not in line
-                    self.server_hears(lane, json.loads(line))
+                    self.server_hears(stream, json.loads(line))
                 case Close(number) if number:
-                    for dropped in [id for id, (_, lane) in self.at_server.items() if lane == number]:
+                    for dropped in [id for id, (_, stream) in self.at_server.items() if stream == number]:
                         self.drop(dropped)
                 case Open(round):
                     assert round.id not in self.rounds
@@ -239,47 +242,51 @@ class OneClient(RuleBasedStateMachine):
             if said["id"] is None:
                 return
             assert effect.last
-            self.answered(effect.lane, key(said["id"]))
+            self.answered(effect.stream, key(said["id"]))
             assert said.get("error", {}).get("code") not in OF_MODERN
         elif "id" in said:
             assert self.forwarding, "a question passed that the gate did not forward"
             assert said["id"].startswith("sg:")
-            assert effect.lane in {lane for lane, _ in self.waiting.values()}, "a question on the stream of no call"
-            self.at_client[key(said["id"])] = effect.lane
+            assert effect.stream in {stream for stream, _ in self.waiting.values()}, (
+                "a question on the stream of no call"
+            )
+            self.at_client[key(said["id"])] = effect.stream
         else:
             assert not effect.last
             self.client_is_told(effect, said)
 
-    def answered(self, lane: int, id: Id) -> None:
-        if self.refused[lane, id]:
-            self.refused[lane, id] -= 1
+    def answered(self, stream: int, id: Id) -> None:
+        if self.refused[stream, id]:
+            self.refused[stream, id] -= 1
         else:
             assert id in self.waiting, ("answered too often, or nobody's", id)
-            assert self.waiting.pop(id)[0] == lane, "answered on the stream of another request"
-        self.awaited.discard(lane)
+            assert self.waiting.pop(id)[0] == stream, "answered on the stream of another request"
+        self.awaited.discard(stream)
 
     def client_is_told(self, effect: ToClient, said: dict[str, Any]) -> None:
         params = said["params"]
         if said["method"] == "notifications/cancelled":
             assert effect.takes_back == params["requestId"]
-            assert self.at_client.pop(key(params["requestId"])) == effect.lane
+            assert self.at_client.pop(key(params["requestId"])) == effect.stream
             self.withdrawn.append(key(params["requestId"]))
         elif said["method"] == "notifications/progress":
             token = params["progressToken"]
-            lane, id = next(((lane, id) for id, (lane, _) in self.waiting.items() if f"p{id!r}" == token), (None, None))
+            stream, id = next(
+                ((stream, id) for id, (stream, _) in self.waiting.items() if f"p{id!r}" == token), (None, None)
+            )
             if id is not None:
-                assert effect.lane == lane, "progress of another call's"
+                assert effect.stream == stream, "progress of another call's"
                 assert self.progress.get(token, -1.0) < params["progress"], "progress that does not rise"
                 self.progress[token] = params["progress"]
         elif said["method"] == "notifications/message":
-            assert self.messages.get(effect.lane, 0) < params["data"], "messages in another order"
-            self.messages[effect.lane] = params["data"]
+            assert self.messages.get(effect.stream, 0) < params["data"], "messages in another order"
+            self.messages[effect.stream] = params["data"]
         else:
             assert said["method"] in NEWS
             assert said["method"] != "notifications/elicitation/complete"
             assert SUBSCRIPTION not in params.get("_meta", {})
 
-    def server_hears(self, lane: int, said: dict[str, Any]) -> None:
+    def server_hears(self, stream: int, said: dict[str, Any]) -> None:
         assert b"sg1." not in raw(said), "a sealed state reached the server"
         assert "method" in said, "a modern server asked nothing"
         if "id" in said:
@@ -287,7 +294,7 @@ class OneClient(RuleBasedStateMachine):
             assert said["method"] not in ("initialize", *OWN)
             id = key(said["id"])
             assert id not in self.at_server
-            self.at_server[id] = (said["method"], lane)
+            self.at_server[id] = (said["method"], stream)
             self.reported[id] = 0.0
             self.tokens[id] = said["params"]["_meta"].get("progressToken", "none")
             if "inputResponses" in said["params"]:
@@ -354,13 +361,13 @@ class OneClient(RuleBasedStateMachine):
         self.cancels(data.draw(st.sampled_from(sorted(self.waiting, key=repr))))
 
     def cancels(self, id: Id) -> None:
-        lane, method = self.waiting[id]
+        stream, method = self.waiting[id]
         ends = method != "initialize"
         out = self.says(cancel(id[1]))
-        assert [lane] * ends == [effect.lane for effect in out if isinstance(effect, Over)]
+        assert [stream] * ends == [effect.stream for effect in out if isinstance(effect, Over)]
         if ends:
             self.waiting.pop(id, None)
-            self.awaited.discard(lane)
+            self.awaited.discard(stream)
         assert not any(isinstance(effect, ToClient) and effect.last for effect in out)
 
     @precondition(lambda self: self.at_client)
@@ -410,8 +417,8 @@ class OneClient(RuleBasedStateMachine):
     def a_stream_of_the_client_closes(self, data: st.DataObject, busy: bool) -> None:
         """For a legacy client that is no cancellation (T35): what belongs to its call goes on, and waits for the client
         to come back."""
-        lane = data.draw(st.sampled_from(sorted(self.awaited))) if busy and self.awaited else self.posts
-        assert [] == self.session.lane_closed("client", lane)
+        stream = data.draw(st.sampled_from(sorted(self.awaited))) if busy and self.awaited else self.posts
+        assert [] == self.session.stream_closed("client", stream)
 
     # -- the server
     # ------------------------------------------------------------------------------------------------------------------
@@ -430,15 +437,15 @@ class OneClient(RuleBasedStateMachine):
     @rule()
     def the_server_says_what_it_is(self) -> None:
         id = next(id for id, (method, _) in self.at_server.items() if method == "server/discover")
-        _, lane = self.at_server.pop(id)
-        self.hears(discovered(id[1], SERVER), lane)
+        _, stream = self.at_server.pop(id)
+        self.hears(discovered(id[1], SERVER), stream)
 
     @precondition(lambda self: self.at_server)
     @rule(data=st.data(), body=st.sampled_from(ANSWERS))
     def the_server_answers(self, data: st.DataObject, body: dict[str, Any]) -> None:
         id = data.draw(st.sampled_from(sorted(self.at_server, key=repr)))
-        _, lane = self.at_server.pop(id)
-        self.hears({"jsonrpc": "2.0", "id": id[1], **body}, lane)
+        _, stream = self.at_server.pop(id)
+        self.hears({"jsonrpc": "2.0", "id": id[1], **body}, stream)
 
     @precondition(lambda self: self.works_on())
     @rule(data=st.data(), keys=KEYS, state=st.booleans())
@@ -446,10 +453,10 @@ class OneClient(RuleBasedStateMachine):
         self.asks_for_input(data.draw(st.sampled_from(self.works_on())), keys, state=state)
 
     def asks_for_input(self, id: Id, keys: list[str], *, state: bool) -> None:
-        _, lane = self.at_server.pop(id)
+        _, stream = self.at_server.pop(id)
         asked = {"inputRequests": {name: QUESTIONS[name] for name in keys}} if keys or not state else {}
         self.hears(
-            result(id[1], resultType="input_required", **asked, **({"requestState": "theirs"} if state else {})), lane
+            result(id[1], resultType="input_required", **asked, **({"requestState": "theirs"} if state else {})), stream
         )
 
     @precondition(lambda self: self.gone)
@@ -484,25 +491,27 @@ class OneClient(RuleBasedStateMachine):
     )
     def the_server_tells(self, data: st.DataObject, method: str, named: bool) -> None:
         self.told += 1
-        lane = data.draw(st.sampled_from([0, *(lane for _, lane in self.at_server.values())]))
+        stream = data.draw(st.sampled_from([0, *(stream for _, stream in self.at_server.values())]))
         listens = [id[1] for id, (asked, _) in self.at_server.items() if asked == "subscriptions/listen"]
         meta = {"_meta": {SUBSCRIPTION: listens[0]}} if named and listens else {}
-        self.hears(tells(method, level="info", data=self.told, uri="u", **meta), lane)
+        self.hears(tells(method, level="info", data=self.told, uri="u", **meta), stream)
 
     @precondition(lambda self: any(method == "subscriptions/listen" for method, _ in self.at_server.values()))
     @rule(word=st.sampled_from(["yes", "yes", "cancel"]))
     def the_server_listens(self, word: str) -> None:
-        id, lane = next((id, lane) for id, (method, lane) in self.at_server.items() if method == "subscriptions/listen")
+        id, stream = next(
+            (id, stream) for id, (method, stream) in self.at_server.items() if method == "subscriptions/listen"
+        )
         if word == "yes":
-            self.hears(tells("notifications/subscriptions/acknowledged", _meta={SUBSCRIPTION: id[1]}), lane)
+            self.hears(tells("notifications/subscriptions/acknowledged", _meta={SUBSCRIPTION: id[1]}), stream)
         else:
-            self.hears(tells("notifications/cancelled", requestId=id[1]), lane)
+            self.hears(tells("notifications/cancelled", requestId=id[1]), stream)
 
     @rule(data=st.data(), method=st.sampled_from(["sampling/createMessage", "ping"]))
     def the_server_pushes_though_its_era_cannot(self, data: st.DataObject, method: str) -> None:
         self.fresh += 1
-        lane = data.draw(st.sampled_from([0, *(lane for _, lane in self.at_server.values())]))
-        out = self.hears(request(f"q{self.fresh}", method, **sample()), lane)
+        stream = data.draw(st.sampled_from([0, *(stream for _, stream in self.at_server.values())]))
+        out = self.hears(request(f"q{self.fresh}", method, **sample()), stream)
         assert not any(isinstance(effect, Open | ToServer | ToClient) for effect in out)
 
     @rule(line=st.sampled_from(GARBAGE), from_server=st.booleans())
@@ -602,10 +611,10 @@ class OneClient(RuleBasedStateMachine):
     def everything_is_counted(self) -> None:
         if hasattr(self, "session"):
             assert {(*place, id) for id, place in self.waiting.items()} == {
-                (one.lane, one.method, key(one.id)) for one in self.session.open_calls()
+                (one.stream, one.method, key(one.id)) for one in self.session.open_calls()
             }
             assert set(self.at_client) == set(map(key, self.session.questions()))
-            assert self.awaited == ({lane for lane, _ in self.waiting.values()} if self.http else set())
+            assert self.awaited == ({stream for stream, _ in self.waiting.values()} if self.http else set())
 
     def teardown(self) -> None:
         """Each peer finishes what is open: then all requests have their answers, and nothing is kept."""
@@ -623,14 +632,20 @@ class OneClient(RuleBasedStateMachine):
                 self.due(token)
             for id in list(self.at_server):
                 if id in self.at_server:
-                    _, lane = self.at_server.pop(id)
-                    self.hears({"jsonrpc": "2.0", "id": id[1], "error": {"code": -32601, "message": "no"}}, lane)
+                    _, stream = self.at_server.pop(id)
+                    self.hears({"jsonrpc": "2.0", "id": id[1], "error": {"code": -32601, "message": "no"}}, stream)
             if not (self.waiting or self.at_client or self.rounds or self.at_server or self.timers):
                 break
         assert {} == self.waiting, "a request has no answer"
         assert ({}, {}, {}) == (self.at_client, self.rounds, self.at_server)
         inflight = self.session.state.inflight
-        assert ({}, {}, {}, {}, 0) == (inflight.asked, inflight.wire, inflight.numbered, inflight.lanes, inflight.size)
+        assert ({}, {}, {}, {}, 0) == (
+            inflight.asked,
+            inflight.wire,
+            inflight.numbered,
+            inflight.streams,
+            inflight.size,
+        )
         assert not any(isinstance(effect, ToClient | Withdraw) for effect in self.session.eof("client"))
         assert [] == self.session.frame("server", 0, raw(tells("vendor/news")), self.now)
 

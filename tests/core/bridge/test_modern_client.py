@@ -14,7 +14,7 @@ from samplegate.protocol.bridge.modern_client import ModernClient
 from samplegate.protocol.outcomes import Denied, Reason, Unanswered
 from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.rounds import ClientReply, Close, Open, Over, ToClient, ToServer, Withdraw
-from tests.core.bridge.lanes import (
+from tests.core.bridge.streams import (
     ALL,
     CAPABILITIES,
     CLIENT,
@@ -24,7 +24,7 @@ from tests.core.bridge.lanes import (
     SERVER,
     SUBSCRIPTION,
     VERSION,
-    Lanes,
+    Streams,
     asks,
     bridge,
     heard,
@@ -39,11 +39,11 @@ COMPLETE: dict[str, Any] = {"resultType": "complete", "_meta": {SERVER: INFO}}
 UNCACHED: dict[str, Any] = {"ttlMs": 0, "cacheScope": "private"}
 
 
-def unopened(*rules: Any) -> Lanes:
-    return Lanes(ModernClient, *rules)
+def unopened(*rules: Any) -> Streams:
+    return Streams(ModernClient, *rules)
 
 
-def opened(d: Lanes, id: Any, **more: Any) -> list[Any]:
+def opened(d: Streams, id: Any, **more: Any) -> list[Any]:
     return d.server(result(id, **{"protocolVersion": "2025-11-25", "capabilities": ALL, "serverInfo": INFO, **more}))
 
 
@@ -84,8 +84,8 @@ class TestOpening:
     def test_a_server_that_refuses_fails_those_who_wait_and_is_asked_again_by_the_next(self) -> None:
         d = unopened()
         (hello,) = sent(d.client(1, asks(1, "tools/list")))
-        ((lane, answer, last),) = heard(d.server(error(hello["id"], -32000, "no room")))
-        assert (1, 1, -32603, True) == (lane, answer["id"], answer["error"]["code"], last)
+        ((stream, answer, last),) = heard(d.server(error(hello["id"], -32000, "no room")))
+        assert (1, 1, -32603, True) == (stream, answer["id"], answer["error"]["code"], last)
         assert {"initialize": {"code": -32000, "message": "no room"}} == answer["error"]["data"]
         (again,) = sent(d.client(1, asks(2, "tools/list")))
         assert "initialize" == again["method"]
@@ -103,7 +103,7 @@ class TestOpening:
         out = d.client(1, asks(1, "tools/list"))
         assert 60.0 == timer(out).delay
         assert [(1, -32603)] == [
-            (lane, said["error"]["code"]) for lane, said, _ in heard(d.take(d.session.due(timer(out).token)))
+            (stream, said["error"]["code"]) for stream, said, _ in heard(d.take(d.session.due(timer(out).token)))
         ]
         again = d.client(1, asks(2, "tools/list"))
         assert [] == sent(again)
@@ -118,7 +118,7 @@ class TestOpening:
         (hello,) = sent(d.client(1, asks(1, "tools/list")))
         d.client(2, asks(1, "tools/call", name="b"))
         d.client(0, asks("x", "tools/call", name="c"))
-        assert [] == d.session.lane_closed("client", 2)
+        assert [] == d.session.stream_closed("client", 2)
         assert [Over(0)] == d.client(0, tells("notifications/cancelled", requestId="x"))
         assert ["notifications/initialized", "tools/list"] == [line["method"] for line in sent(opened(d, hello["id"]))]
 
@@ -346,7 +346,7 @@ class TestAnswers:
         (seen,) = sent(d.client(3, asks(1, "tools/call", name="x")))
         out = d.server(b'{"jsonrpc":"2.0","id":"' + seen["id"].encode() + b'","result":' + payload + b"}")
         assert [(3, 1, -32603, True)] == [
-            (lane, said["id"], said["error"]["code"], last) for lane, said, last in heard(out)
+            (stream, said["id"], said["error"]["code"], last) for stream, said, last in heard(out)
         ]
 
     def test_a_server_that_says_nothing_of_itself_is_not_named(self) -> None:
@@ -386,12 +386,12 @@ class TestAnswers:
             )
         )
 
-    def test_the_same_id_on_two_lanes_is_two_requests(self) -> None:
+    def test_the_same_id_on_two_streams_is_two_requests(self) -> None:
         d = bridge()
-        first, second = (sent(d.client(lane, asks(1, "tools/call", name="x")))[0]["id"] for lane in (1, 2))
+        first, second = (sent(d.client(stream, asks(1, "tools/call", name="x")))[0]["id"] for stream in (1, 2))
         assert first != second
-        assert [2] == [lane for lane, _, _ in heard(d.server(result(second)))]
-        assert [1] == [lane for lane, _, _ in heard(d.server(result(first)))]
+        assert [2] == [stream for stream, _, _ in heard(d.server(result(second)))]
+        assert [1] == [stream for stream, _, _ in heard(d.server(result(first)))]
         assert [] == heard(d.server(result(first)))
 
     def test_an_id_may_be_used_again_when_its_request_is_over_and_the_server_never_sees_it_twice(self) -> None:
@@ -424,7 +424,7 @@ class TestServerAsks:
         )
         (answer,) = sent(d.settle(out))
         assert (5, "m") == (answer["id"], answer["result"]["model"])
-        assert [3] == [lane for lane, _, _ in heard(d.server(result(seen["id"], content=[])))]
+        assert [3] == [stream for stream, _, _ in heard(d.server(result(seen["id"], content=[])))]
 
     @pytest.mark.parametrize("params", [sample(), form()])
     def test_forward_is_not_reachable_and_the_server_gets_the_specifications_error(
@@ -470,9 +470,9 @@ class TestServerAsks:
         (item,) = one(out, Open).round.items.values()
         assert not item.offered
         done = d.settle(out, all=Denied(Reason.RULE))
-        ((lane, answer, last),) = heard(done)
+        ((stream, answer, last),) = heard(done)
         assert (3, 1, True, "complete", True) == (
-            lane,
+            stream,
             answer["id"],
             last,
             answer["result"]["resultType"],
@@ -499,13 +499,13 @@ class TestServerAsks:
 
 
 class TestNotifications:
-    def test_progress_goes_to_the_lane_and_under_the_token_of_its_request(self) -> None:
+    def test_progress_goes_to_the_stream_and_under_the_token_of_its_request(self) -> None:
         d = bridge()
         tokens = [
-            sent(d.client(lane, asks(1, "tools/call", {"progressToken": 7}, name="x")))[0]["params"]["_meta"][
+            sent(d.client(stream, asks(1, "tools/call", {"progressToken": 7}, name="x")))[0]["params"]["_meta"][
                 "progressToken"
             ]
-            for lane in (1, 2)
+            for stream in (1, 2)
         ]
         assert 2 == len(set(tokens))
         out = d.server(tells("notifications/progress", progressToken=tokens[1], progress=1))
@@ -516,8 +516,8 @@ class TestNotifications:
         d = bridge(ALLOW)
         d.client(3, asks(1, "tools/call", {"progressToken": 7}, name="x"))
         round = one(d.server(request(5, "sampling/createMessage", **sample())), Open).round
-        ((lane, beat, last),) = heard(d.session.round_progress(round.id))
-        assert (3, 7, False) == (lane, beat["params"]["progressToken"], last)
+        ((stream, beat, last),) = heard(d.session.round_progress(round.id))
+        assert (3, 7, False) == (stream, beat["params"]["progressToken"], last)
 
     @pytest.mark.parametrize(
         "method",
@@ -529,10 +529,10 @@ class TestNotifications:
         out = d.server(tells(method, a=1))
         assert ([], ["notification.unattributed"]) == (heard(out), notes(out))
 
-    def test_what_came_on_the_stream_of_a_request_goes_to_its_lane(self) -> None:
+    def test_what_came_on_the_stream_of_a_request_goes_to_its_stream(self) -> None:
         d = bridge(streams=True)
         d.client(3, asks(1, "tools/call", name="x"))
-        number = one(d.client(4, asks(1, "tools/call", name="y")), ToServer).lane
+        number = one(d.client(4, asks(1, "tools/call", name="y")), ToServer).stream
         assert [(4, tells("notifications/vendor", a=1), False)] == heard(
             d.server(tells("notifications/vendor", a=1), number)
         )
@@ -542,7 +542,7 @@ class TestNotifications:
         d = bridge()
         (seen,) = sent(d.client(3, asks(1, "tools/call", name="x")))
         assert [] == heard(d.server(tells("notifications/cancelled", requestId=seen["id"])))
-        assert [3] == [lane for lane, _, _ in heard(d.server(result(seen["id"])))]
+        assert [3] == [stream for stream, _, _ in heard(d.server(result(seen["id"])))]
 
     @pytest.mark.parametrize(
         "method", ["notifications/initialized", "notifications/roots/list_changed", "notifications/progress"]
@@ -567,7 +567,7 @@ class TestNotifications:
 
 
 class TestLogging:
-    def test_the_level_of_a_request_is_set_before_it_and_messages_of_that_level_go_to_its_lane(self) -> None:
+    def test_the_level_of_a_request_is_set_before_it_and_messages_of_that_level_go_to_its_stream(self) -> None:
         d = bridge()
         out = sent(d.client(3, asks(1, "tools/call", {LEVEL: "warning"}, name="x")))
         assert [("logging/setLevel", {"level": "warning"}), ("tools/call", {"name": "x"})] == [
@@ -582,10 +582,10 @@ class TestLogging:
     def test_the_most_talkative_in_flight_counts(self) -> None:
         d = bridge()
 
-        def levels(lane: int, level: str) -> list[str]:
+        def levels(stream: int, level: str) -> list[str]:
             return [
                 line["params"]["level"]
-                for line in sent(d.client(lane, asks(1, "tools/call", {LEVEL: level}, name="x")))
+                for line in sent(d.client(stream, asks(1, "tools/call", {LEVEL: level}, name="x")))
                 if "level" in line["params"]
             ]
 
@@ -593,9 +593,9 @@ class TestLogging:
         assert ["debug"] == levels(2, "debug")
         assert [] == levels(3, "info")
         message = tells("notifications/message", level="info", data="d")
-        assert [2, 3] == [lane for lane, _, _ in heard(d.server(message))]
-        for lane in (2, 3):
-            d.session.lane_closed("client", lane)
+        assert [2, 3] == [stream for stream, _, _ in heard(d.server(message))]
+        for stream in (2, 3):
+            d.session.stream_closed("client", stream)
         assert [] == heard(d.server(message))
         assert ["warning"] == levels(4, "warning")
 
@@ -607,19 +607,19 @@ class TestLogging:
 
     def test_progress_on_what_we_asked_ourselves_is_no_clients(self) -> None:
         d = bridge(streams=True)
-        own = one(d.client(3, listens(1, resourceSubscriptions=["u"])), ToServer).lane
+        own = one(d.client(3, listens(1, resourceSubscriptions=["u"])), ToServer).stream
         assert [] == heard(d.server(tells("notifications/progress", progressToken="p", progress=1), own))
         assert [] == heard(d.server(tells("notifications/vendor"), own))
 
     def test_a_message_on_the_stream_of_a_request_is_that_requests(self) -> None:
         d = bridge(streams=True)
         d.client(3, asks(1, "tools/call", {LEVEL: "debug"}, name="x"))
-        quiet = one(d.client(4, asks(1, "tools/call", name="x")), ToServer).lane
+        quiet = one(d.client(4, asks(1, "tools/call", name="x")), ToServer).stream
         loud = d.client(5, asks(1, "tools/call", {LEVEL: "debug"}, name="x"))[-1]
         assert isinstance(loud, ToServer)
         message = tells("notifications/message", level="info", data="d")
         assert [] == heard(d.server(message, quiet))
-        assert [5] == [lane for lane, _, _ in heard(d.server(message, loud.lane))]
+        assert [5] == [stream for stream, _, _ in heard(d.server(message, loud.stream))]
 
     def test_a_message_that_may_be_another_callers_goes_to_nobody(self) -> None:
         d = bridge()
@@ -666,10 +666,10 @@ class TestListens:
         d.client(4, listens("1", **{f"{kind}ListChanged": True}))
         d.client(5, listens(2, **{f"{kind}ListChanged": False}))
         out = d.server(f'{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"}}'.encode())
-        assert [(3, 1), (4, "1")] == [(lane, said["params"]["_meta"][SUBSCRIPTION]) for lane, said, _ in heard(out)]
+        assert [(3, 1), (4, "1")] == [(stream, said["params"]["_meta"][SUBSCRIPTION]) for stream, said, _ in heard(out)]
         assert not any(last for _, _, last in heard(out))
 
-    def test_two_listens_on_one_lane_each_get_theirs(self) -> None:
+    def test_two_listens_on_one_stream_each_get_theirs(self) -> None:
         d = bridge()
         d.client(0, listens(1, toolsListChanged=True))
         d.client(0, listens(2, toolsListChanged=True))
@@ -683,10 +683,10 @@ class TestListens:
         d.client(3, listens(1, resourceSubscriptions=["file:///a", "file:///b"]))
         d.client(4, listens(1, resourceSubscriptions=["file:///a/c"]))
         assert [3, 4] == sorted(
-            lane for lane, _, _ in heard(d.server(tells("notifications/resources/updated", uri="file:///a/c")))
+            stream for stream, _, _ in heard(d.server(tells("notifications/resources/updated", uri="file:///a/c")))
         )
         assert [3] == [
-            lane for lane, _, _ in heard(d.server(tells("notifications/resources/updated", uri="file:///b")))
+            stream for stream, _, _ in heard(d.server(tells("notifications/resources/updated", uri="file:///b")))
         ]
         assert [] == heard(d.server(tells("notifications/resources/updated", uri="file:///bc")))
         assert [] == heard(d.server(tells("notifications/resources/updated", uri=5)))
@@ -698,7 +698,7 @@ class TestListens:
         ]
         assert [] == sent(d.client(4, listens(1, resourceSubscriptions=["u"])))
         assert [Over(3)] == d.client(3, tells("notifications/cancelled", requestId=1))
-        (last,) = sent(d.session.lane_closed("client", 4))
+        (last,) = sent(d.session.stream_closed("client", 4))
         assert ("resources/unsubscribe", {"uri": "u"}) == (last["method"], last["params"])
         assert [] == heard(d.server(tells("notifications/resources/updated", uri="u")))
 
@@ -714,7 +714,7 @@ class TestListens:
         d.client(4, asks(1, "tools/call", name="x"))
         out = d.take(d.session.eof("server"))
         assert (3, result("L", resultType="complete", _meta={SUBSCRIPTION: "L"}), True) in heard(out)
-        assert [(4, 1)] == [(lane, said["id"]) for lane, said, last in heard(out) if "error" in said and last]
+        assert [(4, 1)] == [(stream, said["id"]) for stream, said, last in heard(out) if "error" in said and last]
         assert [-32603] == [said["error"]["code"] for _, said, _ in heard(d.client(5, asks(1, "tools/list")))]
         assert [] == heard(d.session.eof("server"))
 
@@ -728,7 +728,7 @@ class TestListens:
         d = bridge()
         d.client(3, listens(1, resourceSubscriptions=["a:/", "a:" + "/x" * 100]))
         assert [3] == [
-            lane for lane, _, _ in heard(d.server(tells("notifications/resources/updated", uri="a:" + "/x" * 4000)))
+            stream for stream, _, _ in heard(d.server(tells("notifications/resources/updated", uri="a:" + "/x" * 4000)))
         ]
         assert [] == heard(d.server(tells("notifications/resources/updated", uri="b:" + "/" * 100_000)))
 
@@ -748,26 +748,26 @@ class TestListens:
         assert [-32602] == [said["error"]["code"] for _, said, _ in heard(out)]
         assert [] == sent(out)
 
-    def test_listens_are_bounded_on_a_lane_and_in_all(self) -> None:
+    def test_listens_are_bounded_on_a_stream_and_in_all(self) -> None:
         d = bridge()
         taken = [heard(d.client(0, listens(number, toolsListChanged=True)))[0][1] for number in range(40)]
         assert 32 == sum("error" not in said for said in taken)
-        taken = [heard(d.client(lane, listens(1, toolsListChanged=True)))[0][1] for lane in range(1, 1001)]
+        taken = [heard(d.client(stream, listens(1, toolsListChanged=True)))[0][1] for stream in range(1, 1001)]
         assert 1000 - 32 == sum("error" not in said for said in taken)
 
     def test_watched_resources_are_bounded_in_all_and_room_comes_back(self) -> None:
         d = bridge()
 
-        def listen(lane: int) -> bool:
+        def listen(stream: int) -> bool:
             return (
                 "error"
                 not in heard(
-                    d.client(lane, listens(1, resourceSubscriptions=[f"u{lane}.{number}" for number in range(250)]))
+                    d.client(stream, listens(1, resourceSubscriptions=[f"u{stream}.{number}" for number in range(250)]))
                 )[0][1]
             )
 
-        assert 40 == sum(listen(lane) for lane in range(45))
-        d.session.lane_closed("client", 0)
+        assert 40 == sum(listen(stream) for stream in range(45))
+        d.session.stream_closed("client", 0)
         assert listen(50)
 
 
@@ -782,13 +782,13 @@ class TestTakenBack:
         assert [Over(0)] == [effect for effect in out if isinstance(effect, Over)]
         assert [] == heard(d.server(result(seen["id"])))
 
-    def test_a_lane_that_closes_takes_back_all_that_came_on_it_and_nothing_else(self) -> None:
+    def test_a_stream_that_closes_takes_back_all_that_came_on_it_and_nothing_else(self) -> None:
         d = bridge()
         (mine,) = sent(d.client(3, asks(1, "tools/call", name="x")))
         (other,) = sent(d.client(4, asks(1, "tools/call", name="x")))
-        assert [tells("notifications/cancelled", requestId=mine["id"])] == sent(d.session.lane_closed("client", 3))
-        assert [4] == [lane for lane, _, _ in heard(d.server(result(other["id"])))]
-        assert [] == d.session.lane_closed("client", 3)
+        assert [tells("notifications/cancelled", requestId=mine["id"])] == sent(d.session.stream_closed("client", 3))
+        assert [4] == [stream for stream, _, _ in heard(d.server(result(other["id"])))]
+        assert [] == d.session.stream_closed("client", 3)
 
     @pytest.mark.parametrize("id", [9, {}, None, "sg:t:1"])
     def test_a_cancel_of_nothing_goes_nowhere(self, id: Any) -> None:
@@ -796,7 +796,7 @@ class TestTakenBack:
         d.client(0, asks(1, "tools/call", name="x"))
         assert [] == sent(d.client(0, tells("notifications/cancelled", requestId=id)))
 
-    def test_a_cancel_on_another_lane_takes_nothing_back(self) -> None:
+    def test_a_cancel_on_another_stream_takes_nothing_back(self) -> None:
         d = bridge()
         d.client(1, asks(1, "tools/call", name="x"))
         assert [] == sent(d.client(2, tells("notifications/cancelled", requestId=1)))
@@ -830,7 +830,7 @@ class TestHostile:
         out = d.client(3, b'[{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{}}]')
         assert ([], [(3, 1, -32600)]) == (
             sent(out),
-            [(lane, said["id"], said["error"]["code"]) for lane, said, _ in heard(out)],
+            [(stream, said["id"], said["error"]["code"]) for stream, said, _ in heard(out)],
         )
 
     def test_an_id_of_our_own_form_is_refused(self) -> None:
@@ -844,14 +844,14 @@ class TestHostile:
         out = d.session.lost(
             "server", 0, f'{{"jsonrpc":"2.0","id":"{seen["id"]}","result":{{"a'.encode(), "it is too long"
         )
-        assert [(3, 1, -32603)] == [(lane, said["id"], said["error"]["code"]) for lane, said, _ in heard(out)]
+        assert [(3, 1, -32603)] == [(stream, said["id"], said["error"]["code"]) for stream, said, _ in heard(out)]
         (seen,) = sent(d.client(4, asks(1, "tools/call", name="x")))
         line = f'{{"result":{{}},"jsonrpc":"2.0","id":"{seen["id"]}"}}'.encode()
-        assert [4] == [lane for lane, _, _ in heard(d.session.lost_end("server", 0, line[:12], line[12:]))]
+        assert [4] == [stream for stream, _, _ in heard(d.session.lost_end("server", 0, line[:12], line[12:]))]
         out = d.session.lost(
             "client", 3, b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"a', "it is too long"
         )
-        assert [(3, 7, -32603)] == [(lane, said["id"], said["error"]["code"]) for lane, said, _ in heard(out)]
+        assert [(3, 7, -32603)] == [(stream, said["id"], said["error"]["code"]) for stream, said, _ in heard(out)]
 
     def test_a_lost_answer_to_initialize_fails_those_who_wait(self) -> None:
         d = unopened()
@@ -859,7 +859,7 @@ class TestHostile:
         out = d.session.lost(
             "server", 0, f'{{"jsonrpc":"2.0","id":"{hello["id"]}","result":{{"a'.encode(), "it is too long"
         )
-        assert [(1, 1)] == [(lane, said["id"]) for lane, said, _ in heard(out)]
+        assert [(1, 1)] == [(stream, said["id"]) for stream, said, _ in heard(out)]
 
     def test_a_server_that_never_answers_what_we_ask_is_asked_only_so_often(self) -> None:
         d = bridge()

@@ -1,5 +1,5 @@
-"""Modern clients over a legacy server under any order of things: clients on several lanes and a server that each do as
-they like.
+"""Modern clients over a legacy server under any order of things: clients on several streams and a server that each do
+as they like.
 
 The clients are on stdio, or on HTTP with a stream for each request: the stream ends with its answer, and nothing is
 sent on it after that.
@@ -38,7 +38,7 @@ from samplegate.protocol.rounds import (
     Withdraw,
 )
 from samplegate.protocol.session_state import SessionState
-from tests.core.bridge.lanes import ALL, CAPABILITIES, INFO, LEVEL, SERVER, SUBSCRIPTION, VERSION, asks, raw, tells
+from tests.core.bridge.streams import ALL, CAPABILITIES, INFO, LEVEL, SERVER, SUBSCRIPTION, VERSION, asks, raw, tells
 from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, FORWARD_URLS, KEY, answered, form, policy, request, sample
 
 Id = tuple[str, Any]
@@ -46,7 +46,7 @@ Id = tuple[str, Any]
 Place = tuple[int, Id]
 POLICIES = [(ALLOW, ANSWER), (FORWARD,), (FORWARD, ALLOW), (DENY,), (FORWARD_URLS, ALLOW)]
 IDS = st.sampled_from([0, 1, "1", "a", 2**70, "sg:t:1"])
-LANES = st.integers(0, 2)
+STREAMS = st.integers(0, 2)
 METHODS = st.sampled_from(
     [
         "tools/call",
@@ -170,10 +170,10 @@ class Clients(RuleBasedStateMachine):
         self.ended: list[int] = []  # streams that have ended, of which the session has not been told
         self.late: list[Round] = []  # rounds that were withdrawn before their release
         self.waiting: Counter[Place] = Counter()  # the clients' requests that they have no answer to
-        # by lane: whether anything on it ever asked for log messages since it was empty
+        # by stream: whether anything on it ever asked for log messages since it was empty
         self.levels: Counter[int] = Counter()
         self.listening: set[Place] = set()  # the listens that were acknowledged
-        # what the server was sent and has not answered: method, and the lane it came on
+        # what the server was sent and has not answered: method, and the stream it came on
         self.at_server: dict[Id, tuple[str, int]] = {}
         self.seen_ids: set[Id] = set()
         self.pushed: set[Id] = set()
@@ -191,14 +191,14 @@ class Clients(RuleBasedStateMachine):
     def carry_out(self, effects: list[Effect]) -> list[Effect]:
         for effect in effects:
             match effect:
-                case ToClient(lane, line, last):
-                    assert lane >= 0
-                    assert not self.http or lane in self.awaited, ("sent on a stream that has ended", line)
+                case ToClient(stream, line, last):
+                    assert stream >= 0
+                    assert not self.http or stream in self.awaited, ("sent on a stream that has ended", line)
                     assert b'"sg:' not in line.replace(b'"sg:t:1"', b"")
-                    self.client_hears(lane, json.loads(line), last)
-                case ToServer(lane, line):
+                    self.client_hears(stream, json.loads(line), last)
+                case ToServer(stream, line):
                     assert b"\n" not in line
-                    self.server_hears(json.loads(line), lane)
+                    self.server_hears(json.loads(line), stream)
                 case Open(round):
                     self.rounds[round.id] = round
                     self.push_of[round.id] = key(f"p{self.pushes}")
@@ -214,15 +214,15 @@ class Clients(RuleBasedStateMachine):
                     pass
         return effects
 
-    def client_hears(self, lane: int, said: dict[str, Any], last: bool) -> None:
+    def client_hears(self, stream: int, said: dict[str, Any], last: bool) -> None:
         if "method" not in said:
-            place = (lane, key(said["id"]))
+            place = (stream, key(said["id"]))
             assert last
             assert self.waiting[place] > 0, ("answered too often, or nobody's", said)
             self.waiting[place] -= 1
             if not self.waiting[place]:
                 self.listening.discard(place)
-            self.end(lane)
+            self.end(stream)
             if "result" in said:
                 assert "complete" == said["result"]["resultType"]
                 assert not {"inputRequests", "requestState"} & said["result"].keys()
@@ -234,17 +234,17 @@ class Clients(RuleBasedStateMachine):
         assert not last
         mark = said["params"].get("_meta", {}).get(SUBSCRIPTION) if isinstance(said.get("params"), dict) else None
         if said["method"] == "notifications/subscriptions/acknowledged":
-            self.listening.add((lane, key(mark)))
+            self.listening.add((stream, key(mark)))
         elif said["method"].endswith(("list_changed", "updated")):
-            assert (lane, key(mark)) in self.listening
+            assert (stream, key(mark)) in self.listening
         elif said["method"] == "notifications/message":
-            assert self.levels[lane], "a message for who asked for none"
+            assert self.levels[stream], "a message for who asked for none"
         elif said["method"] == "notifications/progress":
             assert said["params"]["progressToken"] in (1, "p")
         else:
             assert said["method"] == "notifications/vendor"
 
-    def server_hears(self, said: dict[str, Any], lane: int) -> None:
+    def server_hears(self, said: dict[str, Any], stream: int) -> None:
         for word in (VERSION, CAPABILITIES, LEVEL, "inputResponses", "requestState"):
             assert word not in json.dumps(said), ("a modern member", word)
         if "method" not in said:
@@ -254,111 +254,111 @@ class Clients(RuleBasedStateMachine):
         if "id" in said:
             assert key(said["id"]) not in self.seen_ids, "an id was used again"
             self.seen_ids.add(key(said["id"]))
-            self.at_server[key(said["id"])] = (said["method"], lane)
+            self.at_server[key(said["id"])] = (said["method"], stream)
         elif said["method"] == "notifications/cancelled":
             self.at_server.pop(key(said["params"]["requestId"]))
 
-    def stream(self, lane: int) -> int:
-        """The lane of a request: over HTTP a stream of its own."""
+    def stream(self, stream: int) -> int:
+        """The stream of a request: over HTTP a stream of its own."""
         if not self.http:
-            return lane
+            return stream
         self.posts += 1
         self.awaited.add(self.posts)
         return self.posts
 
-    def of(self, lane: int, id: Any) -> int:
-        """The lane on which a request is cancelled: over HTTP that of its stream, where it is open."""
-        return next((at for at in sorted(self.awaited) if self.waiting[at, key(id)]), lane) if self.http else lane
+    def of(self, stream: int, id: Any) -> int:
+        """The stream on which a request is cancelled: over HTTP that of its stream, where it is open."""
+        return next((at for at in sorted(self.awaited) if self.waiting[at, key(id)]), stream) if self.http else stream
 
-    def end(self, lane: int) -> None:
+    def end(self, stream: int) -> None:
         """A stream ends with its answer."""
-        if lane in self.awaited:
-            self.awaited.remove(lane)
-            self.ended.append(lane)
+        if stream in self.awaited:
+            self.awaited.remove(stream)
+            self.ended.append(stream)
 
-    def says(self, lane: int, line: dict[str, Any] | bytes) -> list[Effect]:
+    def says(self, stream: int, line: dict[str, Any] | bytes) -> list[Effect]:
         if isinstance(line, dict) and "id" in line:
-            self.waiting[lane, key(line["id"])] += 1
-        return self.carry_out(self.session.frame("client", lane, raw(line), self.now))
+            self.waiting[stream, key(line["id"])] += 1
+        return self.carry_out(self.session.frame("client", stream, raw(line), self.now))
 
-    def told(self, line: dict[str, Any] | list[Any] | bytes, lane: int = 0) -> list[Effect]:
-        return self.carry_out(self.session.frame("server", lane, raw(line), self.now))
+    def told(self, line: dict[str, Any] | list[Any] | bytes, stream: int = 0) -> list[Effect]:
+        return self.carry_out(self.session.frame("server", stream, raw(line), self.now))
 
     # -- the clients
     # ------------------------------------------------------------------------------------------------------------------
 
-    @rule(lane=LANES, id=IDS, method=METHODS, meta=METAS, more=MORE)
-    def a_client_asks(self, lane: int, id: Any, method: str, meta: dict[str, Any], more: dict[str, Any]) -> None:
-        lane = self.stream(lane)
+    @rule(stream=STREAMS, id=IDS, method=METHODS, meta=METAS, more=MORE)
+    def a_client_asks(self, stream: int, id: Any, method: str, meta: dict[str, Any], more: dict[str, Any]) -> None:
+        stream = self.stream(stream)
         if meta.get(LEVEL) in LEVELS:
-            self.levels[lane] += 1
-        self.says(lane, asks(id, method, meta, name="x", uri="u", **more))
+            self.levels[stream] += 1
+        self.says(stream, asks(id, method, meta, name="x", uri="u", **more))
 
-    @rule(lane=LANES, id=IDS)
-    def a_client_asks_without_an_envelope(self, lane: int, id: Any) -> None:
-        self.says(self.stream(lane), request(id, "tools/call", name="x"))
+    @rule(stream=STREAMS, id=IDS)
+    def a_client_asks_without_an_envelope(self, stream: int, id: Any) -> None:
+        self.says(self.stream(stream), request(id, "tools/call", name="x"))
 
-    @rule(lane=LANES, id=IDS, filter=FILTERS)
-    def a_client_listens(self, lane: int, id: Any, filter: Any) -> None:
-        self.says(self.stream(lane), asks(id, "subscriptions/listen", notifications=filter))
+    @rule(stream=STREAMS, id=IDS, filter=FILTERS)
+    def a_client_listens(self, stream: int, id: Any, filter: Any) -> None:
+        self.says(self.stream(stream), asks(id, "subscriptions/listen", notifications=filter))
 
-    @rule(lane=LANES, id=IDS)
-    def a_client_cancels(self, lane: int, id: Any) -> None:
-        lane = self.of(lane, id)
-        place = (lane, key(id))
-        expected = [Over(lane)] if self.waiting[place] else []
+    @rule(stream=STREAMS, id=IDS)
+    def a_client_cancels(self, stream: int, id: Any) -> None:
+        stream = self.of(stream, id)
+        place = (stream, key(id))
+        expected = [Over(stream)] if self.waiting[place] else []
         self.waiting[place] -= len(expected)
         self.listening.discard(place)
-        out = self.says(lane, tells("notifications/cancelled", requestId=id))
+        out = self.says(stream, tells("notifications/cancelled", requestId=id))
         assert expected == [effect for effect in out if isinstance(effect, Over)]
         if expected:
-            self.end(lane)
+            self.end(stream)
 
     @rule(
-        lane=LANES,
+        stream=STREAMS,
         meta=st.sampled_from([{}, {"progressToken": 1}, {LEVEL: "debug"}]),
         answer=st.sampled_from([None, *ANSWERS]),
     )
-    def a_call_goes_out(self, lane: int, meta: dict[str, Any], answer: dict[str, Any] | None) -> None:
+    def a_call_goes_out(self, stream: int, meta: dict[str, Any], answer: dict[str, Any] | None) -> None:
         """Two steps that a search by chance rarely makes one after the other."""
         self.fresh += 1
-        lane = self.stream(lane)
-        self.levels[lane] += LEVEL in meta
+        stream = self.stream(stream)
+        self.levels[stream] += LEVEL in meta
         before = set(self.at_server)
-        self.says(lane, asks(f"c{self.fresh}", "resources/read", meta, uri="u"))
+        self.says(stream, asks(f"c{self.fresh}", "resources/read", meta, uri="u"))
         new = [id for id in self.at_server if id not in before and self.at_server[id][0] == "resources/read"]
         if answer is not None and new:
             _, to = self.at_server.pop(new[0])
             self.told({"jsonrpc": "2.0", "id": new[0][1], **answer}, to)
 
-    @rule(data=st.data(), lane=LANES, busy=st.booleans())
-    def a_lane_closes(self, data: st.DataObject, lane: int, busy: bool) -> None:
+    @rule(data=st.data(), stream=STREAMS, busy=st.booleans())
+    def a_stream_closes(self, data: st.DataObject, stream: int, busy: bool) -> None:
         if busy:
-            self.a_call_goes_out(lane, {}, None)
+            self.a_call_goes_out(stream, {}, None)
         if self.http:
-            lane = data.draw(st.sampled_from(sorted(self.awaited))) if self.awaited else self.posts
-        self.awaited.discard(lane)
-        for place in [place for place in self.waiting if place[0] == lane]:
+            stream = data.draw(st.sampled_from(sorted(self.awaited))) if self.awaited else self.posts
+        self.awaited.discard(stream)
+        for place in [place for place in self.waiting if place[0] == stream]:
             del self.waiting[place]
             self.listening.discard(place)
-        self.levels[lane] = 0
+        self.levels[stream] = 0
         assert not any(
-            isinstance(effect, ToClient) for effect in self.carry_out(self.session.lane_closed("client", lane))
+            isinstance(effect, ToClient) for effect in self.carry_out(self.session.stream_closed("client", stream))
         )
 
     @precondition(lambda self: self.ended)
     @rule(data=st.data())
     def an_ended_stream_is_put_away(self, data: st.DataObject) -> None:
-        lane = data.draw(st.sampled_from(self.ended))
-        self.ended.remove(lane)
-        assert [] == self.session.lane_closed("client", lane)
+        stream = data.draw(st.sampled_from(self.ended))
+        self.ended.remove(stream)
+        assert [] == self.session.stream_closed("client", stream)
 
     @rule(
-        lane=LANES,
+        stream=STREAMS,
         method=st.sampled_from(["notifications/initialized", "notifications/vendor", "notifications/progress"]),
     )
-    def a_client_tells(self, lane: int, method: str) -> None:
-        self.says(lane, tells(method, _meta={VERSION: "2026-07-28"}))
+    def a_client_tells(self, stream: int, method: str) -> None:
+        self.says(stream, tells(method, _meta={VERSION: "2026-07-28"}))
 
     # -- the server
     # ------------------------------------------------------------------------------------------------------------------
@@ -367,8 +367,8 @@ class Clients(RuleBasedStateMachine):
     @rule(data=st.data(), answer=st.sampled_from(ANSWERS))
     def the_server_answers(self, data: st.DataObject, answer: dict[str, Any]) -> None:
         id = data.draw(st.sampled_from(sorted(self.at_server, key=repr)))
-        _, lane = self.at_server.pop(id)
-        self.told({"jsonrpc": "2.0", "id": id[1], **answer}, lane)
+        _, stream = self.at_server.pop(id)
+        self.told({"jsonrpc": "2.0", "id": id[1], **answer}, stream)
 
     @precondition(lambda self: any(method == "initialize" for method, _ in self.at_server.values()))
     @rule()
@@ -383,36 +383,36 @@ class Clients(RuleBasedStateMachine):
         line = request(f"p{self.pushes}", method, **PUSHES[method])
         batch = batch and self.session.state.revision == "2025-03-26"
         self.pushed.add(key(line["id"]))
-        lane = data.draw(st.sampled_from([0, *sorted({lane for _, lane in self.at_server.values()})]))
-        self.told([line] if batch else line, lane)
+        stream = data.draw(st.sampled_from([0, *sorted({stream for _, stream in self.at_server.values()})]))
+        self.told([line] if batch else line, stream)
 
     @rule(data=st.data(), line=st.sampled_from(TOLD))
     def the_server_tells(self, data: st.DataObject, line: dict[str, Any]) -> None:
-        self.told(line, data.draw(st.sampled_from([0, *sorted({lane for _, lane in self.at_server.values()})])))
+        self.told(line, data.draw(st.sampled_from([0, *sorted({stream for _, stream in self.at_server.values()})])))
 
-    @rule(line=st.sampled_from(GARBAGE), from_server=st.booleans(), lane=LANES)
-    def somebody_writes_garbage(self, line: bytes, from_server: bool, lane: int) -> None:
+    @rule(line=st.sampled_from(GARBAGE), from_server=st.booleans(), stream=STREAMS)
+    def somebody_writes_garbage(self, line: bytes, from_server: bool, stream: int) -> None:
         if line.startswith(b"[{") and from_server:
             self.pushed.add(key("b"))
         elif line.startswith(b"[{"):  # it is refused, and so is each request in it
-            lane = self.stream(lane)
-            self.waiting[lane, key("b")] += 1
-        out = self.told(line) if from_server else self.says(lane, line)
+            stream = self.stream(stream)
+            self.waiting[stream, key("b")] += 1
+        out = self.told(line) if from_server else self.says(stream, line)
         assert not any(isinstance(effect, Open | Later | Withdraw | ClientReply) for effect in out)
 
-    @rule(side=st.sampled_from(["client", "server"]), lane=LANES, id=IDS)
-    def a_line_is_lost(self, side: str, lane: int, id: Any) -> None:
+    @rule(side=st.sampled_from(["client", "server"]), stream=STREAMS, id=IDS)
+    def a_line_is_lost(self, side: str, stream: int, id: Any) -> None:
         if side == "client":
-            lane = self.stream(lane)
-            self.waiting[lane, key(id)] += 1
+            stream = self.stream(stream)
+            self.waiting[stream, key(id)] += 1
             head = (
                 json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call"}, separators=(",", ":"))[:-1].encode()
                 + b',"params":{"a'
             )
-            self.carry_out(self.session.lost("client", lane, head, "it is too long"))
+            self.carry_out(self.session.lost("client", stream, head, "it is too long"))
             if id == 2**70:  # a number too long to be found in half a line
-                self.waiting[lane, key(id)] -= 1
-                self.end(lane)
+                self.waiting[stream, key(id)] -= 1
+                self.end(stream)
         elif self.at_server:
             gone = next(iter(self.at_server))
             del self.at_server[gone]
@@ -492,11 +492,11 @@ class Clients(RuleBasedStateMachine):
         assert {} == self.rounds
         assert self.session.idle
         assert {} == self.session.state.inflight.asked or not self.session.state.outlived
-        for _, lane in list(self.at_server.values()):
-            self.carry_out(self.session.frame("server", lane, frames.result("late", b"{}"), 0.0))
-        lane = self.stream(0)
-        self.says(lane, asks("after", "tools/list"))
-        assert 0 == self.waiting[lane, key("after")]
+        for _, stream in list(self.at_server.values()):
+            self.carry_out(self.session.frame("server", stream, frames.result("late", b"{}"), 0.0))
+        stream = self.stream(0)
+        self.says(stream, asks("after", "tools/list"))
+        assert 0 == self.waiting[stream, key("after")]
         assert not any(isinstance(effect, ToClient | Withdraw) for effect in self.session.eof("client"))
 
 

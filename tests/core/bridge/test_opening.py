@@ -14,14 +14,14 @@ from samplegate.protocol.bridge.negotiation import EraNegotiator
 from samplegate.protocol.evidence import REFUSED
 from samplegate.protocol.rounds import Close, Later, Note, Open, Over, ToServer, Withdraw
 from samplegate.protocol.session import Session
-from tests.core.bridge.lanes import (
+from tests.core.bridge.streams import (
     ALL,
     CAPABILITIES,
     ENVELOPE,
     INFO,
     SERVER,
     VERSION,
-    Lanes,
+    Streams,
     asks,
     heard,
     raw,
@@ -40,7 +40,7 @@ HELLO = request(
 WELCOME = {"protocolVersion": "2025-11-25", "capabilities": ALL, "serverInfo": INFO}
 
 
-class Scene(Lanes):
+class Scene(Streams):
     """An opening, and what it became."""
 
     def __init__(self, known: Eras | None = None) -> None:
@@ -148,8 +148,8 @@ class TestModernClient:
         d = Scene()
         (probe,) = sent(d.client(3, asks("d", "server/discover")))
         (hello,) = sent(d.server(error(probe["id"], -32601)))
-        ((lane, said, last),) = heard(d.server(result(hello["id"], **WELCOME)))
-        assert (3, "d", MODERN, True) == (lane, said["id"], said["result"]["supportedVersions"], last)
+        ((stream, said, last),) = heard(d.server(result(hello["id"], **WELCOME)))
+        assert (3, "d", MODERN, True) == (stream, said["id"], said["result"]["supportedVersions"], last)
 
     def test_no_answer_in_time_is_legacy_and_is_not_kept(self) -> None:
         d = Scene()
@@ -199,7 +199,7 @@ class TestModernClient:
         d = Scene()
         (probe,) = sent(d.client(3, asks(1, "tools/list")))
         (hello,) = sent(d.server(error(probe["id"], -32601)))
-        assert [(3, 1)] == [(lane, said["id"]) for lane, said, _ in heard(d.server(error(hello["id"], -32000)))]
+        assert [(3, 1)] == [(stream, said["id"]) for stream, said, _ in heard(d.server(error(hello["id"], -32000)))]
         assert (None, None) == d.eras()
         assert ["server/discover"] == [line["method"] for line in sent(d.client(3, asks(2, "tools/list")))]
 
@@ -208,7 +208,7 @@ class TestModernClient:
         (probe,) = sent(d.client(3, asks(1, "server/discover")))
         d.client(4, asks(1, "tools/list"))
         d.client(5, asks(1, "prompts/list"))
-        d.session.lane_closed("client", 3)
+        d.session.stream_closed("client", 3)
         assert [Over(4)] == d.client(4, tells("notifications/cancelled", requestId=1))
         after = d.server(discovered(probe["id"], MODERN))
         assert (["prompts/list"], []) == ([line["method"] for line in sent(after)], heard(after))
@@ -237,7 +237,7 @@ class TestModernClient:
     def test_the_end_of_the_server_while_it_is_asked_fails_those_who_wait(self) -> None:
         d = Scene()
         d.client(3, asks(1, "tools/list"))
-        assert [(3, 1)] == [(lane, said["id"]) for lane, said, _ in heard(d.session.eof("server"))]
+        assert [(3, 1)] == [(stream, said["id"]) for stream, said, _ in heard(d.session.eof("server"))]
 
     @pytest.mark.parametrize("known", [Eras(modern=True), Eras(True, True)])
     def test_a_server_known_to_be_modern_is_not_asked(self, known: Eras) -> None:
@@ -275,7 +275,7 @@ class TestLegacyClient:
     def test_what_it_answers_to_the_server_meanwhile_goes_on_at_once(self) -> None:
         d = Scene()
         d.client(0, HELLO)
-        assert [0] == [lane for lane, _, _ in heard(d.server(request("p", "ping")))]
+        assert [0] == [stream for stream, _, _ in heard(d.server(request("p", "ping")))]
         assert [result("p")] == sent(d.client(0, result("p")))
 
     def test_one_that_writes_all_and_leaves_is_served_all_the_same(self) -> None:
@@ -285,7 +285,7 @@ class TestLegacyClient:
         out = d.session.eof("client")
         assert ["tools/list"] == [line["method"] for line in sent(out)]
         assert isinstance(out[-1], Close)
-        assert [0] == [lane for lane, _, _ in heard(d.server(result(0, **WELCOME)))]
+        assert [0] == [stream for stream, _, _ in heard(d.server(result(0, **WELCOME)))]
 
     @pytest.mark.parametrize("refusal", [error(0, -32601), error(0, -32602), error(0, -32600), error(0, -1)])
     def test_a_server_that_refuses_is_asked_whether_it_is_modern_and_then_bridged(
@@ -358,11 +358,11 @@ class TestLegacyClient:
         assert ["initialize"] == [line["method"] for line in sent(d.client(0, HELLO))]
         assert Session is d.chosen()
 
-    def test_its_closed_lane_takes_nothing_back(self) -> None:
+    def test_its_closed_stream_takes_nothing_back(self) -> None:
         d = Scene()
         d.client(1, HELLO)
         d.client(1, request(1, "tools/list"))
-        assert [] == d.session.lane_closed("client", 1)
+        assert [] == d.session.stream_closed("client", 1)
         assert ["tools/list"] == [line["method"] for line in sent(d.server(result(0, **WELCOME)))]
 
 

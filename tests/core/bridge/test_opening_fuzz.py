@@ -16,7 +16,7 @@ from samplegate.protocol.bridge.negotiation import EraNegotiator
 from samplegate.protocol.outcomes import Denied, Reason
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Effect, Later, Open, Over, Release, Settled, ToClient, ToServer, Withdraw
-from tests.core.bridge.lanes import ALL, INFO, SUBSCRIPTION, VERSION, Lanes, asks, raw, tells
+from tests.core.bridge.streams import ALL, INFO, SUBSCRIPTION, VERSION, Streams, asks, raw, tells
 from tests.core.dialogue import ALLOW, request, result, sample
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
@@ -85,7 +85,7 @@ KNOWN = st.sampled_from(
 )
 
 
-class Counted(Lanes):
+class Counted(Streams):
     """Who waits for what, as the peers themselves would count it."""
 
     def __init__(self, known: Eras | None) -> None:
@@ -100,9 +100,9 @@ class Counted(Lanes):
     def take(self, effects: list[Effect]) -> list[Effect]:
         for effect in effects:
             match effect:
-                case ToClient(lane, line):
-                    assert lane >= 0
-                    self.hears(lane, json.loads(line))
+                case ToClient(stream, line):
+                    assert stream >= 0
+                    self.hears(stream, json.loads(line))
                 case ToServer(_, line):
                     said = json.loads(line)
                     if "method" in said and "id" in said:
@@ -112,9 +112,9 @@ class Counted(Lanes):
                         and said["params"].get("requestId") in self.at_server
                     ):
                         self.at_server.remove(said["params"]["requestId"])
-                case Over(lane):
-                    gone = [place for place, count in self.waiting.items() if place[0] == lane and count]
-                    # a closed lane ends its modern requests alone (T35)
+                case Over(stream):
+                    gone = [place for place, count in self.waiting.items() if place[0] == stream and count]
+                    # a closed stream ends its modern requests alone (T35)
                     ended = next((place for place in gone if place in self.modern), gone[0])
                     self.waiting[self.cancelled if self.waiting[self.cancelled] else ended] -= 1
                 case Open(round):
@@ -127,24 +127,24 @@ class Counted(Lanes):
                     pass
         return super().take(effects)
 
-    def hears(self, lane: int, said: dict[str, Any]) -> None:
+    def hears(self, stream: int, said: dict[str, Any]) -> None:
         if "method" not in said and said.get("id") is not None:
-            place = (lane, repr(said["id"]))
+            place = (stream, repr(said["id"]))
             assert self.waiting[place] > 0, ("answered too often, or nobody's", said)
             self.waiting[place] -= 1
 
-    def says(self, lane: int, line: Any) -> None:
+    def says(self, stream: int, line: Any) -> None:
         try:
             f = frames.read(raw(line))
             if f.kind == "request":
-                self.waiting[lane, repr(f.id)] += 1
+                self.waiting[stream, repr(f.id)] += 1
                 if VERSION.encode() in f.raw:
-                    self.modern.add((lane, repr(f.id)))
-            self.cancelled = (lane, repr(json.loads(f.payload or b"{}").get("requestId")))
+                    self.modern.add((stream, repr(f.id)))
+            self.cancelled = (stream, repr(json.loads(f.payload or b"{}").get("requestId")))
         except Malformed as problem:
             if problem.id is not None:
-                self.waiting[lane, repr(problem.id)] += 1
-        self.client(lane, line)
+                self.waiting[stream, repr(problem.id)] += 1
+        self.client(stream, line)
 
     def step(self, kind: str, number: int, line: Any) -> None:
         match kind:
@@ -169,7 +169,7 @@ class Counted(Lanes):
                 round = self.open.pop()
                 self.take(self.session.round_done(round, Settled({"": Release(Denied(Reason.RULE), "d")}), 0.0))
             case "close" if number:
-                self.take(self.session.lane_closed("client", number))
+                self.take(self.session.stream_closed("client", number))
             case _:
                 pass
 

@@ -10,23 +10,23 @@ def request(id: int) -> frames.Frame:
     return frames.read(b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % id)
 
 
-def test_what_waits_on_a_lane_that_closes_waits_no_more_and_makes_room() -> None:
+def test_what_waits_on_a_stream_that_closes_waits_no_more_and_makes_room() -> None:
     waiting = HeldFrames()
     for number in range(MAX_FRAMES):
         assert waiting.add(number % 2, request(number), 0.0)
     assert not waiting.add(1, request(MAX_FRAMES), 0.0)
-    assert waiting.lane_closed(1)
+    assert waiting.stream_closed(1)
     assert ({0}, waiting.size) == (
-        {held.lane for held in waiting.held},
+        {held.stream for held in waiting.held},
         sum(len(held.frame.raw) for held in waiting.held),
     )
     assert waiting.add(1, request(MAX_FRAMES), 0.0)
 
 
-def test_a_lane_on_which_nobody_waits_closes_without_a_change() -> None:
+def test_a_stream_on_which_nobody_waits_closes_without_a_change() -> None:
     waiting = HeldFrames()
-    assert not waiting.lane_closed(3)
+    assert not waiting.stream_closed(3)
     waiting.add(1, request(7), 0.0)
-    assert not waiting.lane_closed(3)
+    assert not waiting.stream_closed(3)
     assert waiting.has(1, 7)
-    assert (True, False, [], 0) == (waiting.lane_closed(1), waiting.lane_closed(1), waiting.take(), waiting.size)
+    assert (True, False, [], 0) == (waiting.stream_closed(1), waiting.stream_closed(1), waiting.take(), waiting.size)

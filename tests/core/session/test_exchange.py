@@ -982,38 +982,41 @@ class TestCancellation:
         assert "other" == to_server(d.settle(second))[0]["params"]["name"]
 
 
-class TestLanes:
-    def test_a_closed_lane_cancels_its_modern_calls_and_no_others(self) -> None:
+class TestStreams:
+    def test_a_closed_stream_cancels_its_modern_calls_and_no_others(self) -> None:
         """T35."""
         d = Dialogue(ALLOW)
-        for lane, id in ((1, "a"), (1, "b"), (1, "c"), (2, "d")):
-            d.take(d.session.frame("client", lane, json.dumps(call(id)).encode(), 0.0))
+        for stream, id in ((1, "a"), (1, "b"), (1, "c"), (2, "d")):
+            d.take(d.session.frame("client", stream, json.dumps(call(id)).encode(), 0.0))
         round = one(d.server(asks("b", {"k": ask(sample())})), Open).round
         later = one(d.server(asks("c", requestState="s")), Later)
-        out = d.session.lane_closed("client", 1)
+        out = d.session.stream_closed("client", 1)
         assert ["a"] == [told["params"]["requestId"] for told in to_server(out)]
         assert Withdraw(round.id) in out
         assert [] == d.session.due(later.token)
         assert [ToClient(2, json.dumps(result("d"), separators=(",", ":")).encode(), True)] == d.server(result("d"))
         assert is_empty(d)
 
-    def test_a_closed_lane_is_no_cancel_in_the_legacy_eras(self) -> None:
+    def test_a_closed_stream_is_no_cancel_in_the_legacy_eras(self) -> None:
         d = Dialogue(ALLOW)
         d.open_legacy()
         d.client(request(1, "tools/call", name="x"))
-        assert [] == d.session.lane_closed("client", 0)
+        assert [] == d.session.stream_closed("client", 0)
         assert [result(1)] == to_client(d.server(result(1)))
 
-    def test_two_lanes_may_choose_the_same_id(self) -> None:
+    def test_two_streams_may_choose_the_same_id(self) -> None:
         """R111."""
         d = Dialogue(ALLOW)
         sent = [
-            one(d.take(d.session.frame("client", lane, json.dumps(call(1)).encode(), 0.0)), ToServer) for lane in (1, 2)
+            one(d.take(d.session.frame("client", stream, json.dumps(call(1)).encode(), 0.0)), ToServer)
+            for stream in (1, 2)
         ]
         ids = [json.loads(effect.line)["id"] for effect in sent]
         assert 1 == ids[0] != ids[1]
         out = [one(d.server(result(id, n=n)), ToClient) for n, id in enumerate(ids)]
-        assert [(1, result(1, n=0)), (2, result(1, n=1))] == [(effect.lane, json.loads(effect.line)) for effect in out]
+        assert [(1, result(1, n=0)), (2, result(1, n=1))] == [
+            (effect.stream, json.loads(effect.line)) for effect in out
+        ]
 
     def test_the_end_of_a_side_withdraws_every_round(self) -> None:
         for side in ("client", "server"):

@@ -480,7 +480,7 @@ class TestTheCallItself:
         d.open_legacy()
         sent = [one(d.client(request(id, "tools/call", name="x", arguments={"n": id})), ToServer) for id in (1, 2)]
         asked = json.dumps(request(7, "sampling/createMessage", **sample())).encode()
-        found = one(d.take(d.session.frame("server", sent[1].lane, asked, 0.0)), Open).round.arguments
+        found = one(d.take(d.session.frame("server", sent[1].stream, asked, 0.0)), Open).round.arguments
         assert {"name": "x", "arguments": {"n": 2}} == json.loads(found or b"null")
 
     def test_so_does_a_call_that_failed_for_its_urls(self) -> None:

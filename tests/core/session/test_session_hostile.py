@@ -239,11 +239,11 @@ def test_a_listen_that_the_server_cancelled_is_over() -> None:
     assert 1 == len(to_server(d.client(modern(1, "subscriptions/listen"))))
 
 
-def test_a_returning_round_does_not_take_another_lanes_answer() -> None:
+def test_a_returning_round_does_not_take_another_streams_answer() -> None:
     d = Dialogue(FORWARD)
 
-    def take(lane: int, line: dict[str, Any]) -> list[Effect]:
-        return d.take(d.session.frame("client", lane, json.dumps(line).encode(), 0.0))
+    def take(stream: int, line: dict[str, Any]) -> list[Effect]:
+        return d.take(d.session.frame("client", stream, json.dumps(line).encode(), 0.0))
 
     take(1, call(5, {"sampling": {}}))
     state = to_client(d.hand_on(d.server(asks(5, {"k": ask(sample())})), "k"))[0]["result"]["requestState"]

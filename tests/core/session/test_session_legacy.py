@@ -106,7 +106,9 @@ class TestPassing:
     def test_a_server_frame_that_is_not_ours_leaves_as_it_came(self, line: bytes) -> None:
         d = Dialogue(ALLOW)
         d.open_legacy()
-        assert [(0, line)] == [(effect.lane, effect.line) for effect in d.server(line) if isinstance(effect, ToClient)]
+        assert [(0, line)] == [
+            (effect.stream, effect.line) for effect in d.server(line) if isinstance(effect, ToClient)
+        ]
 
     def test_ids_1_and_quoted_1_are_two_ids(self) -> None:
         d = Dialogue(ALLOW)

@@ -71,7 +71,7 @@ POLICIES = [
     ({**DENY, "match": {"tool": "x"}}, FORWARD, ALLOW),
 ]
 IDS = st.sampled_from([0, 1, "1", "a", 2**70])
-LANES = st.integers(0, 1)
+STREAMS = st.integers(0, 1)
 SIDE = 10**6
 """The stream of a client's notifications and answers over HTTP."""
 METHODS = st.sampled_from(
@@ -187,7 +187,7 @@ class Conversation(RuleBasedStateMachine):
         self.posts = 0
         self.numbered: dict[int, Id] = {}  # the streams of the server's, with what it was sent on each last
         self.tokens: list[str] = []  # of progress, as the server knows them
-        # the client's requests, by lane and id, that it has no answer to
+        # the client's requests, by stream and id, that it has no answer to
         self.waiting: Counter[tuple[int, Id]] = Counter()
         self.at_server: set[Id] = set()  # what the server was sent and has neither answered nor been told to drop
         self.pushed: dict[Id, str] = {}  # the server's requests, by id, that it has no answer to
@@ -213,53 +213,60 @@ class Conversation(RuleBasedStateMachine):
     # -- what comes out is looked at here
     # ----------------------------------------------------------------------------------------------------
 
-    def client_says(self, lane: int, line: dict[str, Any] | bytes) -> list[Effect]:
+    def client_says(self, stream: int, line: dict[str, Any] | bytes) -> list[Effect]:
         if isinstance(line, dict) and "method" in line and "id" in line:
-            lane = self.stream(lane, key(line["id"]))
-            place = (lane, key(line["id"]))
+            stream = self.stream(stream, key(line["id"]))
+            place = (stream, key(line["id"]))
             if not self.waiting[place]:
                 self.calls[place] = line
             self.waiting[place] += 1
         return self.carry_out(
-            self.session.frame("client", lane, line if isinstance(line, bytes) else json.dumps(line).encode(), self.now)
+            self.session.frame(
+                "client", stream, line if isinstance(line, bytes) else json.dumps(line).encode(), self.now
+            )
         )
 
-    def stream(self, lane: int, id: Id) -> int:
-        """The lane of a request. Over HTTP it is a stream of its own; a legacy client that uses an id twice sends both
-        in one batch."""
+    def stream(self, stream: int, id: Id) -> int:
+        """The stream of a request. Over HTTP it is a stream of its own; a legacy client that uses an id twice sends
+        both in one batch."""
         if not self.http:
-            return 0 if self.legacy else lane
+            return 0 if self.legacy else stream
         again = [at for (at, other), count in self.waiting.items() if other == id and count] if self.legacy else []
         self.posts += not again
-        lane = again[0] if again else self.posts
-        self.awaited[lane] = self.awaited.get(lane, 0) + 1
-        return lane
+        stream = again[0] if again else self.posts
+        self.awaited[stream] = self.awaited.get(stream, 0) + 1
+        return stream
 
-    def server_says(self, line: dict[str, Any] | bytes, lane: int = 0) -> list[Effect]:
+    def server_says(self, line: dict[str, Any] | bytes, stream: int = 0) -> list[Effect]:
         return self.carry_out(
-            self.session.frame("server", lane, line if isinstance(line, bytes) else json.dumps(line).encode(), self.now)
+            self.session.frame(
+                "server", stream, line if isinstance(line, bytes) else json.dumps(line).encode(), self.now
+            )
         )
 
-    def answered_on(self, lane: int) -> None:
+    def answered_on(self, stream: int) -> None:
         """A stream ends with its last answer."""
-        if lane in self.awaited:
-            self.awaited[lane] -= 1
-            if not self.awaited[lane]:
-                del self.awaited[lane]
-                self.ended.append(lane)
+        if stream in self.awaited:
+            self.awaited[stream] -= 1
+            if not self.awaited[stream]:
+                del self.awaited[stream]
+                self.ended.append(stream)
 
     def carry_out(self, effects: list[Effect]) -> list[Effect]:
         for effect in effects:
             match effect:
-                case ToClient(lane, line):
+                case ToClient(stream, line):
                     assert b"\n" not in line
-                    assert not self.http or lane == 0 or lane in self.awaited, ("sent on a stream that has ended", line)
+                    assert not self.http or stream == 0 or stream in self.awaited, (
+                        "sent on a stream that has ended",
+                        line,
+                    )
                     self.client_hears(effect, json.loads(line))
-                case Over(lane):
-                    self.answered_on(lane)
-                case ToServer(lane, line):
+                case Over(stream):
+                    self.answered_on(stream)
+                case ToServer(stream, line):
                     assert b"\n" not in line
-                    self.server_hears(lane, json.loads(line), line)
+                    self.server_hears(stream, json.loads(line), line)
                 case Close(number) if number:
                     self.at_server.discard(self.numbered.pop(number))
                 case Open(round):
@@ -280,15 +287,15 @@ class Conversation(RuleBasedStateMachine):
         return effects
 
     def client_hears(self, effect: ToClient, said: dict[str, Any]) -> None:
-        lane, line = effect.lane, effect.line
+        stream, line = effect.stream, effect.line
         assert THEIRS.encode() not in line
         assert effect.asks == (said.get("id") if "method" in said else None)
         if "method" not in said:
             if said.get("id") is None:
                 return
             assert effect.last
-            self.answered_on(lane)
-            place = (lane, key(said["id"]))
+            self.answered_on(stream)
+            place = (stream, key(said["id"]))
             assert self.waiting[place] > 0, ("answered too often, or nobody's", said)
             self.waiting[place] -= 1
             assert b'"sg:' not in line
@@ -305,7 +312,7 @@ class Conversation(RuleBasedStateMachine):
             asked = self.at_client.pop(key(said["params"].get("requestId")), None)
             assert asked is None or effect.takes_back == said["params"]["requestId"]
 
-    def server_hears(self, lane: int, said: dict[str, Any], line: bytes) -> None:
+    def server_hears(self, stream: int, said: dict[str, Any], line: bytes) -> None:
         assert b"sg1." not in line, "a sealed state reached the server"
         if "method" not in said:
             method = self.pushed.pop(key(said["id"]))
@@ -315,8 +322,8 @@ class Conversation(RuleBasedStateMachine):
         if "id" in said:
             assert key(said["id"]) not in self.at_server
             self.at_server.add(key(said["id"]))
-            if lane:
-                self.numbered[lane] = key(said["id"])
+            if stream:
+                self.numbered[stream] = key(said["id"])
             self.tokens.append(said["params"].get("_meta", {}).get("progressToken", "none"))
             self.check_declared(said)
             if "inputResponses" in said.get("params", {}):
@@ -346,33 +353,33 @@ class Conversation(RuleBasedStateMachine):
     # -- the client
     # ------------------------------------------------------------------------------------------------------------------
 
-    @rule(lane=LANES, id=IDS, method=METHODS, capabilities=DECLARED)
-    def client_asks(self, lane: int, id: Any, method: str, capabilities: dict[str, Any]) -> None:
+    @rule(stream=STREAMS, id=IDS, method=METHODS, capabilities=DECLARED)
+    def client_asks(self, stream: int, id: Any, method: str, capabilities: dict[str, Any]) -> None:
         line = request(id, method, name="x") if self.legacy else modern(id, method, capabilities, name="x")
-        line["params"].setdefault("_meta", {})["progressToken"] = f"p{lane}{id!r}"
-        self.client_says(lane, line)
+        line["params"].setdefault("_meta", {})["progressToken"] = f"p{stream}{id!r}"
+        self.client_says(stream, line)
 
     @precondition(lambda self: not self.legacy)
-    @rule(lane=LANES, keys=st.sampled_from([["s"], ["s", "e"], ["e"], ["r", "s"], []]), capabilities=DECLARED)
-    def a_modern_call_is_asked_for_input(self, lane: int, keys: list[str], capabilities: dict[str, Any]) -> None:
+    @rule(stream=STREAMS, keys=st.sampled_from([["s"], ["s", "e"], ["e"], ["r", "s"], []]), capabilities=DECLARED)
+    def a_modern_call_is_asked_for_input(self, stream: int, keys: list[str], capabilities: dict[str, Any]) -> None:
         """Two steps that a search by chance rarely makes one after the other."""
         self.fresh += 1
-        self.client_says(lane, modern(f"m{self.fresh}", "tools/call", capabilities, name="y"))
+        self.client_says(stream, modern(f"m{self.fresh}", "tools/call", capabilities, name="y"))
         if ("str", f"m{self.fresh}") in self.at_server:
             self.ask(("str", f"m{self.fresh}"), keys, state=True)
 
     @precondition(lambda self: self.legacy or not self.http)
-    @rule(lane=LANES, id=IDS)
-    def client_asks_without_an_envelope(self, lane: int, id: Any) -> None:
-        self.client_says(lane, request(id, "tools/call", name="x"))
+    @rule(stream=STREAMS, id=IDS)
+    def client_asks_without_an_envelope(self, stream: int, id: Any) -> None:
+        self.client_says(stream, request(id, "tools/call", name="x"))
 
     @precondition(lambda self: self.handed)
-    @rule(data=st.data(), lane=LANES, spoil=st.sampled_from(["", "state", "params", "keys"]))
-    def client_returns(self, data: st.DataObject, lane: int, spoil: str) -> None:
+    @rule(data=st.data(), stream=STREAMS, spoil=st.sampled_from(["", "state", "params", "keys"]))
+    def client_returns(self, data: st.DataObject, stream: int, spoil: str) -> None:
         asked, shown = data.draw(st.sampled_from(self.handed))
-        self.come_back(asked, shown, lane, spoil)
+        self.come_back(asked, shown, stream, spoil)
 
-    def come_back(self, asked: dict[str, Any], shown: dict[str, Any], lane: int, spoil: str) -> None:
+    def come_back(self, asked: dict[str, Any], shown: dict[str, Any], stream: int, spoil: str) -> None:
         self.fresh += 1
         asks = shown.get("inputRequests", {})
         responses = {"forged": {}} if spoil == "keys" else {name: {"from": "client"} for name in asks}
@@ -384,7 +391,7 @@ class Conversation(RuleBasedStateMachine):
         if spoil == "params":
             params["name"] = "z"
         opened = len(self.rounds)
-        out = self.client_says(lane, {**asked, "id": f"r{self.fresh}", "params": params})
+        out = self.client_says(stream, {**asked, "id": f"r{self.fresh}", "params": params})
         assert len(self.rounds) == opened + (spoil not in {"state", "params"})
         for effect in out:
             if isinstance(effect, Open):
@@ -393,14 +400,14 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
     def client_cancels(self, data: st.DataObject) -> None:
-        lane, (_, id) = data.draw(st.sampled_from(sorted(self.calls, key=repr)))
+        stream, (_, id) = data.draw(st.sampled_from(sorted(self.calls, key=repr)))
         anywhere = self.http and self.legacy  # there a cancellation comes by itself, and names a request of any stream
         out = self.client_says(
-            SIDE if anywhere else lane,
+            SIDE if anywhere else stream,
             {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}},
         )
         for place in list(self.waiting):
-            if id != "hello" and (place == (lane, key(id)) or (anywhere and place[1] == key(id))):
+            if id != "hello" and (place == (stream, key(id)) or (anywhere and place[1] == key(id))):
                 self.waiting[place] = 0
         assert not any(isinstance(effect, ToClient) and "method" not in json.loads(effect.line) for effect in out)
 
@@ -430,31 +437,31 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: self.ended)
     @rule(data=st.data())
     def an_ended_stream_is_put_away(self, data: st.DataObject) -> None:
-        lane = data.draw(st.sampled_from(self.ended))
-        self.ended.remove(lane)
-        assert [] == self.session.lane_closed("client", lane)
+        stream = data.draw(st.sampled_from(self.ended))
+        self.ended.remove(stream)
+        assert [] == self.session.stream_closed("client", stream)
 
     @precondition(lambda self: self.awaited and not self.legacy)
     @rule(data=st.data())
     def a_modern_client_leaves_a_stream(self, data: st.DataObject) -> None:
-        lane = data.draw(st.sampled_from(sorted(self.awaited)))
-        del self.awaited[lane]
-        self.carry_out(self.session.lane_closed("client", lane))
-        for place in [place for place in self.waiting if place[0] == lane]:
+        stream = data.draw(st.sampled_from(sorted(self.awaited)))
+        del self.awaited[stream]
+        self.carry_out(self.session.stream_closed("client", stream))
+        for place in [place for place in self.waiting if place[0] == stream]:
             self.waiting[place] = 0
 
     @precondition(lambda self: not self.http)
-    @rule(lane=LANES)
-    def a_lane_closes(self, lane: int) -> None:
-        lane = 0 if self.legacy else lane
+    @rule(stream=STREAMS)
+    def a_stream_closes(self, stream: int) -> None:
+        stream = 0 if self.legacy else stream
         before = {
             id
             for at, id in self.waiting
-            if at == lane and self.waiting[at, id] and CAPABILITIES in self.calls[at, id]["params"].get("_meta", {})
+            if at == stream and self.waiting[at, id] and CAPABILITIES in self.calls[at, id]["params"].get("_meta", {})
         }
-        self.carry_out(self.session.lane_closed("client", lane))
+        self.carry_out(self.session.stream_closed("client", stream))
         for id in before:
-            self.waiting[lane, id] = 0
+            self.waiting[stream, id] = 0
 
     # -- the server
     # ------------------------------------------------------------------------------------------------------------------
@@ -581,8 +588,8 @@ class Conversation(RuleBasedStateMachine):
         self.release(round, outcomes)
 
     @precondition(lambda self: any(map(may_go, self.rounds.values())))
-    @rule(lane=LANES, data=st.data())
-    def a_round_goes_to_the_client_and_comes_back(self, lane: int, data: st.DataObject) -> None:
+    @rule(stream=STREAMS, data=st.data())
+    def a_round_goes_to_the_client_and_comes_back(self, stream: int, data: st.DataObject) -> None:
         """Two steps that a search by chance rarely makes one after the other."""
         self.hand_on(
             self.rounds.pop(
@@ -590,7 +597,7 @@ class Conversation(RuleBasedStateMachine):
             )
         )
         asked, shown = self.handed[-1]
-        self.come_back(asked, shown, lane, "")
+        self.come_back(asked, shown, stream, "")
 
     def release(self, round: Round, outcomes: Mapping[str, Outcome]) -> None:
         self.releasing = True
@@ -602,8 +609,8 @@ class Conversation(RuleBasedStateMachine):
         self.releasing = False
 
     @precondition(lambda self: any(map(may_wait, self.rounds.values())))
-    @rule(lane=LANES, data=st.data(), returns=st.integers(1, 10))
-    def a_round_is_put_off_and_comes_back(self, lane: int, data: st.DataObject, returns: int) -> None:
+    @rule(stream=STREAMS, data=st.data(), returns=st.integers(1, 10))
+    def a_round_is_put_off_and_comes_back(self, stream: int, data: st.DataObject, returns: int) -> None:
         """The client is told to come back, as often as it bears, and the round is as it was."""
         round = self.rounds[
             data.draw(st.sampled_from(sorted(id for id, round in self.rounds.items() if may_wait(round))))
@@ -612,7 +619,7 @@ class Conversation(RuleBasedStateMachine):
             before = set(self.rounds)
             self.put_off(self.rounds.pop(round.id))
             asked, shown = self.handed[-1]
-            self.come_back(asked, shown, lane, "")
+            self.come_back(asked, shown, stream, "")
             (id,) = set(self.rounds) - before
             round = self.rounds[id]
 
@@ -716,9 +723,9 @@ class Conversation(RuleBasedStateMachine):
             )
             assert not any(isinstance(effect, ToClient | Open | Later) for effect in out)
 
-    @rule(line=GARBAGE, from_server=st.booleans(), lane=LANES)
-    def somebody_writes_garbage(self, line: bytes, from_server: bool, lane: int) -> None:
-        out = self.server_says(line) if from_server else self.client_says(SIDE if self.http else lane, line)
+    @rule(line=GARBAGE, from_server=st.booleans(), stream=STREAMS)
+    def somebody_writes_garbage(self, line: bytes, from_server: bool, stream: int) -> None:
+        out = self.server_says(line) if from_server else self.client_says(SIDE if self.http else stream, line)
         assert not any(isinstance(effect, Open | Later | Withdraw | ClientReply) for effect in out)
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 400.0]))

@@ -31,7 +31,7 @@ class Conversation:
 
     answers: Answers
     opens: Answers
-    lanes: dict[int, ClientStream] = field(default_factory=dict)
+    streams: dict[int, ClientStream] = field(default_factory=dict)
     traces: dict[int, str] = field(default_factory=dict)
     got: list[tuple[int, bytes]] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
@@ -40,26 +40,26 @@ class Conversation:
     over: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def open_lane(self, lane: ClientStream, *, standalone: bool = False, trace: str = "") -> int:
-        number = 0 if standalone else len(self.lanes) + 1
-        self.lanes[number] = lane
+    def open_stream(self, stream: ClientStream, *, standalone: bool = False, trace: str = "") -> int:
+        number = 0 if standalone else len(self.streams) + 1
+        self.streams[number] = stream
         self.traces[number] = trace
         return number
 
-    def received(self, lane: int, line: bytes | Frame) -> None:
+    def received(self, stream: int, line: bytes | Frame) -> None:
         if not isinstance(line, bytes):
             line = line.raw
-        self.got.append((lane, line))
+        self.got.append((stream, line))
         self.changed.set()
         for frame in map(frames.read, frames.batch(line) if frames.is_batch(line) else [line]):
             if frame.kind == "request":
-                (self.opens if frame.method == "initialize" else self.answers)(self, lane, frame)
+                (self.opens if frame.method == "initialize" else self.answers)(self, stream, frame)
 
-    def oversized(self, lane: int, size: int, head: bytes) -> None:
+    def oversized(self, stream: int, size: int, head: bytes) -> None:
         raise AssertionError("the front refuses these itself")
 
-    def close_lane(self, lane: int) -> None:
-        self.closed.append(lane)
+    def close_stream(self, stream: int) -> None:
+        self.closed.append(stream)
         self.changed.set()
 
     def undelivered(self, id: FrameId) -> None:
@@ -135,18 +135,18 @@ def error(id: object, code: int) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": "no"}}).encode()
 
 
-def echoes(conversation: Conversation, lane: int, frame: Frame) -> None:
+def echoes(conversation: Conversation, stream: int, frame: Frame) -> None:
     """Answer at once."""
-    conversation.lanes[lane].send(result(frame.id, {"echo": frame.method}), True)
+    conversation.streams[stream].send(result(frame.id, {"echo": frame.method}), True)
 
 
-def silent(_conversation: Conversation, _lane: int, _frame: Frame) -> None:
+def silent(_conversation: Conversation, _stream: int, _frame: Frame) -> None:
     """Leave the request open."""
 
 
 def agrees(revision: str) -> Answers:
     """A server that speaks this revision, whatever it is asked for."""
-    return lambda conversation, lane, frame: conversation.lanes[lane].send(
+    return lambda conversation, stream, frame: conversation.streams[stream].send(
         result(frame.id, {"protocolVersion": revision}), True
     )
 

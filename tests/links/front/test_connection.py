@@ -78,14 +78,14 @@ async def test_both_eras_are_served_on_one_path() -> None:
             client.get("/mcp", headers=session) as listening,
         ):
             conversation = front.served.begun[0]
-            conversation.lanes[conversation.got[1][0]].send(result(1, "legacy"), True)
-            conversation.lanes[0].send(note("standalone"), False)
+            conversation.streams[conversation.got[1][0]].send(result(1, "legacy"), True)
+            conversation.streams[0].send(note("standalone"), False)
             assert b"legacy" in await legacy.read()
             assert b"id: 0-0" in await listening.content.readuntil(b"\n\n")
             assert b"standalone" in await listening.content.readuntil(b"\n\n")
         wanted = {"MCP-Protocol-Version": MODERN, "MCP-METHOD": "tools/list"}
         async with client.post("/mcp", json=LIST | {"params": {"_meta": META}}, headers=wanted) as modern:
-            front.served.shared["local"].lanes[1].send(result(1, "modern"), True)
+            front.served.shared["local"].streams[1].send(result(1, "modern"), True)
             assert b"modern" in await modern.read()
         async with client.delete("/mcp", headers=session) as answer:
             assert 204 == answer.status
@@ -149,7 +149,7 @@ async def test_a_client_that_takes_no_stream_is_cut_off_and_its_call_cancelled()
         )
         conversation = await front.served.asked()
         for _ in range(300):
-            conversation.lanes[1].send(note("x" * 100_000), False)
+            conversation.streams[1].send(note("x" * 100_000), False)
             await asyncio.sleep(0)
         await conversation.until(lambda: conversation.closed == [1])
         client.close()
@@ -160,7 +160,7 @@ async def test_a_client_that_takes_no_stream_is_cut_off_and_its_call_cancelled()
 async def test_a_client_that_takes_no_answer_is_cut_off() -> None:
     """The application is long done with it: the bytes are the server's."""
     front = Front(
-        Served(lambda c, lane, f: c.lanes[lane].send(result(f.id, "x" * 10_000_000), True)),
+        Served(lambda c, stream, f: c.streams[stream].send(result(f.id, "x" * 10_000_000), True)),
         bounds=HttpBounds(stalled=0.1),
     )
     connections = Connections(front.app, front.sessions.bounds)
@@ -227,7 +227,8 @@ async def test_a_connection_is_cut_only_when_its_client_takes_nothing(state: str
 @BOTH_LOOPS
 async def test_a_client_that_reads_slowly_gets_all_of_it() -> None:
     front = Front(
-        Served(lambda c, lane, f: c.lanes[lane].send(result(f.id, "x" * 3_000_000), True)), bounds=HttpBounds(stalled=5)
+        Served(lambda c, stream, f: c.streams[stream].send(result(f.id, "x" * 3_000_000), True)),
+        bounds=HttpBounds(stalled=5),
     )
     async with serving(front) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)

@@ -45,8 +45,8 @@ async def test_what_is_in_flight_is_answered_and_nothing_new_is_taken() -> None:
     assert 202 == (await session.post({"jsonrpc": "2.0", "id": "asked", "result": {}}).done()).status, (
         "an answer may be what a call waits for"
     )
-    session.conversation.lanes[session.conversation.got[1][0]].send(result(1, {}), True)
-    front.served.shared["local"].lanes[1].send(result(1, {}), True)
+    session.conversation.streams[session.conversation.got[1][0]].send(result(1, {}), True)
+    front.served.shared["local"].streams[1].send(result(1, {}), True)
     await asyncio.gather(legacy.done(), modern.done(), listening.done())
     assert await task
     assert [json.loads(result(1, {}))] == legacy.data == modern.data
@@ -73,7 +73,7 @@ async def test_a_request_whose_answer_had_not_begun_is_told_to_come_again() -> N
 
 
 async def test_subscriptions_end_at_once_as_their_server_would_end_them() -> None:
-    front = Front(Served(lambda c, lane, _: c.lanes[lane].send(note("first"), False)), bounds=NOW)
+    front = Front(Served(lambda c, stream, _: c.streams[stream].send(note("first"), False)), bounds=NOW)
     call, other = await front.modern("subscriptions/listen", id="s").begun(), await front.modern("tools/list").begun()
     await call.heard(1)
     task = await draining(front)
@@ -82,7 +82,7 @@ async def test_subscriptions_end_at_once_as_their_server_would_end_them() -> Non
         "result"
     ]
     assert ([1], False) == (front.served.shared["local"].closed, task.done())
-    front.served.shared["local"].lanes[2].send(result(1, {}), True)
+    front.served.shared["local"].streams[2].send(result(1, {}), True)
     await other.done()
     assert await task
 

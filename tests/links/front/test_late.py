@@ -32,29 +32,29 @@ async def opened(bounds: HttpBounds = NOW) -> Legacy:
 
 
 async def gone(session: Legacy, id: int) -> int:
-    """The lane of a call whose client has closed its connection."""
-    call, lane = await streaming(session, id)
+    """The stream of a call whose client has closed its connection."""
+    call, stream = await streaming(session, id)
     await call.until(lambda call: bool(call.events))
     call.disconnect()
     await call.done()
-    return lane
+    return stream
 
 
 async def test_a_request_goes_to_another_call_where_its_own_was_left() -> None:
     session = await opened()
-    lane = await gone(session, 1)
+    stream = await gone(session, 1)
     call, _ = await streaming(session, 2)
-    session.conversation.lanes[lane].ask("q", asking("q"))
+    session.conversation.streams[stream].ask("q", asking("q"))
     await call.heard(1)
     assert ["q"] == asked(call)
 
 
 async def test_a_request_goes_to_the_listener_before_it_goes_to_another_call() -> None:
     session = await opened()
-    lane = await gone(session, 1)
+    stream = await gone(session, 1)
     listener = await session.get().begun()
     call, _ = await streaming(session, 2)
-    session.conversation.lanes[lane].ask("q", asking("q"))
+    session.conversation.streams[stream].ask("q", asking("q"))
     await listener.heard(1)
     assert (["q"], []) == (asked(listener), asked(call))
 
@@ -62,12 +62,12 @@ async def test_a_request_goes_to_the_listener_before_it_goes_to_another_call() -
 @pytest.mark.parametrize("resumed", [False, True])
 async def test_a_request_that_waits_goes_on_the_next_stream_and_on_no_other(resumed: bool) -> None:
     session = await opened()
-    call, lane = await streaming(session, 1)
+    call, stream = await streaming(session, 1)
     await call.until(lambda call: bool(call.events))
     call.disconnect()
     await call.done()
-    session.conversation.lanes[lane].ask("q", asking("q"))
-    session.conversation.lanes[0].send(note("news"), False)
+    session.conversation.streams[stream].ask("q", asking("q"))
+    session.conversation.streams[0].send(note("news"), False)
     chosen = await session.get(last_event_id=last_id(call)).begun() if resumed else (await streaming(session, 2))[0]
     await chosen.heard(1)
     listener = await session.get().begun()
@@ -78,11 +78,11 @@ async def test_a_request_that_waits_goes_on_the_next_stream_and_on_no_other(resu
 
 async def test_a_request_that_its_connection_was_not_handed_goes_to_another() -> None:
     session = await opened()
-    call, lane = await streaming(session, 1)
+    call, stream = await streaming(session, 1)
     await call.until(lambda call: bool(call.events))
     call.disconnect()
-    session.conversation.lanes[lane].ask("q", asking("q"))  # the gate has not seen the disconnect
-    session.conversation.lanes[lane].send(result(1, {}), True)
+    session.conversation.streams[stream].ask("q", asking("q"))  # the gate has not seen the disconnect
+    session.conversation.streams[stream].send(result(1, {}), True)
     await call.done()
     back = await session.get(last_event_id=last_id(call)).done()
     listener = await session.get().begun()
@@ -92,10 +92,10 @@ async def test_a_request_that_its_connection_was_not_handed_goes_to_another() ->
 
 async def test_a_request_that_no_stream_takes_in_time_is_given_back() -> None:
     session = await opened(HttpBounds(commit=0.0, unread=0.01))
-    session.conversation.lanes[0].ask("q", asking("q"))
+    session.conversation.streams[0].ask("q", asking("q"))
     await session.conversation.until(lambda: session.conversation.unreached == ["q"])
     listener = await session.get().begun()
-    session.conversation.lanes[0].send(note("news"), False)
+    session.conversation.streams[0].send(note("news"), False)
     await listener.heard(1)
     assert [] == asked(listener)
 
@@ -104,7 +104,7 @@ async def test_a_request_for_which_there_is_no_room_is_given_back() -> None:
     session = await opened(HttpBounds(event_bytes=1000))
     ids = [f"q{number}" for number in range(5)]
     for id in ids:
-        session.conversation.lanes[0].ask(id, asking(id) + b" " * 400)
+        session.conversation.streams[0].ask(id, asking(id) + b" " * 400)
     await session.conversation.until(lambda: bool(session.conversation.unreached))
     listener = await session.get().begun()
     await listener.heard(5 - len(session.conversation.unreached))
@@ -114,8 +114,8 @@ async def test_a_request_for_which_there_is_no_room_is_given_back() -> None:
 async def test_a_request_that_is_cancelled_while_it_waits_never_reaches_the_client() -> None:
     session = await opened()
     for id in ("q1", "q2"):
-        session.conversation.lanes[0].ask(id, asking(id))
-    session.conversation.lanes[0].take_back("q1", cancelling("q1"))
+        session.conversation.streams[0].ask(id, asking(id))
+    session.conversation.streams[0].take_back("q1", cancelling("q1"))
     listener = await session.get().begun()
     await listener.heard(1)
     assert ["sampling/createMessage"] == [event["method"] for event in listener.data]
@@ -124,10 +124,10 @@ async def test_a_request_that_is_cancelled_while_it_waits_never_reaches_the_clie
 
 async def test_a_cancellation_follows_its_request_where_the_call_was_answered_between() -> None:
     session = await opened()
-    call, lane = await streaming(session, 1)
-    session.conversation.lanes[lane].ask("q", asking("q"))
-    session.conversation.lanes[lane].send(result(1, {}), True)
-    session.conversation.lanes[lane].take_back("q", cancelling("q"))
+    call, stream = await streaming(session, 1)
+    session.conversation.streams[stream].ask("q", asking("q"))
+    session.conversation.streams[stream].send(result(1, {}), True)
+    session.conversation.streams[stream].take_back("q", cancelling("q"))
     await call.done()
     listener = await session.get().begun()
     await listener.heard(1)
@@ -136,9 +136,9 @@ async def test_a_cancellation_follows_its_request_where_the_call_was_answered_be
 
 async def test_a_notification_for_an_answered_call_waits_for_the_listener() -> None:
     session = await opened()
-    call, lane = await streaming(session, 1)
-    session.conversation.lanes[lane].send(result(1, {}), True)
-    session.conversation.lanes[lane].send(note("late"), False)
+    call, stream = await streaming(session, 1)
+    session.conversation.streams[stream].send(result(1, {}), True)
+    session.conversation.streams[stream].send(note("late"), False)
     await call.done()
     listener = await session.get().begun()
     await listener.heard(1)
@@ -147,14 +147,14 @@ async def test_a_notification_for_an_answered_call_waits_for_the_listener() -> N
 
 async def test_nothing_of_a_session_that_is_over_is_kept() -> None:
     session = await opened()
-    lane = await gone(session, 1)
-    for at in (0, lane):
-        session.conversation.lanes[at].ask(f"q{at}", asking("q"))
+    stream = await gone(session, 1)
+    for at in (0, stream):
+        session.conversation.streams[at].ask(f"q{at}", asking("q"))
     await session.delete().done()
     await session.conversation.until(lambda: session.conversation.over)
-    for at in (0, lane):
-        session.conversation.lanes[at].ask("q", asking("q"))
-        session.conversation.lanes[at].take_back("q", cancelling("q"))
-        session.conversation.lanes[at].send(note("late"), False)
+    for at in (0, stream):
+        session.conversation.streams[at].ask("q", asking("q"))
+        session.conversation.streams[at].take_back("q", cancelling("q"))
+        session.conversation.streams[at].send(note("late"), False)
     assert 0 == session.front.sessions.held.total
     assert [] == session.conversation.unreached

@@ -128,7 +128,7 @@ class Streams(RuleBasedStateMachine):
     # -- the gate
     # ------------------------------------------------------------------------------------------------------------------
 
-    def lanes(self) -> st.SearchStrategy[HttpStream]:
+    def streams(self) -> st.SearchStrategy[HttpStream]:
         return st.sampled_from([self.session.standalone, *self.posts, *self.named])
 
     @rule(data=st.data())
@@ -137,7 +137,7 @@ class Streams(RuleBasedStateMachine):
         name = f"q{self.count}"
         self.asked.add(name)
         line = json.dumps({"jsonrpc": "2.0", "id": name, "method": "sampling/createMessage", "params": {}}).encode()
-        stream = data.draw(self.lanes())
+        stream = data.draw(self.streams())
         self.run(lambda: stream.ask(name, line))
 
     @precondition(lambda self: self.asked)
@@ -145,12 +145,12 @@ class Streams(RuleBasedStateMachine):
     def a_request_is_cancelled(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.asked)))
         self.withdrawn.add(name)
-        stream = data.draw(self.lanes())
+        stream = data.draw(self.streams())
         self.run(lambda: stream.take_back(name, note("cancelled")))
 
     @rule(data=st.data())
     def the_server_tells(self, data: st.DataObject) -> None:
-        stream = data.draw(self.lanes())
+        stream = data.draw(self.streams())
         self.run(lambda: stream.send(note("news"), False))
 
     @precondition(lambda self: self.posts)

@@ -25,7 +25,7 @@ async def test_initialize_begins_a_session_with_an_id_that_nobody_guesses() -> N
 
 
 async def test_an_initialize_that_fails_begins_none() -> None:
-    front = Front(Served(opens=lambda c, lane, f: c.lanes[lane].send(error(f.id, -32602), True)))
+    front = Front(Served(opens=lambda c, stream, f: c.streams[stream].send(error(f.id, -32602), True)))
     call = await front.post(initialize()).done()
     assert (200, -32602) == (call.status, call.json["error"]["code"])
     assert "mcp-session-id" not in call.headers
@@ -35,9 +35,9 @@ async def test_an_initialize_that_fails_begins_none() -> None:
 
 
 async def test_what_comes_before_initialize_is_answered_goes_with_the_answer() -> None:
-    def opens(conversation: Conversation, lane: int, frame: Frame) -> None:
-        conversation.lanes[lane].send(note("early"), False)
-        agrees(LEGACY)(conversation, lane, frame)
+    def opens(conversation: Conversation, stream: int, frame: Frame) -> None:
+        conversation.streams[stream].send(note("early"), False)
+        agrees(LEGACY)(conversation, stream, frame)
 
     call = await Front(Served(opens=opens)).post(initialize()).done()
     assert (True, True, 2) == (call.is_stream, "mcp-session-id" in call.headers, len(call.data))
@@ -119,7 +119,7 @@ async def test_a_revision_that_was_negotiated_is_one() -> None:
 
 
 async def test_an_answer_that_comes_first_is_json_whatever_it_is() -> None:
-    front = Front(Served(lambda c, lane, f: c.lanes[lane].send(error(f.id, -32601), True)))
+    front = Front(Served(lambda c, stream, f: c.streams[stream].send(error(f.id, -32601), True)))
     call = await (await front.opened()).ask(id="x").done()
     assert (200, json.loads(error("x", -32601))) == (call.status, call.json)
 
@@ -138,12 +138,12 @@ async def test_notifications_and_answers_are_taken_without_an_answer(message: di
 async def test_requests_in_flight_are_answered_each_on_its_own_stream() -> None:
     session = await Front(Served(silent), bounds=HttpBounds(commit=0.0)).opened()
     first, second = await session.ask(1).begun(), await session.ask(2).begun()
-    lanes = session.conversation.lanes
+    streams = session.conversation.streams
     (one, _), (two, _) = session.conversation.got[1:]
-    lanes[two].send(note("two"), False)
-    lanes[two].send(result(2, {}), True)
-    lanes[one].send(note("one"), False)
-    lanes[one].send(result(1, {}), True)
+    streams[two].send(note("two"), False)
+    streams[two].send(result(2, {}), True)
+    streams[one].send(note("one"), False)
+    streams[one].send(result(1, {}), True)
     await asyncio.gather(first.done(), second.done())
     assert [json.loads(note("one")), json.loads(result(1, {}))] == first.data
     assert [json.loads(note("two")), json.loads(result(2, {}))] == second.data
@@ -156,10 +156,10 @@ async def test_a_disconnect_is_no_cancel() -> None:
     await session.conversation.until(lambda: len(session.conversation.got) == 2)
     call.disconnect()
     await call.done()
-    lane = session.conversation.got[1][0]
-    assert lane not in session.conversation.closed
-    session.conversation.lanes[lane].send(result(1, {}), True)
-    await session.conversation.until(lambda: lane in session.conversation.closed)
+    stream = session.conversation.got[1][0]
+    assert stream not in session.conversation.closed
+    session.conversation.streams[stream].send(result(1, {}), True)
+    await session.conversation.until(lambda: stream in session.conversation.closed)
 
 
 async def test_what_a_lost_calls_server_asks_goes_to_the_standalone_stream() -> None:
@@ -167,19 +167,19 @@ async def test_what_a_lost_calls_server_asks_goes_to_the_standalone_stream() -> 
     session = await Front(Served(silent)).opened()
     call = session.ask()
     await session.conversation.until(lambda: len(session.conversation.got) == 2)
-    lane = session.conversation.lanes[session.conversation.got[1][0]]
+    stream = session.conversation.streams[session.conversation.got[1][0]]
     call.disconnect()
     await call.done()
     listening = await session.get().begun()
-    lane.send(note("asked"), False)
-    lane.send(result(1, {}), True)
-    session.conversation.lanes[0].send(note("other"), False)
+    stream.send(note("asked"), False)
+    stream.send(result(1, {}), True)
+    session.conversation.streams[0].send(note("other"), False)
     await listening.heard(2)
     assert [json.loads(note("asked")), json.loads(note("other"))] == listening.data
 
 
 async def test_a_request_that_is_cancelled_before_anything_was_said_ends_as_an_empty_stream() -> None:
-    session = await Front(Served(lambda c, lane, _: c.lanes[lane].over())).opened()
+    session = await Front(Served(lambda c, stream, _: c.streams[stream].over())).opened()
     call = await session.ask().done()
     assert (200, True, b"") == (call.status, call.is_stream, call.body)
 
@@ -190,7 +190,7 @@ async def test_a_stream_whose_request_is_cancelled_ends_so_that_nobody_comes_bac
 ) -> None:
     session = await Front(Served(silent, revision=revision), bounds=HttpBounds(commit=0.0)).opened(revision=revision)
     call = await session.ask(7).begun()
-    session.conversation.lanes[session.conversation.got[1][0]].over()
+    session.conversation.streams[session.conversation.got[1][0]].over()
     await call.done()
     assert ([] if told is None else [(7, told)]) == [(event["id"], event["error"]["code"]) for event in call.data]
 
@@ -257,8 +257,8 @@ async def test_a_deleted_session_is_gone_at_once() -> None:
 async def test_a_conversation_that_ends_by_itself_ends_its_session_when_the_last_word_is_out() -> None:
     session = await Front(Served(silent), bounds=HttpBounds(commit=0.0)).opened()
     call, listening = await session.ask().begun(), await session.get().begun()
-    lane = session.conversation.lanes[session.conversation.got[1][0]]
-    lane.send(error(1, -32603), True)
+    stream = session.conversation.streams[session.conversation.got[1][0]]
+    stream.send(error(1, -32603), True)
     await session.conversation.aclose()
     await asyncio.gather(call.done(), listening.done())
     assert [json.loads(error(1, -32603))] == call.data

@@ -77,7 +77,7 @@ async def test_requests_and_streams_of_a_session_are_bounded() -> None:
     await session.get().begun()
     assert [429, 429] == [(await call.done()).status for call in (session.ask(2), session.get())]
     assert 202 == (await session.post({"jsonrpc": "2.0", "method": "notifications/cancelled"}).done()).status
-    session.conversation.lanes[session.conversation.got[1][0]].send(result(1, {}), True)
+    session.conversation.streams[session.conversation.got[1][0]].send(result(1, {}), True)
     await first.done()
     assert 200 == (await session.ask(3).begun()).status
 
@@ -151,9 +151,9 @@ async def test_a_modern_client_that_falls_too_far_behind_is_cut_off_and_its_call
     connection = connected(call)
     await call.begun()
     call.stuck = True
-    lane = front.served.shared["local"].lanes[1]
+    stream = front.served.shared["local"].streams[1]
     for n in range(100):
-        lane.send(note("x" * 100 + str(n)), False)
+        stream.send(note("x" * 100 + str(n)), False)
         await asyncio.sleep(0)
     await call.done()
     assert (1, [1], "slow") == (connection.cuts, front.served.shared["local"].closed, front.told[0].end)
@@ -168,13 +168,13 @@ async def test_a_legacy_client_that_falls_too_far_behind_is_cut_off_and_can_come
     await call.until(lambda call: bool(call.events))
     place = (call.events[0].id or b"").decode()
     call.stuck = True
-    lane = session.conversation.lanes[session.conversation.got[1][0]]
+    stream = session.conversation.streams[session.conversation.got[1][0]]
     for n in range(100):
-        lane.send(note("x" * 100 + str(n)), False)
+        stream.send(note("x" * 100 + str(n)), False)
         await asyncio.sleep(0)
     await call.done()
     assert (1, "slow") == (connection.cuts, front.told[-1].end)
-    lane.send(result(1, {}), True)
+    stream.send(result(1, {}), True)
     back = await session.get(last_event_id=place).done()
     assert json.loads(result(1, {})) == back.data[-1], "what was kept, the answer with it"
     assert 1 < len(back.data) < 20
@@ -192,16 +192,16 @@ async def test_a_stream_whose_bytes_stay_in_the_buffer_is_cut_off() -> None:
 async def test_one_large_event_is_no_falling_behind() -> None:
     front = Front(Served(silent), bounds=HttpBounds(commit=0.0, event_bytes=1000, held_bytes=1000))
     call = await front.modern("tools/list").begun()
-    front.served.shared["local"].lanes[1].send(result(1, "x" * 100_000), True)
+    front.served.shared["local"].streams[1].send(result(1, "x" * 100_000), True)
     assert 100_000 == len((await call.done()).data[0]["result"])
 
 
 async def test_what_comes_right_behind_a_large_event_is_no_falling_behind() -> None:
     session = await Front(Served(silent), bounds=HttpBounds(commit=0.0, event_bytes=1000)).opened()
     call = await session.ask().begun()
-    lane = session.conversation.lanes[session.conversation.got[1][0]]
-    lane.send(note("x" * 100_000), False)
-    lane.send(result(1, {}), True)
+    stream = session.conversation.streams[session.conversation.got[1][0]]
+    stream.send(note("x" * 100_000), False)
+    stream.send(result(1, {}), True)
     assert ["params", "result"] == [list(event)[-1] for event in (await call.done()).data]
 
 
@@ -236,10 +236,10 @@ async def test_a_burst_that_the_client_takes_at_once_is_no_falling_behind() -> N
     front = Front(Served(silent), bounds=HttpBounds(commit=0.0, events=10))
     session = await front.opened()
     call = await session.ask().begun()
-    lane = session.conversation.lanes[session.conversation.got[1][0]]
+    stream = session.conversation.streams[session.conversation.got[1][0]]
     for n in range(5000):
-        lane.send(note(str(n)), False)
-    lane.send(result(1, {}), True)
+        stream.send(note(str(n)), False)
+    stream.send(result(1, {}), True)
     assert 5001 == len((await call.done()).data)
 
 
@@ -247,9 +247,9 @@ async def test_over_the_bound_of_all_streams_the_largest_gives_way_and_no_other(
     front = Front(Served(silent), bounds=HttpBounds(commit=0.0, held_bytes=5000))
     small, large = await front.opened(), await front.opened()
     (first, second) = front.served.begun
-    first.lanes[0].send(note("small"), False)
+    first.streams[0].send(note("small"), False)
     for n in range(100):
-        second.lanes[0].send(note(str(n) * 100), False)
+        second.streams[0].send(note(str(n) * 100), False)
     assert front.sessions.held.total <= 5000
     one, two = await small.get().begun(), await large.get().begun()
     await one.heard(1)
@@ -262,8 +262,8 @@ async def test_nothing_is_held_once_all_is_over() -> None:
     front = Front(Served(silent), bounds=HttpBounds(commit=0.0))
     session = await front.opened()
     listening, call = await session.get().begun(), await session.ask().begun()
-    for lane in session.conversation.lanes.values():
-        lane.send(note("x"), False)
+    for stream in session.conversation.streams.values():
+        stream.send(note("x"), False)
     await call.heard(1)
     assert front.sessions.held.total > 0
     await session.delete().done()

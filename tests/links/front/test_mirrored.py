@@ -28,12 +28,12 @@ class Lists(Served):
         self.tools = list(tools)
         self.streams = streams
 
-    def _answer(self, conversation: Conversation, lane: int, frame: Frame) -> None:
+    def _answer(self, conversation: Conversation, stream: int, frame: Frame) -> None:
         if frame.method != "tools/list":
-            return echoes(conversation, lane, frame)
+            return echoes(conversation, stream, frame)
         if self.streams:
-            conversation.lanes[lane].send(note("soon"), False)
-        return conversation.lanes[lane].send(result(frame.id, {"tools": self.tools}), True)
+            conversation.streams[stream].send(note("soon"), False)
+        return conversation.streams[stream].send(result(frame.id, {"tools": self.tools}), True)
 
 
 async def called(

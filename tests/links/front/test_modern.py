@@ -53,7 +53,9 @@ STATUSES = {-32601: 404, -32020: 400, -32021: 400, -32022: 400, -32602: 400, -32
 @pytest.mark.parametrize(("code", "status"), STATUSES.items())
 async def test_an_error_has_the_status_of_its_code(code: int, status: int) -> None:
     call = (
-        await Front(Served(lambda c, lane, f: c.lanes[lane].send(error(f.id, code), True))).modern("tools/list").done()
+        await Front(Served(lambda c, stream, f: c.streams[stream].send(error(f.id, code), True)))
+        .modern("tools/list")
+        .done()
     )
     assert (status, code) == (call.status, call.json["error"]["code"])
 
@@ -63,7 +65,7 @@ async def test_a_result_that_speaks_of_errors_is_none() -> None:
     assert (
         200
         == (
-            await Front(Served(lambda c, lane, f: c.lanes[lane].send(result(f.id, value), True)))
+            await Front(Served(lambda c, stream, f: c.streams[stream].send(result(f.id, value), True)))
             .modern("tools/list")
             .done()
         ).status
@@ -71,9 +73,9 @@ async def test_a_result_that_speaks_of_errors_is_none() -> None:
 
 
 async def test_what_comes_before_the_answer_makes_it_a_stream() -> None:
-    def answers(conversation: Conversation, lane: int, frame: Frame) -> None:
-        conversation.lanes[lane].send(note("one"), False)
-        conversation.lanes[lane].send(error(frame.id, -32601), True)
+    def answers(conversation: Conversation, stream: int, frame: Frame) -> None:
+        conversation.streams[stream].send(note("one"), False)
+        conversation.streams[stream].send(error(frame.id, -32601), True)
 
     call = await Front(Served(answers)).modern("tools/call", {"name": "t"}, mcp_name="t").done()
     assert (200, True, True) == (call.status, call.is_stream, call.complete)
@@ -86,7 +88,7 @@ async def test_a_long_silence_makes_it_a_stream_that_is_kept_open_by_comments() 
     front = Front(Served(silent), bounds=HttpBounds(commit=0.0, keep_alive=0.01))
     call = await front.modern("tools/list").begun()
     await call.until(lambda call: call.body.count(b": \n\n") >= 2)
-    front.served.shared["local"].lanes[1].send(result(1, {}), True)
+    front.served.shared["local"].streams[1].send(result(1, {}), True)
     await call.done()
     assert [json.loads(result(1, {}))] == call.data
 
@@ -105,17 +107,17 @@ async def test_a_stream_begins_when_its_time_has_come_and_not_before(commit: flo
 async def test_two_streams_at_once_each_have_their_own_frames() -> None:
     front = Front(Served(silent), bounds=HttpBounds(commit=0.0))
     first, second = await front.modern("tools/list", id=1).begun(), await front.modern("tools/list", id=1).begun()
-    lanes = front.served.shared["local"].lanes
-    lanes[2].send(note("second"), False)
-    lanes[1].send(result(1, "first"), True)
-    lanes[2].send(result(1, "second"), True)
+    streams = front.served.shared["local"].streams
+    streams[2].send(note("second"), False)
+    streams[1].send(result(1, "first"), True)
+    streams[2].send(result(1, "second"), True)
     await asyncio.gather(first.done(), second.done())
     assert [json.loads(result(1, "first"))] == first.data
     assert [json.loads(note("second")), json.loads(result(1, "second"))] == second.data
 
 
 @pytest.mark.parametrize("commit", [0.0, 60.0])
-async def test_a_disconnect_closes_the_lane(commit: float) -> None:
+async def test_a_disconnect_closes_the_stream(commit: float) -> None:
     front = Front(Served(silent), bounds=HttpBounds(commit=commit))
     call = front.modern("tools/list")
     await asyncio.sleep(0)
@@ -125,23 +127,23 @@ async def test_a_disconnect_closes_the_lane(commit: float) -> None:
     assert "gone" == front.told[0].end
 
 
-async def test_a_lane_is_closed_once_its_request_is_answered() -> None:
+async def test_a_stream_is_closed_once_its_request_is_answered() -> None:
     front = Front()
     await front.modern("tools/list").done()
     assert [1] == front.served.shared["local"].closed
 
 
 async def test_a_request_that_is_over_without_an_answer_ends_as_an_empty_stream() -> None:
-    call = await Front(Served(lambda c, lane, _: c.lanes[lane].over())).modern("tools/list").done()
+    call = await Front(Served(lambda c, stream, _: c.streams[stream].over())).modern("tools/list").done()
     assert (200, True, True, b"") == (call.status, call.is_stream, call.complete, call.body)
 
 
 async def test_a_conversation_that_ends_ends_its_streams() -> None:
     front = Front(Served(silent), bounds=HttpBounds(commit=0.0))
     call = await front.modern("tools/list").begun()
-    lane = front.served.shared["local"].lanes[1]
-    lane.send(error(1, -32603), True)
-    lane.close()
+    stream = front.served.shared["local"].streams[1]
+    stream.send(error(1, -32603), True)
+    stream.close()
     assert [json.loads(error(1, -32603))] == (await call.done()).data
 
 
@@ -149,7 +151,7 @@ async def test_a_frame_with_line_ends_is_one_event() -> None:
     line = b'{"jsonrpc":"2.0",\r"id":1,\r\n"result":{}}'
     front = Front(Served(silent), bounds=HttpBounds(commit=0.0))
     call = await front.modern("tools/list").begun()
-    front.served.shared["local"].lanes[1].send(line, True)
+    front.served.shared["local"].streams[1].send(line, True)
     await call.done()
     assert [json.loads(line)] == call.data
 
@@ -159,20 +161,20 @@ async def test_a_frame_with_line_ends_is_one_event() -> None:
 
 
 async def test_a_subscription_streams_until_its_end() -> None:
-    front = Front(Served(lambda c, lane, _: c.lanes[lane].send(note("acknowledged"), False)))
+    front = Front(Served(lambda c, stream, _: c.streams[stream].send(note("acknowledged"), False)))
     call = await front.modern("subscriptions/listen", id="s").begun()
-    lane = front.served.shared["local"].lanes[1]
+    stream = front.served.shared["local"].streams[1]
     for n in range(3):
-        lane.send(note(str(n)), False)
+        stream.send(note(str(n)), False)
         await call.heard(n + 2)
-    lane.send(result("s", {}), True)
+    stream.send(result("s", {}), True)
     await call.done()
     assert 5 == len(call.data)
 
 
 async def test_a_subscription_that_is_refused_has_the_errors_status() -> None:
     call = (
-        await Front(Served(lambda c, lane, f: c.lanes[lane].send(error(f.id, -32601), True)))
+        await Front(Served(lambda c, stream, f: c.streams[stream].send(error(f.id, -32601), True)))
         .modern("subscriptions/listen")
         .done()
     )
@@ -181,7 +183,7 @@ async def test_a_subscription_that_is_refused_has_the_errors_status() -> None:
 
 async def test_a_subscription_ended_by_a_notification_is_a_stream() -> None:
     call = (
-        await Front(Served(lambda c, lane, _: c.lanes[lane].send(note("cancelled"), True)))
+        await Front(Served(lambda c, stream, _: c.streams[stream].send(note("cancelled"), True)))
         .modern("subscriptions/listen")
         .done()
     )

@@ -174,7 +174,7 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> A
 
 
 class Heard:
-    """A receiver that keeps what came, by lane, and can be waited for."""
+    """A receiver that keeps what came, by stream, and can be waited for."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[int, bytes]] = []
@@ -182,23 +182,23 @@ class Heard:
         self.ends = 0
         self._changed = asyncio.Event()
 
-    def received(self, lane: int, line: bytes | Frame) -> None:
+    def received(self, stream: int, line: bytes | Frame) -> None:
         if not isinstance(line, bytes):
             line = line.raw
         assert b"\n" not in line
-        self.lines.append((lane, line))
+        self.lines.append((stream, line))
         self._changed.set()
 
-    def oversized(self, lane: int, size: int, head: bytes) -> None:
-        self.oversizes.append((lane, size, head))
+    def oversized(self, stream: int, size: int, head: bytes) -> None:
+        self.oversizes.append((stream, size, head))
         self._changed.set()
 
     def ended(self) -> None:
         self.ends += 1
         self._changed.set()
 
-    def frames(self, lane: int | None = None) -> list[dict[str, Any]]:
-        return [json.loads(line) for number, line in self.lines if lane in (None, number)]
+    def frames(self, stream: int | None = None) -> list[dict[str, Any]]:
+        return [json.loads(line) for number, line in self.lines if stream in (None, number)]
 
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(BOUND):
@@ -206,10 +206,10 @@ class Heard:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def of(self, lane: int, count: int = 1) -> list[dict[str, Any]]:
-        """The first frames of a lane."""
-        await self.until(lambda: len(self.frames(lane)) >= count)
-        return self.frames(lane)
+    async def of(self, stream: int, count: int = 1) -> list[dict[str, Any]]:
+        """The first frames of a stream."""
+        await self.until(lambda: len(self.frames(stream)) >= count)
+        return self.frames(stream)
 
 
 @dataclass
@@ -221,18 +221,18 @@ class World:
     heard: Heard
     notes: list[Note]
 
-    def request(self, lane: int, method: str = "tools/call", *, id: object = None, **params: Any) -> None:
-        """A legacy request; its id is the lane's number if not said otherwise."""
+    def request(self, stream: int, method: str = "tools/call", *, id: object = None, **params: Any) -> None:
+        """A legacy request; its id is the stream's number if not said otherwise."""
         self.remote.send(
-            lane,
+            stream,
             json.dumps(
-                {"jsonrpc": "2.0", "id": lane if id is None else id, "method": method, "params": params}
+                {"jsonrpc": "2.0", "id": stream if id is None else id, "method": method, "params": params}
             ).encode(),
         )
 
     def modern(
         self,
-        lane: int,
+        stream: int,
         method: str = "tools/call",
         *,
         id: object = None,
@@ -240,7 +240,7 @@ class World:
         **params: Any,
     ) -> None:
         """The same with the modern envelope."""
-        self.request(lane, method, id=id, **params, _meta=META | (meta or {}))
+        self.request(stream, method, id=id, **params, _meta=META | (meta or {}))
 
     def notify(self, method: str, **params: Any) -> None:
         self.remote.send(0, json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode())

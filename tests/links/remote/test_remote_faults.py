@@ -20,8 +20,8 @@ pytestmark = pytest.mark.anyio
 ERAS = ["legacy", "modern"]
 
 
-def ask(w: World, era: str, lane: int, method: str = "prompts/get", **params: Any) -> None:
-    w.modern(lane, method, **params) if era == "modern" else w.request(lane, method, **params)
+def ask(w: World, era: str, stream: int, method: str = "prompts/get", **params: Any) -> None:
+    w.modern(stream, method, **params) if era == "modern" else w.request(stream, method, **params)
 
 
 def whole(
@@ -243,7 +243,7 @@ async def test_a_large_notification_on_a_stream_is_told_and_the_stream_goes_on(e
         w.server.on["POST prompts/list"] = streamed(large, b'data: {"jsonrpc":"2.0","id":ID,"result":{}}\n\n')
         ask(w, era, 2, "prompts/list")
         assert "result" in (await w.heard.of(2))[0]
-        assert [(2, True)] == [(lane, size > 4096) for lane, size, _ in w.heard.oversizes]
+        assert [(2, True)] == [(stream, size > 4096) for stream, size, _ in w.heard.oversizes]
         assert w.heard.oversizes[0][2].startswith(b'{"jsonrpc":"2.0","method"')
 
 
@@ -311,15 +311,15 @@ async def test_too_many_requests_in_flight_are_refused_one_at_a_time(monkeypatch
 
     async with world() as w:
         w.server.on["POST"] = wait
-        for lane in (2, 3, 4):
-            w.request(lane)
+        for stream in (2, 3, 4):
+            w.request(stream)
         assert "2 requests to it are in flight already" in (await w.heard.of(4))[0]["error"]["message"]
         go.set()
         assert "result" in (await w.heard.of(2))[0]
         assert "result" in (await w.heard.of(3))[0]
-        for lane in range(5, 100):  # a place is free when the stream of an answer has ended too
-            w.request(lane)
-            if "result" in (await w.heard.of(lane))[0]:
+        for stream in range(5, 100):  # a place is free when the stream of an answer has ended too
+            w.request(stream)
+            if "result" in (await w.heard.of(stream))[0]:
                 return
         pytest.fail("no place has become free")
 

@@ -40,7 +40,7 @@ async def test_the_end_of_the_link_ends_the_session() -> None:
         assert "session-1" == deleted.header("mcp-session-id")
 
 
-async def test_the_standalone_stream_is_opened_after_initialized_and_is_lane_zero() -> None:
+async def test_the_standalone_stream_is_opened_after_initialized_and_is_stream_zero() -> None:
     async def get(asked: Asked) -> None:
         await asked.stream()
         await asked.event({"jsonrpc": "2.0", "id": "s1", "method": "sampling/createMessage"})
@@ -55,7 +55,7 @@ async def test_the_standalone_stream_is_opened_after_initialized_and_is_lane_zer
         assert "text/event-stream" == asked.header("accept")
 
 
-async def test_frames_of_a_posts_stream_come_on_its_lane_in_their_order() -> None:
+async def test_frames_of_a_posts_stream_come_on_its_stream_in_their_order() -> None:
     async def call(asked: Asked) -> None:
         await asked.stream()
         await asked.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}})
@@ -336,7 +336,7 @@ async def test_a_server_that_says_404_to_a_stream_it_never_had_keeps_its_session
         assert 0 == w.heard.ends
 
 
-async def test_a_lane_that_is_closed_goes_on_in_the_legacy_eras() -> None:
+async def test_a_stream_that_is_closed_goes_on_in_the_legacy_eras() -> None:
     go = asyncio.Event()
 
     async def call(asked: Asked) -> None:
@@ -347,7 +347,7 @@ async def test_a_lane_that_is_closed_goes_on_in_the_legacy_eras() -> None:
         w.server.on["POST tools/call"] = call
         w.request(2)
         await w.server.until(1)
-        w.remote.close_lane(2)
+        w.remote.close_stream(2)
         go.set()
         assert "result" in (await w.heard.of(2))[0]
 
@@ -400,4 +400,4 @@ async def test_a_paused_link_reads_no_further_and_goes_on_when_it_is_resumed() -
         assert not finished.is_set()  # 20 MB wait with the server
         w.remote.resume_reading()
         await w.heard.until(lambda: len(w.heard.lines) == 203)
-        assert {2, 3} == {lane for lane, _ in w.heard.lines}
+        assert {2, 3} == {stream for stream, _ in w.heard.lines}

@@ -64,10 +64,10 @@ async def test_a_call_mirrors_its_arguments_as_the_list_that_passed_says() -> No
 async def test_the_tools_are_asked_for_where_no_list_has_passed_and_nobody_sees_it() -> None:
     async with world() as w:
         w.server.on["POST tools/list"] = lists([PLAIN], [REGION])
-        for lane in (2, 3, 4):
-            w.modern(lane, name="query", arguments={"region": "eu"}, meta={"progressToken": "p", "x/y": 1})
-        for lane in (2, 3, 4):
-            assert "result" in (await w.heard.of(lane))[0]
+        for stream in (2, 3, 4):
+            w.modern(stream, name="query", arguments={"region": "eu"}, meta={"progressToken": "p", "x/y": 1})
+        for stream in (2, 3, 4):
+            assert "result" in (await w.heard.of(stream))[0]
         pages = w.server.of("POST tools/list")
         assert [None, "1"] == [page.frame["params"].get("cursor") for page in pages]
         assert all(page.frame["params"]["_meta"] == META for page in pages)
@@ -79,9 +79,9 @@ async def test_the_tools_are_asked_for_where_no_list_has_passed_and_nobody_sees_
 async def test_names_that_are_on_no_list_do_not_have_it_asked_for_each_time() -> None:
     async with world() as w:
         w.server.on["POST tools/list"] = lists([PLAIN])
-        for lane in range(2, 12):
-            w.modern(lane, name=f"odd-{lane}")
-            await w.heard.of(lane)
+        for stream in range(2, 12):
+            w.modern(stream, name=f"odd-{stream}")
+            await w.heard.of(stream)
         assert 2 >= len(w.server.of("POST tools/list"))
 
 
@@ -89,9 +89,9 @@ async def test_a_tool_that_is_on_no_list_is_asked_for_once(monkeypatch: pytest.M
     monkeypatch.setattr(headers, "FRESH", 0.0)
     async with world() as w:
         w.server.on["POST tools/list"] = lists([PLAIN])
-        for lane in (2, 3):
-            w.modern(lane, name="other")
-            await w.heard.of(lane)
+        for stream in (2, 3):
+            w.modern(stream, name="other")
+            await w.heard.of(stream)
         assert 1 == len(w.server.of("POST tools/list"))
 
 
@@ -112,9 +112,9 @@ async def test_a_call_goes_without_them_where_the_tools_cannot_be_had(how: str) 
 
     async with world() as w:
         w.server.on["POST tools/list"] = handler
-        for lane in (2, 3):
-            w.modern(lane, name="query")
-            assert "result" in (await w.heard.of(lane))[0]
+        for stream in (2, 3):
+            w.modern(stream, name="query")
+            assert "result" in (await w.heard.of(stream))[0]
         assert (headers.MAX_PAGES if how == "endless" else 1) == len(w.server.of("POST tools/list"))
 
 
@@ -174,7 +174,7 @@ async def test_another_refusal_is_no_reason_to_call_again() -> None:
         assert 1 == len(w.server.of("POST tools/call"))
 
 
-@pytest.mark.parametrize("how", ["lane", "notification"])
+@pytest.mark.parametrize("how", ["stream", "notification"])
 async def test_a_request_that_is_taken_back_ends_its_stream_and_no_other(how: str) -> None:
     left = asyncio.Event()
 
@@ -191,10 +191,10 @@ async def test_a_request_that_is_taken_back_ends_its_stream_and_no_other(how: st
 
     async with world() as w:
         w.server.on["POST prompts/get"] = call
-        for lane in (2, 3):
-            w.modern(lane, "prompts/get")
-            await w.heard.of(lane)
-        w.remote.close_lane(2) if how == "lane" else w.notify("notifications/cancelled", requestId=2)
+        for stream in (2, 3):
+            w.modern(stream, "prompts/get")
+            await w.heard.of(stream)
+        w.remote.close_stream(2) if how == "stream" else w.notify("notifications/cancelled", requestId=2)
         assert "result" in (await w.heard.of(3, 2))[1]
         assert 1 == len(w.heard.frames(2))
         assert 2 == len(w.server.asked)
@@ -203,7 +203,7 @@ async def test_a_request_that_is_taken_back_ends_its_stream_and_no_other(how: st
 async def test_a_request_that_is_taken_back_before_it_was_sent_is_not_sent() -> None:
     async with world() as w:
         w.modern(2, "prompts/get")
-        w.remote.close_lane(2)
+        w.remote.close_stream(2)
         w.modern(3, "prompts/list")
         await w.heard.of(3)
         assert ["prompts/list"] == [one.method for one in w.server.asked]

@@ -33,7 +33,7 @@ MAX_CALLS: Final = 10_000  # in flight for one client; real ones have a few
 class BridgedCall(msgspec.Struct, eq=False):
     """A request of the client's."""
 
-    lane: int
+    stream: int
     id: FrameId
     method: str
     token: bytes | None = None
@@ -49,7 +49,7 @@ class BridgedCall(msgspec.Struct, eq=False):
 
 
 class Calls(msgspec.Struct, eq=False):
-    """The requests in flight. An id is the client's for the whole session, whichever lane it comes on (R57)."""
+    """The requests in flight. An id is the client's for the whole session, whichever stream it comes on (R57)."""
 
     inflight: Inflight
     """Counts their bytes with those of the inner session."""
@@ -88,22 +88,23 @@ class Calls(msgspec.Struct, eq=False):
             self.inflight.size += size
         call.size += size
 
-    def shown(self, lane: int, f: Frame, *, ours: bool) -> ToClient | None:
+    def shown(self, stream: int, f: Frame, *, ours: bool) -> ToClient | None:
         """A progress notification as the client may see it, None if it must not: values only rise, whatever a retry
         begins anew.
 
-        ``ours``: a beat of the gate's, which takes the next value there is. ``lane`` is for a token that no call gave.
+        ``ours``: a beat of the gate's, which takes the next value there is. ``stream`` is for a token that no call
+        gave.
         """
         call = self._of(f.lookup("progressToken"))
         value = number_of(f.lookup("progress"))
         if call is None or value is None:
-            return ToClient(lane, f.raw)
+            return ToClient(stream, f.raw)
         if call.progress is None or value > call.progress:
             call.progress = value
-            return ToClient(call.lane, f.raw)
+            return ToClient(call.stream, f.raw)
         if ours:
             return beat(call)
-        return None if call.rounds else ToClient(call.lane, f.raw)
+        return None if call.rounds else ToClient(call.stream, f.raw)
 
     def _of(self, token: bytes | None) -> BridgedCall | None:
         key = frames.plain_id(token)
@@ -117,7 +118,7 @@ def beat(call: BridgedCall) -> ToClient | None:
     if call.token is None or not math.isfinite(value):
         return None
     call.progress = value
-    return ToClient(call.lane, notification(call.token, value))
+    return ToClient(call.stream, notification(call.token, value))
 
 
 MAX_FRAMES: Final = 1000
@@ -125,15 +126,15 @@ MAX_BYTES: Final = 32 * 1024 * 1024
 FULL: Final = f"refused: {MAX_FRAMES} frames or {MAX_BYTES >> 20} MiB wait for the server to open already"
 
 
-def full(lane: int, f: Frame) -> ToClient:
+def full(stream: int, f: Frame) -> ToClient:
     """The refusal of a request for which there is no room."""
-    return ToClient(lane, frames.error(f.id, results.INTERNAL, FULL), True)
+    return ToClient(stream, frames.error(f.id, results.INTERNAL, FULL), True)
 
 
 class HeldFrame(msgspec.Struct, frozen=True):
-    """One frame, the lane it came on and when."""
+    """One frame, the stream it came on and when."""
 
-    lane: int
+    stream: int
     frame: Frame
     now: float
 
@@ -144,30 +145,30 @@ class HeldFrames(msgspec.Struct, eq=False):
     held: list[HeldFrame] = msgspec.field(default_factory=list)
     size: int = 0
 
-    def add(self, lane: int, f: Frame, now: float) -> bool:
+    def add(self, stream: int, f: Frame, now: float) -> bool:
         """Take one in; False if there is no room for it."""
         if len(self.held) >= MAX_FRAMES or self.size + len(f.raw) > MAX_BYTES:
             return False
-        self.held.append(HeldFrame(lane, f, now))
+        self.held.append(HeldFrame(stream, f, now))
         self.size += len(f.raw)
         return True
 
-    def has(self, lane: int, id: FrameId) -> bool:
+    def has(self, stream: int, id: FrameId) -> bool:
         """Whether a request waits."""
-        return any(held.lane == lane and held.frame.kind == "request" and held.frame.id == id for held in self.held)
+        return any(held.stream == stream and held.frame.kind == "request" and held.frame.id == id for held in self.held)
 
     def open_calls(self) -> list[OpenCall]:
         """The requests among them, without those that stay open by design."""
         some = (held for held in self.held if held.frame.kind == "request" and held.frame.method != LISTEN)
-        return [OpenCall(held.lane, held.frame.id, held.frame.method) for held in some if held.frame.id is not None]
+        return [OpenCall(held.stream, held.frame.id, held.frame.method) for held in some if held.frame.id is not None]
 
-    def remove(self, lane: int, id: FrameId) -> bool:
+    def remove(self, stream: int, id: FrameId) -> bool:
         """A request is taken back; False if none waits by that id."""
-        return self._keep([h for h in self.held if h.lane != lane or h.frame.kind != "request" or h.frame.id != id])
+        return self._keep([h for h in self.held if h.stream != stream or h.frame.kind != "request" or h.frame.id != id])
 
-    def lane_closed(self, lane: int) -> bool:
-        """Nobody waits on a lane any more; False if nobody did."""
-        return bool(self.held) and self._keep([held for held in self.held if held.lane != lane])
+    def stream_closed(self, stream: int) -> bool:
+        """Nobody waits on a stream any more; False if nobody did."""
+        return bool(self.held) and self._keep([held for held in self.held if held.stream != stream])
 
     def take(self) -> list[HeldFrame]:
         """All that waits; nothing does then."""
@@ -183,7 +184,7 @@ class HeldFrames(msgspec.Struct, eq=False):
 class FrameReceiver(Protocol):
     """Takes one line from a side, or the frame that it was read as; never raises for what a peer wrote."""
 
-    def __call__(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects: ...
+    def __call__(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects: ...
 
 
 class SessionProtocol(Protocol):
@@ -193,8 +194,8 @@ class SessionProtocol(Protocol):
     def state(self) -> SessionState: ...
     @property
     def frame(self) -> FrameReceiver: ...
-    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects: ...
-    def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects: ...
+    def lost(self, side: Side, stream: int, head: bytes, fault: str) -> Effects: ...
+    def lost_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> Effects: ...
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects: ...
     def forward(self, round: str) -> Effects: ...
     def unforward(self, round: str, reason: str) -> Effects: ...
@@ -203,7 +204,7 @@ class SessionProtocol(Protocol):
     def open_calls(self) -> list[OpenCall]: ...
     def questions(self) -> list[FrameId]: ...
     def overdue(self, now: float, seconds: float) -> Effects: ...
-    def lane_closed(self, side: Side, lane: int) -> Effects: ...
+    def stream_closed(self, side: Side, stream: int) -> Effects: ...
     def undelivered(self, id: FrameId) -> Effects: ...
     def eof(self, side: Side) -> Effects: ...
 
@@ -215,7 +216,7 @@ class BridgeIO(msgspec.Struct, frozen=True):
     """Ways of one bridge."""
 
     say: Callable[[int, bytes], Effects]
-    """Write a line to the inner session, on a lane of the client's."""
+    """Write a line to the inner session, on a stream of the client's."""
     ask: Callable[[FrameId, str, bytes], Effects]
     """Send the server a request of ours: its id, method and params, which are stamped."""
     cancel: Callable[[FrameId], Effects]

@@ -134,9 +134,9 @@ class Probe:
     def clients(self, f: Frame, waiting: HeldFrames) -> Effects:
         """The answer under the id of the client's own discover, which then waits no more."""
         of, self._of = self._of, None
-        if of is None or of.frame.id is None or not waiting.remove(of.lane, of.frame.id):
+        if of is None or of.frame.id is None or not waiting.remove(of.stream, of.frame.id):
             return []
-        return [ToClient(of.lane, rawjson.splice(f.raw, ("id",), rawjson.dump(of.frame.id)), True)]
+        return [ToClient(of.stream, rawjson.splice(f.raw, ("id",), rawjson.dump(of.frame.id)), True)]
 
 
 FAULT: Final = (
@@ -144,24 +144,24 @@ FAULT: Final = (
 )
 
 
-def is_better(state: SessionState, lane: int, f: Frame) -> bool:
+def is_better(state: SessionState, stream: int, f: Frame) -> bool:
     """Whether the client declares what only it can answer: roots, or what is offered to the server on its account
     alone.
 
     Raises jsontext.Malformed for two readings.
     """
     client = capabilities.declared_by(f.meta.raw(META_CAPABILITIES))
-    caller = state.caller_on(lane)
+    caller = state.caller_on(stream)
     bridged = state.offer("legacy", LEGACY[-1], ClientCapabilities(), None, caller)
     return client.roots or state.offer("legacy", LEGACY[-1], client, None, caller) != bridged
 
 
-def is_sent_back(state: SessionState, lane: int, f: Frame) -> bool:
+def is_sent_back(state: SessionState, stream: int, f: Frame) -> bool:
     """Whether a client's frame asks what the server speaks, and is better answered that it is the legacy eras only.
     Raises as ``is_better``."""
-    return f.kind == "request" and f.method == DISCOVER and is_better(state, lane, f)
+    return f.kind == "request" and f.method == DISCOVER and is_better(state, stream, f)
 
 
-def refusal(lane: int, f: Frame) -> ToClient:
+def refusal(stream: int, f: Frame) -> ToClient:
     """What a legacy server would say (R84, R85)."""
-    return ToClient(lane, frames.error(f.id, results.METHOD_NOT_FOUND, FAULT), True)
+    return ToClient(stream, frames.error(f.id, results.METHOD_NOT_FOUND, FAULT), True)

@@ -146,7 +146,7 @@ class ClientTranslator(msgspec.Struct, eq=False):
             match effect:
                 case ToClient():
                     out += self._translated(effect, forwarded, beat)
-                case Over(lane) if lane == INTERNAL:
+                case Over(stream) if stream == INTERNAL:
                     pass
                 case Over(_, id) if id is not None and id in self.calls.by_id:
                     call = self.calls.by_id[id]
@@ -161,13 +161,13 @@ class ClientTranslator(msgspec.Struct, eq=False):
         f = effect.frame or frames.read(effect.line)
         if f.kind == "notification":
             try:
-                return self._notification(effect.lane, f, beat)
+                return self._notification(effect.stream, f, beat)
             except Malformed as problem:
                 return [_refusal(problem)]
         # an era without requests of the server's (R89); an error without a request
         if f.kind == "request" or f.id is None:
             return [Note("frame.unasked", {"side": "server"})]
-        if effect.lane == INTERNAL:
+        if effect.stream == INTERNAL:
             return self._own_answer(f)
         call = self.calls.by_id.get(f.id)
         return [Note("frame.unasked", {"side": "server"})] if call is None else self._answered(call, f, forwarded)
@@ -181,12 +181,12 @@ class ClientTranslator(msgspec.Struct, eq=False):
             return out if capabilities is None else [*out, *self.listening.begin(capabilities)]
         return self.listening.ended(f.id, "it has no subscriptions/listen, or not this one" if _is_final(f) else None)
 
-    def _notification(self, lane: int, f: Frame, beat: bool) -> Effects:
+    def _notification(self, stream: int, f: Frame, beat: bool) -> Effects:
         if f.method == PROGRESS:
-            shown = self.calls.shown(lane, f, ours=beat)
+            shown = self.calls.shown(stream, f, ours=beat)
             return [] if shown is None else [shown]
         if f.method == CANCELLED:
-            return self._server_cancels(lane, f)
+            return self._server_cancels(stream, f)
         if f.method in _NOT_FOR_CLIENTS:
             return [Note("frame.refused", {"side": "server", "fault": "a notification that its era does not have"})]
         raw = f.meta.raw(META_SUBSCRIPTION) if f.may_say(SUBSCRIPTION) else None
@@ -194,14 +194,14 @@ class ClientTranslator(msgspec.Struct, eq=False):
             id = frames.plain_id(raw)
             return [] if id is None and raw is not None else self.listening.acknowledged(id)
         if raw is None:
-            return [ToClient(STANDALONE if lane == INTERNAL else lane, f.raw)]
+            return [ToClient(STANDALONE if stream == INTERNAL else stream, f.raw)]
         assert f.payload is not None
         return [ToClient(STANDALONE, rawjson.splice(f.raw, ("params",), without_meta(f.payload, META_SUBSCRIPTION)))]
 
-    def _server_cancels(self, lane: int, f: Frame) -> Effects:
+    def _server_cancels(self, stream: int, f: Frame) -> Effects:
         """It ends our listen. Requests of the client's are not a server's to take back (R99)."""
         id = request_id(f)
-        if lane != INTERNAL or id is None:
+        if stream != INTERNAL or id is None:
             return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
         return self.listening.ended(id, None)
 
@@ -234,7 +234,7 @@ _MODERN_METHODS: Final = frozenset({DISCOVER, LISTEN})
 
 
 class LegacyClient:
-    """Has the methods of ``Session``. The client's lanes are those of its transport, the server's those of the inner
+    """Has the methods of ``Session``. The client's streams are those of its transport, the server's those of the inner
     session's requests."""
 
     def __init__(self, state: SessionState) -> None:
@@ -262,28 +262,30 @@ class LegacyClient:
     # -- what the shell calls
     # --------------------------------------------------------------------------------------------------------------
 
-    def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
+    def frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:
         """One line from a side. Never raises for what a peer wrote."""
         self._now = now
         if side == "client":
-            return self._line(lane, line)
+            return self._line(stream, line)
         if self._left:  # what the server still says is for nobody
             return []
         if not self._spoken:  # before the first request nothing says which era the server is to speak
             return [Note("frame.unasked", {"side": "server"})]
-        return self._telling.told(self._session.frame("server", lane, line, now))
+        return self._telling.told(self._session.frame("server", stream, line, now))
 
-    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
+    def lost(self, side: Side, stream: int, head: bytes, fault: str) -> Effects:
         """A line could not be taken at all; ``head`` is its begin."""
         if side == "server":
-            return self._telling.told(self._session.lost(side, lane, head, fault)) if self._spoken else []
-        effects = self._refused(lane, Malformed(fault, **frames.whose(head)), results.INTERNAL)
+            return self._telling.told(self._session.lost(side, stream, head, fault)) if self._spoken else []
+        effects = self._refused(stream, Malformed(fault, **frames.whose(head)), results.INTERNAL)
         return [effect for effect in effects if not isinstance(effect, Note)]
 
-    def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects:
+    def lost_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> Effects:
         """The end of a line whose begin did not tell who would wait."""
         return (
-            [] if "id" in frames.whose(head) else self.lost(side, lane, head + tail, "it is longer than a line may be")
+            []
+            if "id" in frames.whose(head)
+            else self.lost(side, stream, head + tail, "it is longer than a line may be")
         )
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
@@ -312,9 +314,9 @@ class LegacyClient:
 
     def open_calls(self) -> list[OpenCall]:
         """The client's requests that have no answer yet, with the server or with the client itself."""
-        inner = {(one.lane, one.id): one for one in self._session.open_calls()}
+        inner = {(one.stream, one.id): one for one in self._session.open_calls()}
         return [
-            inner.get((call.lane, call.id), OpenCall(call.lane, call.id, call.method))
+            inner.get((call.stream, call.id), OpenCall(call.stream, call.id, call.method))
             for call in self._calls.by_id.values()
         ]
 
@@ -327,9 +329,9 @@ class LegacyClient:
         self._now = now
         return self._telling.told(self._session.overdue(now, seconds))
 
-    def lane_closed(self, side: Side, lane: int) -> Effects:
-        """A lane is gone: for a legacy client that is no cancel (T35)."""
-        return [] if side == "client" else self._telling.told(self._session.lane_closed(side, lane))
+    def stream_closed(self, side: Side, stream: int) -> Effects:
+        """A stream is gone: for a legacy client that is no cancel (T35)."""
+        return [] if side == "client" else self._telling.told(self._session.stream_closed(side, stream))
 
     def undelivered(self, id: FrameId) -> Effects:
         """The client has no stream for a request of ours: no answer to it will come."""
@@ -350,44 +352,46 @@ class LegacyClient:
     # -- lines of the client
     # ---------------------------------------------------------------------------------------------------------------
 
-    def _line(self, lane: int, line: bytes | Frame) -> Effects:
+    def _line(self, stream: int, line: bytes | Frame) -> Effects:
         try:
             f = frames.of(line)
         except Malformed as problem:
             assert isinstance(line, bytes)
-            return self._batch(lane, line, problem)
+            return self._batch(stream, line, problem)
         try:
-            return self._client(lane, f)
+            return self._client(stream, f)
         except Malformed as problem:
-            return self._refused(lane, Malformed(problem.fault, f.id, answers=f.kind in ("result", "error")))
+            return self._refused(stream, Malformed(problem.fault, f.id, answers=f.kind in ("result", "error")))
 
-    def _batch(self, lane: int, line: bytes, problem: Malformed) -> Effects:
+    def _batch(self, stream: int, line: bytes, problem: Malformed) -> Effects:
         """2025-03-26 has them, and each element is taken for itself (R92)."""
         found = batch_elements(line, problem, self.revision)
         if isinstance(found, Malformed):
-            return self._unreadable(lane, line, found)
+            return self._unreadable(stream, line, found)
         out: Effects = []
         for element in found:
             out += (
-                self._unreadable(lane, element, NESTED_BATCH) if is_nested_batch(element) else self._line(lane, element)
+                self._unreadable(stream, element, NESTED_BATCH)
+                if is_nested_batch(element)
+                else self._line(stream, element)
             )
         return out
 
-    def _unreadable(self, lane: int, line: bytes, problem: Malformed) -> Effects:
-        return refused_line("client", line, problem, partial(self._refused, lane))
+    def _unreadable(self, stream: int, line: bytes, problem: Malformed) -> Effects:
+        return refused_line("client", line, problem, partial(self._refused, stream))
 
-    def _refused(self, lane: int, problem: Malformed, code: int = results.INVALID_REQUEST) -> Effects:
+    def _refused(self, stream: int, problem: Malformed, code: int = results.INVALID_REQUEST) -> Effects:
         """Log that something came, and tell whoever would otherwise wait for ever."""
         note = Note("frame.refused", {"side": "client", "fault": problem.fault})
         if problem.id is None:
             return [note]
         if problem.answers:
             return [note, *(self._handing.replied(problem.id, None) or [])]
-        return [note, ToClient(lane, frames.error(problem.id, code, f"refused: {problem.fault}"), True)]
+        return [note, ToClient(stream, frames.error(problem.id, code, f"refused: {problem.fault}"), True)]
 
-    def _client(self, lane: int, f: Frame) -> Effects:
+    def _client(self, stream: int, f: Frame) -> Effects:
         if f.kind == "request":
-            return self._request(lane, f)
+            return self._request(stream, f)
         if f.kind == "notification":
             return self._notified(f)
         out = None if f.id is None else self._handing.replied(f.id, f.payload if f.kind == "result" else None)
@@ -404,7 +408,7 @@ class LegacyClient:
             [] if f.method in _DROPPED else self._telling.told(self._session.frame("client", STANDALONE, f, self._now))
         )
 
-    def _request(self, lane: int, f: Frame) -> Effects:
+    def _request(self, stream: int, f: Frame) -> Effects:
         assert f.id is not None
         fault = None
         if f.id in self._calls.by_id or self.state.is_ours(f.id):
@@ -413,18 +417,18 @@ class LegacyClient:
             fault = f"refused: {MAX_CALLS} requests are in flight already"
         elif (full := self.state.call_fault(2 * len(f.raw))) is not None:
             fields = {"server": self.state.server, "method": f.method[:100], "fault": full}
-            return [Note("call.failed", fields), ToClient(lane, frames.error(f.id, results.INTERNAL, full), True)]
+            return [Note("call.failed", fields), ToClient(stream, frames.error(f.id, results.INTERNAL, full), True)]
         elif f.method in _MODERN_METHODS:
             return [
                 ToClient(
-                    lane,
+                    stream,
                     frames.error(f.id, results.METHOD_NOT_FOUND, f"method not found: {f.method} (not in a session)"),
                     True,
                 )
             ]
         if fault is not None:
-            return [ToClient(lane, frames.error(f.id, results.INVALID_REQUEST, fault), True)]
-        return self._own(BridgedCall(lane, f.id, f.method), f) if f.method in REMOVED else self._pass(lane, f)
+            return [ToClient(stream, frames.error(f.id, results.INVALID_REQUEST, fault), True)]
+        return self._own(BridgedCall(stream, f.id, f.method), f) if f.method in REMOVED else self._pass(stream, f)
 
     def _own(self, call: BridgedCall, f: Frame) -> Effects:
         """A request that a modern server does not have, answered here (R58)."""
@@ -453,30 +457,30 @@ class LegacyClient:
             else self._listening.unsubscribe(call, uri)
         )
 
-    def _pass(self, lane: int, f: Frame) -> Effects:
+    def _pass(self, stream: int, f: Frame) -> Effects:
         """A request that both eras have: stamped, and else as it came."""
         assert f.id is not None
         if f.payload is not None and f.members is None:
             raise Malformed("its params are not an object")
         given = _plain(f) if is_call(f.method) else f.object
         params = self._entering.stamp.put(given)
-        call = BridgedCall(lane, f.id, f.method, own_token(f), bytes(params.text) if f.method in CALLS else None)
+        call = BridgedCall(stream, f.id, f.method, own_token(f), bytes(params.text) if f.method in CALLS else None)
         self._calls.add(call)
         # a call may rightly take long: whether the server answers at all, our own question shows
         known = self._spoken or f.method not in CALLS
         return [
             *([] if known else self._ask_server(PROBE, DISCOVER, b"{}")),
-            *self._say(lane, f.changed(payload=params)),
+            *self._say(stream, f.changed(payload=params)),
         ]
 
-    def _say(self, lane: int, line: bytes | Frame) -> Effects:
+    def _say(self, stream: int, line: bytes | Frame) -> Effects:
         """A line that a modern client writes."""
         self._spoken = True
-        return self._telling.told(self._session.frame("client", lane, line, self._now))
+        return self._telling.told(self._session.frame("client", stream, line, self._now))
 
     def _cancelled(self, f: Frame) -> Effects:
-        """The client takes a call back, with all that it was asked in it (R100). Over HTTP this comes on a lane of its
-        own."""
+        """The client takes a call back, with all that it was asked in it (R100). Over HTTP this comes on a stream of
+        its own."""
         id = request_id(f)
         call = None if id is None else self._calls.by_id.get(id)
         if call is None:
@@ -486,11 +490,11 @@ class LegacyClient:
         self._calls.remove(call)
         self._listening.forget(call)
         if call.method in REMOVED:
-            return [Over(call.lane)]
+            return [Over(call.stream)]
         out = self._handing.cancelled(call)
         if out is not None:
             return out
-        return self._telling.told(self._session.frame("client", call.lane, f, self._now))
+        return self._telling.told(self._session.frame("client", call.stream, f, self._now))
 
     # -- requests of the gate's own
     # --------------------------------------------------------------------------------------------------------
@@ -504,7 +508,7 @@ class LegacyClient:
 
     def _answer(self, call: BridgedCall, line: bytes) -> Effects:
         """The one answer to a request of the client's."""
-        return [ToClient(call.lane, line, True)] if self._calls.remove(call) else []
+        return [ToClient(call.stream, line, True)] if self._calls.remove(call) else []
 
     def _after(self, delay: float, action: Action) -> Effects:
         token = self.state.new_round()

@@ -205,7 +205,7 @@ class ClientQuestions(msgspec.Struct, eq=False):
         for key, (id, asks) in questions.items():
             asked.waiting[id] = key
             self._by_id[id] = asked
-            out.append(ToClient(asked.call.lane, frames.request(id, asks.method, asks.params), asks=id))
+            out.append(ToClient(asked.call.stream, frames.request(id, asks.method, asks.params), asks=id))
         self._by_call[asked.call.id] = asked
         return out
 
@@ -261,7 +261,7 @@ class ClientQuestions(msgspec.Struct, eq=False):
         for id in asked.waiting:
             self._by_id.pop(id, None)
             params = rawjson.dump({"requestId": id, "reason": reason})
-            out.append(ToClient(asked.call.lane, frames.notification(CANCELLED, params), takes_back=id))
+            out.append(ToClient(asked.call.stream, frames.notification(CANCELLED, params), takes_back=id))
         asked.waiting.clear()
         self._by_call.pop(asked.call.id, None)
         return out
@@ -294,8 +294,8 @@ class ForwardedRound:
         self._asking = ClientQuestions(state)
 
     def hand(self, call: BridgedCall, handed: bytes, forwarded: ForwardRound, revision: str) -> Effects:
-        """The inner session's ``input_required`` result for a call, as requests of the client's revision on the lane of
-        the call."""
+        """The inner session's ``input_required`` result for a call, as requests of the client's revision on the stream
+        of the call."""
         call.rounds += 1
         if call.rounds > MAX_ROUNDS:
             return self._too_many(call, forwarded)
@@ -341,7 +341,7 @@ class ForwardedRound:
         return (
             None
             if asked is None
-            else [*self._asking.withdraw(asked, "the call it belongs to was taken back"), Over(call.lane)]
+            else [*self._asking.withdraw(asked, "the call it belongs to was taken back"), Over(call.stream)]
         )
 
     def questions(self) -> list[FrameId]:
@@ -376,7 +376,7 @@ class ForwardedRound:
             return self._ways.answer(call, line)
         params = rawjson.splice(call.params, ("inputResponses",), rawjson.object_of(asked.replies))
         params = rawjson.splice(params, ("requestState",), asked.state)
-        return self._ways.say(call.lane, frames.request(call.id, call.method, params))
+        return self._ways.say(call.stream, frames.request(call.id, call.method, params))
 
 
 def _limits(forwarded: ForwardRound) -> list[float]:

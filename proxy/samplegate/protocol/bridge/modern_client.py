@@ -31,7 +31,7 @@ from samplegate.protocol.session_state import (
     INTERNAL,
     LISTEN,
     PROGRESS,
-    SERVER_LANE,
+    SERVER_STREAM,
     OpenCall,
     SessionState,
     request_id,
@@ -136,15 +136,15 @@ class ServerTranslator:
         self.asked.clear()
         self.news = NotificationFanout(self._state)
 
-    def frame(self, lane: int, line: bytes | Frame, now: float) -> Effects:
+    def frame(self, stream: int, line: bytes | Frame, now: float) -> Effects:
         """One line of the server's: what the inner session would pass on to a legacy client is answered or given out
         here."""
         f = _with_method(line)
         if f is not None and f.kind == "request" and f.method not in server_requests.KINDS:
-            return [ToServer(SERVER_LANE, _answer(f))]
+            return [ToServer(SERVER_STREAM, _answer(f))]
         if f is not None and f.kind == "notification" and f.method not in _INNER:
-            return self._told(lane, f)
-        return self.carry(self._inner.frame("server", lane, line, now))
+            return self._told(stream, f)
+        return self.carry(self._inner.frame("server", stream, line, now))
 
     def carry(self, effects: Effects) -> Effects:
         """What the inner session says to its legacy client, as the modern ones are to hear it."""
@@ -152,7 +152,7 @@ class ServerTranslator:
         for effect in effects:
             if isinstance(effect, ToClient):
                 out += self._to_client(effect)
-            elif not isinstance(effect, Over) or effect.lane != INTERNAL:
+            elif not isinstance(effect, Over) or effect.stream != INTERNAL:
                 out.append(effect)
         return out
 
@@ -162,32 +162,32 @@ class ServerTranslator:
             return self._inner.frame("client", INTERNAL, _answer(f), 0.0)
         if f.kind == "notification":
             return self._passed(effect, f)
-        return self._own(f) if effect.lane == INTERNAL else self._answered(effect, f)
+        return self._own(f) if effect.stream == INTERNAL else self._answered(effect, f)
 
     def _passed(self, effect: ToClient, f: Frame) -> Effects:
-        if f.method == PROGRESS and effect.lane != INTERNAL:
+        if f.method == PROGRESS and effect.stream != INTERNAL:
             return [effect]
         if f.method == CANCELLED:  # a server takes back nothing of a client's but a listen, and has none here
             return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
-        return self._told(SERVER_LANE, f)
+        return self._told(SERVER_STREAM, f)
 
-    def _told(self, lane: int, f: Frame) -> Effects:
+    def _told(self, stream: int, f: Frame) -> Effects:
         """A notification that is no progress and no cancel; none passes that has two readings."""
         try:
-            return self.news.told(lane, f)
+            return self.news.told(stream, f)
         except Malformed as problem:
             return [Note("frame.refused", {"side": "server", "fault": problem.fault})]
 
     def _answered(self, effect: ToClient, f: Frame) -> Effects:
-        lane, hello = effect.lane, self._greeting.hello
-        method = None if f.id is None else self.over((lane, f.id))
+        stream, hello = effect.stream, self._greeting.hello
+        method = None if f.id is None else self.over((stream, f.id))
         if f.id is None or method is None:  # asked before anybody knew that this would be a bridge
             return [effect]
         try:
-            return [ToClient(lane, _modern(method, f, None if hello is None else hello.info), True)]
+            return [ToClient(stream, _modern(method, f, None if hello is None else hello.info), True)]
         except Malformed as problem:
             line = frames.error(f.id, results.INTERNAL, f"the server's answer was refused: {problem.fault}")
-            return [Note("frame.refused", {"side": "server", "fault": problem.fault}), ToClient(lane, line, True)]
+            return [Note("frame.refused", {"side": "server", "fault": problem.fault}), ToClient(stream, line, True)]
 
 
 def _with_method(line: bytes | Frame) -> Frame | None:
@@ -227,7 +227,7 @@ PATIENCE: Final = 60.0  # seconds that clients wait for the server to open; a fi
 
 
 class ModernClient:
-    """Modern clients, on any number of lanes, of one legacy server; it has the methods of ``Session``."""
+    """Modern clients, on any number of streams, of one legacy server; it has the methods of ``Session``."""
 
     def __init__(self, state: SessionState, patience: float = PATIENCE) -> None:
         state.maps_ids = True  # modern ids are unique among those in flight, legacy ones for ever (R57)
@@ -264,28 +264,28 @@ class ModernClient:
     # -- the methods of a session
     # ----------------------------------------------------------------------------------------------------------
 
-    def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
+    def frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:
         """One line from a side. Never raises for what a peer wrote."""
         if side == "server":
-            return self._hearing.frame(lane, line, now)
+            return self._hearing.frame(stream, line, now)
         try:
             f = frames.of(line)
         except Malformed as problem:
             assert isinstance(line, bytes)
-            return _unreadable(lane, line, problem)
+            return _unreadable(stream, line, problem)
         try:
-            return self._client(lane, f, now)
+            return self._client(stream, f, now)
         except Malformed as problem:
-            return _refused(lane, Malformed(problem.fault, f.id, answers=f.kind in ("result", "error")))
+            return _refused(stream, Malformed(problem.fault, f.id, answers=f.kind in ("result", "error")))
 
-    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
+    def lost(self, side: Side, stream: int, head: bytes, fault: str) -> Effects:
         """A line could not be taken at all."""
-        effects = self._inner.lost(side, lane, head, fault)
+        effects = self._inner.lost(side, stream, head, fault)
         return effects if side == "client" else self._hearing.carry(effects)
 
-    def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects:
+    def lost_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> Effects:
         """The end of a line whose begin did not tell who would wait."""
-        effects = self._inner.lost_end(side, lane, head, tail)
+        effects = self._inner.lost_end(side, stream, head, tail)
         return effects if side == "client" else self._hearing.carry(effects)
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
@@ -322,15 +322,15 @@ class ModernClient:
         """Requests that the server has not answered in so many seconds end with an error."""
         return self._hearing.carry(self._inner.overdue(now, seconds))
 
-    def lane_closed(self, side: Side, lane: int) -> Effects:
-        """A client's lane is gone: all that came on it is taken back (R99, T35)."""
+    def stream_closed(self, side: Side, stream: int) -> Effects:
+        """A client's stream is gone: all that came on it is taken back (R99, T35)."""
         if side == "server":
-            return self._hearing.carry(self._inner.lane_closed(side, lane))
-        self._greeting.waiting.lane_closed(lane)
+            return self._hearing.carry(self._inner.stream_closed(side, stream))
+        self._greeting.waiting.stream_closed(stream)
         out: Effects = []
-        for key in [key for key in self._hearing.news.listens.open if key[0] == lane]:
+        for key in [key for key in self._hearing.news.listens.open if key[0] == stream]:
             out += self._unlisten(key)
-        for key in [key for key in self._hearing.asked if key[0] == lane]:
+        for key in [key for key in self._hearing.asked if key[0] == stream]:
             out += self._taken_back(key, rawjson.Object(b"{}", {}))
         return [effect for effect in out if not isinstance(effect, Over)]
 
@@ -351,96 +351,100 @@ class ModernClient:
         if side == "client":
             return [effect for effect in out if not isinstance(effect, ToClient)]
         for listen in listens:
-            out.append(ToClient(listen.lane, frames.result(listen.id, listen.ended()), True))
+            out.append(ToClient(listen.stream, frames.result(listen.id, listen.ended()), True))
         left = [
-            (held.lane, held.frame.id) for held in waiting if held.frame.kind == "request" and held.frame.id is not None
+            (held.stream, held.frame.id)
+            for held in waiting
+            if held.frame.kind == "request" and held.frame.id is not None
         ]
-        return out + [_error(lane, id, results.INTERNAL, self.state.ended_because) for lane, id in [*asked, *left]]
+        return out + [_error(stream, id, results.INTERNAL, self.state.ended_because) for stream, id in [*asked, *left]]
 
     # -- from the clients
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _client(self, lane: int, f: Frame, now: float) -> Effects:
+    def _client(self, stream: int, f: Frame, now: float) -> Effects:
         if f.kind == "request":
-            return self._request(lane, f, now)
+            return self._request(stream, f, now)
         if f.kind != "notification":
             return [Note("frame.unasked", {"side": "client"})]  # a modern client is never asked by a request (R89)
         if f.method == CANCELLED:
-            return self._cancelled(lane, f)
+            return self._cancelled(stream, f)
         if f.method in _GONE or f.method.startswith("notifications/tasks"):
             return [Note("frame.unasked", {"side": "client"}, warn=False)]
         if self._greeting.hello is None:
-            kept = self._greeting.waiting.add(lane, f, now) if self._greeting.under_way else False
+            kept = self._greeting.waiting.add(stream, f, now) if self._greeting.under_way else False
             return [] if kept else [Note("frame.unasked", {"side": "client"})]
-        return self._notification(lane, f, now)
+        return self._notification(stream, f, now)
 
-    def _notification(self, lane: int, f: Frame, now: float) -> Effects:
+    def _notification(self, stream: int, f: Frame, now: float) -> Effects:
         bare = translation.bare(f)
         return (
-            [] if isinstance(bare, Refusal) else self._hearing.carry(self._inner.frame("client", lane, bare.frame, now))
+            []
+            if isinstance(bare, Refusal)
+            else self._hearing.carry(self._inner.frame("client", stream, bare.frame, now))
         )
 
-    def _request(self, lane: int, f: Frame, now: float) -> Effects:
+    def _request(self, stream: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
-        key = (lane, f.id)
+        key = (stream, f.id)
         if (
             key in self._hearing.asked
             or key in self._hearing.news.listens.open
-            or self._greeting.waiting.has(lane, f.id)
+            or self._greeting.waiting.has(stream, f.id)
             or self.state.is_ours(f.id)
         ):
-            return [_error(lane, f.id, results.INVALID_REQUEST, "a request with this id is in flight")]
+            return [_error(stream, f.id, results.INVALID_REQUEST, "a request with this id is in flight")]
         said = translation.removed(f.method) or translation.read_envelope(f)
         if isinstance(said, Refusal):
-            return [ToClient(lane, said.line(f.id), True)]
+            return [ToClient(stream, said.line(f.id), True)]
         translation.check(f)
         if self._gone:
-            return [_error(lane, f.id, results.INTERNAL, "the server has ended")]
+            return [_error(stream, f.id, results.INTERNAL, "the server has ended")]
         if self._greeting.hello is None:
-            if not self._greeting.waiting.add(lane, f, now):
-                return [_error(lane, f.id, results.INTERNAL, FULL)]
+            if not self._greeting.waiting.add(stream, f, now):
+                return [_error(stream, f.id, results.INTERNAL, FULL)]
             return self._hearing.carry(self._greeting.open(said.client, now))
-        return self._opened(lane, f, said, self._greeting.hello, now)
+        return self._opened(stream, f, said, self._greeting.hello, now)
 
-    def _opened(self, lane: int, f: Frame, said: Envelope, hello: ServerHello, now: float) -> Effects:
+    def _opened(self, stream: int, f: Frame, said: Envelope, hello: ServerHello, now: float) -> Effects:
         """A request of a good envelope, with the server open."""
         assert f.id is not None
         if f.method == DISCOVER:
-            return [ToClient(lane, frames.result(f.id, translation.discovered(hello)), True)]
+            return [ToClient(stream, frames.result(f.id, translation.discovered(hello)), True)]
         if f.method == LISTEN:
-            return self._listen(lane, f, hello, now)
+            return self._listen(stream, f, hello, now)
         bare = translation.bare(f)
         if isinstance(bare, Refusal):
-            return [Note("state.refused", {"server": self.state.server}), ToClient(lane, bare.line(f.id), True)]
+            return [Note("state.refused", {"server": self.state.server}), ToClient(stream, bare.line(f.id), True)]
         out: Effects = (
             [Note("answers.unsolicited", {"server": self.state.server, "method": f.method})] if bare.answers else []
         )
-        level = self._hearing.news.enter((lane, f.id), said.level, hello)
+        level = self._hearing.news.enter((stream, f.id), said.level, hello)
         if level is not None:
             out += self._own("logging/setLevel", {"level": level}, now)
-        self._hearing.asked[lane, f.id] = f.method
-        return out + self._hearing.carry(self._inner.frame("client", lane, bare.frame, now))
+        self._hearing.asked[stream, f.id] = f.method
+        return out + self._hearing.carry(self._inner.frame("client", stream, bare.frame, now))
 
-    def _listen(self, lane: int, f: Frame, hello: ServerHello, now: float) -> Effects:
+    def _listen(self, stream: int, f: Frame, hello: ServerHello, now: float) -> Effects:
         assert f.id is not None
-        begun = self._hearing.news.listens.begin(lane, f.id, f.payload, hello.capabilities)
+        begun = self._hearing.news.listens.begin(stream, f.id, f.payload, hello.capabilities)
         if isinstance(begun, Refusal):
-            return [ToClient(lane, begun.line(f.id), True)]
+            return [ToClient(stream, begun.line(f.id), True)]
         listen, new = begun
-        out: Effects = [ToClient(lane, listen.acknowledged())]
+        out: Effects = [ToClient(stream, listen.acknowledged())]
         for uri in new:
             out += self._own("resources/subscribe", {"uri": uri}, now)
         return out
 
-    def _cancelled(self, lane: int, f: Frame) -> Effects:
+    def _cancelled(self, stream: int, f: Frame) -> Effects:
         id = request_id(f)
-        if id is not None and self._greeting.waiting.remove(lane, id):
-            return [Over(lane)]
-        if id is not None and (lane, id) in self._hearing.news.listens.open:
-            return self._unlisten((lane, id))
-        if id is None or (lane, id) not in self._hearing.asked:
+        if id is not None and self._greeting.waiting.remove(stream, id):
+            return [Over(stream)]
+        if id is not None and (stream, id) in self._hearing.news.listens.open:
+            return self._unlisten((stream, id))
+        if id is None or (stream, id) not in self._hearing.asked:
             return [Note("cancel.unmatched", {"side": "client"}, warn=False)]
-        return self._taken_back((lane, id), f.object.changed(translation.without_envelope(f.meta)))
+        return self._taken_back((stream, id), f.object.changed(translation.without_envelope(f.meta)))
 
     def _taken_back(self, key: Key, params: rawjson.Object) -> Effects:
         """A client takes a request back: the server is told under its own id, and rounds are withdrawn (R100)."""
@@ -455,7 +459,7 @@ class ModernClient:
         return [*out, Over(key[0])]
 
     def _own(self, method: str, params: object, now: float) -> Effects:
-        """Ask the server something ourselves, on a lane that is no client's."""
+        """Ask the server something ourselves, on a stream that is no client's."""
         return self._hearing.carry(self._greeting.ask(method, rawjson.dump(params), now))
 
     # -- the server opens
@@ -481,11 +485,11 @@ class ModernClient:
             try:
                 said = translation.read_envelope(held.frame) if held.frame.kind == "request" else None
                 if isinstance(said, Envelope):
-                    out += self._opened(held.lane, held.frame, said, hello, held.now)
+                    out += self._opened(held.stream, held.frame, said, hello, held.now)
                 else:
-                    out += self._notification(held.lane, held.frame, held.now)
+                    out += self._notification(held.stream, held.frame, held.now)
             except Malformed as problem:
-                out += _refused(held.lane, Malformed(problem.fault, held.frame.id))
+                out += _refused(held.stream, Malformed(problem.fault, held.frame.id))
         return out
 
     def _not_opened(self, fault: str, error: bytes | None = None) -> Effects:
@@ -494,23 +498,23 @@ class ModernClient:
         out: Effects = [Note("bridge.closed", {"server": self.state.server, "fault": fault})]
         for held in self._greeting.waiting.take():
             if held.frame.kind == "request" and held.frame.id is not None:
-                out.append(ToClient(held.lane, frames.error(held.frame.id, results.INTERNAL, fault, data), True))
+                out.append(ToClient(held.stream, frames.error(held.frame.id, results.INTERNAL, fault, data), True))
         return out
 
 
-def _error(lane: int, id: FrameId, code: int, message: str) -> ToClient:
-    return ToClient(lane, frames.error(id, code, message), True)
+def _error(stream: int, id: FrameId, code: int, message: str) -> ToClient:
+    return ToClient(stream, frames.error(id, code, message), True)
 
 
-def _unreadable(lane: int, line: bytes, problem: Malformed) -> Effects:
+def _unreadable(stream: int, line: bytes, problem: Malformed) -> Effects:
     found = batch_elements(line, problem, "")  # the modern era has no batches
     assert isinstance(found, Malformed)
-    return refused_line("client", line, found, partial(_refused, lane))
+    return refused_line("client", line, found, partial(_refused, stream))
 
 
-def _refused(lane: int, problem: Malformed) -> Effects:
+def _refused(stream: int, problem: Malformed) -> Effects:
     """Log that something came, and tell whoever would otherwise wait for ever."""
     out: Effects = [Note("frame.refused", {"side": "client", "fault": problem.fault})]
     if problem.id is None or problem.answers:
         return out
-    return [*out, _error(lane, problem.id, results.INVALID_REQUEST, f"refused: {problem.fault}")]
+    return [*out, _error(stream, problem.id, results.INVALID_REQUEST, f"refused: {problem.fault}")]

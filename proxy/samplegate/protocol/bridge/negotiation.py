@@ -89,11 +89,11 @@ class NegotiationState:
         self.probe.answered()
         self.take(chosen.frame)
 
-    def is_sent_back(self, lane: int, f: Frame) -> bool:
+    def is_sent_back(self, stream: int, f: Frame) -> bool:
         """Whether a client's ``server/discover`` is answered as a legacy server would, so that the client begins again.
         Raises Malformed."""
         if self.protocol == "auto":
-            return era_detection.is_sent_back(self.state, lane, f)
+            return era_detection.is_sent_back(self.state, stream, f)
         return self.protocol == "legacy" and f.kind == "request" and f.method == DISCOVER
 
     def handshake_refused(self) -> Effects:
@@ -113,14 +113,14 @@ class NegotiationState:
         return [
             effect
             for held in self.waiting.take()
-            for effect in self.chosen.frame("client", held.lane, held.frame, held.now)
+            for effect in self.chosen.frame("client", held.stream, held.frame, held.now)
         ]
 
     def left(self) -> Effects:
         """What was chosen before is left: its rounds end, what it asked for itself is nobody's any more, and what
         clients asked stays asked."""
         state = self.state
-        for pending in [pending for pending in state.inflight.asked.values() if pending.lane == INTERNAL]:
+        for pending in [pending for pending in state.inflight.asked.values() if pending.stream == INTERNAL]:
             state.inflight.remove(pending)
         outlived, state.outlived = state.outlived, False
         out: Effects = [effect for effect in self.chosen.eof("server") if isinstance(effect, Withdraw)]
@@ -138,23 +138,25 @@ class LegacyProbe(msgspec.Struct, eq=False):
 
     choice: NegotiationState
 
-    def begin(self, lane: int, f: Frame, now: float) -> Effects:
+    def begin(self, stream: int, f: Frame, now: float) -> Effects:
         """It goes on as it is: a server of both eras is to speak the client's (R88)."""
         choice = self.choice
         if choice.eras.legacy is False and choice.eras.modern:
-            choice.hello = HeldFrame(lane, f, now)
+            choice.hello = HeldFrame(stream, f, now)
             return self.bridged()
-        out = choice.chosen.frame("client", lane, f, now)
+        out = choice.chosen.frame("client", stream, f, now)
         if choice.eras.legacy:
             choice.settle(choice.chosen)
         elif not any(isinstance(effect, ToClient) for effect in out):
-            choice.phase, choice.hello = "relaying", HeldFrame(lane, f, now)
+            choice.phase, choice.hello = "relaying", HeldFrame(stream, f, now)
         return out
 
-    def answers(self, lane: int, f: Frame) -> bool:
+    def answers(self, stream: int, f: Frame) -> bool:
         """Whether a frame for the client is the answer to its ``initialize``."""
         hello = self.choice.hello
-        return self.choice.phase == "relaying" and hello is not None and (lane, f.id) == (hello.lane, hello.frame.id)
+        return (
+            self.choice.phase == "relaying" and hello is not None and (stream, f.id) == (hello.stream, hello.frame.id)
+        )
 
     def answered(self, effect: ToClient, f: Frame, now: float) -> Effects:
         """The server's answer to ``initialize``."""
@@ -182,7 +184,7 @@ class LegacyProbe(msgspec.Struct, eq=False):
         hello, out = choice.hello, [*choice.left(), *self._too_early()]
         choice.reset()
         choice.settle(LegacyClient(choice.state))
-        return [*out, *choice.chosen.frame("client", hello.lane, hello.frame, hello.now), *choice.replayed()]
+        return [*out, *choice.chosen.frame("client", hello.stream, hello.frame, hello.now), *choice.replayed()]
 
     def _too_early(self) -> Effects:
         """What the client asked before ``initialize``, in words that its server does not know: nobody else will answer
@@ -193,7 +195,8 @@ class LegacyProbe(msgspec.Struct, eq=False):
             inflight.remove(pending)
         fault = "asked before initialize, in an era that the server does not speak"
         return [
-            ToClient(pending.lane, frames.error(pending.id, results.INVALID_REQUEST, fault), True) for pending in early
+            ToClient(pending.stream, frames.error(pending.id, results.INVALID_REQUEST, fault), True)
+            for pending in early
         ]
 
 
@@ -207,22 +210,22 @@ class LegacyRestart(msgspec.Struct, eq=False):
     first: Callable[[int, Frame, float], Effects]
     """Takes a client's first frame, and from then on all of them."""
 
-    def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
+    def frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:
         """Frames through a bridge, which cost a reading anyway: a client on stdio may still fall back to ``initialize``
         (T21)."""
         raw = line.raw if isinstance(line, Frame) else line
         if side == "client" and (b"initialize" in raw or b"server/discover" in raw):
             try:
                 line = f = frames.of(line)
-                if self.choice.is_sent_back(lane, f):
-                    return [era_detection.refusal(lane, f)]
-                if self.is_meant(lane, f):
-                    return self.begin(lane, f, now)
+                if self.choice.is_sent_back(stream, f):
+                    return [era_detection.refusal(stream, f)]
+                if self.is_meant(stream, f):
+                    return self.begin(stream, f, now)
             except Malformed:
                 pass  # the bridge words the refusal
-        return self.choice.chosen.frame(side, lane, line, now)
+        return self.choice.chosen.frame(side, stream, line, now)
 
-    def is_meant(self, lane: int, f: Frame) -> bool:
+    def is_meant(self, stream: int, f: Frame) -> bool:
         """Whether a client's frame begins again, and may."""
         from samplegate.protocol.bridge.modern_client import ModernClient
 
@@ -230,7 +233,7 @@ class LegacyRestart(msgspec.Struct, eq=False):
         if (
             f.kind != "request"
             or f.method != INITIALIZE
-            or lane != STDIO
+            or stream != STDIO
             or choice.hello is not None
             or modern_meta(f) is not None
         ):
@@ -240,7 +243,7 @@ class LegacyRestart(msgspec.Struct, eq=False):
         waits = choice.chosen.waits if isinstance(choice.chosen, ModernClient) else choice.waiting.held
         return all(held.frame.method == DISCOVER for held in waits)
 
-    def begin(self, lane: int, f: Frame, now: float) -> Effects:
+    def begin(self, stream: int, f: Frame, now: float) -> Effects:
         """Whoever waits is told, and the frame is a first one."""
         from samplegate.protocol.bridge.modern_client import ModernClient
 
@@ -252,11 +255,11 @@ class LegacyRestart(msgspec.Struct, eq=False):
         choice.begin_anew()
         fault = "the client has begun another era with initialize"
         out += [
-            ToClient(one.lane, frames.error(one.frame.id, results.INTERNAL, fault), True)
+            ToClient(one.stream, frames.error(one.frame.id, results.INTERNAL, fault), True)
             for one in held
             if one.frame.id is not None
         ]
-        return out + self.first(lane, f, now)
+        return out + self.first(stream, f, now)
 
 
 class ModernProbe(msgspec.Struct, eq=False):
@@ -266,7 +269,7 @@ class ModernProbe(msgspec.Struct, eq=False):
     relaying: LegacyProbe
     again: LegacyRestart
 
-    def begin(self, lane: int, f: Frame, now: float) -> Effects:
+    def begin(self, stream: int, f: Frame, now: float) -> Effects:
         """The client's first frame waits for what the server says of itself, unless that is known."""
         choice = self.choice
         extended = choice.prefers_legacy and capabilities.has_modern_extension(f.lookup(META, META_CAPABILITIES))
@@ -274,13 +277,13 @@ class ModernProbe(msgspec.Struct, eq=False):
         if choice.eras.modern and not legacy:
             if f.method not in CALLS and f.method != LISTEN:
                 self.lives()
-                return choice.chosen.frame("client", lane, f, now)
+                return choice.chosen.frame("client", stream, f, now)
             # such a request may rightly take long: whether the server answers at all, our own question shows
             choice.phase = "calling"
-            return [*choice.probe.beside(choice.chosen, now), *choice.chosen.frame("client", lane, f, now)]
+            return [*choice.probe.beside(choice.chosen, now), *choice.chosen.frame("client", stream, f, now)]
         own = f.method == DISCOVER and isinstance(translation.read_envelope(f), Envelope)
-        if not choice.waiting.add(lane, f, now):
-            return [full(lane, f)]
+        if not choice.waiting.add(stream, f, now):
+            return [full(stream, f)]
         if legacy:
             return self._greet()
         choice.phase, choice.probed_first = "probing", True
@@ -292,10 +295,10 @@ class ModernProbe(msgspec.Struct, eq=False):
         if self.choice.protocol == "modern":
             self.choice.take(self.again.frame)  # an initialize that follows is not for this server
 
-    def meanwhile(self, lane: int, line: bytes | Frame, now: float) -> Effects:
+    def meanwhile(self, stream: int, line: bytes | Frame, now: float) -> Effects:
         """A client's frame while a first call is with the server."""
         takes = self.again.frame if self.choice.protocol == "modern" else self.choice.chosen.frame
-        return takes("client", lane, line, now)
+        return takes("client", stream, line, now)
 
     def answered(self, f: Frame) -> Effects:
         """The server's answer to ``server/discover``."""
@@ -334,11 +337,11 @@ class ModernProbe(msgspec.Struct, eq=False):
 
     def _sent_back(self) -> Effects:
         choice = self.choice
-        held = [held for held in choice.waiting.held if choice.is_sent_back(held.lane, held.frame)]
+        held = [held for held in choice.waiting.held if choice.is_sent_back(held.stream, held.frame)]
         for one in held:
             assert one.frame.id is not None
-            choice.waiting.remove(one.lane, one.frame.id)
-        return [era_detection.refusal(one.lane, one.frame) for one in held]
+            choice.waiting.remove(one.stream, one.frame.id)
+        return [era_detection.refusal(one.stream, one.frame) for one in held]
 
     def greeted(self) -> Effects:
         """Whether the bridge has opened the server by now. One that refused may be asked again, from the start."""
@@ -370,7 +373,7 @@ class ModernProbe(msgspec.Struct, eq=False):
             return None
         pending = choice.state.inflight.wire.get(f.id)
         late = choice.probe.comes_late(f)
-        opens = pending is not None and pending.lane == INTERNAL and pending.method == INITIALIZE
+        opens = pending is not None and pending.stream == INTERNAL and pending.method == INITIALIZE
         refused = opens and era_detection.says_modern(f)
         if not (late and era_detection.finding(f).modern) and not refused:
             return [] if late else None
@@ -387,7 +390,7 @@ class ModernProbe(msgspec.Struct, eq=False):
         choice.reset()
         choice.settle(Session(choice.state))
         for one in held:
-            out += choice.chosen.frame("client", one.lane, one.frame, one.now)
+            out += choice.chosen.frame("client", one.stream, one.frame, one.now)
         return out
 
 
@@ -445,14 +448,14 @@ class EraNegotiator:
     # -- the methods of a session, but for ``frame``
     # ---------------------------------------------------------------------------------------
 
-    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
+    def lost(self, side: Side, stream: int, head: bytes, fault: str) -> Effects:
         """A line could not be taken at all."""
-        effects = self._choice.chosen.lost(side, lane, head, fault)
+        effects = self._choice.chosen.lost(side, stream, head, fault)
         return self._watched(effects, 0.0) if side == "server" else effects
 
-    def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects:
+    def lost_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> Effects:
         """The end of a line whose begin did not tell who would wait."""
-        effects = self._choice.chosen.lost_end(side, lane, head, tail)
+        effects = self._choice.chosen.lost_end(side, stream, head, tail)
         return self._watched(effects, 0.0) if side == "server" else effects
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
@@ -484,7 +487,7 @@ class EraNegotiator:
         first = (
             []
             if hello is None or hello.frame.id is None
-            else [OpenCall(hello.lane, hello.frame.id, hello.frame.method)]
+            else [OpenCall(hello.stream, hello.frame.id, hello.frame.method)]
         )
         return [*first, *self._choice.chosen.open_calls(), *self._choice.waiting.open_calls()]
 
@@ -496,11 +499,11 @@ class EraNegotiator:
         """Requests that the server has not answered in so many seconds end with an error."""
         return self._watched(self._choice.chosen.overdue(now, seconds), now)
 
-    def lane_closed(self, side: Side, lane: int) -> Effects:
-        """A lane is gone."""
+    def stream_closed(self, side: Side, stream: int) -> Effects:
+        """A stream is gone."""
         if side == "client" and self._choice.hello is None:  # a legacy client's requests go on (T35)
-            self._choice.waiting.lane_closed(lane)
-        return self._choice.chosen.lane_closed(side, lane)
+            self._choice.waiting.stream_closed(stream)
+        return self._choice.chosen.stream_closed(side, stream)
 
     def undelivered(self, id: FrameId) -> Effects:
         """The client has no stream for a request to it."""
@@ -517,7 +520,7 @@ class EraNegotiator:
         out += [
             effect
             for effect in self._choice.chosen.eof(side)
-            if not isinstance(effect, ToClient) or effect.lane != INTERNAL
+            if not isinstance(effect, ToClient) or effect.stream != INTERNAL
         ]
         out += [self._ended(held) for held in self._choice.waiting.take() if held.frame.kind == "request"]
         self._choice.settle(self._choice.chosen)
@@ -526,80 +529,82 @@ class EraNegotiator:
     # -- frames, until all is decided
     # ------------------------------------------------------------------------------------------------------
 
-    def _frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
+    def _frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:
         if side == "server":
-            return self._server(lane, line, now)
+            return self._server(stream, line, now)
         if self.phase == "calling":
-            return self._discovering.meanwhile(lane, line, now)
+            return self._discovering.meanwhile(stream, line, now)
         try:
             line = f = frames.of(line)
-            return self._first(lane, f, now) if self.phase == "new" else self._meanwhile(lane, f, now)
+            return self._first(stream, f, now) if self.phase == "new" else self._meanwhile(stream, f, now)
         except Malformed as problem:
-            return self._unreadable(lane, line, problem, now)
+            return self._unreadable(stream, line, problem, now)
 
-    def _unreadable(self, lane: int, line: bytes | Frame, problem: Malformed, now: float) -> Effects:
+    def _unreadable(self, stream: int, line: bytes | Frame, problem: Malformed, now: float) -> Effects:
         """A batch that is written before ``initialize`` is answered waits as its elements (R92)."""
         hello = self._choice.hello
         found: list[bytes] | Malformed = problem
         if hello is not None and isinstance(line, bytes):
             found = batch_elements(line, problem, rawjson.string(hello.frame.lookup("protocolVersion")) or "")
         if isinstance(found, Malformed):
-            return self._choice.chosen.frame("client", lane, line, now)  # it words the refusal
+            return self._choice.chosen.frame("client", stream, line, now)  # it words the refusal
         out: Effects = []
         for element in found:
             if is_nested_batch(element):
-                out += refused_line("client", element, NESTED_BATCH, partial(_refused, lane))
+                out += refused_line("client", element, NESTED_BATCH, partial(_refused, stream))
             else:
-                out += self.frame("client", lane, element, now)
+                out += self.frame("client", stream, element, now)
         return out
 
-    def _begun_again(self, lane: int, f: Frame, now: float) -> Effects:
+    def _begun_again(self, stream: int, f: Frame, now: float) -> Effects:
         self.frame = self._frame
-        return self._first(lane, f, now)
+        return self._first(stream, f, now)
 
-    def _first(self, lane: int, f: Frame, now: float) -> Effects:
+    def _first(self, stream: int, f: Frame, now: float) -> Effects:
         if f.kind == "request" and modern_meta(f) is not None:
-            return self._discovering.begin(lane, f, now)
+            return self._discovering.begin(stream, f, now)
         if f.kind == "request" and (f.method == INITIALIZE or self._choice.protocol == "modern"):
-            return self._relaying.begin(lane, f, now)
-        return self._choice.chosen.frame("client", lane, f, now)
+            return self._relaying.begin(stream, f, now)
+        return self._choice.chosen.frame("client", stream, f, now)
 
-    def _meanwhile(self, lane: int, f: Frame, now: float) -> Effects:
+    def _meanwhile(self, stream: int, f: Frame, now: float) -> Effects:
         """A client's frame while the server is being found out."""
-        if self._again.is_meant(lane, f):
-            return self._again.begin(lane, f, now)
-        if self.phase == "greeting" and self._choice.is_sent_back(lane, f):
-            return [era_detection.refusal(lane, f)]
+        if self._again.is_meant(stream, f):
+            return self._again.begin(stream, f, now)
+        if self.phase == "greeting" and self._choice.is_sent_back(stream, f):
+            return [era_detection.refusal(stream, f)]
         if self.phase == "greeting" or f.kind in ("result", "error"):
-            return self._choice.chosen.frame("client", lane, f, now)
-        if f.method == CANCELLED and (id := request_id(f)) is not None and self._choice.waiting.remove(lane, id):
-            return [Over(lane)]
-        if f.kind == "request" and f.id is not None and self._choice.waiting.has(lane, f.id):
+            return self._choice.chosen.frame("client", stream, f, now)
+        if f.method == CANCELLED and (id := request_id(f)) is not None and self._choice.waiting.remove(stream, id):
+            return [Over(stream)]
+        if f.kind == "request" and f.id is not None and self._choice.waiting.has(stream, f.id):
             return [
-                ToClient(lane, frames.error(f.id, results.INVALID_REQUEST, "a request with this id is in flight"), True)
+                ToClient(
+                    stream, frames.error(f.id, results.INVALID_REQUEST, "a request with this id is in flight"), True
+                )
             ]
-        if self._choice.waiting.add(lane, f, now):
+        if self._choice.waiting.add(stream, f, now):
             return []
         if f.kind != "request" or f.id is None:
             return [Note("frame.unasked", {"side": "client"})]
-        return [full(lane, f)]
+        return [full(stream, f)]
 
-    def _server(self, lane: int, line: bytes | Frame, now: float) -> Effects:
+    def _server(self, stream: int, line: bytes | Frame, now: float) -> Effects:
         if self.phase == "greeting":
             found = self._discovering.found_late(line)
             if found is not None:
                 return found
-        return self._watched(self._choice.chosen.frame("server", lane, line, now), now)
+        return self._watched(self._choice.chosen.frame("server", stream, line, now), now)
 
     def _ended(self, held: HeldFrame) -> ToClient:
-        return ToClient(held.lane, frames.error(held.frame.id, results.INTERNAL, self.state.ended_because), True)
+        return ToClient(held.stream, frames.error(held.frame.id, results.INTERNAL, self.state.ended_because), True)
 
     def _watched(self, effects: Effects, now: float) -> Effects:
         """What the server said, but for what decides its era."""
         if self.phase == "greeting":
             return effects + self._discovering.greeted()
         if self.phase == "calling":
-            others = [effect for effect in effects if not isinstance(effect, ToClient) or effect.lane != INTERNAL]
+            others = [effect for effect in effects if not isinstance(effect, ToClient) or effect.stream != INTERNAL]
             if len(others) < len(effects):
                 self._discovering.lives()
             return others
@@ -610,16 +615,16 @@ class EraNegotiator:
             f = (effect.frame or frames.read(effect.line)) if isinstance(effect, ToClient) else None
             if not isinstance(effect, ToClient) or f is None or f.kind in ("request", "notification"):
                 out.append(effect)
-            elif self.phase == "probing" and effect.lane == INTERNAL:
+            elif self.phase == "probing" and effect.stream == INTERNAL:
                 out += self._discovering.answered(f)
-            elif self._relaying.answers(effect.lane, f):
+            elif self._relaying.answers(effect.stream, f):
                 out += self._relaying.answered(effect, f, now)
-            elif effect.lane != INTERNAL:
+            elif effect.stream != INTERNAL:
                 out.append(effect)
         return out
 
 
-def _refused(lane: int, problem: Malformed) -> Effects:
+def _refused(stream: int, problem: Malformed) -> Effects:
     line = frames.error(problem.id, results.INVALID_REQUEST, f"refused: {problem.fault}")
     # before the handshake is over, no answer is for anybody
-    return [] if problem.answers else [ToClient(lane, line, True)]
+    return [] if problem.answers else [ToClient(stream, line, True)]

@@ -30,7 +30,7 @@ CHANGES: Final = {
 }
 """A notification -> the member of the filter that asks for it, and the capability that promises it."""
 MAX_OPEN: Final = 1000  # of one server; real clients have one or two each
-MAX_ON_A_LANE: Final = 32
+MAX_ON_A_STREAM: Final = 32
 MAX_URIS: Final = 256  # of one listen
 MAX_ALL_URIS: Final = 10_000
 MAX_SIZE: Final = 256 * 1024  # bytes of the URIs of one listen
@@ -39,13 +39,13 @@ MAX_URI: Final = 8192  # characters
 MAX_PARTS: Final = 64  # of a URI that are looked at, from its begin
 
 Key: TypeAlias = tuple[int, FrameId]
-"""A lane and the id of the request that opened it."""
+"""A stream and the id of the request that opened it."""
 
 
 class Listen(msgspec.Struct, frozen=True):
     """One open listen: what the server can honour of what it asked for."""
 
-    lane: int
+    stream: int
     id: FrameId
     changes: frozenset[str]
     uris: tuple[str, ...]
@@ -78,7 +78,7 @@ class Subscriptions(msgspec.Struct, eq=False):
     """Characters of them."""
 
     def begin(
-        self, lane: int, id: FrameId, params: bytes | None, capabilities: bytes
+        self, stream: int, id: FrameId, params: bytes | None, capabilities: bytes
     ) -> tuple[Listen, list[str]] | Refusal:
         """Open one; also the resources that nobody watched before. Raises jsontext.Malformed where the filter has two
         readings."""
@@ -92,7 +92,7 @@ class Subscriptions(msgspec.Struct, eq=False):
             return uris
         if (
             len(self.open) >= MAX_OPEN
-            or sum(key[0] == lane for key in self.open) >= MAX_ON_A_LANE
+            or sum(key[0] == stream for key in self.open) >= MAX_ON_A_STREAM
             or self._uris + len(uris) > MAX_ALL_URIS
         ):
             return Refusal(
@@ -109,10 +109,10 @@ class Subscriptions(msgspec.Struct, eq=False):
             if rawjson.lookup(wanted, member) == b"true"
             and rawjson.lookup(capabilities, kind, "listChanged") == b"true"
         )
-        return self._entered(Listen(lane, id, changes, uris if offered else ()))
+        return self._entered(Listen(stream, id, changes, uris if offered else ()))
 
     def _entered(self, listen: Listen) -> tuple[Listen, list[str]]:
-        key = (listen.lane, listen.id)
+        key = (listen.stream, listen.id)
         self.open[key] = listen
         self._uris += len(listen.uris)
         self._size += _characters(listen.uris)
@@ -199,7 +199,7 @@ class Levels(msgspec.Struct, eq=False):
         self._wanted.pop(key, None)
 
     def takers(self, level: str | None, only: Key | None) -> list[int]:
-        """The lanes that asked for a message of this level; ``only``: the request that it came for, where that is
+        """The streams that asked for a message of this level; ``only``: the request that it came for, where that is
         known."""
         if level not in LEVELS:
             return []
@@ -232,35 +232,35 @@ class NotificationFanout:
         """A request is over."""
         self._levels.leave(key)
 
-    def told(self, lane: int, f: Frame) -> Effects:
-        """A notification of the server's, which came on the stream of the request with number ``lane``. Raises
+    def told(self, stream: int, f: Frame) -> Effects:
+        """A notification of the server's, which came on the stream of the request with number ``stream``. Raises
         jsontext.Malformed."""
         out: Effects
         if f.method == MESSAGE:
-            out = self._message(lane, f)
+            out = self._message(stream, f)
         elif f.method in CHANGES or f.method == UPDATED:
             uri = rawjson.string(f.lookup("uri"))
-            out = [ToClient(listen.lane, listen.tagged(f.raw)) for listen in self.listens.wanting(f.method, uri)]
+            out = [ToClient(listen.stream, listen.tagged(f.raw)) for listen in self.listens.wanting(f.method, uri)]
         else:
-            pending = None if f.method.startswith(_REMOVED) else self._asked_on(lane)
-            out = [] if pending is None else [ToClient(pending.lane, f.raw)]
+            pending = None if f.method.startswith(_REMOVED) else self._asked_on(stream)
+            out = [] if pending is None else [ToClient(pending.stream, f.raw)]
         return out or [
             Note("notification.unattributed", {"server": self._state.server, "method": f.method[:100]}, warn=False)
         ]
 
-    def _message(self, lane: int, f: Frame) -> Effects:
-        pending = self._asked_on(lane)
+    def _message(self, stream: int, f: Frame) -> Effects:
+        pending = self._asked_on(stream)
         level = rawjson.string(f.lookup("level"))
         if pending is not None:
-            return [ToClient(to, f.raw) for to in self._levels.takers(level, (pending.lane, pending.id))]
-        callers = {one.caller for one in self._state.inflight.asked.values() if one.lane != INTERNAL}
+            return [ToClient(to, f.raw) for to in self._levels.takers(level, (pending.stream, pending.id))]
+        callers = {one.caller for one in self._state.inflight.asked.values() if one.stream != INTERNAL}
         # never another caller's (R119)
         return [ToClient(to, f.raw) for to in self._levels.takers(level, None)] if len(callers) == 1 else []
 
-    def _asked_on(self, lane: int) -> Pending | None:
+    def _asked_on(self, stream: int) -> Pending | None:
         """The client's request on whose stream the server spoke; None where it has but one stream for all."""
-        pending = self._state.inflight.numbered.get(lane) if lane else None
-        return None if pending is None or pending.lane == INTERNAL else pending
+        pending = self._state.inflight.numbered.get(stream) if stream else None
+        return None if pending is None or pending.stream == INTERNAL else pending
 
 
 MAX_SUBSCRIBED: Final = 1000  # resources that one client subscribes to

@@ -122,8 +122,8 @@ class OutboxContext(msgspec.Struct, frozen=True, kw_only=True):
 class DeliveryAttempt:
     """One delivery that was taken. ``run`` once."""
 
-    def __init__(self, world: OutboxContext, waking: Wakeups, lane: ReviewerQueue, delivery: Delivery) -> None:
-        self._world, self._waking, self._lane, self._delivery = world, waking, lane, delivery
+    def __init__(self, world: OutboxContext, waking: Wakeups, stream: ReviewerQueue, delivery: Delivery) -> None:
+        self._world, self._waking, self._stream, self._delivery = world, waking, stream, delivery
 
     async def run(self) -> float | None:
         """Carry it out and say in the store what became of it; when it is due again, if it is. Raises Unavailable: then
@@ -133,10 +133,10 @@ class DeliveryAttempt:
             await self._given_up(OVER)
             return None
         said: Said | WebhookNotReady | None = None
-        if self._lane.reviewer.webhook is not None:
-            said = await self._webhook(review, self._lane.reviewer.webhook)
-        if self._lane.reviewer.command is not None and not (isinstance(said, VerdictReceived)):
-            ran = await self._command(review, self._lane.reviewer.command)
+        if self._stream.reviewer.webhook is not None:
+            said = await self._webhook(review, self._stream.reviewer.webhook)
+        if self._stream.reviewer.command is not None and not (isinstance(said, VerdictReceived)):
+            ran = await self._command(review, self._stream.reviewer.command)
             said = ran if said is None or isinstance(said, Delivered) or isinstance(ran, VerdictReceived) else said
         if said is None:
             await self._given_up(OVER)
@@ -174,8 +174,10 @@ class DeliveryAttempt:
     def _look(self, review: Review, said: VerdictReceived | Delivered) -> None:
         """Say once if it was taken by something that may show it to nobody."""
         odd = said.odd if isinstance(said, Delivered) else None
-        if self._lane.is_news_odd(odd):
-            self._world.log.warning("review.delivery_odd", reviewer=self._lane.name, review=review.id, content_type=odd)
+        if self._stream.is_news_odd(odd):
+            self._world.log.warning(
+                "review.delivery_odd", reviewer=self._stream.name, review=review.id, content_type=odd
+            )
 
     async def _judged(self, review: Review, said: VerdictReceived, door: command.AnswerDoor) -> Said:
         world = self._world
@@ -240,7 +242,7 @@ class DeliveryAttempt:
             case DeliveryRefused(said=words) | WebhookNotReady(what=words):
                 return await self._failed(review, words, None)
             case EndpointGone(said=words):
-                self._lane.gone = True
+                self._stream.gone = True
                 return await self._failed(
                     review, f"{words}: it is told nothing more until the policy is loaded anew", None
                 )
@@ -250,17 +252,17 @@ class DeliveryAttempt:
 
     async def _done(self, words: str, result: str) -> None:
         world, delivery = self._world, self._delivery
-        if self._lane.worked():
-            world.log.info("review.delivery_works", reviewer=self._lane.name)
+        if self._stream.worked():
+            world.log.info("review.delivery_works", reviewer=self._stream.name)
         self._count(result)
         now = world.wall()
         await world.store.write(lambda store: store.delivered(delivery, said=words, now=now))
 
     async def _failed(self, review: Review, words: str, after: float | None) -> float | None:
         world, delivery, now = self._world, self._delivery, self._world.wall()
-        if self._lane.failed(words, now=now, after=after, chance=world.chance()):
+        if self._stream.failed(words, now=now, after=after, chance=world.chance()):
             world.log.warning(
-                "review.delivery_failed", reviewer=self._lane.name, review=review.id, of=delivery.event, why=words
+                "review.delivery_failed", reviewer=self._stream.name, review=review.id, of=delivery.event, why=words
             )
         due = now + max(webhooks.retry_wait(delivery.tries + 1, world.chance()), after or 0.0)
         if due >= self._end(review):
@@ -276,7 +278,7 @@ class DeliveryAttempt:
         await self._world.store.write(lambda store: store.give_up(self._delivery, said=words, now=now))
 
     def _count(self, result: str) -> None:
-        self._world.count("samplegate_review_deliveries_total", reviewer=self._lane.name, result=result)
+        self._world.count("samplegate_review_deliveries_total", reviewer=self._stream.name, result=result)
 
 
 GLANCE: Final = 2.0  # seconds between two cheap looks whether another process has changed anything
@@ -297,7 +299,7 @@ class Outbox:
         self._world, self._reviewers, self._keep = world, reviewers, keep
         self._taker = f"outbox_{world.random(8).hex()}"
         self._waking = Wakeups()
-        self._lanes: dict[str, ReviewerQueue] = {}
+        self._streams: dict[str, ReviewerQueue] = {}
         self._under_way: set[str] = set()
         self._look_at = 0.0
         self._seen = -1
@@ -340,12 +342,12 @@ class Outbox:
         for name, reviewer in self._reviewers().items():
             if reviewer.webhook is None and reviewer.command is None:
                 continue
-            lane = self._lane(name, reviewer)
-            if lane.ready > now and not lane.gone:
-                self._look_at = min(self._look_at, lane.ready)
-            if (room := lane.room(now)) > 0:
+            stream = self._stream(name, reviewer)
+            if stream.ready > now and not stream.gone:
+                self._look_at = min(self._look_at, stream.ready)
+            if (room := stream.room(now)) > 0:
                 for delivery in await self._taken(name, now, room):
-                    self._start(tasks, lane, delivery)
+                    self._start(tasks, stream, delivery)
 
     async def _taken(self, reviewer: str, now: float, limit: int) -> Sequence[Delivery]:
         take, taker = [reviewer], self._taker
@@ -353,23 +355,23 @@ class Outbox:
             lambda store: store.take_deliveries(take, taker=taker, now=now, seconds=LEASE, limit=limit)
         )
 
-    def _lane(self, name: str, reviewer: Reviewer) -> ReviewerQueue:
-        lane = self._lanes.get(name)
-        if lane is None or lane.reviewer is not reviewer:
-            lane = self._lanes[name] = ReviewerQueue(name, reviewer)
-        return lane
+    def _stream(self, name: str, reviewer: Reviewer) -> ReviewerQueue:
+        stream = self._streams.get(name)
+        if stream is None or stream.reviewer is not reviewer:
+            stream = self._streams[name] = ReviewerQueue(name, reviewer)
+        return stream
 
-    def _start(self, tasks: asyncio.TaskGroup, lane: ReviewerQueue, delivery: Delivery) -> None:
+    def _start(self, tasks: asyncio.TaskGroup, stream: ReviewerQueue, delivery: Delivery) -> None:
         if delivery.id in self._under_way:  # its lease ran out while the store was away: it is ours again
             return
         self._under_way.add(delivery.id)
-        lane.under_way += 1
-        tasks.create_task(self._carry(lane, delivery))
+        stream.under_way += 1
+        tasks.create_task(self._carry(stream, delivery))
 
-    async def _carry(self, lane: ReviewerQueue, delivery: Delivery) -> None:
+    async def _carry(self, stream: ReviewerQueue, delivery: Delivery) -> None:
         next_look = 0.0
         try:
-            next_look = await DeliveryAttempt(self._world, self._waking, lane, delivery).run() or 0.0
+            next_look = await DeliveryAttempt(self._world, self._waking, stream, delivery).run() or 0.0
         except Unavailable as problem:
             self._store_failed(problem)
         except Exception:
@@ -377,7 +379,7 @@ class Outbox:
                 "review.delivery_broke", review=delivery.review, reviewer=delivery.reviewer, exc_info=True
             )
         finally:
-            lane.under_way -= 1
+            stream.under_way -= 1
             self._under_way.discard(delivery.id)
         self._look_at = min(self._look_at, next_look)
         self._waking()

@@ -36,10 +36,10 @@ class HttpCall(ABC):
 
     modern: ClassVar[bool]
 
-    def __init__(self, shared: SharedStreams, lane: int, frame: Frame) -> None:
+    def __init__(self, shared: SharedStreams, stream: int, frame: Frame) -> None:
         assert frame.id is not None
         self.shared = shared
-        self.lane = lane
+        self.stream = stream
         self.frame = frame
         self.id = frame.id
         self.cursor = Cursor()
@@ -163,7 +163,7 @@ class HttpCall(ABC):
         come again."""
         if b'"method"' not in event.head[:256] and not self.answered:
             raise HttpFault(f"its answer has more than {self.shared.max_frame} bytes", transport="oversized")
-        self.shared.oversized(self.lane, event.size, event.head)
+        self.shared.oversized(self.stream, event.size, event.head)
 
     def _take(self, text: bytes) -> None:
         """One frame of a stream."""
@@ -215,7 +215,7 @@ class HttpCall(ABC):
 
     def _deliver(self, line: bytes | Frame) -> None:
         if not self.silent:
-            self.shared.received(self.lane, line)
+            self.shared.received(self.stream, line)
 
     def _note(self, event: str, **fields: object) -> None:
         self.shared.note(
@@ -231,8 +231,8 @@ class LegacyCall(HttpCall):
 
     modern: ClassVar[bool] = False
 
-    def __init__(self, shared: SharedStreams, lane: int, frame: Frame, before: Sequence[asyncio.Future[Any]]) -> None:
-        super().__init__(shared, lane, frame)
+    def __init__(self, shared: SharedStreams, stream: int, frame: Frame, before: Sequence[asyncio.Future[Any]]) -> None:
+        super().__init__(shared, stream, frame)
         self._before = before
         self._begins = frame.method == INITIALIZE
         self._sessions: list[str] = []
@@ -317,8 +317,8 @@ class ModernCall(HttpCall):
 
     modern: ClassVar[bool] = True
 
-    def __init__(self, shared: SharedStreams, lane: int, frame: Frame, meta: rawjson.Object, mirror: Mirror) -> None:
-        super().__init__(shared, lane, frame)
+    def __init__(self, shared: SharedStreams, stream: int, frame: Frame, meta: rawjson.Object, mirror: Mirror) -> None:
+        super().__init__(shared, stream, frame)
         self._meta = meta
         self._mirror = mirror
 

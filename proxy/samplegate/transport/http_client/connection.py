@@ -147,10 +147,10 @@ class RemoteReceiver(Protocol):
     """What the relay gives. Called from the event loop, synchronously, in the order of each stream, never from within
     ``send``."""
 
-    def received(self, lane: int, line: bytes | Frame) -> None:
+    def received(self, stream: int, line: bytes | Frame) -> None:
         """Take one frame that came on the stream of the request with this number, or on the standalone one (0)."""
 
-    def oversized(self, lane: int, size: int, head: bytes) -> None:
+    def oversized(self, stream: int, size: int, head: bytes) -> None:
         """Learn that a frame over the bound, which is no answer, was thrown away: at least ``size`` bytes that begin
         with ``head``."""
 
@@ -202,8 +202,8 @@ class RemoteConnection(Backlogged):
     def resume_reading(self) -> None:
         self._shared.flow.resume()
 
-    def send(self, lane: int, line: bytes | Frame) -> None:
-        """Send one frame, read or not; returns at once. What comes of a request comes on ``lane``, in the end its
+    def send(self, stream: int, line: bytes | Frame) -> None:
+        """Send one frame, read or not; returns at once. What comes of a request comes on ``stream``, in the end its
         answer or an error."""
         if self._closed:
             return
@@ -211,10 +211,10 @@ class RemoteConnection(Backlogged):
             frame = frames.of(line)
             meta = modern_meta(frame)
         except Malformed as problem:
-            self._unread(lane, problem)
+            self._unread(stream, problem)
             return
         if frame.kind == "request":
-            self._request(lane, frame, meta)
+            self._request(stream, frame, meta)
         elif frame.kind == "notification":
             self._notification(frame, meta)
         elif self._beginning is not None:
@@ -224,10 +224,10 @@ class RemoteConnection(Backlogged):
                 Note("frame.refused", {"side": "client", "fault": "an answer, which the modern era does not send"})
             )
 
-    def close_lane(self, lane: int) -> None:
+    def close_stream(self, stream: int) -> None:
         """End the streams of modern requests with this number, which takes them back (R99). Nothing more of them is
         delivered."""
-        for call in [call for call in self._calls if call.lane == lane and call.modern]:
+        for call in [call for call in self._calls if call.stream == stream and call.modern]:
             self._take_back(call)
 
     async def aclose(self) -> None:
@@ -249,19 +249,19 @@ class RemoteConnection(Backlogged):
     # -- what goes out
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _request(self, lane: int, frame: Frame, meta: rawjson.Object | None) -> None:
+    def _request(self, stream: int, frame: Frame, meta: rawjson.Object | None) -> None:
         assert frame.id is not None
         fault = self._full(len(frame.raw))
         if fault is not None:
-            self._answer_soon(lane, frame.id, fault)
+            self._answer_soon(stream, frame.id, fault)
             return
         if meta is not None:
             self._version = rawjson.string(meta.raw(META_VERSION)) or ""
-            self._start(ModernCall(self._shared, lane, frame, meta, self._mirror))
+            self._start(ModernCall(self._shared, stream, frame, meta, self._mirror))
             return
         if frame.method == INITIALIZE and self._legacy.begun:
             self._end_session()
-        call = LegacyCall(self._shared, lane, frame, self._before())
+        call = LegacyCall(self._shared, stream, frame, self._before())
         if frame.method == INITIALIZE:
             self._beginning = call.accepted
         self._start(call)
@@ -320,15 +320,15 @@ class RemoteConnection(Backlogged):
             call.silent = True
             task.cancel()
 
-    def _unread(self, lane: int, problem: Malformed) -> None:
+    def _unread(self, stream: int, problem: Malformed) -> None:
         self._note(Note("frame.refused", {"side": "client", "fault": problem.fault}))
         if problem.id is not None and not problem.answers:
-            self._answer_soon(lane, problem.id, HttpFault(f"the request cannot be read: {problem.fault}"))
+            self._answer_soon(stream, problem.id, HttpFault(f"the request cannot be read: {problem.fault}"))
 
-    def _answer_soon(self, lane: int, id: FrameId, fault: HttpFault) -> None:
+    def _answer_soon(self, stream: int, id: FrameId, fault: HttpFault) -> None:
         """Not from within ``send``: the relay is in the middle of something then."""
         self._note(Note("remote.failed", {"origin": self._shared.wire.origin, "fault": fault.reason}))
-        asyncio.get_running_loop().call_soon(self._received, lane, wire.fault_answer(id, fault))
+        asyncio.get_running_loop().call_soon(self._received, stream, wire.fault_answer(id, fault))
 
     # -- the legacy session
     # ----------------------------------------------------------------------------------------------------------------
@@ -364,10 +364,10 @@ class RemoteConnection(Backlogged):
     # -- what comes back
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _received(self, lane: int, line: bytes | Frame) -> None:
+    def _received(self, stream: int, line: bytes | Frame) -> None:
         if not self._closed:
-            self._receiver.received(lane, line)
+            self._receiver.received(stream, line)
 
-    def _oversized(self, lane: int, size: int, head: bytes) -> None:
+    def _oversized(self, stream: int, size: int, head: bytes) -> None:
         if not self._closed:
-            self._receiver.oversized(lane, size, head)
+            self._receiver.oversized(stream, size, head)

@@ -137,7 +137,7 @@ async def taken_up(shared: SharedStreams, cursor: Cursor) -> aiohttp.ClientRespo
 
 
 class Standalone:
-    """The stream on which a legacy server sends what belongs to no request: lane 0."""
+    """The stream on which a legacy server sends what belongs to no request: stream 0."""
 
     def __init__(self, shared: SharedStreams) -> None:
         self._shared = shared

@@ -93,17 +93,17 @@ class ClientStream(Protocol):
 
     def send(self, line: bytes, last: bool) -> None:
         """Take one frame, without a line end. Returns at once, never raises. ``last`` marks the answer to a request
-        that came on this lane."""
+        that came on this stream."""
 
     def ask(self, id: FrameId, line: bytes) -> None:
-        """Take a request to the client, which waits for an answer: it goes on this lane while the client reads it, else
-        on another one of its session. Returns at once, never raises."""
+        """Take a request to the client, which waits for an answer: it goes on this stream while the client reads it,
+        else on another one of its session. Returns at once, never raises."""
 
     def take_back(self, id: FrameId, line: bytes) -> None:
         """Take the cancellation of such a request. Returns at once, never raises."""
 
     def over(self) -> None:
-        """A request that came on this lane is over without an answer: it was cancelled. Counts as ``last`` does.
+        """A request that came on this stream is over without an answer: it was cancelled. Counts as ``last`` does.
         Returns at once."""
 
     def close(self) -> None:
@@ -115,29 +115,29 @@ class Conversation(Protocol):
     """One client's way to one server: a legacy session, or what the modern requests of one caller share. Made by the
     gate."""
 
-    def open_lane(self, lane: ClientStream, *, standalone: bool = False, trace: str = "") -> int:
-        """Enter a lane; its number. ``standalone``: frames that belong to no request go here (number 0; a second one
+    def open_stream(self, stream: ClientStream, *, standalone: bool = False, trace: str = "") -> int:
+        """Enter a stream; its number. ``standalone``: frames that belong to no request go here (number 0; a second one
         replaces the first).
 
-        ``trace``: the HTTP request's traceparent, right in its form or empty; what is recorded of the lane's requests
+        ``trace``: the HTTP request's traceparent, right in its form or empty; what is recorded of the stream's requests
         bears it.
         """
         ...
 
-    def received(self, lane: int, line: bytes | Frame) -> None:
-        """One frame of the client's came on a lane. Never raises."""
+    def received(self, stream_id: int, line: bytes | Frame) -> None:
+        """One frame of the client's came on a stream. Never raises."""
 
-    def close_lane(self, lane: int) -> None:
-        """The client's end of a lane is gone: in the modern era its requests are cancelled, in the legacy eras they go
-        on (T35).
+    def close_stream(self, stream_id: int) -> None:
+        """The client's end of a stream is gone: in the modern era its requests are cancelled, in the legacy eras they
+        go on (T35).
 
-        Called at most once for a lane, and never while this object sends on it: when its last answer is there and
-        nobody reads it any more, or its modern client went before. Not for lanes that live as long as their session,
+        Called at most once for a stream, and never while this object sends on it: when its last answer is there and
+        nobody reads it any more, or its modern client went before. Not for streams that live as long as their session,
         and for none after ``on_end``, which ends them all.
         """
 
     def undelivered(self, id: FrameId) -> None:
-        """The client has not read any lane for too long for a request that it was to be sent. Never called while this
+        """The client has not read any stream for too long for a request that it was to be sent. Never called while this
         object sends."""
 
     def on_end(self, call: Callable[[], None]) -> None:

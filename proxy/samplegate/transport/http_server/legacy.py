@@ -68,7 +68,7 @@ async def _opened(
 ) -> HttpReply | None:
     """The server's answer decides whether there is a session: its id goes out with a result only."""
     bounds, stream = sessions.bounds, reader.stream
-    session.conversation.received(stream.lane, visit.handed_over())
+    session.conversation.received(stream.stream_id, visit.handed_over())
     visit.watch(reader)
     deadline = asyncio.get_running_loop().time() + bounds.opening
     while not (stream.ended or reader.stopped):
@@ -125,7 +125,7 @@ async def post(visit: HttpExchange, served: ServerEndpoint, sessions: Sessions) 
     if isinstance(session, HttpReply):
         return session
     if frame.kind != "request":
-        session.conversation.received(session.side_lane(), frame)
+        session.conversation.received(session.side_stream(), frame)
         return HttpReply(202)
     del frame
     return await _visited(visit, sessions, session, [id], method=method)
@@ -150,7 +150,7 @@ async def batch(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
         return refusal(400, "parse", f"refused: {problem.fault}")
     requests = [frame.id for frame in read if frame.kind == "request"]
     if not requests:
-        session.conversation.received(session.side_lane(), line)
+        session.conversation.received(session.side_stream(), line)
         return HttpReply(202)
     del line, elements, read
     return await _visited(visit, sessions, session, requests)
@@ -251,7 +251,7 @@ async def _visited(
         reader = visit.reader = StreamReader(stream, gone=visit.gone, unsent=visit.unsent)
         try:
             session.heard(stream)
-            session.conversation.received(stream.lane, visit.handed_over())
+            session.conversation.received(stream.stream_id, visit.handed_over())
             await answering.first_frame(visit, reader, sessions.bounds, sessions.ticks)
             return await _answered(visit, sessions, session, reader, ids)
         finally:

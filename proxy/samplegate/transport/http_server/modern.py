@@ -235,9 +235,9 @@ async def _notified(visit: HttpExchange, served: ServerEndpoint, frame: Frame) -
         conversation = await served.modern(visit.caller, frame)
     except ConversationRefused as problem:
         return refused(problem, None)
-    lane = conversation.open_lane(_Nowhere(), trace=visit.trace)
-    conversation.received(lane, frame)
-    conversation.close_lane(lane)
+    stream_id = conversation.open_stream(_Nowhere(), trace=visit.trace)
+    conversation.received(stream_id, frame)
+    conversation.close_stream(stream_id)
     return HttpReply(202)
 
 
@@ -248,9 +248,9 @@ async def _called(
     stream = HttpStream(sessions.held, bounds, awaited=1, keep=False)
     visit.waits = asked.method != LISTEN
     reader = visit.reader = StreamReader(stream, gone=visit.gone, unsent=visit.unsent)
-    stream.lane = conversation.open_lane(stream, trace=visit.trace)
+    stream.stream_id = conversation.open_stream(stream, trace=visit.trace)
     try:
-        conversation.received(stream.lane, visit.handed_over())
+        conversation.received(stream.stream_id, visit.handed_over())
         await answering.first_frame(visit, reader, bounds, sessions.ticks)
         if reader.stopped == CLOSING:
             return ending(asked.id)
@@ -267,7 +267,8 @@ async def _called(
         await answering.stream(visit, reader, bounds, form, farewell=_farewell(asked))
         return None
     finally:
-        conversation.close_lane(stream.lane)  # a disconnect is a cancel; after the answer there is nothing to cancel
+        # a disconnect is a cancel; after the answer there is nothing to cancel
+        conversation.close_stream(stream.stream_id)
         stream.free()
 
 
@@ -293,7 +294,7 @@ def _farewell(asked: PendingAnswer) -> bytes:
 
 
 class _Nowhere:
-    """The lane of a notification, on which nothing comes back."""
+    """The stream of a notification, on which nothing comes back."""
 
     def send(self, line: bytes, last: bool) -> None:
         pass

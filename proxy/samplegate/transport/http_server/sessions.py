@@ -19,7 +19,7 @@ from samplegate.transport.http_server.stream import CLOSING, GRACE, HttpExchange
 STANDALONE: Final = 0
 """The number of the stream that belongs to no request."""
 CLOSED: Final = -1
-"""Stands for the lane of a stream whose conversation has been told of its end."""
+"""Stands for the stream of a stream whose conversation has been told of its end."""
 
 
 class HttpSession:
@@ -48,20 +48,20 @@ class HttpSession:
         """Of requests that waited for a stream within the last ``Bounds.unread``."""
         self.standalone = HttpStream(held, bounds, awaited=None, keep=True, ways=self)
         self.streams[STANDALONE] = self.standalone
-        conversation.open_lane(self.standalone, standalone=True)
+        conversation.open_stream(self.standalone, standalone=True)
 
     @property
     def full(self) -> bool:
         """Whether it has more requests and streams than it may."""
         return self.visits > self._bounds.streams or len(self.asking) >= self._bounds.streams
 
-    def side_lane(self) -> int:
-        """The lane of notifications and answers, on which nothing is answered; should something come, it belongs to no
-        request."""
+    def side_stream(self) -> int:
+        """The stream of notifications and answers, on which nothing is answered; should something come, it belongs to
+        no request."""
         if self._side is None:
-            lane = HttpStream(self._held, self._bounds, awaited=None, keep=False, ways=self)
-            lane.elsewhere = self.standalone.send
-            self._side = self.conversation.open_lane(lane)
+            stream = HttpStream(self._held, self._bounds, awaited=None, keep=False, ways=self)
+            stream.elsewhere = self.standalone.send
+            self._side = self.conversation.open_stream(stream)
         return self._side
 
     def asked(self, requests: int, trace: str = "") -> HttpStream:
@@ -70,7 +70,7 @@ class HttpSession:
         stream = HttpStream(self._held, self._bounds, awaited=requests, keep=True, ways=self)
         stream.on_end = self._answered
         self.asking[stream] = None
-        stream.lane = self.conversation.open_lane(stream, trace=trace)
+        stream.stream_id = self.conversation.open_stream(stream, trace=trace)
         return stream
 
     def name(self, stream: HttpStream) -> int:
@@ -102,7 +102,7 @@ class HttpSession:
         if stream is self.standalone:
             return
         if stream.ended:
-            self._close_lane(stream)
+            self._close_stream(stream)
             self._put_away(stream, now)
         elif not stream.number:
             stream.elsewhere = self.standalone.send
@@ -175,13 +175,13 @@ class HttpSession:
         does it when leaving."""
         self.asking.pop(stream, None)
         if stream.reader is None:
-            asyncio.get_running_loop().call_soon(self._close_lane, stream)
+            asyncio.get_running_loop().call_soon(self._close_stream, stream)
 
-    def _close_lane(self, stream: HttpStream) -> None:
+    def _close_stream(self, stream: HttpStream) -> None:
         """Once: a stream is left as often as its client has come back for it."""
-        if stream.lane != CLOSED and not self.ended:
-            lane, stream.lane = stream.lane, CLOSED
-            self.conversation.close_lane(lane)
+        if stream.stream_id != CLOSED and not self.ended:
+            stream_id, stream.stream_id = stream.stream_id, CLOSED
+            self.conversation.close_stream(stream_id)
 
     def _put_away(self, stream: HttpStream, now: float) -> None:
         if not stream.number:

@@ -77,12 +77,28 @@ class StreamRoutes(Protocol):
 
 
 class HttpStream:
-    """A lane to the client (``http.Lane``), which one connection at a time reads."""
+    """A stream to the client (``http.ClientStream``), which one connection at a time reads."""
 
     __slots__ = (
-        "_asks", "_bounds", "_held", "_ways", "awaited", "dropped", "elsewhere", "ended", "events", "given", "keep",
-        "lane", "number", "on_end",
-        "reader", "seq", "size", "unanswered", "until",
+        "_asks",
+        "_bounds",
+        "_held",
+        "_ways",
+        "awaited",
+        "dropped",
+        "elsewhere",
+        "ended",
+        "events",
+        "given",
+        "keep",
+        "number",
+        "on_end",
+        "reader",
+        "seq",
+        "size",
+        "stream_id",
+        "unanswered",
+        "until",
     )  # fmt: skip
 
     def __init__(
@@ -105,7 +121,7 @@ class HttpStream:
         self.ended = False
         self.events: deque[tuple[int, bytes]] = deque()
         self.size = self.seq = self.given = self.dropped = 0
-        self.lane = -1
+        self.stream_id = -1
         self.number = 0
         """Its name in event ids, given to it when the first is sent."""
         self.unanswered = b""

@@ -1,5 +1,5 @@
-"""A conversation over many lanes with whatever has the methods of a session: say what somebody wrote, look at what came
-out."""
+"""A conversation over many streams with whatever has the methods of a session: say what somebody wrote, look at what
+came out."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def tells(method: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "method": method, "params": params}
 
 
-class Lanes:
+class Streams:
     """One object with the methods of a session, its time, and everything that came out of it."""
 
     def __init__(self, make: Callable[[SessionState], SessionProtocol], *rules: Mapping[str, Any], **more: Any) -> None:
@@ -51,13 +51,13 @@ class Lanes:
         self.now = 0.0
         self.log: list[Effect] = []
 
-    def client(self, lane: int, line: bytes | Mapping[str, Any]) -> list[Effect]:
-        """A client writes one line on a lane."""
-        return self.take(self.session.frame("client", lane, raw(line), self.now))
+    def client(self, stream: int, line: bytes | Mapping[str, Any]) -> list[Effect]:
+        """A client writes one line on a stream."""
+        return self.take(self.session.frame("client", stream, raw(line), self.now))
 
-    def server(self, line: bytes | Mapping[str, Any] | list[Any], lane: int = 0) -> list[Effect]:
+    def server(self, line: bytes | Mapping[str, Any] | list[Any], stream: int = 0) -> list[Effect]:
         """The server writes one line, over HTTP on the stream of the request with that number."""
-        return self.take(self.session.frame("server", lane, raw(line), self.now))
+        return self.take(self.session.frame("server", stream, raw(line), self.now))
 
     def take(self, effects: list[Effect]) -> list[Effect]:
         """Keep what came out."""
@@ -78,9 +78,9 @@ def bridge(
     capabilities: Mapping[str, Any] | None = None,
     revision: str = "2025-11-25",
     streams: bool = False,
-) -> Lanes:
+) -> Streams:
     """A ModernClient whose server is open; ``streams``: over HTTP."""
-    d = Lanes(ModernClient, *rules)
+    d = Streams(ModernClient, *rules)
     d.state.streams = streams
     hello = sent(d.client(99, asks("first", "server/discover")))[0]
     said = {
@@ -103,8 +103,8 @@ def sent(effects: list[Effect]) -> list[Any]:
 
 
 def heard(effects: list[Effect]) -> list[tuple[int, Any, bool]]:
-    """What went to the clients: lane, frame, and whether it answers."""
-    return [(effect.lane, json.loads(effect.line), effect.last) for effect in effects if isinstance(effect, ToClient)]
+    """What went to the clients: stream, frame, and whether it answers."""
+    return [(effect.stream, json.loads(effect.line), effect.last) for effect in effects if isinstance(effect, ToClient)]
 
 
 def notes(effects: list[Effect]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Many lanes on one session: each frame of the server's goes to the stream it belongs to, under the names that its
+"""Many streams on one session: each frame of the server's goes to the stream it belongs to, under the names that its
 client gave (R111)."""
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def shared(*, streams: bool = False) -> Dialogue:
     return d
 
 
-def says(d: Dialogue, lane: int, line: dict[str, Any]) -> list[Effect]:
-    return d.take(d.session.frame("client", lane, json.dumps(line).encode(), d.now))
+def says(d: Dialogue, stream: int, line: dict[str, Any]) -> list[Effect]:
+    return d.take(d.session.frame("client", stream, json.dumps(line).encode(), d.now))
 
 
 def heard(effects: list[Effect]) -> list[tuple[int, Any, bool]]:
-    return [(effect.lane, json.loads(effect.line), effect.last) for effect in effects if isinstance(effect, ToClient)]
+    return [(effect.stream, json.loads(effect.line), effect.last) for effect in effects if isinstance(effect, ToClient)]
 
 
 def with_meta(line: dict[str, Any], **meta: Any) -> dict[str, Any]:
@@ -38,19 +38,19 @@ def notification(method: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "method": method, "params": params}
 
 
-def test_the_same_id_on_two_lanes_is_two_requests_and_each_gets_its_answer() -> None:
+def test_the_same_id_on_two_streams_is_two_requests_and_each_gets_its_answer() -> None:
     d = shared()
-    first, second = (to_server(says(d, lane, call(1)))[0] for lane in (1, 2))
+    first, second = (to_server(says(d, stream, call(1)))[0] for stream in (1, 2))
     assert len({first["id"], second["id"], 1}) == 3
     assert [(2, result(1), True)] == heard(d.server(result(second["id"])))
     assert [(1, result(1), True)] == heard(d.server(result(first["id"])))
 
 
-def test_the_same_progress_token_on_two_lanes_is_two_series() -> None:
+def test_the_same_progress_token_on_two_streams_is_two_series() -> None:
     d = shared()
     sent = [
-        to_server(says(d, lane, with_meta(call(1), progressToken=7)))[0]["params"]["_meta"]["progressToken"]
-        for lane in (1, 2)
+        to_server(says(d, stream, with_meta(call(1), progressToken=7)))[0]["params"]["_meta"]["progressToken"]
+        for stream in (1, 2)
     ]
     assert len({*sent, 7}) == 3
     out = d.server(notification("notifications/progress", progressToken=sent[1], progress=0.5, message="m"))
@@ -92,41 +92,41 @@ def test_a_log_message_goes_to_the_one_client_that_asked_for_any() -> None:
 def test_a_log_message_is_nobodys_where_two_callers_have_requests_in_flight() -> None:
     d = shared()
     d.session.state.callers.update({1: "ada", 2: "bob"})
-    for lane in (1, 2):
-        says(d, lane, with_meta(call(1), **{"io.modelcontextprotocol/logLevel": "info"}))
+    for stream in (1, 2):
+        says(d, stream, with_meta(call(1), **{"io.modelcontextprotocol/logLevel": "info"}))
     assert [] == heard(d.server(notification("notifications/message", level="info", data="x")))
 
 
 def test_the_stream_that_a_frame_came_on_says_whose_it_is() -> None:
     d = shared(streams=True)
     says(d, 1, call(1))
-    lane = one(says(d, 2, call(1)), ToServer).lane
+    stream = one(says(d, 2, call(1)), ToServer).stream
     line = json.dumps(notification("vendor/news")).encode()
-    assert [ToClient(2, line)] == d.session.frame("server", lane, line, 0.0)
+    assert [ToClient(2, line)] == d.session.frame("server", stream, line, 0.0)
 
 
 def test_over_http_a_modern_call_is_taken_back_by_ending_its_stream() -> None:
     d = shared(streams=True)
-    lane = one(says(d, 3, call(1)), ToServer).lane
-    assert [Close(lane), Over(3)] == d.session.lane_closed("client", 3)
+    stream = one(says(d, 3, call(1)), ToServer).stream
+    assert [Close(stream), Over(3)] == d.session.stream_closed("client", 3)
 
 
-def test_a_retry_stays_on_the_lane_of_its_call() -> None:
+def test_a_retry_stays_on_the_stream_of_its_call() -> None:
     d = shared(streams=True)
     sent = one(says(d, 3, call(1, {"sampling": {}})), ToServer)
     ask = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
     answer = result(json.loads(sent.line)["id"], resultType="input_required", inputRequests={"k": ask})
-    again = one(d.settle(d.take(d.session.frame("server", sent.lane, json.dumps(answer).encode(), 0.0))), ToServer)
-    assert sent.lane == again.lane
+    again = one(d.settle(d.take(d.session.frame("server", sent.stream, json.dumps(answer).encode(), 0.0))), ToServer)
+    assert sent.stream == again.stream
     assert json.loads(sent.line)["id"] != json.loads(again.line)["id"]
 
 
-def test_a_policy_sees_who_speaks_on_a_lane() -> None:
+def test_a_policy_sees_who_speaks_on_a_stream() -> None:
     d = Dialogue({**DENY, "match": {"caller": "bob"}}, ALLOW)
     d.session.state.maps_ids = True
     d.session.state.callers.update({1: "ada", 2: "bob"})
-    for lane, caller in ((1, "ada"), (2, "bob")):
-        id = to_server(says(d, lane, call(1, {"sampling": {}})))[0]["id"]
+    for stream, caller in ((1, "ada"), (2, "bob")):
+        id = to_server(says(d, stream, call(1, {"sampling": {}})))[0]["id"]
         ask = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
         out = d.server(result(id, resultType="input_required", inputRequests={"k": ask}))
         assert caller == one(out, Open).round.origin.caller
@@ -137,12 +137,12 @@ def test_a_legacy_push_on_a_calls_stream_is_asked_during_that_call_alone() -> No
     d.session.state.streams = True
     d.open_legacy()
     says(d, 1, request(1, "tools/call", name="one"))
-    lane = one(says(d, 2, request(2, "tools/call", name="two")), ToServer).lane
+    stream = one(says(d, 2, request(2, "tools/call", name="two")), ToServer).stream
     push = json.dumps(request("s", "sampling/createMessage", messages=[], maxTokens=5)).encode()
-    assert ["two"] == [call.tool for call in one(d.session.frame("server", lane, push, 0.0), Open).round.origin.calls]
+    assert ["two"] == [call.tool for call in one(d.session.frame("server", stream, push, 0.0), Open).round.origin.calls]
 
 
-def test_a_legacy_cancel_comes_on_a_lane_of_its_own() -> None:
+def test_a_legacy_cancel_comes_on_a_stream_of_its_own() -> None:
     d = Dialogue(ALLOW)
     d.open_legacy()
     says(d, 1, request(1, "tools/call", name="one"))
@@ -168,8 +168,8 @@ def pushed(d: Dialogue) -> str:
 def two_calls() -> Dialogue:
     d = Dialogue(FORWARD)
     d.open_legacy(sampling={})
-    for lane, id in ((4, 1), (5, 2)):
-        says(d, lane, request(id, "tools/call", name="x"))
+    for stream, id in ((4, 1), (5, 2)):
+        says(d, stream, request(id, "tools/call", name="x"))
     return d
 
 
@@ -178,7 +178,7 @@ def test_a_request_is_forwarded_on_the_stream_of_a_call_that_is_still_in_flight(
     round = pushed(d)
     d.server(result(1))
     sent = one(d.session.forward(round), ToClient)
-    assert (5, json.loads(sent.line)["id"]) == (sent.lane, sent.asks)
+    assert (5, json.loads(sent.line)["id"]) == (sent.stream, sent.asks)
 
 
 def test_a_request_is_forwarded_on_the_standalone_stream_when_its_calls_are_over() -> None:
@@ -187,32 +187,32 @@ def test_a_request_is_forwarded_on_the_standalone_stream_when_its_calls_are_over
     for id in (1, 2):
         d.server(result(id))
     says(d, 6, request(3, "tools/call", name="later"))
-    assert 0 == one(d.session.forward(round), ToClient).lane
+    assert 0 == one(d.session.forward(round), ToClient).stream
 
 
 def test_a_request_is_withdrawn_on_its_stream_while_that_is_open_and_then_on_another() -> None:
-    for answered, lane in (([], 4), ([2], 4), ([1], 5), ([1, 2], 0)):
+    for answered, stream in (([], 4), ([2], 4), ([1], 5), ([1, 2], 0)):
         d = two_calls()
         round = pushed(d)
         sent = one(d.session.forward(round), ToClient)
         for id in answered:
             d.server(result(id))
         withdrawn = one(d.session.unforward(round, "late"), ToClient)
-        assert (4, lane, sent.asks) == (sent.lane, withdrawn.lane, withdrawn.takes_back)
+        assert (4, stream, sent.asks) == (sent.stream, withdrawn.stream, withdrawn.takes_back)
 
 
 def test_the_server_withdraws_its_other_requests_on_their_stream_while_that_is_open_and_then_on_another() -> None:
-    for answered, lane in (([], 4), ([1], 5), ([1, 2], 0)):
+    for answered, stream in (([], 4), ([1], 5), ([1, 2], 0)):
         d = two_calls()
         assert [(4, "r")] == [
-            (effect.lane, effect.asks)
+            (effect.stream, effect.asks)
             for effect in d.server(request("r", "roots/list"))
             if isinstance(effect, ToClient)
         ]
         for id in answered:
             d.server(result(id))
         withdrawn = one(d.server(notification("notifications/cancelled", requestId="r")), ToClient)
-        assert (lane, "r") == (withdrawn.lane, withdrawn.takes_back)
+        assert (stream, "r") == (withdrawn.stream, withdrawn.takes_back)
 
 
 def test_a_request_that_no_stream_took_is_answered_and_logged() -> None:
@@ -233,10 +233,10 @@ def test_a_request_that_no_stream_took_is_answered_and_logged() -> None:
 def test_whoever_waits_is_told_that_the_server_has_ended() -> None:
     d = shared()
     d.session.state.outlived = True
-    for lane in (1, 2):
-        says(d, lane, call(lane))
+    for stream in (1, 2):
+        says(d, stream, call(stream))
     out = heard(d.session.eof("server"))
-    assert [(1, 1, True), (2, 2, True)] == [(lane, line["id"], last) for lane, line, last in out]
+    assert [(1, 1, True), (2, 2, True)] == [(stream, line["id"], last) for stream, line, last in out]
     assert {-32603} == {line["error"]["code"] for _, line, _ in out}
     assert [] == d.session.eof("server")
 
@@ -254,8 +254,8 @@ def test_a_round_bears_the_trace_context_of_its_call_and_none_of_another_form() 
     d = shared()
     d.session.state.traces[3] = TRACE
     ask = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
-    for lane, said, wanted in ((1, TRACE, TRACE), (2, "nonsense", ""), (3, None, TRACE)):
+    for stream, said, wanted in ((1, TRACE, TRACE), (2, "nonsense", ""), (3, None, TRACE)):
         line = call(1, {"sampling": {}})
-        id = to_server(says(d, lane, line if said is None else with_meta(line, traceparent=said)))[0]["id"]
+        id = to_server(says(d, stream, line if said is None else with_meta(line, traceparent=said)))[0]["id"]
         out = d.server(result(id, resultType="input_required", inputRequests={"k": ask}))
         assert wanted == one(out, Open).round.origin.trace

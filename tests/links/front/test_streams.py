@@ -1,4 +1,4 @@
-"""What a conversation is told of lanes: that each is over, once, never while it sends; and whose trace its requests
+"""What a conversation is told of streams: that each is over, once, never while it sends; and whose trace its requests
 belong to."""
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ NOW = HttpBounds(commit=0.0)
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
 
-async def told(conversation: Conversation, *lanes: int) -> None:
-    """Wait until it was told of these lanes; then it was told of each once, and of no other."""
-    await conversation.until(lambda: set(lanes) <= set(conversation.closed))
+async def told(conversation: Conversation, *streams: int) -> None:
+    """Wait until it was told of these streams; then it was told of each once, and of no other."""
+    await conversation.until(lambda: set(streams) <= set(conversation.closed))
     for _ in range(5):
         await asyncio.sleep(0)  # for a second time, were there one
-    assert sorted(lanes) == sorted(conversation.closed)
+    assert sorted(streams) == sorted(conversation.closed)
 
 
-def answer(session: Legacy, lane: int) -> None:
-    session.conversation.lanes[lane].send(result(1, {}), True)
+def answer(session: Legacy, stream: int) -> None:
+    session.conversation.streams[stream].send(result(1, {}), True)
 
 
 async def streaming(session: Legacy) -> tuple[int, str]:
-    """A lane whose POST began a stream and broke off, and the place to come back to."""
+    """A stream whose POST began a stream and broke off, and the place to come back to."""
     call = await session.ask().begun()
     await call.until(lambda call: bool(call.events))
     call.disconnect()
@@ -41,20 +41,20 @@ async def streaming(session: Legacy) -> tuple[int, str]:
 async def test_the_gate_is_told_once_and_not_while_it_sends() -> None:
     while_sending: list[list[int]] = []
 
-    def answers(conversation: Conversation, lane: int, frame: Frame) -> None:
-        conversation.lanes[lane].send(result(frame.id, {}), True)
+    def answers(conversation: Conversation, stream: int, frame: Frame) -> None:
+        conversation.streams[stream].send(result(frame.id, {}), True)
         while_sending.append(list(conversation.closed))
 
     session = await Front(Served(answers, opens=None)).opened()
     for _ in range(3):
         await session.ask().done()
-    lanes = [lane for lane, _ in session.conversation.got]
-    await told(session.conversation, *lanes)
-    assert [lanes[:1], lanes[:2], lanes[:3]] == while_sending
+    streams = [stream for stream, _ in session.conversation.got]
+    await told(session.conversation, *streams)
+    assert [streams[:1], streams[:2], streams[:3]] == while_sending
 
 
-async def test_the_lane_of_a_session_that_does_not_come_about_is_not_told_twice() -> None:
-    front = Front(Served(opens=lambda c, lane, f: c.lanes[lane].over()))
+async def test_the_stream_of_a_session_that_does_not_come_about_is_not_told_twice() -> None:
+    front = Front(Served(opens=lambda c, stream, f: c.streams[stream].over()))
     await front.post(initialize()).done()
     conversation = front.served.begun[0]
     await conversation.until(lambda: conversation.over)
@@ -64,87 +64,87 @@ async def test_the_lane_of_a_session_that_does_not_come_about_is_not_told_twice(
 async def test_a_stream_is_over_with_its_last_answer() -> None:
     session = await Front(Served(silent), bounds=NOW).opened()
     call = await session.ask().begun()
-    lane = session.conversation.got[-1][0]
-    session.conversation.lanes[lane].send(note("first"), False)
+    stream = session.conversation.got[-1][0]
+    session.conversation.streams[stream].send(note("first"), False)
     await call.heard(1)
-    assert lane not in session.conversation.closed
-    answer(session, lane)
+    assert stream not in session.conversation.closed
+    answer(session, stream)
     await call.done()
-    await told(session.conversation, session.conversation.got[0][0], lane)
+    await told(session.conversation, session.conversation.got[0][0], stream)
 
 
 async def test_a_batch_is_over_with_the_last_of_its_answers() -> None:
     session = await Front(Served(silent, revision="2025-03-26"), bounds=NOW).opened(revision="2025-03-26")
     call = await session.post([{"jsonrpc": "2.0", "id": n, "method": "tools/list"} for n in range(2)]).begun()
-    lane = session.conversation.got[-1][0]
-    session.conversation.lanes[lane].over()
+    stream = session.conversation.got[-1][0]
+    session.conversation.streams[stream].over()
     await asyncio.sleep(0)
-    assert lane not in session.conversation.closed
-    answer(session, lane)
+    assert stream not in session.conversation.closed
+    answer(session, stream)
     await call.done()
-    await told(session.conversation, session.conversation.got[0][0], lane)
+    await told(session.conversation, session.conversation.got[0][0], stream)
 
 
-async def test_a_lane_whose_client_went_is_over_with_its_answer() -> None:
+async def test_a_stream_whose_client_went_is_over_with_its_answer() -> None:
     session = await Front(Served(silent)).opened()
     call = session.ask()
     await session.conversation.until(lambda: len(session.conversation.got) == 2)
     call.disconnect()
     await call.done()
-    lane = session.conversation.got[-1][0]
-    assert lane not in session.conversation.closed
-    answer(session, lane)
-    await told(session.conversation, session.conversation.got[0][0], lane)
+    stream = session.conversation.got[-1][0]
+    assert stream not in session.conversation.closed
+    answer(session, stream)
+    await told(session.conversation, session.conversation.got[0][0], stream)
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_a_client_that_comes_back_for_an_answer_again_and_again_ends_its_lane_once(times: int) -> None:
+async def test_a_client_that_comes_back_for_an_answer_again_and_again_ends_its_stream_once(times: int) -> None:
     session = await Front(Served(silent), bounds=NOW).opened()
-    lane, place = await streaming(session)
-    answer(session, lane)
+    stream, place = await streaming(session)
+    answer(session, stream)
     for _ in range(times):
         await session.get(last_event_id=place).done()
-    await told(session.conversation, session.conversation.got[0][0], lane)
+    await told(session.conversation, session.conversation.got[0][0], stream)
 
 
-async def test_a_client_that_is_back_before_the_answer_ends_the_lane_once() -> None:
+async def test_a_client_that_is_back_before_the_answer_ends_the_stream_once() -> None:
     session = await Front(Served(silent), bounds=NOW).opened()
-    lane, place = await streaming(session)
+    stream, place = await streaming(session)
     first = await session.get(last_event_id=place).begun()
     second = await session.get(last_event_id=place).begun()
-    answer(session, lane)
+    answer(session, stream)
     await asyncio.gather(first.done(), second.done())
     assert [json.loads(result(1, {}))] == second.data
-    await told(session.conversation, session.conversation.got[0][0], lane)
+    await told(session.conversation, session.conversation.got[0][0], stream)
 
 
-async def test_a_client_that_is_back_and_goes_again_leaves_a_lane_that_ends_with_its_answer() -> None:
+async def test_a_client_that_is_back_and_goes_again_leaves_a_stream_that_ends_with_its_answer() -> None:
     session = await Front(Served(silent), bounds=NOW).opened()
-    lane, place = await streaming(session)
+    stream, place = await streaming(session)
     back = await session.get(last_event_id=place).begun()
     back.disconnect()
     await back.done()
-    assert lane not in session.conversation.closed
-    answer(session, lane)
-    await told(session.conversation, session.conversation.got[0][0], lane)
+    assert stream not in session.conversation.closed
+    answer(session, stream)
+    await told(session.conversation, session.conversation.got[0][0], stream)
 
 
-async def test_a_conversation_that_is_over_when_a_lane_is_opened_leaves_nothing_asked() -> None:
+async def test_a_conversation_that_is_over_when_a_stream_is_opened_leaves_nothing_asked() -> None:
     front = Front(Served(silent))
     session = await front.opened()
-    opened = session.conversation.open_lane
+    opened = session.conversation.open_stream
 
-    def closing(lane: object, *, standalone: bool = False, trace: str = "") -> int:
-        number = opened(lane, standalone=standalone, trace=trace)  # type: ignore[arg-type]
-        session.conversation.lanes[number].close()
+    def closing(stream: object, *, standalone: bool = False, trace: str = "") -> int:
+        number = opened(stream, standalone=standalone, trace=trace)  # type: ignore[arg-type]
+        session.conversation.streams[number].close()
         return number
 
-    session.conversation.open_lane = closing  # type: ignore[method-assign]
+    session.conversation.open_stream = closing  # type: ignore[method-assign]
     await session.ask().done()
     found = front.sessions.find(session.id, "docs", "local")
     assert found is not None
     assert ([], 0) == (list(found.asking), found.visits)
-    await told(session.conversation, *(lane for lane, _ in session.conversation.got))
+    await told(session.conversation, *(stream for stream, _ in session.conversation.got))
 
 
 # -- traces
@@ -152,13 +152,13 @@ async def test_a_conversation_that_is_over_when_a_lane_is_opened_leaves_nothing_
 
 
 @pytest.mark.parametrize("value", [TRACE, ""])
-async def test_a_posts_lane_bears_the_trace_of_its_request(value: str) -> None:
+async def test_a_posts_stream_bears_the_trace_of_its_request(value: str) -> None:
     front = Front()
     await front.modern("tools/list", traceparent=value).done()
     session = await front.opened(revision=LEGACY)
     await session.ask(traceparent=value).done()
-    lane = session.conversation.got[-1][0]
-    assert (value, value) == (front.served.shared["local"].traces[1], session.conversation.traces[lane])
+    stream = session.conversation.got[-1][0]
+    assert (value, value) == (front.served.shared["local"].traces[1], session.conversation.traces[stream])
 
 
 async def test_a_trace_that_is_none_by_its_form_is_nobodys() -> None:
@@ -167,7 +167,7 @@ async def test_a_trace_that_is_none_by_its_form_is_nobodys() -> None:
     assert "" == front.served.shared["local"].traces[1]
 
 
-async def test_the_lane_of_initialize_and_of_a_modern_notification_bear_theirs() -> None:
+async def test_the_stream_of_initialize_and_of_a_modern_notification_bear_theirs() -> None:
     front = Front()
     await front.post(initialize(), traceparent=TRACE).done()
     message = {"jsonrpc": "2.0", "method": "notifications/x", "params": {}}
