@@ -6,16 +6,15 @@ from typing import Protocol
 
 
 class InputError(Exception):
-    """A file or an argument that nothing can be made of; the text says which and why."""
+    """A file or an argument that cannot be read. The message names it and gives the reason."""
 
 
 class Unavailable(Exception):
-    """An edge could not work: the log cannot be written, the worker cannot be started. The message is for the
-    operator."""
+    """A failure at an edge: the log cannot be written, or the worker cannot start. The message is for the operator."""
 
 
 class Log(Protocol):
-    """Where events go: structlog's bound logger has this shape."""
+    """Protocol of the event log; structlog's bound logger fits it."""
 
     def debug(self, event: str, **fields: object) -> object: ...
     def warning(self, event: str, **fields: object) -> object: ...

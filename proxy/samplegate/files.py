@@ -1,7 +1,6 @@
-"""Files of this machine: folders for the owner alone, locked files and shared secrets, whether a file can be written,
-identity, syncing to the disk.
+"""Local files: private folders, file locks, shared random secrets, checks that a path can be written, and fsync.
 
-A lock stays with a file that is moved: a process that waited for it checks again which file has the name.
+A lock follows a file that is renamed, so a process that waited for one checks again which file has the name.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from typing import Final, TypeAlias
 
 from samplegate.errors import Unavailable
 
-PATIENCE: Final = 5.0  # seconds for a lock: others hold it for less than a millisecond, or for some where they sync
+PATIENCE: Final = 5.0  # seconds to wait for a lock: others hold it for under 1 ms, or for several ms while they sync
 SQLITE: Final = "sqlite:"
-"""The prefix of a database's path in a setting."""
+"""Prefix of a database path in a setting."""
 _MAGIC: Final = b"SQLite format 3\0"
-# Windows locks ranges, and a locked range cannot be read: lock a byte that no file of ours reaches
+# Windows locks byte ranges, and a locked range cannot be read: lock a byte that none of our files reaches
 _FAR: Final = 0x7FFF0000
 
 
 def make_folder(folder: Path) -> list[Path]:
-    """The folder, with what is missing above it; what is made is its owner's alone. Gives what was missing, topmost
-    first. Raises OSError."""
+    """Create the folder and its missing parents, for the owner only. Returns the created ones, topmost first. Raises
+    OSError."""
     made = [place for place in reversed((folder, *folder.parents)) if not place.exists()]
     for place in made:
         place.mkdir(mode=0o700, exist_ok=True)
@@ -36,11 +35,10 @@ def make_folder(folder: Path) -> list[Path]:
 
 
 def make_file(path: Path) -> bool:
-    """An empty file for its owner alone, where there is none. Whether it was made: one that is there is not even
-    opened. Raises OSError.
+    """Create an empty file for the owner only. Returns False if the file exists; it is not opened then. Raises OSError.
 
-    SQLite gives its companions the mode of the file, and loses its locks on one that this process opens and closes
-    beside it.
+    SQLite gives its companion files the mode of this file. It would lose its locks if this process opened and closed an
+    existing file.
     """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -50,11 +48,10 @@ def make_file(path: Path) -> bool:
 
 
 def make_whole(path: Path, fill: Callable[[Path], None]) -> bool:
-    """The file that ``fill`` writes, for its owner alone, where there is none: it gets its name once it is complete.
-    Whether it was made.
+    """Create a file, for the owner only, that gets its name once ``fill`` has written it. Returns whether it did so.
 
-    So a database that is there but empty was damaged, and no other process sees one that is half made. Raises OSError,
-    and what ``fill`` raises.
+    So no other process sees an incomplete database, and an empty one must be damaged. Raises OSError and the errors of
+    ``fill``.
     """
     if path.exists():
         return False
@@ -65,7 +62,7 @@ def make_whole(path: Path, fill: Callable[[Path], None]) -> bool:
         with _alone_in(path.parent):
             if path.exists():
                 return False
-            # of a file that was moved away: SQLite would play them into this one
+            # left over from a file that was moved away: SQLite would replay them into this one
             _remove(path, "-journal", "-wal", "-shm")
             os.link(draft, path)
         return True
@@ -79,8 +76,8 @@ def _remove(path: Path, *suffixes: str) -> None:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Which file the name means at this moment, None where there is none: it may be moved away or replaced while it is
-    open. Raises OSError."""
+    """Device and inode of the file that has this name now, None if there is none. An open file may be renamed or
+    replaced. Raises OSError."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -88,11 +85,10 @@ def identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-if sys.platform == "win32":  # not tested: no Windows machine here
+if sys.platform == "win32":  # untested
 
     def try_lock(fd: int) -> bool:
-        """Lock the open file for this process alone; False where another one holds it. Waits for nothing. Raises
-        OSError."""
+        """Lock the open file exclusively, without waiting; False if another process holds the lock. Raises OSError."""
         import msvcrt
 
         os.lseek(fd, _FAR, os.SEEK_SET)
@@ -103,7 +99,7 @@ if sys.platform == "win32":  # not tested: no Windows machine here
         return True
 
     def unlock(fd: int) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         import msvcrt
 
         os.lseek(fd, _FAR, os.SEEK_SET)
@@ -112,8 +108,7 @@ if sys.platform == "win32":  # not tested: no Windows machine here
 else:
 
     def try_lock(fd: int) -> bool:
-        """Lock the open file for this process alone; False where another one holds it. Waits for nothing. Raises
-        OSError."""
+        """Lock the open file exclusively, without waiting; False if another process holds the lock. Raises OSError."""
         import fcntl
 
         try:
@@ -123,7 +118,7 @@ else:
         return True
 
     def unlock(fd: int) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         import fcntl
 
         fcntl.flock(fd, fcntl.LOCK_UN)
@@ -131,8 +126,8 @@ else:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Only one process at a time is within this block for a folder. Raises OSError."""
-    if sys.platform == "win32":  # a folder cannot be locked there
+    """Mutual exclusion of processes for one folder. Raises OSError."""
+    if sys.platform == "win32":  # Windows cannot lock a folder
         yield
         return
     fd = os.open(folder, os.O_RDONLY)
@@ -148,9 +143,9 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def sync_file(fd: int) -> None:
-    """Returns once the file's bytes and its length are on the disk. Raises OSError: what was written may be lost, then
-    and later."""
-    if sys.platform == "darwin":  # its fsync leaves the bytes in the disk's own memory
+    """Wait until the file's bytes and length are on the disk. Raises OSError: the written data may be lost then, even
+    if a later call succeeds."""
+    if sys.platform == "darwin":  # its fsync leaves the bytes in the disk's cache
         import fcntl
 
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
@@ -159,8 +154,8 @@ def sync_file(fd: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Returns once the names in the folder are on the disk: a new file has none without it. Raises OSError."""
-    if sys.platform == "win32":  # there a folder cannot be opened, and its names are journalled
+    """Wait until the folder's names are on the disk: without it, a new file may lose its name. Raises OSError."""
+    if sys.platform == "win32":  # Windows cannot open a folder, and journals its names
         return
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -170,10 +165,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def is_sqlite(path: Path, *, empty: bool) -> bool:
-    """Whether the file is a database of SQLite; ``empty`` is the answer for a file without any bytes, which can become
-    one. Raises OSError.
+    """Whether the file is an SQLite database. ``empty`` is the result for an empty file, which can become one. Raises
+    OSError.
 
-    Not while this process has it open: closing the file would end SQLite's locks.
+    Do not call this while this process has the file open: closing it would drop SQLite's locks.
     """
     with path.open("rb") as file:
         found = file.read(len(_MAGIC))
@@ -181,14 +176,13 @@ def is_sqlite(path: Path, *, empty: bool) -> bool:
 
 
 Patience: TypeAlias = Callable[[], float]
-"""How many seconds a lock is waited for in all. Asked again while waiting, since it may be cut short meanwhile, by
-another thread."""
+"""Seconds to wait for a lock in total. It is called repeatedly while waiting, because another thread may shorten it."""
 LOCK_PAUSE: Final = 0.002
 
 
 @contextlib.contextmanager
 def locked_file(path: Path, patience: Patience) -> Iterator[int]:
-    """The file that has the name, open for reading and appending, and locked where it is a regular one. Raises OSError,
+    """The named file, open for reading and appending, and locked if it is a regular file. Raises OSError, and
     TimeoutError for the lock."""
     begun = time.monotonic()
     while True:
@@ -206,13 +200,13 @@ def locked_file(path: Path, patience: Patience) -> Iterator[int]:
                 unlock(fd)
         finally:
             os.close(fd)
-        if time.monotonic() - begun >= patience():  # it was put aside or removed while we waited, again and again
+        if time.monotonic() - begun >= patience():  # it was rotated or removed during each wait
             raise TimeoutError("the file was replaced by others all the time")
 
 
 def lock(fd: int, patience: Patience, begun: float | None = None) -> None:
-    """An exclusive lock on the open file. Raises TimeoutError ``patience`` seconds after ``begun`` (monotonic; now);
-    blocks its thread meanwhile."""
+    """Lock the open file exclusively; blocks the thread. Raises TimeoutError ``patience`` seconds after ``begun``
+    (monotonic; default: now)."""
     begun = time.monotonic() if begun is None else begun
     while not try_lock(fd):
         waited = time.monotonic() - begun
@@ -234,14 +228,14 @@ def _open(path: Path) -> int:
 
 
 def identity_of(fd: int) -> tuple[int, int]:
-    """Which file it is, as ``identity`` says of a name."""
+    """Device and inode of an open file, to compare with ``identity``."""
     found = os.fstat(fd)
     return found.st_dev, found.st_ino
 
 
 def secret(path: Path, size: int, *, patience: Patience = lambda: PATIENCE, proposed: bytes = b"") -> bytes:
-    """The random bytes kept in ``path``, made at the first call of whichever process comes first: ``proposed``, or new
-    ones. Raises OSError."""
+    """The random bytes in ``path``, shared by processes. The first caller creates them: ``proposed``, or new ones.
+    Raises OSError."""
     make_folder(path.parent)
     with locked_file(path, patience) as fd:
         os.lseek(fd, 0, os.SEEK_SET)
@@ -250,13 +244,13 @@ def secret(path: Path, size: int, *, patience: Patience = lambda: PATIENCE, prop
             os.ftruncate(fd, 0)
             found = proposed or os.urandom(size)
             os.write(fd, found)
-            sync_file(fd)  # once: without it the hashes of a synced log could not be told any more
+            sync_file(fd)  # once: if it were lost, nobody could reproduce the hashes of a synced log
         return found
 
 
 def write_fault(path: Path, *, whole: bool = False) -> str | None:
-    """Why the file could not be written or made, as words to stand after its name. ``whole``: its folder must be ours
-    too, and it a regular file."""
+    """The reason why the file cannot be written or created, worded to follow its name; None if it can. ``whole``
+    requires a regular file in a writable folder."""
     try:
         return _write_fault(path, whole)
     except OSError as failed:
@@ -299,11 +293,9 @@ def _is_stdout(found: os.stat_result) -> bool:
     return not stat.S_ISCHR(found.st_mode) and os.path.samestat(found, ours)
 
 
-# Whether the state folder can be written, before anything needs it. It makes nothing and opens nothing.
-
-
 def check_writable(state: Path) -> None:
-    """Raises Unavailable, for the operator, where limits that processes share could not be kept in this folder."""
+    """Check that shared limits can be kept in the state folder, without creating or opening anything. Raises
+    Unavailable for the operator."""
     try:
         problem = _problem(state)
     except OSError as failed:

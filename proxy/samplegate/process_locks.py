@@ -1,10 +1,9 @@
-"""Which processes still run that hold something in a shared file: each keeps a file of its own locked. Not what they
-hold.
+"""Detection of dead processes: each process that holds something in a shared file locks a file of its own.
 
-It is a slot of a limit, or a review that is waited for. All calls are made within a write transaction of the shared
-file, which is what keeps one process from taking another's new file for a dead one's. The lock goes with the process,
-however it ends. A process that is forked (not executed) from the holder keeps it alive. A file that somebody removed
-counts as a dead holder's: nobody could ever show that it is not.
+It holds, for example, a slot of a limit or a review that it waits for. Make all calls within a write transaction of the
+shared file. Otherwise one process could mistake another's new file for a dead one's. The operating system releases the
+lock when the process ends, however it ends. A forked child that was not executed keeps the lock. A holder whose file
+was removed counts as dead, because nothing could ever prove the opposite.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from typing import Final
 
 from samplegate.files import make_folder, try_lock
 
-MOST_FILES: Final = 1_000  # looked through when this process takes its first slot
+MOST_FILES: Final = 1_000  # read when this process registers
 
 _name: Final = re.compile(r"[0-9a-f]{32}\Z")
 
 
 class Holder:
-    """This process as a holder. Nothing is made before it holds something."""
+    """This process as a holder. It creates no file before ``register``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -34,11 +33,12 @@ class Holder:
 
     @property
     def name(self) -> str:
-        """Empty before ``register``."""
+        """The holder's name; empty before ``register``."""
         return self._name
 
     def register(self, name: str = "") -> str:
-        """Make and lock the file, of this name (32 hexadecimal digits) or a random one. Raises OSError."""
+        """Create and lock this holder's file. The name has 32 hexadecimal digits; the default is random. Raises
+        OSError."""
         if self._fd < 0:
             make_folder(self._folder)
             name = name or os.urandom(16).hex()
@@ -53,11 +53,11 @@ class Holder:
         return self._name
 
     def dead(self, names: Iterable[str]) -> list[str]:
-        """Those of the holders that run no more; their files are removed. Raises OSError."""
+        """Holders among ``names`` whose process has ended; their files are removed. Raises OSError."""
         return [name for name in names if name != self._name and self._bury(name)]
 
     def left_behind(self) -> list[str]:
-        """The holders that have a file, dead or not, as far as they are looked through."""
+        """Holders that have a file, alive or dead, up to MOST_FILES of them."""
         try:
             with os.scandir(self._folder) as entries:
                 return [
@@ -69,7 +69,8 @@ class Holder:
             return []
 
     def close(self, *, remove: bool) -> None:
-        """Unlock. ``remove``: the file too; without, it tells the others that what it held is free."""
+        """Release the lock. ``remove`` also removes the file; a file that stays shows others that its slots are
+        free."""
         if self._fd >= 0:
             os.close(self._fd)
             if remove:
@@ -81,7 +82,7 @@ class Holder:
         return self._folder / f"{name}.lock"
 
     def _bury(self, name: str) -> bool:
-        if not _name.match(name):  # never one of ours: no such file is touched
+        if not _name.match(name):  # not a name of ours: do not touch such a file
             return True
         try:
             fd = os.open(self._path(name), os.O_RDWR)

@@ -1,9 +1,7 @@
-"""Pure. Regular expressions, always on RE2: linear in the text, whoever wrote the expression. For our own constants
-there is ``re``.
+"""Pure. Regular expressions on RE2: search time is linear in the text for any expression. Our own constants use ``re``.
 
-To find every place takes a search for each, and one that looks ahead to the end of the text each time would make that a
-square. So a search is given a short stretch, which grows until something is found in it, and all of them draw on one
-allowance.
+Finding all matches takes one search per match. If each search read to the end of the text, the total would be
+quadratic. So a search sees a short stretch that grows until it contains a match, and all searches share one allowance.
 """
 
 from __future__ import annotations
@@ -17,23 +15,24 @@ import msgspec
 import re2
 
 Search: TypeAlias = Callable[[bytes], object]
-"""Looks for the expression anywhere in UTF-8 text; None if it is not there."""
+"""Search for an expression anywhere in UTF-8 text; None if there is no match."""
 
 
-MAX_MEMORY: Final = 8 * 1024 * 1024  # bytes; RE2's own default, up to a quarter of a second for one expression
-# an e-mail address needs a tenth; whatever does not fit is refused within about a millisecond
+MAX_MEMORY: Final = 8 * 1024 * 1024  # bytes, RE2's default; one expression takes up to a quarter of a second to compile
+# an e-mail address needs a tenth of this; an expression that exceeds it is rejected within about a millisecond
 PEER_MEMORY: Final = 64 * 1024
 
-MAX_CLASSES: Final = 8  # of a peer's ``\pL``: each takes 0.1 to 0.4 ms to read, before the memory bound is looked at
+# ``\pL`` classes in a peer's expression: parsing each takes 0.1 to 0.4 ms, before the memory limit applies
+MAX_CLASSES: Final = 8
 _class: Final = re.compile(r"\\[pP]")
 
 
 def searcher(pattern: str, *, max_memory: int = MAX_MEMORY) -> Search | str:
-    """A search for the operator's ``pattern``, or why RE2 does not take it. ``max_memory`` in bytes bounds its program
-    and the time to build it."""
+    """A search for the operator's ``pattern``, or the reason why RE2 rejects it. ``max_memory`` in bytes limits the
+    compiled program and the time to compile it."""
     options = re2.Options()
     options.max_mem = max_memory
-    options.log_errors = False  # it would write to stderr by itself
+    options.log_errors = False  # RE2 would write to stderr
     options.never_capture = True
     try:
         search: Search = re2.compile(pattern, options).search
@@ -46,10 +45,9 @@ def searcher(pattern: str, *, max_memory: int = MAX_MEMORY) -> Search | str:
 
 
 def any_of(patterns: Sequence[str]) -> Search | None:
-    """One search that finds something in exactly the texts in which one of several expressions does: most texts hold
-    none of them.
+    """One search that matches exactly the texts in which one of several expressions matches. Most texts match none.
 
-    None where that is no gain, or not sure: an open ``\\Q`` would quote what stands behind it.
+    None if this would not help or could be wrong: an open ``\\Q`` would quote the expressions after it.
     """
     if len(patterns) < 2 or any("\\Q" in pattern for pattern in patterns):
         return None
@@ -57,50 +55,51 @@ def any_of(patterns: Sequence[str]) -> Search | None:
     return None if isinstance(search, str) else search
 
 
-@lru_cache(maxsize=64)  # two forms' worth: a form is read to decide about it and again to check what came back
+@lru_cache(maxsize=64)  # two forms' worth: a form is checked before the decision, and again with its answer
 def peer_searcher(pattern: str) -> Search | str:
-    """The same for an expression that a peer wrote, compiled in the event loop: small ones only, and each once."""
+    """A search for a peer's expression. It is compiled in the event loop, so only small ones are accepted, each
+    once."""
     if len(_class.findall(pattern)) > MAX_CLASSES:
         return f"it names more than {MAX_CLASSES} classes of characters"
     return searcher(pattern, max_memory=PEER_MEMORY)
 
 
 def utf8(text: str) -> bytes:
-    """A text as RE2 reads it; a lone surrogate, which JSON allows, becomes a question mark."""
+    """Text as UTF-8 for RE2. A lone surrogate, which JSON allows, becomes a question mark."""
     return text.encode("utf-8", "replace")
 
 
 GROUP: Final = "secret"
-"""The named group that narrows a find to a part of the match."""
+"""A named group that restricts a match to the group's part."""
 
-STRETCH: Final = 8 * 1024  # bytes; the longest private keys in use take 13 KB, most 2 to 4
-# bytes that may be searched for the places, beyond a few passes over each text: at most about a second
+STRETCH: Final = 8 * 1024  # bytes; private keys have 2 to 4 KB, the longest in use 13 KB
+# bytes that searches of one request may read beyond a few passes over each text: at most about a second
 POOL: Final = 64 * 1024 * 1024
-PASSES: Final = 4  # over each text that holds something: doubling takes two to the end of it
+PASSES: Final = 4  # over each text that matches: doubling needs two to reach the end
 
 _SENTINEL: Final = "samplegate-sentinel"
 
 Span: TypeAlias = tuple[int, int]
-"""From and to, in bytes of the UTF-8 text."""
+"""Start and end, in bytes of the UTF-8 text."""
 
 
 class Allowance:
-    """How many bytes may still be searched on behalf of one request."""
+    """Bytes that one request may still search."""
 
     def __init__(self, spare: int = POOL) -> None:
         self.spare = spare
 
 
 class Finder(msgspec.Struct, frozen=True, eq=False):
-    """Expressions, by name, and what tells quickly which of them cannot be in a text."""
+    """Named expressions, with a filter that quickly rules out most of them for a text."""
 
     names: tuple[str, ...]
     expressions: tuple[Any, ...]
     quick: Any
-    """An `re2.Filter`, which looks for the literals that the expressions need; None where it cannot be built."""
+    """An `re2.Filter` for the literals that the expressions need; None if it cannot be built."""
 
     def hits(self, text: bytes) -> Iterator[tuple[str, Any]]:
-        """Name and expression of those that are somewhere in the UTF-8 ``text``, in the order they were given."""
+        """Name and expression of each that matches in the UTF-8 ``text``, in the order given."""
         which = range(len(self.names)) if self.quick is None else sorted(self.quick.Match(text, True) or ())
         for index in which:
             if index < len(self.names) and self.expressions[index].search(text) is not None:
@@ -108,7 +107,7 @@ class Finder(msgspec.Struct, frozen=True, eq=False):
 
 
 def compiled(pattern: str) -> Any:
-    """The expression with its groups. Raises ``re2.error``, or UnicodeEncodeError for half a character."""
+    """The compiled expression with its groups. Raises ``re2.error``, or UnicodeEncodeError for a lone surrogate."""
     return re2.compile(pattern, _options())
 
 
@@ -120,13 +119,13 @@ def _options() -> Any:
 
 
 def finder(patterns: Mapping[str, str]) -> Finder:
-    """For RE2 expressions by name. One that RE2 does not take raises ``re2.error``."""
+    """A finder for RE2 expressions by name. Raises ``re2.error`` if RE2 rejects one."""
     return Finder(tuple(patterns), tuple(compiled(pattern) for pattern in patterns.values()), _filter(patterns))
 
 
 def _filter(patterns: Mapping[str, str]) -> Any:
-    """One pass for the literals of all. The sentinel's own shows whether it works: a filter out of memory would find
-    nothing and not say so."""
+    """One filter for the literals of all expressions. The sentinel proves that it works: a filter that ran out of
+    memory would silently match nothing."""
     quick = re2.Filter()
     try:
         for pattern in (*patterns.values(), _SENTINEL):
@@ -138,10 +137,10 @@ def _filter(patterns: Mapping[str, str]) -> Any:
 
 
 def places(expression: Any, text: bytes, allowance: Allowance) -> Iterator[Span]:
-    """Every place of ``expression``, in order and apart from one another; of those with the named group, only that
-    part.
+    """Every match of ``expression``, in order and without overlap; of an expression with the named group, its part.
 
-    Where the allowance is used up, all that is left of the text is the last place: rather too much than too little.
+    When the allowance is used up, the rest of the text is the last match, so that too much is found rather than too
+    little.
     """
     left, at, size = PASSES * len(text), 0, STRETCH
     while at < len(text):
@@ -155,7 +154,7 @@ def places(expression: Any, text: bytes, allowance: Allowance) -> Iterator[Span]
                 return
         match = next(expression.finditer(text, at, end), None)
         if end < len(text) and (match is None or match.end() == end):
-            size *= 2  # nothing yet, or it may go on
+            size *= 2  # no match yet, or the match may continue
             continue
         if match is None:
             return
@@ -173,7 +172,7 @@ def _part(match: Any) -> Span:
 
 
 def merged(found: list[tuple[Span, str]]) -> list[tuple[Span, str]]:
-    """Places in order; those that overlap become one, named for the one that begins first, and of those the longest."""
+    """Matches in order. Overlapping ones are merged under the name of the earliest, and of those the longest."""
     whole: list[tuple[Span, str]] = []
     for (start, end), name in sorted(found, key=lambda each: (each[0][0], -each[0][1])):
         if whole and start < whole[-1][0][1]:

@@ -1,5 +1,7 @@
-"""Pure. Headers of an HTTP request, as every listener reads them: Host, Origin, bearer token, length, media type. Each
-listener has its own rules of trust."""
+"""Pure. HTTP request headers for all listeners: Host, Origin, bearer token, content length, media type.
+
+Each listener has its own trust rules.
+"""
 
 from __future__ import annotations
 
@@ -12,69 +14,68 @@ from samplegate.urls import address_of
 
 T = TypeVar("T")
 
-_NOBODY: Final = bytes(32)  # no token's hash: somebody would have to find a text with it
+_NOBODY: Final = bytes(32)  # the hash of no known token
 
 
 def found_by_digest(table: Mapping[bytes, T], digest: bytes) -> T | None:
     """The entry for a token's SHA-256.
 
-    The look-up is by a digest, which nobody who does not know a token can bring near to a stored one step by step; the
-    comparison is of constant time all the same.
+    Timing cannot reveal a stored digest step by step, because a caller cannot choose a digest without knowing the
+    token. The comparison still takes constant time.
     """
     known = digest if digest in table else _NOBODY
     same = hmac.compare_digest(digest, known)
     return table.get(known) if same else None
 
 
-MAX_TOKEN: Final = 16 * 1024  # characters; tokens with many groups in them have 8,000
+MAX_TOKEN: Final = 16 * 1024  # characters; tokens with many groups have 8,000
 _host: Final = re.compile(r"(?:\[([0-9a-f:.]{2,45}(?:%[0-9a-z._-]{1,32})?)\]|([a-z0-9._-]{1,253}))(?::[0-9]{0,5})?")
 
 
 class RequestHeaders:
-    """The headers of an ASGI scope, whose names are in lower case."""
+    """Headers of an ASGI scope; their names are in lower case."""
 
     def __init__(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
         self._headers = headers
         self._last = dict(headers)
 
     def has(self, name: bytes) -> bool:
-        """Whether the header is there, with any value."""
+        """Whether the header is present, with any value."""
         return name in self._last
 
     def has_any(self, names: frozenset[bytes]) -> bool:
-        """Whether one of these headers is there."""
+        """Whether at least one of these headers is present."""
         return not names.isdisjoint(self._last)
 
     def all(self, name: bytes) -> list[str]:
-        """Every value of a header, without the blanks around it."""
+        """Every value of a header, stripped of blanks."""
         if name not in self._last:
             return []
         return [value.decode("latin-1").strip(" \t") for other, value in self._headers if other == name]
 
     def one(self, name: bytes) -> str | None:
-        """The value of a header that is there exactly once."""
+        """The value of a header that occurs exactly once, else None."""
         found = self._last.get(name)
         return None if found is None or self.is_doubled(name) else found.decode("latin-1").strip(" \t")
 
     def is_doubled(self, name: bytes) -> bool:
-        """Whether the header is there more than once. Of two Host, Origin or Authorization headers, another reader
+        """Whether the header occurs more than once. With two Host, Origin or Authorization headers, another parser
         could use the other one."""
         return len(self._last) < len(self._headers) and len(self.all(name)) > 1
 
     def bearer(self) -> str | None:
-        """The token of its one Authorization header, if that is of this scheme (RFC 6750)."""
+        """The token of the only Authorization header, if its scheme is Bearer (RFC 6750)."""
         scheme, _, rest = (self.one(b"authorization") or "").partition(" ")
         token = rest.strip(" ")
         return token if scheme.lower() == "bearer" and 0 < len(token) <= MAX_TOKEN else None
 
     def length(self) -> int | None:
-        """The announced bytes of the body, 0 for none; None for two lengths, or one that is not a number."""
+        """The Content-Length in bytes, 0 if absent; None if it occurs twice or is not a number."""
         found = self.one(b"content-length") if self.has(b"content-length") else "0"
         return int(found) if found is not None and found.isascii() and found.isdigit() and len(found) < 19 else None
 
     def media_type(self) -> str:
-        """Its one Content-Type without parameters, in lower case; "" where there is none, or a charset other than
-        UTF-8."""
+        """The only Content-Type without parameters, in lower case; "" if there is none or its charset is not UTF-8."""
         name, *parameters = (self.one(b"content-type") or "").lower().split(";")
         charsets = {
             value.strip().strip('"')
@@ -84,7 +85,7 @@ class RequestHeaders:
         return name.strip() if charsets <= {"utf-8", "utf8"} else ""
 
     def accepts_json(self) -> bool:
-        """Whether its Accept header accepts JSON, with at least the quality of text."""
+        """Whether the Accept header accepts JSON with at least the quality of plain text."""
         json = plain = 0.0
         for part in ",".join(self.all(b"accept")).split(","):
             kind, _, rest = part.partition(";")
@@ -96,14 +97,14 @@ class RequestHeaders:
 
 
 def host_name(host: str) -> str:
-    """The name of a Host header in lower case, without port, brackets and a dot at its end; "" if there is anything
-    else, such as a user before an @."""
+    """The name of a Host header in lower case, without port, brackets and trailing dot; "" if the header contains
+    anything else, such as a user before an @."""
     found = _host.fullmatch(host.lower())
     return "" if found is None else found[1] or found[2].removesuffix(".")
 
 
 def is_local_name(name: str) -> bool:
-    """Whether a host name is safe from DNS rebinding (R96): `localhost` or an address."""
+    """Whether a host name is safe from DNS rebinding (R96): `localhost` or an IP address."""
     return name == "localhost" or address_of(name) is not None
 
 

@@ -1,5 +1,5 @@
-"""Pure. Which names look like they stand for a secret, and values without them. A guess by name: no promise that other
-text holds none (R39, T37)."""
+"""Pure. Secret detection by name, and redaction of values under such names. It is a guess: other text may also contain
+secrets (R39, T37)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Final
 
 REMOVED: Final = "[secret]"
 
-_LONGEST_NAME: Final = 1_000  # characters; a longer name is not read and counts as a secret's
-# characters of one form's names, titles and descriptions, up to a microsecond each; what is beyond counts likewise
+_LONGEST_NAME: Final = 1_000  # characters; a longer name is not read and counts as secret
+# characters of one form's names, titles and descriptions, up to a microsecond each; fields beyond this count as secret
 _MOST_READ: Final = 100_000
 
 _words: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
@@ -30,15 +30,15 @@ _stem: Final = re.compile(
     "password|passwd|passwort|passphrase|kennwort|contrasena|mot ?de"
     " ?passe|secret(?!ar)|(?<!m)apikey|privatekey|sshkey|mnemonic|seedphrase|(?<!^max)(?<!^min)token(?!iz)"
 )
-"""What makes a secret of any name that it is a part of; not the secretary, the map key and the tokenizer."""
+"""Stems that make any name a secret, but not "secretary", "map key", "tokenizer" and ``max_token``."""
 _everyday: Final = frozenset("pass pin pat cookie bearer csc".split())
-"""Words that a sentence uses for other things; in capitals (PIN) they are the secret there too."""
+"""Words with another meaning in sentences; in capitals (PIN) they mean the secret there too."""
 _counts: Final = frozenset("max min new input output prompt completion total stop context num of many per".split())
 _counted: Final = frozenset({"count", "limit", "budget"})
 
 
 def looks_secret(name: str) -> bool:
-    """True if a name, title or label asks for what must never go through a form (R39): ``apiKey``, ``dbpassword``,
+    """Whether a name, title or label asks for data that must never go through a form (R39): ``apiKey``, ``dbpassword``,
     "Card number"."""
     if len(name) > _LONGEST_NAME:
         return True
@@ -48,7 +48,7 @@ def looks_secret(name: str) -> bool:
 
 
 def _speaks_of_secret(prose: str) -> bool:
-    """The same for a sentence, where a pass or a pin is often something else."""
+    """The same for a sentence, in which "pass" or "pin" often means something else."""
     words = _words.findall(_plain(prose))
     lower = [word.lower() for word in words]
     return (
@@ -59,7 +59,7 @@ def _speaks_of_secret(prose: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """In the letters that a reader takes it for: no full-width forms and accents, nothing that is not seen."""
+    """The text in the letters that a reader sees: without full-width forms, accents and invisible characters."""
     return text if text.isascii() else _not_ascii.sub("", unicodedata.normalize("NFKD", text))
 
 
@@ -75,7 +75,8 @@ def _holds_stem(words: list[str], between: str) -> bool:
 
 
 def _uncounted(words: list[str]) -> list[str]:
-    """Without the tokens that are counted, which are no secret: ``max_tokens``, ``token_count``, "500 tokens"."""
+    """The words without tokens that are counted, which are not secrets: ``max_tokens``, ``token_count``, "500
+    tokens"."""
     sides = zip(["", *words[:-1]], words, [*words[1:], ""], strict=True)
     return [
         w
@@ -85,7 +86,7 @@ def _uncounted(words: list[str]) -> list[str]:
 
 
 def secret_fields(schema: Any) -> frozenset[str]:
-    """The fields of a requestedSchema that look secret by name, title, description or format."""
+    """Fields of a requestedSchema that look secret by name, title, description or format."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
         return frozenset()
@@ -109,8 +110,8 @@ def _is_marked(field: Any) -> bool:
 
 
 def without_secrets(value: Any, names: frozenset[str] = frozenset()) -> Any:
-    """A copy of decoded JSON in which every string and number under a secret-looking name, or one of ``names``, is
-    REMOVED."""
+    """A copy of decoded JSON in which every string and number under a secret-looking name, or under one of ``names``,
+    is REMOVED."""
     match value:
         case dict():
             return {

@@ -1,9 +1,8 @@
-"""SQLite files: opening one, transactions that wait for other processes, the version of its tables, and errors in words
-for the operator.
+"""SQLite files: opening, transactions that wait for other processes, schema versions, and errors worded for operators.
 
 A file is created for its owner only, gets its name once its tables are complete, and uses WAL. The first transaction
-opens it, and the next one reopens it after a fault or if it was moved away or replaced. A step from an older version is
-one transaction: a kill leaves the old tables or the new ones. An empty, newer, damaged or foreign file is refused and
+opens it. A later one reopens it after an error, or if it was renamed or replaced. A migration is one transaction: after
+a kill, the file has either the old tables or the new ones. An empty, newer, damaged or foreign file is rejected and
 left unchanged.
 """
 
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Kind: TypeAlias = Literal["busy", "full", "read_only", "damaged", "newer", "foreign", "unreachable"]
 
-AT_ONCE: Final = 0.1  # seconds that SQLite waits for a lock by itself: the end of the process may come meanwhile
+AT_ONCE: Final = 0.1  # seconds of SQLite's own lock timeout, short because the process may be asked to end meanwhile
 PAUSE: Final = 0.005
-MOST_PAGES: Final = 4_294_967_294  # SQLite's own most, some 16 TiB
+MOST_PAGES: Final = 4_294_967_294  # SQLite's maximum, some 16 TiB
 
 _LOCKED: Final[tuple[Kind, str, str]] = ("busy", "another process keeps it locked", "end it, or wait for it")
 _OURS: Final = "let this user write it and its folder"
@@ -44,47 +43,47 @@ _ERRORS: Final[dict[str, tuple[Kind, str, str]]] = {
     "SQLITE_CANTOPEN": ("unreachable", "it cannot be opened", _OURS),
     "SQLITE_CORRUPT": ("damaged", "it is damaged", "move it away, with its -wal and -shm"),
     "SQLITE_NOTADB": ("damaged", "it is no database", "name another file"),
-    "SQLITE_ERROR": ("damaged", "", ""),  # no such table or column: it is not the file that we know
+    "SQLITE_ERROR": ("damaged", "", ""),  # no such table or column: the file is not as we created it
     "SQLITE_MISMATCH": ("damaged", "", ""),
     "SQLITE_CONSTRAINT": ("damaged", "", ""),
 }
-"""By the beginning of SQLite's name for it (extended names begin alike): the kind, the problem, the remedy."""
+"""SQLite's error name (extended names have it as a prefix) to the kind, the problem and the remedy."""
 
 
 class SqliteFault(Exception):
-    """A file could not be used: the text that follows its name, without statements or values. ``undone``: certainly
-    nothing was changed."""
+    """A file that cannot be used. The message follows the file's name and contains no statements or values. ``undone``
+    means that certainly nothing was changed."""
 
     def __init__(self, kind: Kind, problem: str, remedy: str = "", code: str = "") -> None:
         said = "; ".join(filter(None, (problem, remedy)))
         super().__init__(f"{said} ({code})" if said and code else said or code)
         self.kind: Kind = kind
         self.problem = f"{problem} ({code})" if problem and code else problem or code
-        """Without the remedy."""
+        """The message without the remedy."""
         self.undone = True
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The tables of one kind of file, and how to create them."""
+    """The tables of one kind of file: their version and how to create them."""
 
     version: int | str
     select: str
-    """The statement that asks a file for its version; 0 is none of ours."""
+    """The query for the file's version; 0 means that the file is not ours."""
     table: str | None
-    """The table that it asks, None for a pragma."""
+    """The table that the query reads, None for a pragma."""
     make: Callable[[Any], None]
-    """Make the tables from nothing or from an ``older`` version, within a write transaction of a ``File`` or a
+    """Create the tables from nothing or migrate an ``older`` version, within a write transaction of a ``File`` or a
     ``CoreFile``."""
     contents: str
-    """What is lost with the tables: ``reviews``."""
+    """The data that is lost with the tables, such as ``reviews``."""
     another: str
-    """What to do about a file that is not ours: ``name another store``."""
+    """The remedy for a foreign file, such as ``name another store``."""
     older: Collection[int | str] = ()
-    """The versions that ``make`` leads on from."""
+    """Versions from which ``make`` can migrate."""
 
     def is_current(self, db: sqlite3.Connection) -> bool:
-        """Whether the tables are of this version; False for an older one. Raises Fault for any other file,
+        """Whether the tables have this version; False for an older one. Raises SqliteFault for any other file, and
         sqlite3.Error."""
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if not tables:
@@ -101,7 +100,7 @@ class Schema:
 
 
 class File:
-    """One SQLite file. For one thread at a time."""
+    """One SQLite file, used by one thread at a time."""
 
     def __init__(
         self,
@@ -113,8 +112,8 @@ class File:
         missing: str = "",
         synced: bool = False,
     ) -> None:
-        """``missing``: what to do where there is no file, which is not made then; ``synced``: whether its name outlives
-        a power cut."""
+        """``missing``: the remedy if the file does not exist; the file is then never created. ``synced``: whether the
+        names of a new file and its folders are synced to the disk."""
         self.path = path
         self._schema = schema
         self._pragmas = pragmas
@@ -126,21 +125,20 @@ class File:
 
     @property
     def is_open(self) -> bool:
-        """Whether SQLite has locks on the file that closing another descriptor of it would end."""
+        """Whether SQLite may hold locks on the file; closing another descriptor of the file would drop them."""
         return self._db is not None
 
     @contextlib.contextmanager
     def transaction(self, left: Callable[[], float], begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
-        """One transaction, committed when the block is left but by raising. Raises Fault for all that SQLite and the
-        system refuse, also within it.
+        """One transaction: committed at the end of the block, rolled back if the block raises. Raises SqliteFault for
+        every SQLite and system error, also for those within the block.
 
-        A lock is asked for at least once, and waited for as long as seconds are ``left``, which is asked again each
-        time.
+        The lock is requested at least once, and again while ``left`` returns more than 0 seconds.
         """
         undone = True
         try:
             if self._db is not None and self._identity != identity(self.path):
-                self.close()  # it was moved away or replaced: what we wrote would be read by nobody
+                self.close()  # the file was renamed or replaced: readers would not see our writes
             if self._db is None:
                 self._db = pausing(self._connect, left)
                 self._identity = identity(self.path)
@@ -161,13 +159,13 @@ class File:
             raise
 
     def checkpoint(self) -> None:
-        """Remove overwritten and deleted content from the WAL, unless another connection reads now. Never raises."""
+        """Remove overwritten and deleted content from the WAL, unless another connection is reading. Never raises."""
         if self._db is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
-        """Close it; a later transaction opens it again."""
+        """Close the file; the next transaction reopens it."""
         db, self._db = self._db, None
         if db is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -180,7 +178,7 @@ class File:
             raise SqliteFault("unreachable", "there is none", self._missing)
         db = self._opened(self.path)
         try:
-            if not self._schema.is_current(db):  # looked at before anything is set
+            if not self._schema.is_current(db):  # checked before anything is changed
                 self._make_tables(db)
             db.execute("PRAGMA journal_mode=WAL").fetchall()
         except BaseException:
@@ -196,12 +194,12 @@ class File:
             sync_folder(self.path.parent)
 
     def _fill(self, draft: Path) -> None:
-        """Create the tables where no other process sees them yet."""
+        """Create the tables in a draft that no other process sees."""
         with contextlib.closing(self._opened(draft)) as db:
             self._make_tables(db, new=True)
 
     def _make_tables(self, db: sqlite3.Connection, *, new: bool = False) -> None:
-        """Migrate in one transaction: of two processes, the second finds the tables of the first."""
+        """Create or migrate in one transaction: of two processes, the second finds the first one's tables."""
         db.execute("BEGIN IMMEDIATE")
         try:
             if new or not self._schema.is_current(db):
@@ -222,7 +220,7 @@ class File:
         return db
 
     def _roll_back(self, *, keep: bool) -> None:
-        """``keep`` the connection, if that can be."""
+        """Roll back. ``keep`` the connection if possible."""
         try:
             if self._db is not None:
                 self._db.rollback()
@@ -233,13 +231,13 @@ class File:
 
 
 class CoreFile(File):
-    """A file whose transactions go through SQLAlchemy Core; the driver begins and ends nothing by itself."""
+    """A file with transactions through SQLAlchemy Core. The driver neither begins nor ends a transaction by itself."""
 
     _core: Connection | None = None
 
     @contextlib.contextmanager
     def core(self, left: Callable[[], float], begin: str = "BEGIN IMMEDIATE") -> Iterator[Connection]:
-        """As ``transaction``; what Core itself refuses is a Fault too."""
+        """Like ``transaction``; also raises SqliteFault for errors of Core itself."""
         from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
         with self.transaction(left, begin):
@@ -271,7 +269,7 @@ class CoreFile(File):
 
 
 def through_core(db: sqlite3.Connection) -> Connection:
-    """SQLAlchemy's connection over one of the driver, which stays open when it is closed."""
+    """An SQLAlchemy connection over a driver's connection, which stays open when this one is closed."""
     from sqlalchemy import create_engine
     from sqlalchemy.pool import StaticPool
 
@@ -279,17 +277,16 @@ def through_core(db: sqlite3.Connection) -> Connection:
 
 
 def read_only(path: Path) -> sqlite3.Connection:
-    """A connection that changes nothing. Raises sqlite3.Error."""
+    """A read-only connection. Raises sqlite3.Error."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0, isolation_level=None, check_same_thread=False
     )
 
 
 def pausing(what: Callable[[], T], left: Callable[[], float]) -> T:
-    """What comes of it, tried at least once and again as long as the file is locked and seconds are ``left``. Raises
-    what it raises.
+    """Run ``what``, and retry while the file is locked and ``left`` returns more than 0 seconds. Raises its last error.
 
-    SQLite's own busy timeout does not cover the switch to WAL, and cannot be interrupted.
+    SQLite's own busy timeout does not cover the switch to WAL and cannot be interrupted.
     """
     while True:
         try:
@@ -301,7 +298,7 @@ def pausing(what: Callable[[], T], left: Callable[[], float]) -> T:
 
 
 def fault_of(problem: sqlite3.Error | OSError) -> SqliteFault:
-    """What SQLite or the system says, in our words."""
+    """An SQLite or system error as a SqliteFault."""
     if isinstance(problem, OSError):
         said = os.strerror(problem.errno) if problem.errno else type(problem).__name__
         return SqliteFault("read_only" if isinstance(problem, PermissionError) else "unreachable", said)

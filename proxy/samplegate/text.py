@@ -1,7 +1,8 @@
-"""A peer's text so that all of it can be seen: escaped, and what has no shape or turns others around written out. Not
-Markdown (``reviews/web/content.py``).
+"""Untrusted text made visible: HTML and operator lines in which hidden characters appear as code points or escapes.
 
-Invisible marks carry instructions to models and turn addresses around (T12); here they stand as their code points.
+Invisible characters can carry instructions to models and reverse the order of an address (T12). Markdown is rendered in
+``reviews/web/content.py``. Lines for the operator on stderr also stay on one line, because the names and errors in them
+may come from a peer.
 """
 
 from __future__ import annotations
@@ -17,25 +18,24 @@ from typing import Final
 from markupsafe import Markup, escape
 
 _CANDIDATES: Final = re.compile(r"[^\n\t\x20-\x7e\u00a1-\u00ac\u00ae-\u033f\u0370-\u060b]")
-"""What is looked at closely: all but letters and signs that are surely seen."""
-MAX_RUN: Final = 16  # written out of many in a row
-# of one text: browsers lay out some thousand spans in a moment, and a hundred thousand in minutes
+"""Characters to check: all except letters and signs that are certainly visible."""
+MAX_RUN: Final = 16  # hidden characters in a row that are written out
+# marks per text: browsers lay out about a thousand spans at once, but need minutes for a hundred thousand
 MAX_MARKS: Final = 1_000
 _SHAPELESS: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {
     chr(c) for c in range(0xFE00, 0xFE10)
 }
 _SPACES: Final = frozenset("\u00a0\u202f\u3000")
-"""Blanks that people write: French and Chinese need them. They look like what they are."""
+"""Blanks that are common in normal text, such as French and Chinese."""
 _JOINS: Final = frozenset("\u200d\ufe0f")
-"""Between and behind pictures they only say which picture it is."""
+"""After an emoji, these only select its variant, so they are not marked there."""
 
 
 def visible(text: str) -> Markup:
-    """As HTML: every character that would not be seen, or that turns the direction of others, as ``U+202E`` in a marked
-    span.
+    """HTML in which every hidden or direction-changing character is a marked span such as ``U+202E``.
 
-    Of many in a row the first are written out and the rest are counted; after MAX_MARKS of a text they stand in
-    brackets, without a span each.
+    In a run of hidden characters, the first MAX_RUN are written out and the rest are counted. After MAX_MARKS marks in
+    a text, further ones are in brackets instead of spans.
     """
     parts: list[str] = []
     end = run = marks = 0
@@ -57,23 +57,23 @@ def _rest(run: int) -> str:
 
 
 def _mark(text: str) -> str:
-    """``text`` is ours, never a peer's."""
+    """Requires our own text, because it is not escaped."""
     return f'<span class="mark">{text}</span>'
 
 
 def plain(text: str) -> str:
-    """The same without markup, for where only text may stand: titles and options."""
+    """The same without markup, for titles and options."""
     hidden = dict(_hidden(text))
     return text if not hidden else "".join(f"[{code(c)}]" if n in hidden else c for n, c in enumerate(text))
 
 
 def hides(text: str) -> int:
-    """How many characters of it would not be seen."""
+    """Count the hidden characters of a text."""
     return sum(1 for _ in _hidden(text))
 
 
 def code(character: str) -> str:
-    """``U+202E``."""
+    """A code point such as ``U+202E``."""
     return f"U+{ord(character):04X}"
 
 
@@ -102,23 +102,21 @@ def _at_a_picture(text: str, at: int) -> bool:
     return before != "" and (unicodedata.category(before) in ("So", "Sk") or before == "\ufe0f")
 
 
-# Lines for the operator on stderr: each stays one line and drives nothing, for names and faults in it may be a peer's
-# words. Not the log.
-
-LONGEST: Final = 4096  # characters of one line; a name that a peer chose may be of any length
+# characters of one line on stderr: a name chosen by a peer may have any length
+LONGEST: Final = 4096
 
 
 def say(line: str) -> None:
-    """One line to the operator."""
-    with suppress(OSError, ValueError):  # nobody reads our stderr any more
+    """Print one line for the operator on stderr."""
+    with suppress(OSError, ValueError):  # stderr is closed
         print(f"samplegate: {escaped(line)}", file=sys.stderr, flush=True)
 
 
 def escaped(text: str) -> str:
-    """What is no visible character (control, bidi, line ends, surrogates) as its escape, and no ``##``, with which CI
-    systems are commanded.
+    """One line with every unprintable character (control, bidi, line end, surrogate) escaped, and without ``##``.
 
-    They look for it anywhere in a line; for ``::``, the other sign, only at its start, where our name stands.
+    ``##`` starts a command in the logs of some CI systems, anywhere in a line. ``::`` does so only at the start of a
+    line, where our name is.
     """
     if len(text) > LONGEST:
         text = text[: LONGEST - 1] + "…"
