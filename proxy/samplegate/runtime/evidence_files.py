@@ -1,9 +1,8 @@
-"""What was seen of how one server asks its client, kept for its later connections: in memory, and as marker files in
-the state folder.
+"""Evidence of how a server asks its client, kept in memory and as marker files in the state folder.
 
-A marker is an empty file whose existence is the fact. Nothing in it is read back, so concurrent writers need no lock
-and hostile content does nothing. Deleting the files makes the gate forget. Which protocol version follows from them is
-pure: ``protocol/evidence.py``.
+A marker is an empty file whose existence is the fact. Its content is never read, so concurrent writers need no lock and
+hostile content has no effect. Deleting the files resets the evidence. ``protocol/evidence.py`` (pure) derives the
+protocol version from it.
 """
 
 from __future__ import annotations
@@ -26,27 +25,28 @@ _MARKS: Final = ("pushed", "asked", "refused")
 
 
 class EvidenceStore:
-    """One server, for all its connections in this process and, where there is a state folder, in others."""
+    """Evidence about one server, shared by its connections in this process and, with a state folder, in other
+    processes."""
 
     def __init__(self, server: str, key: str, *, state: Path, setting: str, log: Log) -> None:
-        """``key``: what tells the server apart (``key_of``). ``state``: ``Path()`` for none. ``setting``: what an
-        operator would write."""
+        """``key`` identifies the server (``key_of``). ``state`` is ``Path()`` for no state folder. ``setting`` is the
+        setting that the log suggests to the operator."""
         self._server = server
         self._folder = None if state == Path() else state / FOLDER
         self._key = key
         self._setting = setting
         self._log = log
         self.evidence = Evidence()
-        """All that is known since the last ``refresh``."""
+        """The evidence as of the last ``refresh`` or ``take``."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Learn what other processes have seen by now."""
+        """Read evidence that other processes have stored."""
         if self._folder is not None:
             self.evidence = self.evidence.or_(self._kept(self._folder))
 
     def take(self, note: Note) -> None:
-        """A session noted something. Never raises."""
+        """Store the evidence in a session's note, if any. Never raises."""
         before, new = self.evidence, OF_EVENTS.get(note.event)
         if new is None or before.or_(new) == before:
             return
@@ -64,7 +64,7 @@ class EvidenceStore:
             )
 
     def _kept(self, folder: Path) -> Evidence:
-        with suppress(OSError):  # a folder that cannot be read tells nothing
+        with suppress(OSError):  # an unreadable folder gives no evidence
             return Evidence(**{mark: self._marker(folder, mark).exists() for mark in _MARKS})
         return Evidence()
 
@@ -87,21 +87,22 @@ class EvidenceStore:
 
 
 def key_of(server: str, command: Sequence[str], url: str | None) -> str:
-    """What tells a server apart: its name and what is started or asked. A hash, since arguments and URLs may hold
+    """Key of a server: a hash of its name and its command or URL. It is hashed because arguments and URLs may contain
     secrets."""
     return hashlib.sha256(json.dumps([server, list(command), url]).encode()).hexdigest()
 
 
 def _prune(folder: Path, keep: str) -> None:
-    """Forget the servers that were seen longest ago, where there are too many. A server's markers go together."""
+    """Delete the markers of the servers seen longest ago if there are too many. A server's markers are deleted
+    together."""
     markers = list(folder.iterdir())
     if len(markers) <= MAX_MARKERS:
         return
     seen: dict[str, float] = {}
     for marker in markers:
-        with suppress(OSError):  # another process prunes too
+        with suppress(OSError):  # another process may prune, too
             seen[marker.stem] = max(seen.get(marker.stem, 0.0), marker.stat().st_mtime)
     for stem in sorted(seen, key=seen.__getitem__)[: MAX_MARKERS // 10]:
         if stem != keep:
-            for mark in ("pushed", "refused", "asked"):  # what prefers the older version goes first
+            for mark in ("pushed", "refused", "asked"):  # the marker that prefers the older version goes first
                 (folder / f"{stem}.{mark}").unlink(missing_ok=True)

@@ -1,8 +1,10 @@
-"""The two ends that a relay writes to, and backpressure: a side is read only as fast as the other side reads.
+"""Writers for the two sides of a relay, and backpressure: each side is read only as fast as the other side reads.
 
-On the client's side there is one stream or many, on the server's one pipe or a stream for each request. The links have
-the queues and report a peer that falls behind. What the other side sent is paid for by not reading that one, so it
-never holds the side that it is for: a server that writes before it reads on would wait for us, and we for it.
+The client's side has one stream or many. The server's side has one pipe, or a stream for each request. The links own
+the queues and report a peer that falls behind.
+
+If a peer falls behind because of the other side's lines, reading from that other side pauses. The slow peer itself is
+still read: a server that writes before it reads would otherwise deadlock with the gate.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ import msgspec
 from samplegate.protocol.frames import Frame
 
 MOST_ANSWERS: Final = 8 * 1024 * 1024
-"""Bytes of the gate's own answers that may wait for a side: a thousand open requests with answers of 8 KiB, and far
-from filling a machine."""
+"""Bytes of the gate's own answers that may be queued for a side: a thousand open requests with answers of 8 KiB, well
+below the memory of a machine."""
 
 
 class Link(Protocol):
-    """One side's connection, as ``links`` makes them."""
+    """One side's connection, as the transports make them."""
 
     @property
     def send(self) -> Callable[[bytes], None]: ...
@@ -33,20 +35,20 @@ class Link(Protocol):
 
 
 class ReadGate:
-    """Whether a side is read: while nothing holds it."""
+    """Pauses reading from a side while there is at least one reason to."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._held: set[str] = set()
 
     def hold(self, why: str) -> None:
-        """Read it no more, until ``release`` of the same."""
+        """Pause reading until ``release`` with the same reason."""
         if not self._held:
             self._link.pause_reading()
         self._held.add(why)
 
     def release(self, why: str) -> None:
-        """One reason less; without any it is read again."""
+        """Remove a reason; reading resumes when none is left."""
         if why in self._held:
             self._held.discard(why)
             if not self._held:
@@ -54,7 +56,7 @@ class ReadGate:
 
 
 class Writer(msgspec.Struct, eq=False):
-    """What goes to one side."""
+    """Writer to one side, with its backpressure."""
 
     carry: Callable[[bytes], None]
     """Send a line that came from the other side."""
@@ -64,7 +66,7 @@ class Writer(msgspec.Struct, eq=False):
     _answers: int = 0
 
     def answer(self, line: bytes) -> None:
-        """Send a line of the gate's own, which nobody else is held up for."""
+        """Send a line of the gate's own. It never pauses the other side, but too many unread answers pause this one."""
         self.carry(line)
         if self._behind and self.own is not None:
             self._answers += len(line) + 1
@@ -72,7 +74,7 @@ class Writer(msgspec.Struct, eq=False):
                 self.own.hold("it takes no answers")
 
     def pressed(self, over: bool) -> None:
-        """The link's word that the peer has fallen behind, or that it has caught up or gone."""
+        """The link reports that the peer has fallen behind (True), or that it has caught up or gone (False)."""
         self._behind = over
         if over:
             if self.other is not None:
@@ -86,7 +88,7 @@ class Writer(msgspec.Struct, eq=False):
 
 
 def outlets(client: Link, server: Link) -> tuple[Writer, Writer]:
-    """What goes to the client and what to the server, each with its marks."""
+    """Writers to the client and to the server, connected for backpressure in both directions."""
     clients, servers = ReadGate(client), ReadGate(server)
     to_client, to_server = Writer(client.send, clients, servers), Writer(server.send, servers, clients)
     client.pressure, server.pressure = to_client.pressed, to_server.pressed
@@ -94,16 +96,16 @@ def outlets(client: Link, server: Link) -> tuple[Writer, Writer]:
 
 
 MOST_QUEUED: Final = 64 * 1024 * 1024
-"""Bytes that may wait for a server that many clients write to: one frame of the longest kind; the next request is
-refused, nobody is held up."""
+"""Bytes that may be queued for a server that many clients share: one frame of maximum size. Beyond that, the next
+request is refused instead of pausing all clients."""
 
 
 STANDALONE: Final = 0
-"""The stream of what belongs to no request."""
+"""Stream number for frames that belong to no request."""
 
 
 class Sink(Protocol):
-    """One stream to a client, as the HTTP front makes them: nothing of it blocks or raises."""
+    """One stream to a client, as ``transport/http_server`` makes them. No method blocks or raises."""
 
     def send(self, line: bytes, last: bool) -> None: ...
     def ask(self, id: str | int, line: bytes) -> None: ...
@@ -113,21 +115,21 @@ class Sink(Protocol):
 
 
 class Streams(Protocol):
-    """A server that answers each request on a stream of its own, as ``links.remote`` makes them."""
+    """A server that answers each request on its own stream, as ``RemoteConnection`` does."""
 
     def send(self, stream: int, line: bytes | Frame) -> None: ...
     def close_stream(self, stream: int) -> None: ...
 
 
 class Pipe(Link, Protocol):
-    """A link that tells how many bytes wait for its peer."""
+    """A link that reports how many bytes are queued for its peer."""
 
     @property
     def buffered(self) -> int: ...
 
 
 class ClientEnd(Protocol):
-    """What goes to the client. ``own``: the line is the gate's, not the server's."""
+    """Writer to the client. ``own``: the line is the gate's, not the server's."""
 
     def send(self, stream: int, line: bytes, last: bool, own: bool) -> None: ...
     def ask(self, stream: int, id: str | int, line: bytes, own: bool) -> None: ...
@@ -137,8 +139,8 @@ class ClientEnd(Protocol):
 
 
 class ServerEnd(Protocol):
-    """What goes to the server. ``own``: the line is the gate's, not the client's. ``frame``: the line as it was read,
-    if it was."""
+    """Writer to the server. ``own``: the line is the gate's, not the client's. ``frame``: the parsed line, if it was
+    parsed."""
 
     def send(self, stream: int, line: bytes, own: bool, frame: Frame | None = None) -> None: ...
     def close_stream(self, stream: int) -> None: ...
@@ -147,7 +149,7 @@ class ServerEnd(Protocol):
 
 
 class StdioClientWriter(msgspec.Struct, eq=False):
-    """A client with one stream: stdio."""
+    """Writer to a client with one stream: stdio."""
 
     outlet: Writer
 
@@ -156,28 +158,28 @@ class StdioClientWriter(msgspec.Struct, eq=False):
         self.outlet.answer(line) if own else self.outlet.carry(line)
 
     def ask(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
-        """Write a request, which the client reads as it reads everything."""
+        """Write a request, which needs no special routing on stdio."""
         self.send(stream, line, False, own)
 
     def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
-        """Write its cancellation."""
+        """Write the cancellation of a request."""
         self.send(stream, line, False, own)
 
     def over(self, stream: int) -> None:
-        """A stream of stdio is never over."""
+        """Does nothing: the stream of stdio never ends."""
 
     def close(self) -> None:
-        """It ends with its process."""
+        """Does nothing: stdio closes with the process."""
 
 
 class Silent(msgspec.Struct, eq=False):
-    """A client that has ended its input: it still reads, and can answer nothing."""
+    """Writer to a client that has ended its input: it still reads, but cannot answer."""
 
     end: ClientEnd
     asked: Callable[[str | int, bytes], None]
-    """Told each request that would wait for it in vain, by id and line."""
+    """Called with the id and the line of each request that the client cannot answer."""
     answered: Callable[[], None]
-    """Told when one of its own requests may be over."""
+    """Called when one of the client's own requests may be complete."""
 
     def send(self, stream: int, line: bytes, last: bool, own: bool) -> None:
         """Write one line."""
@@ -186,31 +188,34 @@ class Silent(msgspec.Struct, eq=False):
             self.answered()
 
     def ask(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
-        """Do not ask it."""
+        """Report the request instead of sending it."""
         self.asked(id, line)
 
     def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
-        """Write a cancellation."""
+        """Write the cancellation of a request."""
         self.end.take_back(stream, id, line, own)
 
     def over(self, stream: int) -> None:
-        """One request of the stream needs no answer."""
+        """End one request of the stream that needs no answer."""
         self.end.over(stream)
         self.answered()
 
     def close(self) -> None:
-        """The conversation is over."""
+        """Close the client's side."""
         self.end.close()
 
 
 class HttpClientWriter(msgspec.Struct, eq=False):
-    """A client, or several, with many streams. What comes for a stream that is gone goes to the standalone one; without
-    one it is dropped and logged."""
+    """Writer to one or several clients with many streams.
+
+    A frame for a closed stream goes to the standalone stream; without one it is dropped and logged. A final answer
+    never goes to the standalone stream.
+    """
 
     lost: Callable[[int, bool], None]
-    """Told the stream, and whether an answer was lost."""
+    """Called with the stream of a dropped frame, and whether it was a final answer."""
     unreached: Callable[[str | int], None]
-    """Told the id of a request for which there is no stream."""
+    """Called with the id of a request to the client for which there is no stream."""
     sinks: dict[int, Sink] = msgspec.field(default_factory=dict)
 
     def send(self, stream: int, line: bytes, last: bool, own: bool) -> None:
@@ -224,45 +229,45 @@ class HttpClientWriter(msgspec.Struct, eq=False):
         sink.ask(id, line) if sink is not None else self.unreached(id)
 
     def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
-        """Write the cancellation of one."""
+        """Write the cancellation of a request to the client."""
         sink = self.sinks.get(stream) or self.sinks.get(STANDALONE)
         sink.take_back(id, line) if sink is not None else self.lost(stream, False)
 
     def over(self, stream: int) -> None:
-        """One request of the stream needs no answer."""
+        """End one request of the stream that needs no answer."""
         sink = self.sinks.get(stream)
         if sink is not None:
             sink.over()
 
     def close(self) -> None:
-        """The conversation is over."""
+        """Close all streams."""
         for sink in list(self.sinks.values()):
             sink.close()
         self.sinks.clear()
 
 
 class StdioServerWriter(msgspec.Struct, eq=False):
-    """A server with one stream for everything: stdio."""
+    """Writer to a server with one stream: stdio."""
 
     outlet: Writer
     pipe: Pipe | None = None
-    """Where many clients write to it, and none can be held up for the others."""
+    """Set if many clients share the server, because then no client may be paused for the others."""
 
     def send(self, stream: int, line: bytes, own: bool, frame: Frame | None = None) -> None:
         """Write one line."""
         self.outlet.answer(line) if own else self.outlet.carry(line)
 
     def close_stream(self, stream: int) -> None:
-        """It has none to close."""
+        """Does nothing: requests have no streams on stdio."""
 
     @property
     def full(self) -> bool:
-        """Whether so much waits for it already that nothing may be added."""
+        """Whether the queue is so long that new requests are refused."""
         return self.pipe is not None and self.pipe.buffered > MOST_QUEUED
 
 
 class HttpServerWriter(msgspec.Struct, eq=False):
-    """A server with a stream for each request: HTTP."""
+    """Writer to a server with a stream for each request: HTTP."""
 
     streams: Streams
 
@@ -271,55 +276,57 @@ class HttpServerWriter(msgspec.Struct, eq=False):
         self.streams.send(stream, frame or line)
 
     def close_stream(self, stream: int) -> None:
-        """End the stream of a request."""
+        """Close the stream of a request."""
         self.streams.close_stream(stream)
 
     @property
     def full(self) -> bool:
-        """Its own bounds refuse what is too much, one request at a time."""
+        """Always False: the connection has its own bounds and refuses single requests."""
         return False
 
 
 def piped(pipe: Pipe) -> StdioServerWriter:
-    """A child that many streams write to; one that takes no answers is read no more."""
+    """Writer to a server process that many streams share. The process is not read while it leaves too many answers
+    unread."""
     outlet = Writer(pipe.send, ReadGate(pipe))
     pipe.pressure = outlet.pressed
     return StdioServerWriter(outlet, pipe)
 
 
 def facing(pipe: Link) -> StdioClientWriter:
-    """A client on stdio whose server is not one pipe; one that takes no answers is read no more."""
+    """Writer to a stdio client whose server is at a URL. The client is not read while it leaves too many answers
+    unread."""
     outlet = Writer(pipe.send, ReadGate(pipe))
     pipe.pressure = outlet.pressed
     return StdioClientWriter(outlet)
 
 
 class NoClient(msgspec.Struct, eq=False):
-    """Before there is an end nothing can be sent: lines come only from links."""
+    """Placeholder before the client is connected. It drops everything, because frames only come from links."""
 
     def send(self, stream: int, line: bytes, last: bool, own: bool) -> None:
-        """Drop it."""
+        """Drop the line."""
 
     def ask(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
-        """Drop it."""
+        """Drop the request."""
 
     def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
-        """Drop it."""
+        """Drop the cancellation."""
 
     def over(self, stream: int) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 class NoServer(msgspec.Struct, eq=False):
-    """The same for the server's side."""
+    """Placeholder before the server is connected. It drops everything."""
 
     full: bool = False
 
     def send(self, stream: int, line: bytes, own: bool, frame: Frame | None = None) -> None:
-        """Drop it."""
+        """Drop the line."""
 
     def close_stream(self, stream: int) -> None:
-        """Nothing."""
+        """Does nothing."""

@@ -1,8 +1,11 @@
-"""What all conversations of one process share: limits, brakes, models, the decision log, the counters, and the policy
-in force. It decides nothing.
+"""State that all conversations of one process share: limits, loop detection, models, decision log, metrics and the
+policy in force.
 
-A reload swaps the policy whole: what is built of the new one is built before anything live is touched, and rounds that
-are open end under the one they began with.
+A reload replaces the policy as a whole. Everything new is built before anything live changes, and open rounds end under
+the policy that they began with.
+
+`run`, `serve` and the other commands load and compile policies with the functions at the end, so that commands test
+what runs.
 """
 
 from __future__ import annotations
@@ -34,23 +37,23 @@ from samplegate.telemetry.observers import Draws, Tally
 
 
 class Rules(msgspec.Struct, eq=False):
-    """One policy with what was built of it. ``open`` rounds still run under it."""
+    """A policy and what was built from it. ``open`` counts the rounds that run under it."""
 
     policy: load.LoadedPolicy
     book: CompiledPolicy
     models: Models
     open: int = 0
     withheld: Redactor | None = None
-    """Finds secrets in what reviewers are told; made when it is first needed."""
+    """Finds secrets in notifications of reviewers; built on first use."""
 
     @property
     def hash(self) -> str:
-        """Names the policy in records and metrics."""
+        """Hash of the policy, for records and metrics."""
         return self.policy.hash
 
 
 class ReloadTarget(Protocol):
-    """A conversation: what a reload and the memory of all of them need of it."""
+    """A conversation, as a reload and the memory bound see it."""
 
     def swap(self) -> None: ...
     @property
@@ -58,8 +61,8 @@ class ReloadTarget(Protocol):
 
 
 class ProcessContext:
-    """One process. ``key`` seals what is handed on to clients (32 bytes; random where none is given, so that no other
-    process opens it)."""
+    """State of one process. ``key`` encrypts sealed rounds (32 bytes). The default is random, so that no other process
+    can open them."""
 
     def __init__(
         self,
@@ -84,25 +87,25 @@ class ProcessContext:
         self.admission = Admission(rules.book.terms, state=state, clock=time.time, log=log)
         self.brakes = BrakeState(rules.book.policy.brakes)
         self.reviews: ReviewPort | None = None
-        """The way to people, where the process has one."""
+        """The review service, if the process has one."""
         self._conversations: set[ReloadTarget] = set()
         self._retired: set[Rules] = set()
 
     def enter(self, conversation: ReloadTarget) -> None:
-        """A conversation begins; it is told of swaps until ``leave``."""
+        """Register a conversation, which is notified of reloads until ``leave``."""
         self._conversations.add(conversation)
 
     def leave(self, conversation: ReloadTarget) -> None:
-        """It is over."""
+        """Unregister a conversation."""
         self._conversations.discard(conversation)
 
     def held(self) -> int:
-        """Bytes that all conversations remember of requests that are open."""
+        """Bytes of memory for the open requests of all conversations."""
         return sum(conversation.held for conversation in self._conversations)
 
     def replace(self, rules: Rules) -> Rules:
-        """Put another policy in force; the old one, which is to be retired. Limits and brakes that are the same in both
-        go on where they stand."""
+        """Put another policy in force; returns the old one, which the caller retires. Unchanged limits and brakes keep
+        their state."""
         same = self.rules.book.policy.brakes == rules.book.policy.brakes
         brakes = self.brakes if same else BrakeState(rules.book.policy.brakes)
         old, self.rules, self.brakes = self.rules, rules, brakes
@@ -112,50 +115,45 @@ class ProcessContext:
         for conversation in list(self._conversations):
             try:
                 conversation.swap()
-            except Exception:  # the others are not to stay under the old rules for it
+            except Exception:  # one failure must not leave the others under the old policy
                 self.log.error("policy.not_swapped", exc_info=True)  # noqa: G201
         return old
 
     async def retire(self, rules: Rules) -> None:
-        """End the models of a policy that is no longer in force, once no round runs under it."""
+        """Close the models of a replaced policy once no round runs under it."""
         if rules is not self.rules and not rules.open and rules in self._retired:
             self._retired.discard(rules)
             await rules.models.aclose()
 
     def recorded(self, record: Record) -> None:
-        """A record stands: count it, and tape it where that is wanted."""
+        """Count a written record, and add it to the cassette if there is one."""
         self.tally.take(record)
         if self.tape is not None:
             self.tape.take_record(record)
 
     async def aclose(self) -> None:
-        """End the models, the limits and the decision log. What is not settled stays at its worst case."""
+        """Close the models, the limits and the decision log. Reservations that are not settled stay charged at their
+        upper bound."""
         for rules in (self.rules, *self._retired):
             await rules.models.aclose()
         await self.admission.aclose()
         await self.decisions.aclose()
 
 
-# A policy's text made ready to decide, with all that stands beside it: litellm's table, the patterns of secrets, the
-# files of cases.
-#
-# One way for `run` and for the commands, so that what is tested is what runs. Decides nothing.
-
-
 def load_policy(
     text: str, *, file: str, environment: Mapping[str, str], missing: Literal["warn", "error"] = "warn"
 ) -> load.LoadedPolicy:
-    """Read and check a policy against what is known of its models. Raises PolicyError with every problem."""
+    """Read and validate a policy with litellm's model table. Raises PolicyError with every problem."""
     return load.load(text, file=file, environment=environment, missing=missing, look_up=litellm_prices.read_prices)
 
 
 def compile_book(
     loaded: load.LoadedPolicy, folder: Path, environment: Mapping[str, str] | None = None
 ) -> CompiledPolicy:
-    """A policy ready to decide; files that it names are relative to ``folder``. Raises PolicyError for what is wrong in
-    them.
+    """Compile a policy for decisions, with its secret patterns and script files (paths relative to ``folder``).
 
-    ``environment`` replaces the loaded one, for cases that bring their own.
+    Raises PolicyError for problems in those files. ``environment`` replaces the loaded one, for test cases with their
+    own.
     """
     policy = loaded.policy
     return compile_policy(

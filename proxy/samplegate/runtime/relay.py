@@ -1,9 +1,10 @@
-"""The shell around one session: lines from the links go in, effects are carried out, rounds run as tasks. It holds no
-rule of its own.
+"""Relay of one session: passes frames to the session, carries out the effects, and runs rounds as tasks.
 
-Lines are handled where they arrive, in the event loop's callback: a passed-through frame costs no task switch. Only
-rounds are tasks. A fault in the session or the gate ends what it happened in, unanswered, and nothing else: the other
-calls of this process go on.
+The relay holds no rules. It handles a frame in the event loop's callback that delivers it, so a frame that passes
+through costs no task switch. Only rounds are tasks.
+
+An error in the session or the gate ends only the frame or round that it happened in, unanswered. All other calls of the
+process continue.
 """
 
 from __future__ import annotations
@@ -54,78 +55,77 @@ from samplegate.runtime.flow import (
 
 
 class RelayReceiver(msgspec.Struct, eq=False):
-    """What a link calls for its side; one with several streams names them."""
+    """Receiver that a link with one stream calls for its side."""
 
     relay: Relay
     side: Side
 
     def received(self, line: bytes) -> None:
-        """One line came on the only stream."""
+        """Handle one line."""
         self.relay.take(self.side, 0, line)
 
     def oversized(self, size: int, head: bytes) -> None:
-        """A line over the bound was thrown away; its head may say who waits for it."""
+        """Handle an oversized line, which was discarded. Its head may have the id of the request to answer."""
         self.relay.take_oversized(self.side, 0, size, head)
 
     def oversized_end(self, head: bytes, tail: bytes) -> None:
-        """Such a line is over; some writers put the id last."""
+        """Handle the end of an oversized line: some writers put the id last."""
         self.relay.take_end(self.side, 0, head, tail)
 
     def ended(self) -> None:
-        """Nothing more comes from this side."""
+        """Handle the end of this side."""
         self.relay.ended(self.side)
 
 
 class InputReceiver(RelayReceiver, eq=False):
-    """What the link to our own client calls: the end of its input is not yet the end of the client, who may still
-    read."""
+    """Receiver for our own stdin. The end of input is not the end of the client, because the client may still read."""
 
     over: anyio.Event = msgspec.field(default_factory=anyio.Event)
 
     def ended(self) -> None:
-        """Nothing more comes from the client."""
+        """Record the client's end of input."""
         self.over.set()
 
 
 class StreamReceiver(msgspec.Struct, eq=False):
-    """What the link to a server with a stream for each request calls."""
+    """Receiver for a server with a stream for each request."""
 
     relay: Relay
 
     def received(self, stream: int, line: bytes | Frame) -> None:
-        """One frame, read or not, came on the stream of the request with this number, or on the standalone one (0)."""
+        """Handle one frame, parsed or not, from a request's stream or from the standalone one (0)."""
         self.relay.take("server", stream, line)
 
     def oversized(self, stream: int, size: int, head: bytes) -> None:
-        """A frame over the bound was thrown away."""
+        """Handle an oversized frame, which was discarded."""
         self.relay.take_oversized("server", stream, size, head)
 
     def ended(self) -> None:
-        """The server's session is gone."""
+        """Handle the end of the server's session."""
         self.relay.ended("server")
 
 
 LARGE: Final = 256 * 1024  # bytes of a frame after which memory is given back
-TOKENS: Final = 1.0  # seconds between two that a model's tokens cause
-BEAT: Final = 5.0  # seconds between two progress notifications of a round: well under any peer's patience, and rare
+TOKENS: Final = 1.0  # seconds between two progress notifications that a model's tokens cause
+BEAT: Final = 5.0  # seconds between two progress notifications of a round: rare, but well below any peer's timeout
 
 
 class RunningRound(msgspec.Struct, eq=False):
-    """A round that runs: its scope, and the client's reply that it waits for."""
+    """A running round: its cancel scope, and the client's reply that the round waits for."""
 
     scope: anyio.CancelScope
     replied: anyio.Event = msgspec.field(default_factory=anyio.Event)
     reply: ClientReply | None = None
     told: float = float("-inf")
-    """When the peers were last told of tokens."""
+    """Time of the last progress notification for tokens."""
 
     def ask_anew(self) -> None:
-        """Whatever was answered before answers nothing from here on."""
+        """Discard an earlier reply, so that it does not answer the next question."""
         self.replied, self.reply = anyio.Event(), None
 
 
 class Relay:
-    """Carries one session between a client link and a server link."""
+    """Connects one session with a client link and a server link."""
 
     def __init__(
         self,
@@ -140,14 +140,15 @@ class Relay:
         self.clock = clock
         self.note = note
         self.first_call: Callable[[], Coroutine[Any, Any, object]] | None = None
-        """Run beside the client's first tools/call; nothing is decided by it."""
+        """Runs as a task at the client's first tools/call, such as a warm-up of the sampler. No decision depends on it.
+        """
         self.on_large: Callable[[], None] | None = None
-        """Called for each frame that came and is large."""
+        """Called for each large frame that arrives."""
         self.client = RelayReceiver(self, "client")
         self.server = RelayReceiver(self, "server")
         self.streams = StreamReceiver(self)
         self.left: list[OpenCall] = []
-        """The clients' requests that had no answer when the first side ended."""
+        """The client's requests without an answer when the first side ended."""
         self._some_answered = anyio.Event()
         self.client_gone = anyio.Event()
         self.server_gone = anyio.Event()
@@ -159,21 +160,21 @@ class Relay:
         self._to_server: ServerEnd = NoServer()
 
     def connect(self, client: Link, server: Link) -> None:
-        """Both have one stream: each side is read only as fast as the other takes it, and as it takes its answers."""
+        """Connect two links with one stream each, with backpressure in both directions."""
         to_client, to_server = outlets(client, server)
         self._to_client, self._to_server = StdioClientWriter(to_client), StdioServerWriter(to_server)
 
     def connect_client(self, client: ClientEnd) -> None:
-        """The client's side is there."""
+        """Connect the client's side."""
         self._to_client = client
 
     def connect_server(self, server: ServerEnd) -> None:
-        """The server's side is there."""
+        """Connect the server's side."""
         self._to_server = server
 
     def take(self, side: Side, stream: int, line: bytes | Frame) -> None:
-        """One frame came. The gate's fault with it is never an allow: the frame is gone, and whoever waits for it is
-        told."""
+        """Handle one frame. If the gate fails on it, the frame is dropped and its sender gets an error; it is never let
+        through."""
         if self.on_large is not None and len(_raw(line)) > LARGE:
             self.on_large()
         if side == "client":
@@ -194,15 +195,15 @@ class Relay:
             )
 
     def refuse(self, stream: int, line: bytes, why: str) -> None:
-        """A client's frame goes nowhere: whoever waits for an answer has it at once."""
+        """Refuse a client's frame: its request, if it is one, gets an error at once."""
         self.guarded("frame.failed", lambda: self.session.lost("client", stream, line, why), side="client")
 
     def take_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> None:
-        """Such a frame is over; some writers put the id last."""
+        """Handle the end of an oversized frame: some writers put the id last."""
         self.guarded("frame.failed", lambda: self.session.lost_end(side, stream, head, tail), side=side)
 
     def take_oversized(self, side: Side, stream: int, size: int, head: bytes) -> None:
-        """A frame over the bound was thrown away; its head may say who waits for it."""
+        """Handle an oversized frame, which was discarded. Its head may have the id of the request to answer."""
         self.note(Note("frame.oversized", {"side": side, "size": size}))
         self.guarded(
             "frame.failed",
@@ -211,17 +212,16 @@ class Relay:
         )
 
     def stream_closed(self, stream: int) -> None:
-        """The client's end of a stream is gone: in the modern era that takes its requests back, in the legacy eras it
-        does not (T35)."""
+        """Handle a stream that the client closed. This cancels its requests in the modern era, but not in the legacy
+        eras (T35)."""
         self.guarded("side.failed", lambda: self.session.stream_closed("client", stream), side="client")
 
     def undelivered(self, id: str | int) -> None:
-        """A request to the client reached no stream that the client reads: the server gets an error in place of an
-        answer."""
+        """Answer a server's request with an error, because no stream that the client reads could carry it."""
         self.guarded("side.failed", lambda: self.session.undelivered(id), side="client")
 
     async def run(self, until: Callable[[], Awaitable[None]]) -> None:
-        """Run rounds until ``until`` returns; those still open are withdrawn then."""
+        """Run rounds until ``until`` returns; then withdraw those still open."""
         async with anyio.create_task_group() as group:
             self._group = group
             group.start_soon(self._beats)
@@ -229,17 +229,17 @@ class Relay:
             group.cancel_scope.cancel()
 
     def client_silent(self) -> None:
-        """The client sends nothing more, but still reads: its requests go on, and what the server asks of it has an
-        error for an answer."""
+        """Handle the client's end of input: its requests continue, and requests to it get an error."""
         self._to_client = Silent(self._to_client, self._unanswerable, self._answered)
         self.session.state.silent = True
-        # a rule that forwards cannot be carried out any more: its `otherwise` applies
+        # a rule that forwards cannot work any more: its `otherwise` applies
         self.session.state.client = ClientCapabilities()
         for id in self.session.questions():
             self.undelivered(id)
 
     def _unanswerable(self, id: str | int, line: bytes) -> None:
-        """The server asks a client that cannot answer. A ping only wants to know whether somebody is there (R104)."""
+        """Answer a request to a client that cannot answer. A ping gets a result, because it only checks for life
+        (R104)."""
         self.start(self._no_answer, id, frames.read(line).method == "ping")
 
     async def _no_answer(self, id: str | int, ping: bool) -> None:
@@ -258,19 +258,20 @@ class Relay:
             await self._some_answered.wait()
 
     def give_up(self, why: str) -> None:
-        """The server's side is to end: open requests get an error that gives the reason."""
+        """End the server's side: open requests get an error with this reason."""
         self.session.state.outlived, self.session.state.ended_because = True, why
         self.ended("server")
 
     def ended(self, side: Side) -> None:
-        """A side has gone: what is open is withdrawn."""
+        """Handle the end of a side: withdraw what is open."""
         if not (self.client_gone.is_set() or self.server_gone.is_set()):
             self.left = self.session.open_calls()
         self.guarded("side.failed", lambda: self.session.eof(side), side=side)
         (self.client_gone if side == "client" else self.server_gone).set()
 
     def guarded(self, event: str, effects: Callable[[], Effects], **where: object) -> bool:
-        """Carry out what the session says; False if there was a fault, which is then in the log."""
+        """Carry out the effects of a call to the session. If it raises, log the error under ``event`` and return
+        False."""
         try:
             self.carry_out(effects())
         except Exception:
@@ -279,8 +280,8 @@ class Relay:
         return True
 
     def carry_out(self, effects: Effects, source: Side | None = None) -> None:
-        """Carry effects out, in their order. ``source`` is the side whose line they come of: what goes on to the other
-        is no answer of ours."""
+        """Carry out effects in order. ``source`` is the side whose frame caused them: a line passed on to the other
+        side is not the gate's own."""
         for effect in effects:
             match effect:
                 case ToClient(asks=None, takes_back=None):
@@ -308,7 +309,7 @@ class Relay:
                     assert_never(effect)
 
     def _ask_client(self, effect: ToClient, own: bool) -> None:
-        """Send a request to the client, or its cancellation."""
+        """Send the client a request, or the cancellation of one."""
         if effect.asks is not None:
             self._to_client.ask(effect.stream, effect.asks, effect.line, own)
         elif effect.takes_back is not None:
@@ -317,15 +318,16 @@ class Relay:
     def _end_stream(self, effect: Over | Close) -> None:
         if isinstance(effect, Over):
             self._to_client.over(effect.stream)
-        elif effect.stream:  # all that leads to the server ends with its process or its client
+        elif effect.stream:  # stream 0 ends with the server's process or the client
             self._to_server.close_stream(effect.stream)
 
     async def ask_client(self, round: Round) -> ClientReply:
-        """The gate's port: forward a pushed request and wait for the client, who is told if nobody waits any more.
+        """The gate's port: forward a pushed request and wait for the client's reply. A wait that is cancelled cancels
+        the request.
 
-        May be called again in one round: what the client answers to one forward never answers another.
+        A round may call this again. A reply to one forward never answers another.
         """
-        # withdrawn before it began: then there is nothing of it left to forward
+        # if the round was withdrawn before it began, there is nothing left to forward
         await anyio.lowlevel.checkpoint_if_cancelled()
         waiting = self._rounds[round.id]
         waiting.ask_anew()
@@ -341,22 +343,22 @@ class Relay:
         return waiting.reply
 
     def tokens(self, round: str, count: int) -> None:
-        """The gate's port: a round's model has written so many tokens, which keeps the peers' timers alive; told once
-        in a while (R101)."""
+        """The gate's port: a round's model has written ``count`` tokens. A progress notification now and then keeps the
+        peers' timers alive (R101)."""
         waiting, now = self._rounds.get(round), self.clock()
         if waiting is not None and now - waiting.told >= TOKENS:
             waiting.told = now
             self._progress(round, count)
 
     async def beside(self, task: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Run what nobody waits for; its fault ends nothing else."""
+        """Run a background task. If it raises, the error is logged and ends nothing else."""
         try:
             await task()
         except Exception:
             self.note(Note("warm.failed", {"exc_info": True}))
 
     def start(self, task: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
-        """Run a task beside the conversation; its end ends it."""
+        """Start a task that ends with the conversation."""
         assert self._group is not None
         self._group.start_soon(task, *args)
 
@@ -409,20 +411,21 @@ def _raw(line: bytes | Frame) -> bytes:
 
 
 def _unanswered(round: Round) -> Settled:
-    """Nobody waits for ever for what a fault of ours ended. The log names the fault by the round."""
+    """Conclusion of a round that failed with an error of the gate, so that its requests are answered. The log has the
+    error under the round's id."""
     outcome = Unanswered(Reason.ERROR, detail="a fault in the gate; the log has it")
     return Settled({key: Release(outcome, round.id) for key in round.items})
 
 
-SOONEST: Final = 0.01  # seconds between two looks at what is in flight
+SOONEST: Final = 0.01  # seconds between two checks of the requests in flight, at least
 
 
 async def enforce_timeouts(start: float, call: float, silent: Callable[[], None], relay: Relay) -> None:
     """Enforce a server's timeouts, in seconds, until its side ends: ``start`` for its first answer, ``call`` for each
-    later one (0: no limit).
+    later one (0: none).
 
-    Requests in flight are checked periodically. A request that arrives after a look cannot time out before the next
-    one, so no frame has to set a timer. ``silent`` is called once, before the server is given up for its ``start``.
+    Requests in flight are checked periodically. A request that arrives after a check cannot time out before the next
+    one, so no frame has to set a timer. ``silent`` is called once, before the server is ended because of ``start``.
     """
     while not relay.server_gone.is_set():
         state, now = relay.session.state, relay.clock()

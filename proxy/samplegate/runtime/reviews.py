@@ -1,8 +1,7 @@
-"""One process's way to people: the desk where rounds wait, the outbox that tells reviewers, and the store of both. Only
-put together here.
+"""Reviews in one process: the review service, the outbox that notifies reviewers, and the store of both.
 
-Nothing of it is imported before a policy names a reviewer, and the store is opened by the first who needs it: `run`
-starts no slower for it.
+This module only puts them together. It imports them when a policy names a reviewer, and opens the store on first use,
+so that `run` starts as fast without reviewers.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ DAY: Final = 86_400.0
 
 
 class ReviewRuntime:
-    """``folder`` is the policy's, to which the files of webhooks are relative; ``environment`` holds their variables.
+    """Review service, outbox and store of one process.
 
-    ``url``: how people reach the page where the settings do not say it.
+    ``folder`` is the policy's folder, which the paths in webhooks are relative to. ``environment`` has the variables
+    that webhooks name. ``url`` is the address of the review page if the settings have none.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ReviewRuntime:
         self._place = folder, environment
         self._url = settings.reviews_url or url
         self._hashes = {house.rules.hash}
-        """Of the policies that this process has had: the reviews of others are theirs."""
+        """Hashes of the policies that this process has had. Reviews under other hashes belong to other processes."""
         self._kept: AsyncReviewStore | None = None
         self._needed = anyio.Event()
         self._telling = anyio.CancelScope()
@@ -70,7 +70,7 @@ class ReviewRuntime:
         house.reviews = self.desk
 
     def store(self) -> ReviewStore:
-        """The store; it is not opened before its first call."""
+        """The store, which the first call opens."""
         if self._kept is None:
             from samplegate.reviews.async_store import AsyncReviewStore
 
@@ -79,7 +79,8 @@ class ReviewRuntime:
         return self._kept
 
     async def run(self, *, at_once: bool = False) -> None:
-        """Beside all conversations, until cancelled. ``at_once``: also tell what an earlier process left to be told."""
+        """Run the service and the outbox until cancelled. ``at_once`` also opens the store now, to send notifications
+        that an earlier process left."""
         if at_once or self._left_over():
             self.store()
         try:
@@ -94,13 +95,13 @@ class ReviewRuntime:
                 self._kept.close()
 
     def update_reviewers(self, folder: Path, environment: Mapping[str, str]) -> None:
-        """After a reload: where the policy's files and variables are now."""
+        """Use the reloaded policy's folder and environment for webhooks."""
         if (folder, environment) != self._place:
             self._place = folder, environment
-            self._telling.cancel()  # what was under way is taken again; receivers know a message by its id
+            self._telling.cancel()  # deliveries under way are repeated; receivers detect duplicates by id
 
     async def reloaded(self) -> None:
-        """After a reload: what the policy in force does not ask for any more is withdrawn."""
+        """After a reload, withdraw the reviews that the policy in force no longer asks for."""
         self._hashes.add(self._house.rules.hash)
         policy, hashes = self._house.rules.policy.policy, self._hashes
         try:
@@ -131,13 +132,15 @@ class ReviewRuntime:
         ).run()
 
     def _left_over(self) -> bool:
-        """Whether there may be messages of an earlier process: then the outbox begins before anybody asks."""
+        """Whether an earlier process may have left notifications, so that the outbox must start before the first
+        review."""
         reviewers = self._house.rules.policy.policy.reviewers.values()
         told = any(reviewer.webhook is not None or reviewer.command is not None for reviewer in reviewers)
         return told and Path(self._settings.reviews.partition(":")[2]).exists()
 
     def _clean(self, show: Show) -> Clean | None:
-        """What takes secrets out of what webhooks are told: the detector's patterns and the policy's own."""
+        """Redaction of webhook messages with the known patterns and the policy's own; None if reviewers see
+        everything."""
         return None if show == "full" else partial(_without_secrets, self._house.rules)
 
 

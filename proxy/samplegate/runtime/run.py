@@ -1,8 +1,12 @@
-"""`samplegate run`: reads what it is told, has one conversation, and says at the end what came of it. It decides
-nothing.
+"""`samplegate run`: wraps one server for one client, from the command line to the exit code.
 
-Everything that can be wrong is found before the server is started (``preparation``); ``wiring`` binds the gate to this
-process and ``conversation`` starts and ends both sides.
+``prepare`` finds every problem before the server starts. ``SessionWiring`` binds the gate to this process. ``converse``
+starts and ends both sides. If the start fails, ``answer_first_request`` reports the reason to the client. No decisions
+are made here.
+
+Shutdown order: the server's end of input, its exit, the last lines to the client, the records. All of this stays within
+the 2 s after which SDK clients kill a wrapper (R90). Parts that no pending answer needs are closed in parallel with the
+server.
 """
 
 from __future__ import annotations
@@ -51,18 +55,16 @@ if TYPE_CHECKING:
     from samplegate.runtime.reviews import ReviewRuntime
 
 
-# Everything that `run` is told, read and found right before the server is started. Starts nothing.
-
 NO_LOG: Final = (
     "no decision log is kept, because no home folder is known; set HOME, or give --state DIR or --decision-log PATH"
 )
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Everything `run` was told, read and found right."""
+    """Validated inputs of `run`."""
 
     command: list[str]
-    """Empty where the server is at a URL."""
+    """Empty if the server is at a URL."""
     settings: process.RunSettings
     rules: Rules
     decisions: DecisionLog
@@ -70,23 +72,23 @@ class Run(msgspec.Struct, frozen=True):
     log: EventLog
     strict: bool
     url: str | None
-    """Where the server is, if it is no command."""
+    """URL of the server; None if the server is a command."""
     folder: Path
-    """The policy's."""
+    """The policy's folder."""
     environment: Mapping[str, str] = {}
-    """With the env file: where webhooks find their secrets. Secret."""
+    """Environment with the env file, for the secrets of webhooks. Secret."""
     tape: Cassette | None = None
-    """Where what models and clients really answer is written as cases."""
+    """Recording of the real answers of models and clients."""
     headers: Mapping[str, str] = {}
-    """Of every request to a server at a URL. Secret."""
+    """Headers of every request to a server at a URL. Secret."""
     warnings: tuple[str, ...] = ()
-    """Of the command line."""
+    """Warnings about the command line."""
 
 
 def prepare(args: argparse.Namespace) -> Run:
-    """Read everything that is named on the command line.
+    """Read and validate everything that the command line names.
 
-    Raises for what is wrong with it: PolicyError, SettingsError, Unavailable.
+    Raises PolicyError, SettingsError or Unavailable.
     """
     loaded = process.load(os.environ, file=args.settings, given=vars(args))
     settings = loaded.settings
@@ -120,7 +122,7 @@ def prepare(args: argparse.Namespace) -> Run:
 
 
 def _headers(url: str, headers_from: Sequence[str], name: str, warnings: list[str]) -> dict[str, str]:
-    """The headers for the server at a URL, which is found right. Raises SettingsError."""
+    """Validated headers for the server at a URL. Raises SettingsError."""
     from samplegate.config.servers import at_url
 
     problems: list[str] = []
@@ -131,15 +133,15 @@ def _headers(url: str, headers_from: Sequence[str], name: str, warnings: list[st
 
 
 def without_webhooks(environment: Mapping[str, str], rules: Rules) -> dict[str, str]:
-    """An environment without the secrets of reviewers' webhooks: no server is to sign in their name."""
+    """An environment without the secrets of reviewers' webhooks, so that no server can sign in their name."""
     webhooks = [reviewer.webhook for reviewer in rules.policy.policy.reviewers.values() if reviewer.webhook is not None]
     hidden = {name for webhook in webhooks for name in (webhook.url_env, webhook.secret_env, webhook.old_secret_env)}
     return {name: value for name, value in environment.items() if name not in hidden}
 
 
 def read_rules(file: Path, environment: Mapping[str, str]) -> Rules:
-    """A policy with all that is built of it; nothing is started. Raises PolicyError, and Unavailable where the file
-    cannot be read."""
+    """Load a policy and build everything it needs, without starting anything. Raises PolicyError, or Unavailable for an
+    unreadable file."""
     policy = load_policy(_text(file), file=str(file), environment=environment, missing="error")
     book = compile_book(policy, file.parent)
     return Rules(policy, book, Models(policy.policy.models, folder=file.parent, environment=environment))
@@ -155,7 +157,7 @@ def _text(file: Path) -> str:
 
 
 def open_decision_log(settings: process.ProcessSettings, server: str) -> DecisionLog:
-    """The decision log that is set, found writable. Raises Unavailable."""
+    """Open the configured decision log and check that it is writable. Raises Unavailable."""
     decisions = decision_log(
         settings.decision_log,
         state=settings.state,
@@ -170,8 +172,7 @@ def open_decision_log(settings: process.ProcessSettings, server: str) -> Decisio
 
 
 def check_state(rules: Rules, settings: process.ProcessSettings) -> None:
-    """Limits that several processes share need a folder, and so do reviews without a store of their own. Raises
-    Unavailable."""
+    """Check the state folder, which shared limits need, and reviews without a store setting. Raises Unavailable."""
     limits = any(terms.shared for terms in rules.book.terms.values())
     reviews = bool(rules.policy.policy.reviewers) and settings.store is None
     if settings.state == Path() and (limits or reviews):
@@ -185,7 +186,7 @@ def check_state(rules: Rules, settings: process.ProcessSettings) -> None:
 
 
 def warnings(run: Run) -> list[str]:
-    """What can be told at the start and keeps nothing from running."""
+    """Warnings that do not prevent the start."""
     found = [*run.warnings, *map(str, run.rules.policy.warnings), *run.rules.models.problems()]
     if unnamed(run.rules.book, run.settings.server):
         found.append(f"no rule can match a server named {run.settings.server!r}; name it with --server")
@@ -193,7 +194,7 @@ def warnings(run: Run) -> list[str]:
 
 
 def loop_options() -> dict[str, bool]:
-    """How the event loop is run, for ``anyio.run``: by uvloop where it exists, which is not on Windows."""
+    """Event loop options for ``anyio.run``: uvloop where it exists (not on Windows)."""
     try:
         import uvloop
     except ImportError:
@@ -201,42 +202,35 @@ def loop_options() -> dict[str, bool]:
     return {"use_uvloop": uvloop is not None}
 
 
-# One conversation: the server is started, our own stdio opened, and both are ended in order by whoever goes first. It
-# reads no frame.
-#
-# At the end: the server's end of input, its exit, the last lines to the client, the records; all within the 2 s after
-# which SDK clients kill a wrapper (R90). What is not needed by somebody who may still be answered ends beside the
-# server, not after it.
-
 OK: Final = 0
 GONE: Final = 1
-"""The server over HTTP has ended its session."""
+"""Exit code: the server over HTTP ended its session."""
 NEVER_ANSWERED: Final = 2
-"""The server has not answered its first request in time."""
-LAST_LINES: Final = 0.2  # seconds for the client to take what the server wrote last, once it has closed its side
-# seconds for the end of an ended server's output, where nothing of it is held up; a process it left behind may hold it
-# open
+"""Exit code: the server did not answer its first request in time."""
+LAST_LINES: Final = 0.2  # seconds for the client to read the last lines, after the server has closed its side
+# seconds for the end of an ended server's output while no backpressure delays it: a process that the server left behind
+# may keep the output open
 TAIL: Final = 0.3
-# seconds for the records that are still to be written, all together; and for the limits that are to be corrected
+# seconds for all remaining records together, and as many for settling the limits
 LAST_RECORDS: Final = 0.5
 
 
 class Side(msgspec.Struct, frozen=True, eq=False):
-    """The server's side, opened."""
+    """The server's side of a conversation, opened."""
 
     connect: Callable[[LineLink], None]
-    """Has the client's frames go there and the server's to the client."""
+    """Connects the client's link with the server in both directions."""
     ends: tuple[Callable[[LineLink], Awaitable[int]], ...]
-    """Each waits for an end of the server's own and gives the exit code for it, once the client has taken what came
-    before."""
+    """Each waits for one kind of end of the server and returns its exit code, once the client has read all earlier
+    output."""
     stop: Callable[[], Coroutine[Any, Any, object]]
 
 
 async def converse(run: Run, relay: Relay, set_shutdown_deadline: Callable[[float], None]) -> int:
-    """The exit code of the first of: the client's end, the server's end, its failure to answer, a signal. Raises
+    """Run the conversation; the exit code is that of the first end: client, server, start timeout or signal. Raises
     CannotStart.
 
-    ``set_shutdown_deadline`` tells the limits that the end has begun, and how many seconds they have.
+    ``set_shutdown_deadline`` is called when shutdown begins, with the seconds that the limits have left.
     """
     async with _child(run, relay) if run.url is None else _at_url(run, run.url, relay) as server:
         try:
@@ -263,7 +257,7 @@ async def converse(run: Run, relay: Relay, set_shutdown_deadline: Callable[[floa
 
 @asynccontextmanager
 async def _child(run: Run, relay: Relay) -> AsyncIterator[Side]:
-    """A process of the server's. Raises CannotStart."""
+    """Start the server as a child process. Raises CannotStart."""
     child = await start_child(
         run.command, relay.server, env=run.server_environment, max_line=run.settings.max_frame_bytes
     )
@@ -276,7 +270,7 @@ async def _child(run: Run, relay: Relay) -> AsyncIterator[Side]:
 
 @asynccontextmanager
 async def _at_url(run: Run, url: str, relay: Relay) -> AsyncIterator[Side]:
-    """A server over HTTP, which is sent nothing before the client's first frame."""
+    """Prepare the connection to a server over HTTP. Nothing is sent before the client's first frame."""
     from samplegate.transport.http_client.connection import RemoteConnection, pool
 
     async with pool() as http:
@@ -294,12 +288,12 @@ async def _at_url(run: Run, url: str, relay: Relay) -> AsyncIterator[Side]:
 async def _end(run: Run, relay: Relay, stop: Callable[[], Coroutine[Any, Any, object]]) -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(stop)
-        if relay.client_gone.is_set():  # every round is withdrawn: nobody waits for a model
+        if relay.client_gone.is_set():  # every round is withdrawn, so no model is needed
             group.start_soon(run.rules.models.aclose)
 
 
 async def _first(*waits: Callable[[], Awaitable[int | None]]) -> int:
-    """The code of the first that has one; the others are cancelled."""
+    """The first exit code that a wait returns; the other waits are cancelled."""
     codes: list[int] = []
 
     async def one(wait: Callable[[], Awaitable[int | None]]) -> None:
@@ -315,7 +309,7 @@ async def _first(*waits: Callable[[], Awaitable[int | None]]) -> int:
 
 
 async def _input_ends(relay: Relay, client: InputReceiver, own: LineLink, seconds: float) -> int:
-    """The client ends its input: what is in flight is still answered, for as long as anybody reads the answers."""
+    """The client ends its input: requests in flight are still answered while the client reads, up to the timeout."""
     await client.over.wait()
     relay.client_silent()
     with anyio.move_on_after(seconds):
@@ -336,7 +330,7 @@ async def _unread(own: LineLink) -> int:
 
 
 async def _silent(run: Run, relay: Relay) -> int | None:
-    """The server does not answer its first request."""
+    """The server does not answer its first request in time. Other timeouts are enforced here, too."""
     silent = anyio.Event()
     await enforce_timeouts(run.settings.start_timeout, run.settings.call_timeout, silent.set, relay)
     if not silent.is_set():
@@ -350,7 +344,7 @@ async def _silent(run: Run, relay: Relay) -> int | None:
 
 
 async def _server_ends(relay: Relay, child: ServerProcess, own: LineLink) -> int:
-    """The server ended by itself; a client that is slow still gets all that it wrote."""
+    """The server process ends by itself. A slow client still gets all its output."""
     code = exit_code(await child.exited())
     while not relay.server_gone.is_set():
         held_up = own.buffered > 0
@@ -363,7 +357,7 @@ async def _server_ends(relay: Relay, child: ServerProcess, own: LineLink) -> int
 
 
 async def _output_ends(relay: Relay, child: ServerProcess, own: LineLink) -> int:
-    """A server that closes its stdout can answer nothing any more, whether it lives on or not."""
+    """The server closes its stdout, after which it cannot answer, even if the process is still running."""
     await relay.server_gone.wait()
     code = exit_code(await child.stop())
     await _taken(own)
@@ -371,22 +365,21 @@ async def _output_ends(relay: Relay, child: ServerProcess, own: LineLink) -> int
 
 
 async def _session_ends(relay: Relay, own: LineLink) -> int:
-    """The server has forgotten its session: a client on stdio can only be started again."""
+    """The server has dropped its session. A stdio client must be restarted to get a new one."""
     await relay.server_gone.wait()
     await _taken(own)
     return GONE
 
 
 async def _taken(own: LineLink) -> None:
-    """Wait until the client has taken everything; its end or a signal is waited for beside this."""
+    """Wait until the client has read everything. The caller waits for the client's end and for signals in parallel."""
     while own.buffered:
         await own.drained(1.0)
 
 
 async def _signalled(relay: Relay) -> int:
-    """After a signal nothing is decided for anybody: what is open is withdrawn while the server ends, as where the
-    client goes."""
-    if sys.platform == "win32":  # its event loop takes no signal handlers; SIGINT comes as KeyboardInterrupt
+    """A signal arrives: open requests are withdrawn while the server ends, as when the client ends."""
+    if sys.platform == "win32":  # no signal handlers in its event loop; SIGINT comes as KeyboardInterrupt
         await anyio.sleep_forever()
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async for number in signals:
@@ -395,32 +388,29 @@ async def _signalled(relay: Relay) -> int:
     raise AssertionError("signals do not end")
 
 
-# The answer to a client whose gate does not start: its first request gets an error that says why, so that the client
-# can show it.
-#
-# Nothing is started and nothing decided here. A client that asks ``server/discover`` first may fall back to
-# ``initialize``, which is answered too.
-
-FIRST: Final = 5.0  # seconds for the client's first request; clients write it as soon as they have started us
-FALLBACK: Final = 1.0  # seconds for the ``initialize`` of a client that asked ``server/discover`` first
-TAKEN: Final = 0.5  # seconds for the client to take its answer
+FIRST: Final = 5.0  # seconds for the client's first request; clients send it right after they start us
+FALLBACK: Final = 1.0  # seconds for the ``initialize`` of a client that sent ``server/discover`` first
+TAKEN: Final = 0.5  # seconds for the client to read the error
 MAX_LINE: Final = 1024 * 1024
 
 
 def answer_first_request(why: str) -> None:
-    """Wait a short time for a client's first request and answer it with this error. Nobody at a terminal is waited
-    for."""
+    """Wait briefly for the client's first request and answer it with this error, so that the client can show it.
+
+    Does nothing on a terminal. A client that sends ``server/discover`` first may fall back to ``initialize``, which is
+    answered too.
+    """
     try:
         if sys.stdin is not None and sys.stdin.isatty():
             return
         check_own()
         anyio.run(_answer, why)
-    except (CannotStart, OSError, ValueError):  # no client can be there
+    except (CannotStart, OSError, ValueError):  # without usable stdio there is no client
         return
 
 
 class _Refusal:
-    """Takes the client's lines and answers requests."""
+    """Answers every request of the client with the error."""
 
     def __init__(self, why: str) -> None:
         self.link: LineLink | None = None
@@ -441,10 +431,10 @@ class _Refusal:
             self.over.set()
 
     def oversized(self, size: int, head: bytes) -> None:
-        """No first request is that long."""
+        """Ignore it: no first request is that long."""
 
     def oversized_end(self, head: bytes, tail: bytes) -> None:
-        """Nor is its end of interest."""
+        """Ignore it."""
 
     def ended(self) -> None:
         self.asked.set()
@@ -464,12 +454,12 @@ async def _answer(why: str) -> None:
 
 
 WRONG: Final = 2
-"""Nothing was started: the policy, the settings, a file or the command is wrong."""
+"""Exit code: nothing was started, because the policy, the settings, a file or the command is wrong."""
 STRICT: Final = 3
 
 
 def run_command(args: argparse.Namespace) -> int:
-    """Wrap one stdio server; the exit code is the server's own where it ended by itself."""
+    """Run `samplegate run`. If the server ends by itself, its exit code is returned."""
     try:
         run = prepare(args)
     except (load.PolicyError, process.SettingsError, Unavailable) as problem:
@@ -484,13 +474,12 @@ def run_command(args: argparse.Namespace) -> int:
 
 
 def answer_wrong_usage(problem: str) -> None:
-    """Tell the client that the command line is wrong; the operator has read it already."""
+    """Report a wrong command line to the client. The operator has seen the message already."""
     answer_first_request("samplegate did not start: wrong command line: " + escaped(problem))
 
 
 def _not_started(problem: Exception) -> int:
-    """Tell the operator what is wrong, and the client, which shows its user no more than the answer to its first
-    request."""
+    """Report the problem to the operator and to the client, which can show only an error to its first request."""
     lines = str(problem).split("\n")
     for line in lines:
         say(line)
@@ -499,7 +488,7 @@ def _not_started(problem: Exception) -> int:
 
 
 async def _main(run: Run) -> int:
-    """One conversation, from the server's start to the exit code. Raises CannotStart."""
+    """Run one conversation, from the server's start to the exit code. Raises CannotStart."""
     metrics = Metrics(read=run.settings.metrics_file is not None or run.settings.metrics_port >= 0)
     house = ProcessContext(
         run.rules, state=run.settings.state, decisions=run.decisions, log=run.log, tape=run.tape, metrics=metrics
@@ -530,7 +519,7 @@ async def _main(run: Run) -> int:
             codes.append(await converse(run, wires.relay, house.admission.set_shutdown_deadline))
             for call in wires.relay.left:
                 house.tally.left(call.method, call.tool)
-        except CannotStart as problem:  # told outside of the task group, which would wrap it
+        except CannotStart as problem:  # raised outside of the task group, which would wrap it
             failed.append(problem)
 
     try:
@@ -544,7 +533,7 @@ async def _main(run: Run) -> int:
 
 
 def _witnessed(run: Run) -> EvidenceStore | None:
-    """What earlier runs saw of the server, and this one may; nothing where the protocol version is set."""
+    """Evidence of how the server asks; None if the protocol version is configured."""
     settings = run.settings
     if settings.protocol != "auto":
         return None
@@ -553,7 +542,7 @@ def _witnessed(run: Run) -> EvidenceStore | None:
 
 
 def _office(run: Run, house: ProcessContext) -> ReviewRuntime | None:
-    """The way to people, for a policy that names any."""
+    """Reviews, for a policy that names reviewers."""
     if not run.rules.policy.policy.reviewers:
         return None
     from samplegate.runtime.reviews import ReviewRuntime
@@ -563,7 +552,7 @@ def _office(run: Run, house: ProcessContext) -> ReviewRuntime | None:
 
 @asynccontextmanager
 async def _metrics_port(run: Run, house: ProcessContext) -> AsyncIterator[None]:
-    """What Prometheus may ask of this process, where that is wanted. Raises Unavailable."""
+    """Serve metrics for Prometheus if a port is configured. Raises Unavailable."""
     if run.settings.metrics_port < 0:
         yield
         return
@@ -576,7 +565,7 @@ async def _metrics_port(run: Run, house: ProcessContext) -> AsyncIterator[None]:
 
 
 def _finish(run: Run, wires: SessionWiring, metrics: MetricsFile | None, code: int) -> int:
-    """Say what came of it, and give the exit code."""
+    """Print the summary, write the metrics, and return the exit code."""
     place = run.decisions.last
     parts = [wires.house.tally.summary(), f"decision log: {place}" if place is not None else "", wires.notes.summary()]
     say("; ".join(filter(None, parts)))

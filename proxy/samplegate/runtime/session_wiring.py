@@ -1,5 +1,8 @@
-"""The gate's ports for one conversation, bound to what its process shares: clock, models, limits, decision log,
-counters. It decides nothing."""
+"""Wiring of one conversation: its session, gate and relay, and the gate's ports.
+
+The ports are bound to the resources that the process shares: clock, models, limits, decision log and metrics. No
+decisions are made here.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,11 @@ from samplegate.telemetry.observers import Notes
 
 _WARNED: Final = frozenset({Reason.MODEL, Reason.TIMEOUT, Reason.LIMIT, Reason.RECORDS, Reason.REVIEW, Reason.ERROR})
 UNNAMED: Final = "default"
-"""What a wrapped server is called where nobody gave it a name."""
+"""Name of a wrapped server if the command line and the settings give none."""
 
 
 class SessionWiring:
-    """One conversation's session, gate and relay, wired together. ``leave`` ends its part in the house."""
+    """One conversation's session, gate and relay. ``leave`` unregisters it from the process."""
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class SessionWiring:
         session: Callable[[SessionState], SessionProtocol] = Session,
         observe: Callable[[Note], object] = lambda _: None,
     ) -> None:
-        """``observe``: takes every note of the session, beside the log and the counters."""
+        """``observe`` receives every note of the session, in addition to the log and the metrics."""
         self.house = house
         self.server = server
         self._realm = realm
@@ -76,7 +79,7 @@ class SessionWiring:
         house.enter(self)
 
     def swap(self) -> None:
-        """Another policy is in force: what begins from here on is decided by it."""
+        """Adopt the policy in force after a reload: rounds that begin from now on are decided by it."""
         self._rules = self.house.rules
         self._gate = self._gate_of(self._rules)
         self.state.policy = SessionRules(self._rules.book)
@@ -85,11 +88,11 @@ class SessionWiring:
 
     @property
     def held(self) -> int:
-        """Bytes that its session remembers of requests that are open."""
+        """Bytes of memory for the session's open requests."""
         return self.state.held
 
     def leave(self) -> None:
-        """The conversation is over."""
+        """Unregister the conversation when it ends."""
         self.house.leave(self)
 
     def _gate_of(self, rules: Rules) -> Gate:
@@ -156,7 +159,7 @@ class SessionWiring:
         answer = await self.house.admission.reserve(draws, wait, rules.book.terms)
         try:
             self.house.draws.reserved(draws, answer, None if wait is None else time.monotonic() - started)
-        except Exception:  # nobody would ever settle what was reserved
+        except Exception:  # an error here would leak the reservation
             self.house.log.error("metrics.failed", exc_info=True)  # noqa: G201
         return answer
 
@@ -165,7 +168,7 @@ class SessionWiring:
         try:
             for name in self.house.draws.settled(reserved, actual, rules.book.terms):
                 self._note(Note("limit.overrun", {"limit": name}))
-        except Exception:  # the port never raises: what was asked for is done
+        except Exception:  # the port never raises; the settlement itself succeeded
             self.house.log.error("metrics.failed", exc_info=True)  # noqa: G201
 
     async def _sample(self, models: Models, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
@@ -189,7 +192,7 @@ class SessionWiring:
         return answer
 
     async def _record(self, record: Record) -> None:
-        """Write one; a record that was cancelled before it stood is none, and nothing is counted of it."""
+        """Write a record and count its outcome. A write that is cancelled counts nothing."""
         house = self.house
         try:
             await house.decisions.write(record)
@@ -214,8 +217,8 @@ class SessionWiring:
 
 
 def _level(record: Record) -> Level:
-    """An operator's mistake is an error; what a server does not get for want of a model, a limit, a record or a person
-    is a warning."""
+    """Log level of a record: error for an operator's mistake, warning for a request that lacked a model, a limit, a
+    record or a reviewer."""
     if any(attempt.result in ("bad_key", "unknown_model") for attempt in record.attempts):
         return "error"
     return "warning" if record.outcome == "unanswered" and record.reason in _WARNED else "info"
@@ -227,6 +230,6 @@ def _told(record: Record) -> dict[str, Any]:
 
 
 def realm_of(server: str, command: Sequence[str], url: str | None) -> str:
-    """What tells servers that nobody named apart: a verdict on what one asked is none on what another asks in the same
-    words."""
+    """Distinguishes unnamed servers, so that a verdict for one server is not valid for the same request of another.
+    Empty for a named server."""
     return "" if server != UNNAMED else json.dumps([list(command), url])
