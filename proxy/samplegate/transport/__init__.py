@@ -1,6 +1,4 @@
-"""The edges that carry MCP frames: byte lines over this process' own stdin and stdout, and over those of a server it
-started.
+"""Transports: the links that carry MCP frames over stdio, to a child process and over HTTP.
 
-Not a reader of JSON and not a place for rules: a link knows lines, their order, and how much a slow peer has not yet
-taken.
+A link knows frames, their order, and how many bytes a slow peer has not read yet. It holds no rules.
 """

@@ -1,16 +1,16 @@
-"""Lines over file descriptors: polled by the event loop where possible, otherwise in one thread each.
+"""Line readers and writers for file descriptors: polled by the event loop where possible, otherwise one thread each.
 
-Polled are pipes and sockets on Linux and macOS, the fast path. asyncio's pipe transports are not used: reading and
-writing the descriptors ourselves on ``add_reader`` and ``add_writer`` costs the same on uvloop and half on asyncio
-(whose 256 KiB reads are mapped and unmapped each time), and it is safe if stdin and stdout are one socket: both loops'
-write transports also read, and would take the peer's frames for its hang-up.
+Pipes and sockets on Linux and macOS are polled: the fast path. asyncio's pipe transports are not used. ``add_reader``
+and ``add_writer`` with our own reads and writes cost the same on uvloop and half on asyncio, whose 256 KiB reads are
+mapped and unmapped each time. They are also safe if stdin and stdout are one socket. The write transports of both loops
+read from the socket too, and would mistake the peer's frames for a hang-up.
 
-Threads serve files, terminals, ``/dev/null``, and everything on Windows (untested there). Blocking mode is left as it
-is, so a terminal shared with a shell stays as the shell wants it. The threads are daemons: one that blocks in a read
-for ever does not keep the process.
+Threads serve files, terminals, ``/dev/null``, and everything on Windows (untested). The blocking mode does not change,
+so a terminal shared with a shell stays as the shell set it. The threads are daemons, so a blocked read does not keep
+the process alive.
 
-A hang-up while the descriptor is not read is found by a periodic check, because no event loop reports a hang-up without
-reporting readable data too. On Windows it is not found.
+While a descriptor is not read, a periodic check finds a hang-up, because event loops report a hang-up only together
+with readable data. On Windows such a hang-up is not found.
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ from typing import Final
 from samplegate.transport.lines import Backlog, Lines, one_line
 
 LOOK: Final = 0.2
-"""Seconds between two looks, and a pause this long before the first: a side that is held up only briefly is read to its
-end in order."""
+"""Seconds between two checks, and before the first one: a side that pauses only briefly is still read to its end in
+order."""
 _GONE: Final = getattr(select, "POLLHUP", 0) | getattr(select, "POLLERR", 0) | getattr(select, "POLLRDHUP", 0)
-"""The first two are told without being asked for. A socket whose peer writes no more, but reads, has only the last,
-where there is one."""
+"""Poll flags of a peer that has gone.
+
+The system reports the first two without a request. A socket whose peer has stopped writing but still reads has only the
+last, on systems that have this flag.
+"""
 
 
 class HangUp:
-    """Calls ``gone`` once when no process can write to ``fd`` any more. It looks between ``watch`` and ``stop``
-    only."""
+    """Hang-up check: calls ``gone`` once when no process can write to ``fd`` any more. It runs only between ``watch``
+    and ``stop``."""
 
     def __init__(self, fd: int, gone: Callable[[], None]) -> None:
         self._fd = fd
@@ -45,12 +48,12 @@ class HangUp:
         self._next: asyncio.TimerHandle | None = None
 
     def watch(self) -> None:
-        """Look from now on, while the descriptor is open."""
+        """Start the check. The descriptor must be open."""
         if _GONE:
             self._next = asyncio.get_running_loop().call_later(LOOK, self._look)
 
     def stop(self) -> None:
-        """Look no more. May be called again."""
+        """Stop the check. May be called again."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
@@ -67,7 +70,7 @@ class HangUp:
 
 
 def has_no_reader(fd: int) -> bool:
-    """Whether no process reads from ``fd`` any more. A socket's peer that writes no more may still read."""
+    """True if no process reads from ``fd`` any more. A socket's peer that has stopped writing may still read."""
     return bool(_GONE) and _polled(fd, 0)
 
 
@@ -78,23 +81,25 @@ def _polled(fd: int, also: int) -> bool:
 
 
 READ_SIZE: Final = 64 * 1024
-"""What a pipe holds, and below malloc's threshold for mapping memory: reads of 256 KiB take 50 us where these take 18.
-"""
+"""Bytes of one read: the content of a full pipe. Below malloc's threshold for mapping memory: reads of 256 KiB take 50
+us and these take 18."""
 PIPE_SIZE: Final = 256 * 1024
-"""Capacity that pipes are given on Linux, where it can be set: a long line takes a quarter of the turns."""
+"""Capacity of pipes on Linux, where it can be set: a long line needs a quarter of the loop turns."""
 READS_MID_LINE: Final = 4
-"""Reads in one turn of the loop while a long line is coming in, when there is nothing to decode between them."""
+"""Reads in one turn of the loop in the middle of a long line, when no complete line needs decoding between them."""
 JOIN_BELOW: Final = 16 * 1024
-"""Lines up to this size are copied to stand before their line end: cheaper than a gathering write. Longer ones are not
-copied."""
+"""Size limit in bytes for joining a line and its line end in one copy, which is cheaper than a gathering write. Longer
+lines are not copied."""
 NEWLINE: Final = ord("\n")
 GATHER: Final = 64
-"""Pieces handed to one gathering write: far below every system's IOV_MAX, and enough for a full pipe of small lines."""
+"""Pieces in one gathering write: far below every system's IOV_MAX, and enough for a full pipe of small lines."""
 
 
 class PolledReader:
-    """Reads one descriptor, which it owns, into lines. ``heard`` is called for each read, ``closed`` with the
-    descriptor once, just before it is closed."""
+    """Reader of one descriptor, which it owns, in the event loop.
+
+    It calls ``heard`` for each read, and ``closed`` once with the descriptor, just before it closes it.
+    """
 
     def __init__(
         self, fd: int, lines: Lines, closed: Callable[[int], None], heard: Callable[[], object] = bool
@@ -124,8 +129,7 @@ class PolledReader:
             self._loop.add_reader(self._fd, self._ready)
 
     def _hung_up(self) -> None:
-        """Nothing more can come than what the system holds, which is little: read that, whoever wants us to wait, and
-        find the end behind it."""
+        """Ignore pauses, read the little that the system still buffers, and find the end after it."""
         self._last = True
         self.resume()
 
@@ -139,7 +143,7 @@ class PolledReader:
                 chunk = os.read(self._fd, READ_SIZE)
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError:  # the peer reset the connection: for a stream of lines the same as its end
+            except OSError:  # the peer reset the connection: for a stream of lines this is the same as its end
                 chunk = b""
             if not chunk:
                 self._close()
@@ -161,10 +165,11 @@ class PolledReader:
 
 
 class PolledWriter:
-    """Writes lines to one descriptor, which it owns: at once where the system takes them, else when it will.
+    """Writer of lines to one descriptor, which it owns: at once if the system accepts them, otherwise when it is
+    writable.
 
-    ``together``: while the peer has something that it has not answered, the lines of one turn of the loop are written
-    together at its end. A peer with many requests at a time is then woken once for all of them.
+    ``together``: if the peer has not written anything since the last line, it writes all lines of one turn of the loop
+    at the end of the turn. This wakes a peer with many concurrent requests once for all of them.
     """
 
     def __init__(self, fd: int, backlog: Backlog, closed: Callable[[int], None], *, together: bool = False) -> None:
@@ -173,7 +178,7 @@ class PolledWriter:
         self._closed = closed
         self._together = together
         self._busy = False
-        """Whether it was given something since it was last heard."""
+        """True if a line was written since the peer's last output."""
         self._loop = asyncio.get_running_loop()
         self._queue: deque[bytes | memoryview] = deque()
         self._open = True
@@ -210,7 +215,7 @@ class PolledWriter:
         return not self._open or has_no_reader(self._fd)
 
     def close(self) -> None:
-        """Let the peer see the end once it has taken what waits."""
+        """Close the descriptor once the queue is written, so that the peer sees the end of its input."""
         self._closing = True
         if not self._queue:
             self._close()
@@ -222,7 +227,7 @@ class PolledWriter:
         self._backlog.lose()
 
     def _write(self, pieces: list[bytes | memoryview] | list[bytes]) -> int | None:
-        """How many bytes the system took; None if the peer has gone."""
+        """The number of bytes that the system accepted; None if the peer has gone."""
         try:
             return os.write(self._fd, pieces[0]) if len(pieces) == 1 else os.writev(self._fd, pieces)
         except (BlockingIOError, InterruptedError):
@@ -232,7 +237,7 @@ class PolledWriter:
             return None
 
     def _begin(self) -> None:
-        """Write what waits, and the rest when the system takes it."""
+        """Write the queue, and wait for the descriptor to become writable if some of it remains."""
         if self._queue:
             self._ready()
         if self._queue:
@@ -269,11 +274,10 @@ class PolledWriter:
 
 
 class ThreadedReader:
-    """Reads one descriptor, which it owns, into lines. At most one chunk is on its way: the thread waits until the loop
-    took it.
+    """Reader of one descriptor, which it owns, in a thread. The thread waits until the loop has processed each chunk.
 
-    A peer that goes while reading is paused is noticed on a terminal. A file has none, and on Windows only a read would
-    tell.
+    While reading is paused, a hang-up is noticed on a terminal. A file has no hang-up, and on Windows only a read would
+    report one.
     """
 
     def __init__(self, fd: int, lines: Lines) -> None:
@@ -302,18 +306,18 @@ class ThreadedReader:
             self._wanted.set()
 
     def _hung_up(self) -> None:
-        """As of a polled one."""
+        """The same as in ``PolledReader``."""
         self._last = True
         self.resume()
 
     def abort(self) -> None:
-        """Deliver nothing more; the descriptor is closed when the thread returns from its read."""
+        """Deliver nothing more. The thread closes the descriptor when its read returns."""
         self._lines.drop()
         self._open = False
         self.resume()
 
     def _run(self) -> None:
-        with suppress(RuntimeError):  # the loop has been closed: nobody is left to read for
+        with suppress(RuntimeError):  # the loop is closed
             while chunk := self._next():
                 self._loop.call_soon_threadsafe(self._took, chunk)
             self._loop.call_soon_threadsafe(self._took, b"")
@@ -337,7 +341,7 @@ class ThreadedReader:
 
 
 class ThreadedWriter:
-    """Writes lines to one descriptor, which it owns, from a thread."""
+    """Writer of lines to one descriptor, which it owns, in a thread."""
 
     def __init__(self, fd: int, backlog: Backlog) -> None:
         self._fd = fd
@@ -376,7 +380,7 @@ class ThreadedWriter:
         self._backlog.lose()
 
     def _run(self) -> None:
-        with suppress(RuntimeError):  # the loop has been closed
+        with suppress(RuntimeError):  # the loop is closed
             while (data := self._next()) is not None:
                 if _write(self._fd, data):
                     self._loop.call_soon_threadsafe(self._wrote, len(data))
@@ -400,18 +404,18 @@ class ThreadedWriter:
 
 
 def _read(fd: int) -> bytes:
-    """One chunk; empty at the end and where the other end broke."""
+    """Read one chunk; empty at the end of input and on an error."""
     while True:
         try:
             return os.read(fd, READ_SIZE)
-        except BlockingIOError:  # whoever shares it made it non-blocking
+        except BlockingIOError:  # a process that shares the descriptor made it non-blocking
             select.select([fd], [], [])
         except OSError:
             return b""
 
 
 def _write(fd: int, data: bytes) -> bool:
-    """Write all of it; False if the other end has gone or the disk is full."""
+    """Write all of ``data``. False if the other end has gone or the disk is full."""
     rest = memoryview(data)
     while rest:
         try:

@@ -1,9 +1,8 @@
-"""Lines of a stream: chunks of bytes in, whole lines out, in one pass over the bytes; and how much a peer has not read
-yet.
+"""Line framing and write backlog: cuts chunks of bytes into whole lines, and counts the bytes that a peer has not read.
 
-What a line says is not read here: bytes that are no UTF-8 and no JSON come out as they came in (R89 is the session's to
-judge). The writers hold the bytes that wait; ``Backlog`` holds their count, for the side that feeds a peer and for
-tasks that wait until it is empty.
+The cutter makes one pass over the bytes and does not interpret them. Lines that are not UTF-8 or JSON are delivered as
+they arrived, because the session judges them (R89). The writers keep the waiting bytes themselves; ``Backlog`` keeps
+their count, for backpressure and for tasks that wait until everything is written.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 HIGH_WATER: Final = 256 * 1024
-"""Bytes waiting at which the other side is to be paused: four full pipes, so that a peer that only hiccups pauses
-nobody."""
+"""Backlog in bytes at which the other side is paused: four full pipes, so that a short stall of the peer pauses
+nothing."""
 LOW_WATER: Final = 64 * 1024
-"""Bytes waiting at which it may go on: one full pipe, so that the peer does not run dry while the other side wakes up.
-"""
+"""Backlog in bytes at which the other side resumes: one full pipe, so that the peer has data while the other side
+wakes."""
 
 
 def _nobody(over: bool) -> None:
-    """Stands where the relay has not yet said whom to pause."""
+    """Default for ``pressure`` until the relay sets it."""
 
 
 class Backlog:
-    """Counts the bytes that wait for one peer, and the lines that it will never get."""
+    """Count of the bytes that wait for one peer, and of the lines that were dropped."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -50,13 +49,15 @@ class Backlog:
             self._wake()
 
     def lose(self) -> None:
-        """The peer has gone: nothing waits any more, and nobody stays paused for it."""
+        """The peer has gone: clear the count and resume the paused side."""
         self._lost = True
         self.remove(self.size)
 
     async def drained(self, timeout: float) -> bool:
-        """Wait until nothing waits; True if the system has taken all of it, False if time ran out or the peer has
-        gone."""
+        """Wait until the backlog is empty, at most ``timeout`` seconds.
+
+        True if the system has accepted every byte; False on timeout, or if the peer has gone.
+        """
         if self.size:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -72,14 +73,14 @@ class Backlog:
 
 
 class Backlogged:
-    """A link's count of bytes that its peer has not read yet."""
+    """A link with a backlog: its size, and the callback for backpressure."""
 
     _backlog: Backlog
 
     @property
     def pressure(self) -> Callable[[bool], None]:
-        """Called with True when the peer leaves over HIGH_WATER bytes untaken (from within ``send``), with False when
-        it has caught up or gone."""
+        """Callback for backpressure: True (from within ``send``) when the backlog exceeds HIGH_WATER bytes, False when
+        it is down to LOW_WATER or the peer has gone."""
         return self._backlog.pressure
 
     @pressure.setter
@@ -88,73 +89,76 @@ class Backlogged:
 
     @property
     def buffered(self) -> int:
-        """Bytes that the system has not yet taken from us."""
+        """Bytes that the system has not accepted yet."""
         return self._backlog.size
 
 
 MAX_LINE: Final = 256 << 20
-"""Longest line taken, in bytes: well over the tens of MiB that real results reach, well under what would fill a small
+"""Longest accepted line in bytes: well above the tens of MiB of real results, well below the memory of a small
 machine."""
 
 HEAD: Final = 1024
-"""Bytes of a discarded line that its receiver is shown: the envelope stands there, if the peer wrote it first."""
+"""Bytes from the start of a discarded line that the receiver gets: they contain the envelope if the peer wrote it
+first."""
 TAIL: Final = 512
-"""The same of its end: some writers put the id last."""
-_CR, _LF = b"\r\n"  # numbers: bytes are searched for one five times faster than for a piece of one byte
+"""Bytes from the end of a discarded line: some writers put the id last."""
+_CR, _LF = b"\r\n"  # integers: bytes.find is five times faster for one byte value than for a one-byte string
 _BLANKS: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
 def one_line(frame: bytes) -> bytes:
-    """A frame as one line for every reader: a blank in place of each line end, so that all positions stay.
+    """A frame as a single line: each line end becomes a space, so that all positions stay.
 
-    In JSON a line end stands only between two tokens. Python's text mode and many ``readLine`` functions end a line at
-    a carriage return too, and would read three frames where one was decided.
+    In JSON, a raw line end can appear only between two tokens. Python's text mode and many ``readLine`` functions also
+    end a line at a carriage return. They would read several frames where the gate decided on one.
     """
     return frame.translate(_BLANKS) if _CR in frame or _LF in frame else frame
 
 
 class Receiver(Protocol):
-    """What the relay gives for one side. Called from the event loop, synchronously, in the order of the bytes."""
+    """Callbacks of the relay for one side, called synchronously from the event loop in the order of the bytes."""
 
     def received(self, line: bytes) -> None:
-        """Take one line without its end (``\\n`` or ``\\r\\n``), never an empty one."""
+        """Receive one line, never empty, without its line end (``\\n`` or ``\\r\\n``)."""
 
     def oversized(self, size: int, head: bytes) -> None:
-        """Learn that a line over the bound was discarded whole; ``size`` is how much of it had been read, ``head`` its
-        first HEAD bytes."""
+        """A line over the bound is being discarded: ``size`` bytes of it were read so far, and ``head`` is its first
+        HEAD bytes."""
 
     def oversized_end(self, head: bytes, tail: bytes) -> None:
-        """Learn that such a line is over, with its first HEAD and its last TAIL bytes."""
+        """The discarded line is complete: its first HEAD and its last TAIL bytes."""
 
     def ended(self) -> None:
-        """Learn that nothing more will come: end of input or a broken pipe. Called once, and not after an abort."""
+        """No more lines will come: end of input or a broken pipe. Called once, and not after an abort."""
 
 
 class Lines:
-    """Cuts one stream of chunks into lines for a receiver. A line of ``max_line`` bytes is the longest that is
-    delivered."""
+    """Line cutter: feeds one stream of chunks to a receiver as lines of at most ``max_line`` bytes."""
 
     def __init__(self, receiver: Receiver, max_line: int = MAX_LINE) -> None:
         self._receiver = receiver
         self._received = receiver.received
         self._max = max_line
         self._held = bytearray()
-        """The begin of a line whose end has not come. One growing buffer: a list of chunks is a tenth faster, but lets
-        a peer that sends two bytes at a time make us hold twenty for each of them."""
+        """The start of an incomplete line.
+
+        One growing buffer, because a list of chunks costs too much memory: a peer that sends two bytes at a time would
+        make us keep twenty for each chunk. The list is only a tenth faster.
+        """
         self._skipping = False
         self._head = self._tail = b""
-        """Of the line that is being skipped."""
+        """Start and end of the line that is being discarded."""
         self._over = False
         self.over = asyncio.Event()
-        """Set when the receiver will hear nothing more."""
+        """Set when the receiver will get no more calls."""
 
     @property
     def mid_line(self) -> bool:
-        """True while the end of a begun line is missing."""
+        """True while a line has begun and its end is missing."""
         return self._skipping or bool(self._held)
 
     def feed(self, chunk: bytes) -> None:
-        """Deliver every line that ``chunk`` completes and keep the rest."""
+        """Deliver every line that ``chunk`` completes, and keep the rest."""
         end = chunk.find(b"\n")
         if end < 0:
             self._hold(chunk)
@@ -164,7 +168,7 @@ class Lines:
             self._cut(chunk)
 
     def end(self) -> None:
-        """Deliver what stands after the last line end as a line, then tell the receiver that it is over."""
+        """Deliver the text after the last line end as a line, then call the receiver's ``ended``."""
         if self._over:
             return
         self._complete(b"")
@@ -173,7 +177,7 @@ class Lines:
             self._receiver.ended()
 
     def drop(self) -> None:
-        """Deliver nothing any more, not even the end."""
+        """Deliver nothing more, not even ``ended``."""
         self._finish()
 
     def _finish(self) -> None:
@@ -220,7 +224,7 @@ class Lines:
             return
         self._held += chunk
         size = len(self._held)
-        if size > self._max + 1:  # one more than the bound, because the last byte may be the \r of a line end
+        if size > self._max + 1:  # one byte more than the bound, because the last byte may be the \r of a line end
             self._head, self._tail = bytes(self._held[:HEAD]), bytes(self._held[-TAIL:])
             self._held = bytearray()
             self._skipping = True

@@ -1,6 +1,7 @@
-"""Server-sent events: bytes in, events out and back, bounded and in one pass over the bytes whatever their chunking.
+"""Server-sent events: a parser from bytes to events, and a formatter back to bytes.
 
-Not a connection: resumption and pauses are the reader's. Not a reader of what an event says.
+The parser bounds the size of events and lines, and makes one pass over the bytes whatever their chunking. The reader
+handles resumption and pauses. Nothing here interprets an event's data.
 """
 
 from __future__ import annotations
@@ -11,54 +12,60 @@ from typing import Final
 import msgspec
 
 HEAD: Final = 1024
-"""Bytes of a discarded event that the reader is shown: the envelope stands there, if the peer wrote it first."""
-MAX_ID: Final = 1024  # bytes of an event's id: it comes back to the server in a header
-MAX_RETRY: Final = 86_400_000  # milliseconds: a day is as good as for ever
+"""Bytes from the start of a discarded event that the reader gets: they contain the envelope if the peer wrote it
+first."""
+MAX_ID: Final = 1024  # bytes of an event's id: it goes back to the server in a header
+MAX_RETRY: Final = 86_400_000  # milliseconds: one day
 _BOM: Final = b"\xef\xbb\xbf"
 _ends: Final = re.compile(rb"\r\n|\r|\n")
 
 
 class ServerSentEvent(msgspec.Struct, frozen=True):
-    """One event. One without data only moves ``id`` or ``retry`` on: servers open resumable streams with it."""
+    """A server-sent event.
+
+    An event without data only updates ``id`` or ``retry``. Servers send one to make a stream resumable.
+    """
 
     data: bytes = b""
-    """The data lines joined by line ends."""
+    """The values of the data lines, joined by line ends."""
     name: bytes = b""
-    """The event's type, empty where none is given, which means ``message``."""
+    """The event's type; empty if absent, which means ``message``."""
     id: bytes | None = None
-    """The event's own id, None where it has none; empty to forget the last."""
+    """The event's id. None if absent; empty resets the last id."""
     retry: int | None = None
-    """Milliseconds to wait before the next connection."""
+    """Reconnection delay in milliseconds."""
 
 
 class Oversized(msgspec.Struct, frozen=True):
-    """An event or line over the bound, discarded whole: how much had been read of it, and the first HEAD bytes of its
-    data."""
+    """An event or line over the bound, discarded whole.
+
+    ``size`` is how many bytes of it were read when the bound was hit, and ``head`` the first HEAD bytes of its data.
+    """
 
     size: int
     head: bytes
 
 
 class Parser:
-    """Cuts one stream into events. Neither an event's data nor a line may be longer than ``max_event`` bytes."""
+    """Parser of one event stream. An event's data and a line have at most ``max_event`` bytes each."""
 
     def __init__(self, max_event: int) -> None:
         self._max = max_event
         self._line = bytearray()
-        """The begin of a line whose end has not come."""
+        """The start of an incomplete line."""
         self._data: bytes | bytearray | None = None
         self._name = b""
         self._id: bytes | None = None
         self._retry: int | None = None
         self._skipping = False
-        """Until the end of the event."""
+        """True until the end of an event that is being discarded."""
         self._cut = False
-        """Until the end of the line, which has been told or belongs to an event that has."""
+        """True until the end of a line that is being discarded."""
         self._first = True
         self._after_cr = False
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent | Oversized]:
-        """The events that ``chunk`` completes, in their order. What stands after the last blank line is no event."""
+        """The events that ``chunk`` completes, in order. Fields after the last blank line stay pending."""
         out: list[ServerSentEvent | Oversized] = []
         if self._after_cr and chunk:
             self._after_cr = False
@@ -81,7 +88,7 @@ class Parser:
         if self._cut or not part:
             return
         self._line += part
-        if len(self._line) > self._max + HEAD:  # a field's name comes on top of its value
+        if len(self._line) > self._max + HEAD:  # the line also contains the field's name
             self._over(len(self._line), bytes(self._line[: HEAD * 2]), out)
             self._line, self._cut = bytearray(), True
 
@@ -118,7 +125,7 @@ class Parser:
             self._retry = min(int(line[start:]), MAX_RETRY)
 
     def _add(self, line: bytes | bytearray, start: int, out: list[ServerSentEvent | Oversized]) -> None:
-        if self._skipping:  # of an event that is too large only the id counts: it is not to be sent again
+        if self._skipping:  # of a discarded event only the id counts: the server must not send the event again
             return
         size = len(line) - start + (0 if self._data is None else len(self._data) + 1)
         if size > self._max:
@@ -147,8 +154,10 @@ class Parser:
 
 
 def event(data: bytes, id: str | None = None, retry: int | None = None) -> bytes:
-    """One event as it goes on the wire. ``retry`` in milliseconds; ``id`` without a line end. Empty ``data`` only sets
-    these."""
+    """Format an event for the wire.
+
+    ``retry`` is in milliseconds, and ``id`` has no line end. With empty ``data``, the event only sets these two.
+    """
     parts = [] if id is None else [b"id: ", id.encode(), b"\n"]
     if retry is not None:
         parts += [b"retry: %d\n" % retry]
@@ -160,5 +169,5 @@ def event(data: bytes, id: str | None = None, retry: int | None = None) -> bytes
 
 
 def comment(text: str = "") -> bytes:
-    """A comment, which every reader ignores: it keeps the connection open (R102)."""
+    """Format a comment. Readers ignore it; it keeps the connection open (R102)."""
     return b": " + _ends.sub(b" ", text.encode()) + b"\n\n"

@@ -1,7 +1,8 @@
-"""The link on this process's own stdin and stdout, and a link over any two descriptors. A link writes lines, passes
-lines to its receiver, and reports a slow peer. From ``open`` on stdin and stdout belong to the link alone: file
-descriptor 1 is pointed at stderr and 0 at the null device, so a stray ``print`` or a library that reads cannot break
-the protocol. Untested on Windows, where both sides run in threads.
+"""Line links over file descriptors, such as this process's own stdin and stdout.
+
+A link writes lines, passes lines to its receiver, and reports a slow peer. After ``open_own``, only the link uses stdin
+and stdout. File descriptor 1 points to stderr and 0 to the null device, so a stray ``print`` or a library that reads
+stdin cannot break the protocol. On Windows, which is untested, both directions run in threads.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from samplegate.transport.lines import MAX_LINE, Backlog, Backlogged, Lines, Rec
 
 
 class CannotStart(Exception):
-    """A link cannot be opened, and the person at the command line can mend it. Its text is one finished message."""
+    """A link cannot be opened because of something the user can fix. The exception's text is the complete message."""
 
     def __init__(self, place: str, value: str, fault: str, remedy: str) -> None:
         super().__init__(f"{place}: {value!r} {fault}; {remedy}" if value else f"{place}: {fault}; {remedy}")
@@ -44,8 +45,11 @@ class _Writer(Protocol):
 
 
 class LineLink(Backlogged):
-    """A stream of lines each way. Everything but ``drained`` returns at once; all of it belongs to the event loop's
-    thread."""
+    """A bidirectional stream of lines.
+
+    ``drained``, ``unread`` and ``read_out`` wait; all other methods return at once. Use it only on the event loop's
+    thread.
+    """
 
     def __init__(self, reader: _Reader, writer: _Writer, lines: Lines, backlog: Backlog) -> None:
         self._reader = reader
@@ -53,45 +57,44 @@ class LineLink(Backlogged):
         self._lines = lines
         self._backlog = backlog
         self.send: Callable[[bytes], None] = writer.send
-        """Queue one line, to which the line end is added. A line for a peer that has gone, or after ``close_writing``,
-        is dropped and counted."""
+        """Queue one line; the writer adds the line end. A line is dropped and counted if the peer has gone or after
+        ``close_writing``."""
 
     @property
     def dropped(self) -> int:
-        """Lines that were not delivered because the peer had gone."""
+        """Number of lines that were not delivered because the peer had gone."""
         return self._backlog.dropped
 
     def pause_reading(self) -> None:
-        """Take nothing more from the peer. What one read has brought is still delivered, and a thread may be in one
-        more."""
+        """Stop reading from the peer. The lines of a completed read are still delivered, and a reader thread may finish
+        one more read."""
         self._reader.pause()
 
     def resume_reading(self) -> None:
         self._reader.resume()
 
     async def drained(self, timeout: float) -> bool:
-        """Wait until the system took everything, ``timeout`` seconds at most; False if it has not or the peer went
-        first."""
+        """Wait until everything is written, at most ``timeout`` seconds. False on timeout, or if the peer has gone."""
         return await self._backlog.drained(timeout)
 
     async def unread(self) -> None:
-        """Wait until no process reads what we write. Never returns where the system does not tell (files, Windows)."""
-        while not self._writer.has_no_reader():  # noqa: ASYNC110 - no event tells it
+        """Wait until no process reads our output. Never returns if the system cannot report that (files, Windows)."""
+        while not self._writer.has_no_reader():  # noqa: ASYNC110 - no event reports this
             await asyncio.sleep(LOOK)
 
     async def read_out(self, timeout: float) -> bool:
-        """Wait until the receiver will hear nothing more, ``timeout`` seconds at most; False if it may."""
+        """Wait until the receiver will get no more calls, at most ``timeout`` seconds. False on timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._lines.over.wait()
         return self._lines.over.is_set()
 
     def close_writing(self) -> None:
-        """Send what waits, then let the peer see the end of its input. Reading goes on."""
+        """Write what is queued, then close the peer's input. Reading continues."""
         self._writer.close()
 
     def abort(self) -> None:
-        """Drop both directions at once. The receiver hears nothing more, not even ``ended``."""
+        """Drop both directions at once. The receiver gets no more calls, not even ``ended``."""
         self._reader.abort()
         self._writer.abort()
 
@@ -106,10 +109,10 @@ def connect(
     blocking: Container[int] = (),
     together: bool = False,
 ) -> LineLink:
-    """A link over two descriptors, which it owns from here on. Nothing is delivered before the caller next awaits.
+    """A link over two descriptors, which it owns from now on. It delivers nothing before the caller next awaits.
 
-    ``closed`` is called with each descriptor that was made non-blocking, just before it is closed; those in
-    ``blocking`` are left blocking. ``together`` is for ``PolledWriter``.
+    ``closed`` is called with each descriptor whose polled reader or writer is about to close it. Descriptors in
+    ``blocking`` stay blocking. ``together`` batches writes, see ``PolledWriter``.
     """
     backlog = Backlog()
     lines = Lines(receiver, max_line)
@@ -128,8 +131,10 @@ def connect(
 
 
 def pollable(fd: int) -> bool:
-    """True for pipes and sockets where the system can poll them. Files and ``/dev/null`` cannot be, and terminals are
-    better left blocking."""
+    """True for pipes and sockets on systems that can poll them.
+
+    Files and ``/dev/null`` cannot be polled, and terminals are better left in blocking mode.
+    """
     if sys.platform == "win32":
         return False
     mode = os.fstat(fd).st_mode
@@ -137,23 +142,23 @@ def pollable(fd: int) -> bool:
 
 
 def _nothing(fd: int) -> None:
-    """Nobody wants to know of descriptors that are only ours."""
+    """Default for ``closed``: private descriptors need no restoring."""
 
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 def check_own() -> None:
-    """Raise CannotStart if stdin or stdout is closed. To be called before an event loop is made.
+    """Raise CannotStart if stdin or stdout is closed. Call this before an event loop exists.
 
-    The loop's own descriptors would take the free numbers, and libuv aborts the process when it closes one of them; so
-    a closed standard descriptor, stderr too, becomes the null device.
+    A closed standard descriptor, stderr included, becomes the null device. Otherwise the loop's own descriptors would
+    get its number, and libuv aborts the process when it closes one of them.
     """
     for fd in (STDIN, STDOUT, STDERR):
         try:
             os.fstat(fd)
         except OSError:
-            # it takes the lowest free number, which is this one
+            # open() returns the lowest free number, which is this one
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     for name, stream in (("stdin", sys.__stdin__), ("stdout", sys.__stdout__)):
         if stream is None:
@@ -166,14 +171,14 @@ def check_own() -> None:
 
 
 async def open_own(receiver: Receiver, *, max_line: int = MAX_LINE) -> LineLink:
-    """Open the link to the client, once in a process, after ``check_own``.
+    """Open the link to the client, once per process, after ``check_own``.
 
-    Nothing is delivered before the caller next awaits, so it may set ``pressure`` first.
+    It delivers nothing before the caller next awaits, so the caller may set ``pressure`` first.
     """
     borrowed = _Borrowed(one_socket=_is_socket(STDIN) and _same(STDIN, STDOUT))
     reading = borrowed.take(STDIN, os.O_RDONLY)
     writing = borrowed.writing = borrowed.take(STDOUT, os.O_WRONLY)
-    # stderr of ours and of the child must stay blocking, also where it is the same open file as stdout
+    # stderr of this process and of the child must stay blocking, even if it is the same open file as stdout
     blocking = {writing} if borrowed.has(writing) and _same(STDOUT, STDERR) else set[int]()
     link = connect(reading, writing, receiver, max_line=max_line, closed=borrowed.give_back, blocking=blocking)
     _guard()
@@ -181,7 +186,8 @@ async def open_own(receiver: Receiver, *, max_line: int = MAX_LINE) -> LineLink:
 
 
 class _Borrowed:
-    """Our descriptors for stdin and stdout, and how to leave those that other processes share as they were."""
+    """The descriptors opened for stdin and stdout, and the blocking mode to restore on those shared with other
+    processes."""
 
     def __init__(self, *, one_socket: bool) -> None:
         self._one_socket = one_socket
@@ -189,8 +195,8 @@ class _Borrowed:
         self._was_blocking: dict[int, bool] = {}
 
     def take(self, standard: int, access: int) -> int:
-        """A private descriptor for a standard one: a new opening of the same pipe, whose mode nobody shares, or else a
-        duplicate."""
+        """A private descriptor for a standard one: a new open file for the same pipe, so that its mode is not shared,
+        otherwise a duplicate."""
         if sys.platform == "linux" and stat.S_ISFIFO(os.fstat(standard).st_mode):
             with suppress(OSError):  # no /proc, or another user's pipe
                 fd = os.open(f"/proc/self/fd/{standard}", access | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -202,12 +208,12 @@ class _Borrowed:
         return fd
 
     def has(self, fd: int) -> bool:
-        """True if its blocking mode is shared with others."""
+        """True if other processes share the descriptor's blocking mode."""
         return fd in self._was_blocking
 
     def give_back(self, fd: int) -> None:
-        """Restore the blocking mode before ``fd`` is closed; one socket for both directions keeps its mode until both
-        are done with it."""
+        """Restore the blocking mode before ``fd`` is closed. One socket for both directions keeps its mode until both
+        are closed."""
         was = self._was_blocking.pop(fd, None)
         if was is None:
             return
@@ -218,22 +224,22 @@ class _Borrowed:
 
 
 def _widen(pipe: int) -> None:
-    """Let a pipe hold more than one read, so that neither side waits for the other at every 64 KiB of a long line."""
+    """Enlarge a pipe beyond one read, so that long lines do not stop at every 64 KiB."""
     import fcntl
 
-    with suppress(OSError):  # the user's pipes are at their limit
+    with suppress(OSError):  # the user's pipes have reached their limit
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
 
 
 def _shut_writing(fd: int) -> None:
-    """Closing one of two descriptors of a socket tells its peer nothing, and ssh and inetd hand over such a socket."""
+    """Signal the end of output on a socket, because closing one of its two descriptors does not. ssh and inetd hand
+    over such sockets."""
     with suppress(OSError), socket.socket(fileno=os.dup(fd)) as both:
         both.shutdown(socket.SHUT_WR)
 
 
 def _guard() -> None:
-    """Point the standard descriptors away from the protocol. What waits in ``sys.stdout``'s buffer goes to stderr
-    too."""
+    """Point the standard descriptors away from the protocol. Buffered text of ``sys.stdout`` goes to stderr too."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, STDIN)
     os.close(null)
@@ -247,7 +253,7 @@ def _is_socket(fd: int) -> bool:
 
 
 def _same(one: int, other: int) -> bool:
-    """True if two descriptors stand for the same pipe, socket or terminal. False where one is closed."""
+    """True if two descriptors refer to the same pipe, socket or terminal. False if one is closed."""
     try:
         return os.path.sameopenfile(one, other)
     except OSError:

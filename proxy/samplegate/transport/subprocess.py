@@ -1,13 +1,13 @@
-"""A server as our child process: its start, its link, its exit, and its termination (R90) with everything it has
-started.
+"""A server as a child process: its start, its link, its stderr, its exit, and the end of its whole process group (R90).
 
-It is never started again here. asyncio's subprocess is not used: its child watchers differ by loop and version, and it
-would wrap the pipes in transports. On Windows the group is not ended, only the child, and nothing of it is tested.
+This module never restarts a server. asyncio's subprocess is not used, because its child watchers differ by loop and
+version, and it would wrap the pipes in transports. On Windows, which is untested, only the child ends and not its
+group.
 
-A tiny watcher process kills the child's group when this process is killed, so that SIGKILL leaves no server behind. It
-waits on a pipe that only this process holds: a word on it disarms, its end without the word means that we are gone. It
-does not cover descendants that leave the group, or our own end in the millisecond before it starts. Linux and macOS
-only; where there is no /bin/sh, there is no watcher.
+If this process is killed, even with SIGKILL, a small watcher process kills the child's group. The watcher waits on a
+pipe that only this process holds. A word on the pipe disarms it; the end of the pipe without that word means that this
+process is gone. It does not cover descendants that leave the group, or our death in the millisecond before it starts.
+It runs on Linux and macOS only, and needs /bin/sh.
 """
 
 from __future__ import annotations
@@ -27,23 +27,21 @@ from samplegate.transport.fd_streams import PIPE_SIZE
 from samplegate.transport.lines import MAX_LINE, Receiver
 from samplegate.transport.stdio import CannotStart, LineLink, connect
 
-# The stderr of a server's process, line by line and as fast as we want to read it. Not what becomes of the lines.
-#
-# A server may write as much as it likes: what is read in one turn is bounded, and so is how often, so that a flood
-# slows the server and not the gate.
-
-LONGEST: Final = 1000  # characters of a line; a longer one is cut
-MOST: Final = 50  # lines told of one read; the others are counted. Even
+LONGEST: Final = 1000  # characters of a stderr line; longer lines are cut
+MOST: Final = 50  # lines passed on from one read; the others are only counted. An even number
 PAUSE: Final = 0.05  # seconds between two reads
-# seconds for what a process wrote right before its end; one that it left behind may hold its stderr open
+# seconds to read the last output of a process; a descendant that is still running may keep its stderr open
 LAST: Final = 0.2
 
 Tell = Callable[[str, int], None]
-"""Takes a line, and how many before it were left out."""
+"""Receives a line, and the number of lines omitted before it."""
 
 
 class Stderr(asyncio.Protocol):
-    """Reads one pipe. Made by ``reading``; ``aclose`` ends it."""
+    """Reader of a server's stderr, line by line. Create it with ``reading`` and close it with ``aclose``.
+
+    The size of each read and the rate of reads are bounded, so that a flood slows the server and not the gate.
+    """
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -55,17 +53,17 @@ class Stderr(asyncio.Protocol):
 
     @classmethod
     def reading(cls, pipe: IO[bytes], tell: Tell) -> Stderr:
-        """Begin to read a pipe, which is ours from here on."""
+        """Start reading a pipe, and take ownership of it."""
         made = cls(tell)
         made._opening = asyncio.ensure_future(asyncio.get_running_loop().connect_read_pipe(lambda: made, pipe))
         return made
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.ReadTransport", transport)  # uvloop's is none by its class
+        self._transport = cast("asyncio.ReadTransport", transport)  # uvloop's class is not a subclass of ReadTransport
 
     def data_received(self, data: bytes) -> None:
         *lines, rest = (self._rest + data).split(b"\n")
-        if self._cut:  # the beginning of this line was told
+        if self._cut:  # the start of this line was already passed on
             self._cut, lines, rest = not lines, lines[1:], rest if lines else b""
         if len(rest) > 4 * LONGEST:
             lines, rest, self._cut = [*lines, rest], b"", True
@@ -81,7 +79,7 @@ class Stderr(asyncio.Protocol):
         self._over.set()
 
     async def aclose(self) -> None:
-        """Read what is there, for a moment, and close the pipe."""
+        """Read the rest, for LAST seconds at most, and close the pipe."""
         try:
             async with asyncio.timeout(LAST):
                 if self._opening is not None:
@@ -98,7 +96,8 @@ class Stderr(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _take(self, lines: list[bytes]) -> None:
-        """Tell the lines that say something; of too many, the first and the last, in which a fault most likely is."""
+        """Pass on the lines that are not blank. If there are too many, pass on the first and the last, where errors
+        usually are."""
         full = [line for line in lines if line.strip()]
         left_out = max(0, len(full) - MOST)
         for line in full[: MOST // 2] if left_out else full:
@@ -121,17 +120,16 @@ PLACE: Final = "command"
 def start(
     command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None, stderr: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start ``command`` as the leader of a session and group of its own, stdin and stdout on pipes. Raises CannotStart.
+    """Start ``command`` as the leader of its own session and group, with pipes as stdin and stdout. Raises CannotStart.
 
-    ``stderr``: as for ``subprocess``; None is ours.
-
-    Two milliseconds at most on Linux (vfork). No shell reads the command.
+    ``stderr`` is the same as for ``subprocess``; None inherits ours. The start takes at most two milliseconds on Linux
+    (vfork), and uses no shell.
     """
     if not command or not command[0]:
         raise CannotStart(PLACE, "", "it is empty", "give the server's command after --")
     arguments = list(command)
     flags = 0
-    if sys.platform == "win32":  # untested; start_new_session and pipesize do nothing there
+    if sys.platform == "win32":  # untested; start_new_session and pipesize have no effect there
         import shutil
 
         flags = subprocess.CREATE_NEW_PROCESS_GROUP
@@ -154,8 +152,8 @@ def start(
 
 
 def unresolved(command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None) -> CannotStart | None:
-    """Why a command cannot be started, as far as that is known without starting it: its program is looked for as
-    ``start`` would."""
+    """Why a command cannot be started, as far as a search for its program can show without starting it. None if it
+    can."""
     import shutil
 
     name = command[0] if command else ""
@@ -196,8 +194,8 @@ def _explain(error: OSError | ValueError, name: str, env: Mapping[str, str], cwd
 
 
 def exit_of(process: subprocess.Popen[bytes]) -> asyncio.Future[int]:
-    """A future with the return code, as ``subprocess`` gives it. The process is reaped by a daemon thread, whichever
-    loop runs."""
+    """A future of the return code, as ``subprocess`` gives it. A daemon thread reaps the process, with any event
+    loop."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[int] = loop.create_future()
 
@@ -216,26 +214,29 @@ def exit_of(process: subprocess.Popen[bytes]) -> asyncio.Future[int]:
 
 SHELL: Final = "/bin/sh"
 SCRIPT: Final = 'trap "" HUP INT TERM; read -r word; [ "$word" = done ] || kill -s KILL -- "-$1"'
-"""Ignores what a terminal or a service manager sends to everybody, because it may have to outlive us; the end of the
-pipe ends it. KILL at once: only so the group's number cannot have passed to another group in between. The child's hint
-to end was the end of its input."""
+"""The watcher's script.
+
+It ignores signals that a terminal or a service manager sends to all processes, because it may have to outlive us. The
+end of the pipe ends it. It sends SIGKILL at once, because after a delay the group's number could belong to another
+group. The end of its input has already asked the child to exit.
+"""
 NAME: Final = "samplegate-watcher"
 
 
 class Watcher:
-    """One armed watcher. Forget it only after ``disarm``."""
+    """An armed watcher. Call ``disarm`` before you drop it."""
 
     def __init__(self, process: subprocess.Popen[bytes], pipe: int) -> None:
         self._process = process
         self._pipe = pipe
         self.exit: asyncio.Future[int] | None = None
-        """Done when it has ended; None while it is armed."""
+        """Done when the watcher has exited; None while it is armed."""
 
     def disarm(self) -> None:
-        """Tell it that the group has ended or has been ended; it then exits by itself. May be called again."""
+        """Report that the group has ended, so that the watcher exits. May be called again."""
         if self._pipe < 0:
             return
-        with suppress(OSError):  # somebody killed it: then nothing is armed
+        with suppress(OSError):  # the watcher was killed, so nothing is armed
             os.write(self._pipe, b"done\n")
         os.close(self._pipe)
         self._pipe = -1
@@ -243,8 +244,8 @@ class Watcher:
 
 
 def watch(group: int) -> Watcher | None:
-    """Start a watcher for a process group; None where there cannot be one. It holds none of our descriptors and none of
-    our environment."""
+    """Start a watcher for a process group; None if that is not possible. It inherits no descriptors and no
+    environment."""
     if sys.platform == "win32":
         return None
     reading, writing = os.pipe()
@@ -266,27 +267,28 @@ def watch(group: int) -> Watcher | None:
     return Watcher(process, writing)
 
 
-# SDK clients kill us about 2 s after they close our stdin. What follows must fit in 1.8 s and sums up to 1.5, so the
-# rest is ours.
+# SDK clients kill us about 2 s after they close our stdin. The waits below add up to 1.5 s of the 1.8 s allowed; our
+# own work gets the rest.
 END_OF_INPUT_GRACE: Final = 0.8
-"""Seconds from the end of its input: the regular way to end, and a Python server with many imports takes 0.3 s to
+"""Seconds after the end of its input, the regular way to end. A Python server with many imports needs 0.3 s to
 unload."""
 TERMINATE_GRACE: Final = 0.4
-"""Seconds from SIGTERM: whoever missed the end of its input (some servers do) mostly dies of this at once."""
+"""Seconds after SIGTERM. Servers that ignored the end of their input mostly exit at once."""
 KILL_GRACE: Final = 0.2
-"""Seconds from SIGKILL until the system has let go of it. More would not help: what is left hangs in the kernel."""
+"""Seconds after SIGKILL for the system to reap the processes. A longer wait would not help: the rest hangs in the
+kernel."""
 TAIL_GRACE: Final = 0.1
-"""Seconds after its end for what stands in the pipe, which is read in one or two turns of the loop unless reading is
+"""Seconds after the exit to read the rest of the pipe. This needs one or two turns of the loop unless reading is
 paused."""
 GROUP_POLL: Final = 0.01
-"""Seconds between two looks whether the group is empty; no event tells it, and it is looked for only while stopping."""
+"""Seconds between two checks whether the group is empty. No event reports this; the check runs only during a stop."""
 KILLED: Final = -9
-"""The code of a child that even SIGKILL has not ended within its grace."""
+"""Return code of a child that survives SIGKILL for its whole grace."""
 
 
 class ServerProcess:
-    """A started server. Whoever started it calls ``stop`` in the end, also if it ended by itself: it may have left
-    children."""
+    """A running server process. Its owner must call ``stop`` even if the server has exited, because descendants may
+    remain."""
 
     def __init__(self, process: subprocess.Popen[bytes], link: LineLink, stderr: Stderr | None = None) -> None:
         self.link = link
@@ -297,24 +299,24 @@ class ServerProcess:
         self._exit.add_done_callback(self._released)
         self._stopping: asyncio.Task[int] | None = None
         self._watcher: Watcher | None = None
-        # one turn later: the child boots meanwhile, and frames that already wait for it go first
+        # one turn later: the child starts meanwhile, and frames that already wait for it are sent first
         asyncio.get_running_loop().call_soon(self._arm)
 
     async def exited(self) -> int:
-        """Wait for its end: the exit code, or minus the signal's number (``exit_code`` makes a shell's number of it).
+        """Wait for the exit. Returns the exit code, or minus the signal's number (``exit_code`` converts it).
 
-        Its last lines may still come after that, until the receiver's ``ended``; and ``ended`` may stay away for as
-        long as a process it has left behind holds its stdout.
+        The last lines may arrive later, until the receiver's ``ended``. A descendant that keeps its stdout open can
+        delay ``ended`` indefinitely.
         """
         return await asyncio.shield(self._exit)
 
     async def stop(self) -> int:
-        """End it and its group within 1.8 s: close its stdin, wait, SIGTERM, wait, SIGKILL. The code as from
+        """End the server and its group within 1.8 s: close its stdin, wait, SIGTERM, wait, SIGKILL. Returns as
         ``exited``.
 
-        The receiver hears nothing after this returns; it has heard ``ended``, but for sure only where reading was not
-        paused and nobody outside the group holds the child's stdout. May be called again and from several tasks, and
-        goes on if one of them is cancelled.
+        The receiver gets no calls after this returns. It has had ``ended``, unless reading was paused or a process
+        outside the group holds the child's stdout. May be called again and from several tasks; it continues if one of
+        them is cancelled.
         """
         if self._stopping is None or self._stopping.cancelled():
             self._stopping = asyncio.get_running_loop().create_task(self._stop())
@@ -333,7 +335,7 @@ class ServerProcess:
         return self._exit.result() if self._exit.done() else KILLED
 
     def _stopped(self, task: asyncio.Task[int]) -> None:
-        """The loop is being shut down under us, maybe before the first step: there is no time left for manners."""
+        """Kill the group at once if the loop cancels the stop at shutdown, possibly before its first step."""
         if task.cancelled():
             if self._lives():
                 self._signal("SIGKILL")
@@ -349,16 +351,16 @@ class ServerProcess:
                 await self._gone(grace)
 
     async def _gone(self, grace: float) -> None:
-        """Wait until the child has been reaped and its group is empty, at most ``grace`` seconds."""
+        """Wait until the child is reaped and its group is empty, at most ``grace`` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await asyncio.shield(self._exit)
-                while self._lives():  # noqa: ASYNC110 - no event tells when a group is empty
+                while self._lives():  # noqa: ASYNC110 - no event reports that a group is empty
                     await asyncio.sleep(GROUP_POLL)
 
     def _lives(self) -> bool:
-        """True if the child is not reaped or its group has members, which keep the group's number from being given to
-        others."""
+        """True if the child is not reaped or its group has members. Until then the system does not reuse the group's
+        number."""
         if not self._exit.done():
             return True
         if sys.platform == "win32":
@@ -367,7 +369,7 @@ class ServerProcess:
             os.killpg(self.pid, 0)
         except ProcessLookupError:
             return False
-        except PermissionError:  # macOS says so of a group of zombies; elsewhere it has become another user's
+        except PermissionError:  # for macOS, a group of zombies; elsewhere, another user's group
             return sys.platform != "darwin"
         return True
 
@@ -401,10 +403,11 @@ async def start_child(
     said: Tell | None = None,
     together: bool = False,
 ) -> ServerProcess:
-    """Start a server. ``env`` is its whole environment; ``said`` gets the lines of its stderr, which is ours without;
-    ``together`` is for ``PolledWriter``. Raises CannotStart.
+    """Start a server. Raises CannotStart.
 
-    Frames are not delivered before the caller next awaits, so it may set the link's ``pressure`` first.
+    ``env`` is its whole environment. ``said`` gets the lines of its stderr; without it the server inherits ours.
+    ``together`` is for ``PolledWriter``. No frame is delivered before the caller next awaits, so the caller may set the
+    link's ``pressure`` first.
     """
     process = start(command, env=env, cwd=cwd, stderr=None if said is None else subprocess.PIPE)
     reading, writing = _take(process.stdout), _take(process.stdin)
@@ -415,12 +418,13 @@ async def start_child(
 
 
 def exit_code(code: int) -> int:
-    """What a shell would report: 128 + n for a child that signal n ended."""
+    """The exit code as a shell reports it: 128 + n for a child that was ended by signal n."""
     return 128 - code if code < 0 else code
 
 
 def _take(file: IO[bytes] | None) -> int:
-    """The descriptor of a pipe, taken from the file object that would close it."""
+    """A duplicate of a pipe's descriptor. The file object is closed, because its finalizer would close the original
+    later."""
     assert file is not None, "both are pipes"
     fd = os.dup(file.fileno())
     file.close()
