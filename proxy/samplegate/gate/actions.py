@@ -1,7 +1,7 @@
-"""Acting on one request: a model samples (``sampling.py``), fixed content answers, the client is asked, a rule refuses.
-Time-outs are kept here.
+"""Acts on one request: a model answers, fixed content answers, the client or a reviewer is asked, or the rule refuses.
 
-Not the decision, and not the record: those stand before and behind, in ``gate.py``.
+Timeouts are enforced here. ``sampling.py`` asks models and ``review.py`` asks reviewers; deciding and recording are in
+``gate.py``.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from samplegate.protocol.requests import Request
 from samplegate.protocol.results import second_reading
 from samplegate.protocol.rounds import ClientReply
 
-MAX_DEPTH: Final = 64  # of a client's answer, as of the requests that we decide
+MAX_DEPTH: Final = 64  # of a client's answer; the same as for the requests that we decide
 MAX_VALUES: Final = 250_000
 
 
 async def act(pending: PendingRequest, decision: Decision) -> Done:
-    """Carry a decision out. On a time-out the rule's ``on_timeout`` says what follows; each further rule gets what time
-    is left."""
+    """Carry a decision out. After a timeout, continue as the rule's ``on_timeout`` demands; a later rule gets the time
+    that is left."""
     tried: list[str] = []
     refused_by: str | None = None
     while True:
@@ -51,7 +51,7 @@ async def act(pending: PendingRequest, decision: Decision) -> Done:
         tried.append(f"{decision.rule}: {outcome.detail}")
         await pending.close()
         pending.verdict = pending.missed = None
-        # a model that was asked in vain would be asked again at each return
+        # at each retry the model would be asked again in vain
         pending.comes_back = pending.comes_back and not pending.attempts
         decision = later(pending.book, pending.request, pending.situation, decision)
         if pending.was_answered(decision):
@@ -83,9 +83,9 @@ async def _act_once(pending: PendingRequest, decision: Decision) -> Done:
 
 
 async def _ask_client(pending: PendingRequest, decision: Decision, forwarded: Forwarded) -> Done:
-    """The client's result is released as it came; with ``verify`` only if it fits what was asked (R36).
+    """Release the client's result as received; with ``verify`` only if it fits the request (R36).
 
-    One that has two readings is nobody's consent: the server's parser might see the other one.
+    A result with two readings is not released, because the server's parser might read the other one.
     """
     result = await _client_result(pending, decision, forwarded)
     if not isinstance(result, bytes):
@@ -105,9 +105,9 @@ async def _ask_client(pending: PendingRequest, decision: Decision, forwarded: Fo
 
 
 async def _client_result(pending: PendingRequest, decision: Decision, forwarded: Forwarded) -> bytes | Outcome:
-    """The client's answer as received, or the outcome if it gave none.
+    """The client's answer as received, or the outcome if there is none.
 
-    A forwarded request has no limit of ours unless its rule gives one: the peers' own clocks and cancels apply.
+    A forwarded request has no timeout of ours unless its rule sets one: the peers' timeouts and cancels apply.
     """
     returned = pending.round.returned
     seen = None if returned is None else returned.seen.get(pending.key)
@@ -117,7 +117,7 @@ async def _client_result(pending: PendingRequest, decision: Decision, forwarded:
         missing = Unanswered(Reason.CLIENT, detail="the client came back without an answer to it")
         return returned.replies.get(pending.key, missing)
     if seen is not None or pending.round.door != "push":
-        # `on_timeout: next` came here too late: a modern forward ends the exchange, so it is done before anything else
+        # `on_timeout: next` cannot forward any more: a modern forward ends the exchange, so it precedes all other acts
         return Unanswered(Reason.CANNOT, detail="the client cannot be asked any more in this round")
     pending.begin()
     reply: ClientReply | None = None
@@ -131,7 +131,7 @@ async def _client_result(pending: PendingRequest, decision: Decision, forwarded:
 
 
 def _client_error(error: bytes) -> Outcome:
-    """Error -1 is a refusal; any other means that nobody answered. Both are released as they came (R118)."""
+    """Error -1 is a refusal; any other error means that there is no answer. Both are released as received (R118)."""
     code = rawjson.lookup(error, "code")
     if code is not None and float(code) == -1:
         return Denied(Reason.CLIENT, error=error)
@@ -139,7 +139,7 @@ def _client_error(error: bytes) -> Outcome:
 
 
 def _misfit(request: Request, result: bytes) -> str | None:
-    """Why a client's result is no answer to the request, None if it is one. Raises Fault where it cannot be read."""
+    """Why a client's result does not answer the request, or None if it does. Raises JsonFault if it is unreadable."""
     decoded = strictjson.decode(result, max_bytes=len(result), max_depth=MAX_DEPTH, max_values=MAX_VALUES)
     is_form = request.kind == "elicitation" and request.mode == "form"
     fields = frozenset(request.params["requestedSchema"].get("properties", {})) if is_form else frozenset[str]()

@@ -1,8 +1,7 @@
-"""Admitting a decision: its limits are charged at their worst case before anything is done, and corrected after. Not
-the accounts: those are a port.
+"""Admission: reserves a decision's max cost on its limits before anything is done, and corrects it afterwards.
 
-A ``Hold`` is what one request has reserved. What was never acted on is given back whole; what was begun and not settled
-stays at its worst case.
+A ``Hold`` is the reservation of one request. If the request was not acted on, all of it is given back; if it was begun
+but not settled, it stays charged at its max cost. The accounts are behind a port.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
 from samplegate.protocol.requests import Request
 from samplegate.protocol.rounds import Note, Round
 
-# seconds that a correction may take while its request is already being withdrawn; after that the worst case stays
+# seconds that a settlement may take while its request is being withdrawn; after that the max cost stays charged
 SETTLING = 10.0
 
 
 class Hold:
-    """What one request has reserved: a part that stands for the request (its number, its slot) and a part for each
-    model that is tried."""
+    """The reservation of one request: one part for the request (its count, its slot) and one for the model being
+    tried."""
 
     def __init__(
         self,
@@ -43,13 +42,13 @@ class Hold:
         *,
         counted: bool = False,
     ) -> None:
-        """``counted``: its call was put off, and it counts as a request already."""
+        """``counted``: its call was put off, so it already counts as a request."""
         self._book, self._ports, self._server, self._counted = book, ports, server, counted
         self._begun = self._asked = False
         self.take(reserved, slots)
 
     def take(self, reserved: Reserved, slots: Slots | None = None) -> None:
-        """Hold this from now on, in place of what was given back."""
+        """Keep this reservation in place of the one that was given back."""
         lasting = [
             draw for draw in reserved.draws if self._book.terms[draw.limit].quantity in ("requests", "concurrent")
         ]
@@ -62,20 +61,20 @@ class Hold:
         self.closed = False
 
     def tell(self, reserved: Reserved) -> None:
-        """Note the limits that came over their ``warn_at`` by it."""
+        """Note the limits that this reservation took past their ``warn_at``."""
         for name in reserved.warned:
             self._ports.note(Note("limit.warned", {"limit": name, "server": self._server}))
 
     def begin(self) -> None:
-        """From here on the request counts, whatever comes of it."""
+        """The request counts from here on, whatever its outcome."""
         self._begun = True
 
     def asked(self) -> None:
-        """A person is asked: that counts as a request, whatever they say; what a model may come to does not yet."""
+        """A reviewer is asked: it counts as a request, whatever the verdict; its tokens and cost do not count yet."""
         self._asked = True
 
     async def next_try(self, decision: Decision, round: Round) -> tuple[str, str | None] | None:
-        """Reserve the max cost of the decision's model; what the request already holds is not drawn twice.
+        """Reserve the max cost of the decision's model. The part for the request is not drawn twice.
 
         If it cannot be reserved: the reason, and the limit without room.
         """
@@ -91,13 +90,13 @@ class Hold:
         return None
 
     async def tried(self, spent: Worst | None) -> None:
-        """The model that was tried has come to ``spent``; None: nothing can have been charged."""
+        """Settle the tried model at ``spent``; None if it cannot have cost anything."""
         reserved, self._try = self._try, None
         if reserved is not None and reserved.draws:
             await self._settle(reserved, claims.truth(reserved.draws, self._book.terms, spent))
 
     async def close(self) -> None:
-        """The request is over. Safe to call again, and while it is being cancelled."""
+        """End the reservation. Idempotent, and safe during a cancellation."""
         if self.closed:
             return
         self.closed = True
@@ -113,15 +112,17 @@ class Hold:
 
 
 class Slots:
-    """The slots of requests that were reserved in one. A store frees those of one reservation at once, so they go with
-    the last of the requests."""
+    """The slots of requests that were reserved together.
+
+    A store frees all slots of a reservation at once, so the last of the requests frees them.
+    """
 
     def __init__(self, requests: int) -> None:
         self._open = requests
         self._kept: list[Draw] = []
 
     def closed(self, request: Reserved, terms: Mapping[str, LimitSpec]) -> Reserved:
-        """What is to be settled now that one of the requests is over."""
+        """The draws to settle when one of the requests ends."""
         self._open -= 1
         mine = [draw for draw in request.draws if terms[draw.limit].per == "slots"]
         rest = [draw for draw in request.draws if draw not in mine]
@@ -130,16 +131,16 @@ class Slots:
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """What is to be done now that the limits were asked."""
+    """The result of an admission: the decision to carry out, and its reservation."""
 
     decision: Decision
     hold: Hold | None = None
     refused_by: str | None = None
-    """The limit that had no room last, if any had none."""
+    """The last limit that had no room, if any."""
     tried: tuple[str, ...] = ()
-    """Rules whose limits had no room, each with why (`on_limit: next`)."""
+    """Rules whose limits had no room, each with the reason (`on_limit: next`)."""
     waited: float = 0.0
-    """Seconds that it waited for room."""
+    """Seconds of waiting for room."""
 
 
 async def admit(
@@ -152,12 +153,12 @@ async def admit(
     beside: Sequence[Hold] = (),
     counted: bool = False,
 ) -> Admitted:
-    """Charge a decision's limits; where one has no room, go on as ``on_limit`` says.
+    """Reserve on a decision's limits; if one has no room, continue as ``on_limit`` demands.
 
-    ``beside`` is what the other requests of the round hold, none of them begun. Whoever waits holds nothing meanwhile,
-    or two rounds could each wait for what the other holds: they are given back, waited for together and taken again,
-    or, where there was no room, are ``closed``.
-    ``counted``: it was put off, and its decision drew on limits of requests when it came first.
+    ``beside`` are the reservations of the other requests of the round, none of them begun. A request that waits keeps
+    nothing reserved, because two rounds could otherwise wait for each other. So they are given back and reserved again
+    together with this one; if there is no room, they are ``closed``.
+    ``counted``: the call was put off, and its first try already drew on the limits of requests.
     """
     who = claimant(round)
     situation = Situation(can_forward=can_forward(request, round.client))
@@ -187,12 +188,12 @@ async def admit(
 
 
 def claimant(round: Round) -> Claimant:
-    """The accounts that the requests of a round draw on."""
+    """The caller, call and session whose accounts the requests of a round draw on."""
     return Claimant(round.origin, round.call_ids, round.session, "")
 
 
 def uncounted(book: CompiledPolicy, draws: Sequence[Draw]) -> tuple[Draw, ...]:
-    """Without what the request itself counts."""
+    """The draws without those that count requests."""
     return tuple(draw for draw in draws if book.terms[draw.limit].quantity != "requests")
 
 
@@ -220,7 +221,7 @@ async def _reserve(
 
 
 async def _held(hold: Hold, reserved: Reserved) -> Hold:
-    """A hold whose warnings are told: a fault in telling leaves nothing reserved behind."""
+    """The hold, after its warnings were noted. If that fails, nothing stays reserved."""
     try:
         hold.tell(reserved)
     except BaseException:
@@ -230,8 +231,7 @@ async def _held(hold: Hold, reserved: Reserved) -> Hold:
 
 
 def _patience(book: CompiledPolicy, ports: Ports, round: Round, decision: Decision) -> float:
-    """Seconds that there are for waiting: at most what the rule gives the act, and what is left of the peers'
-    patience."""
+    """Seconds that a request may wait for room: the rule's timeout at most, and no longer than the peers wait."""
     rule = decision.act.timeout if isinstance(decision.act, Allowed | Forwarded | Escalated) else None
     seconds = left(book.policy, round, rule, ports.clock())
     return LONGEST if seconds is None else max(seconds, 0.0)
@@ -252,7 +252,7 @@ def sentence(refused: Refused) -> str:
 
 
 def _span(seconds: float) -> str:
-    """Seconds in a unit of their size."""
+    """A duration in a unit of its size."""
     if seconds < 120:
         return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -1,7 +1,7 @@
-"""The gate: a round is decided, admitted, acted on, recorded and released. One page; its ports are in ``ports.py``.
+"""The gate: decides, admits, acts on, records and releases the requests of a round.
 
-Not the wire: rounds come from ``core.session`` and conclusions go back to it. Whatever fails in here is Unanswered,
-never an allow (fail closed).
+Rounds come from the session, and conclusions return to it; ``ports.py`` has everything else that the gate needs. The
+gate fails closed: any failure here is Unanswered, never an allow.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from samplegate.protocol.rounds import Conclusion, ForwardRound, Note, Release, 
 
 
 class Gate:
-    """Runs rounds under one policy. A reload makes a new gate; rounds that are open end under the one they began
-    with."""
+    """Runs rounds under one policy.
+
+    A reload makes a new gate. Open rounds finish under the policy that they began with.
+    """
 
     def __init__(self, book: CompiledPolicy, policy_hash: str, ports: Ports, brakes: BrakeState | None = None) -> None:
         self.book = book
@@ -39,8 +41,10 @@ class Gate:
         self._brakes = brakes if brakes is not None else BrakeState(book.policy.brakes)
 
     async def run(self, round: Round) -> Conclusion:
-        """The whole way of a round. Cancelled when the round is withdrawn: its requests are then recorded as
-        Withdrawn."""
+        """Run a round to its conclusion.
+
+        The task is cancelled when the round is withdrawn: its requests are then recorded as Withdrawn.
+        """
         requests = {key: self._pending(round, key) for key in round.items}
         try:
             if round.door == "unasked":
@@ -48,7 +52,7 @@ class Gate:
             await self._decide_all(round, requests)
             return await self._run(round, requests)
         finally:
-            # whatever was reserved and not acted on is given back; the rest stays at its worst case
+            # give back the reservations of requests that were not acted on; the others stay at their max cost
             for pending in requests.values():
                 await pending.close()
 
@@ -60,7 +64,7 @@ class Gate:
         if blocked is None:
             await self._admit(requests)
             blocked = stopped(requests)
-        if blocked is not None:  # one key ends the call: nothing is spent on the others (T7)
+        if blocked is not None:  # one key ends the call, so nothing is spent on the others (T7)
             decision = requests[blocked].decision
             return Settled(await record(requests, {blocked: Done(refusal(decision), decision)}))
         if round.door == "url_error":
@@ -76,7 +80,7 @@ class Gate:
         if put_off:
             return await self._put_off(round, requests, {})
         refused = next((key for key, pending in requests.items() if refuses(pending)), None)
-        if refused is not None:  # nothing is spent on the others (T7)
+        if refused is not None:  # the call ends, so nothing is spent on the others (T7)
             return Settled(await record(requests, {refused: await self._act(requests[refused])}))
         return await self._act_and_record(round, requests)
 
@@ -84,7 +88,7 @@ class Gate:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _pending(self, round: Round, key: str) -> PendingRequest:
-        """A request that is not decided yet. A retry keeps its decision_id."""
+        """A request before its decision. A retry keeps its decision_id."""
         known = None if round.returned is None else round.returned.ids.get(key)
         decision_id = self.ports.random(12).hex() if known is None else known
         undecided = left_open(Reason.ERROR, "withdrawn before it was decided")
@@ -101,7 +105,7 @@ class Gate:
         )
 
     async def _decide_all(self, round: Round, requests: Mapping[str, PendingRequest]) -> None:
-        """A decision for every key. A round that is withdrawn meanwhile is recorded like any other."""
+        """Decide every key. If the round is withdrawn meanwhile, it is recorded like any other."""
         size = sum(item.request.size for item in round.items.values() if not isinstance(item.request, BadRequest))
         for pending in requests.values():
             try:
@@ -124,7 +128,7 @@ class Gate:
             return left_open(Reason.BRAKE, braked)
         decision = await offload(size, decide, self.book, item.request, situation)
         if not item.offered or round.returned is None or isinstance(decision.act, DenyAs):
-            return decision  # a rule that now denies wins over what was sealed
+            return decision  # a rule that now denies overrides the sealed decision
         seen = round.returned.seen.get(pending.key)
         if seen is not None:
             return msgspec.structs.replace(
@@ -137,7 +141,7 @@ class Gate:
         )
 
     async def _braked(self, round: Round, request: Request) -> str | None:
-        """Why the server is left unanswered for a while, None if it is not."""
+        """Why the brakes leave the server unanswered, or None."""
         asked = await offload(request.size, digest, request.params) if self._brakes.compares else ""
         braked = self._brakes.asked(asker(round.origin), round.call_ids, asked, self.ports.clock())
         if braked is None:
@@ -152,8 +156,10 @@ class Gate:
     # ------------------------------------------------------------------------------------------------------------------
 
     async def _admit(self, requests: Mapping[str, PendingRequest]) -> None:
-        """Reserve what every key may come to, before any is acted on (T7). What a client or a model has answered
-        already draws nothing more."""
+        """Reserve the max cost of every key before acting on any (T7).
+
+        A key that the client or a model has already answered draws nothing more.
+        """
         left = [
             pending
             for pending in requests.values()
@@ -165,7 +171,7 @@ class Gate:
             if not pending.decision.limits:
                 continue
             holds = [(other, other.hold) for other in requests.values() if other.hold is not None]
-            # a person was asked before it was put off, which counted as a request
+            # its review was opened before it was put off, so it already counts as a request
             counted = isinstance(pending.decision.act, Escalated) and pending.was_put_off(
                 "request", pending.decision.rule
             )
@@ -195,8 +201,8 @@ class Gate:
                 pending.log_fault()
                 pending.decision = left_open(Reason.ERROR, "a fault while asking its limits; the log has it")
             if ends_the_call(pending):
-                return  # nothing more is reserved for a round that is refused
-            again = [other for other, hold in holds if hold.closed]  # what they held was given back for nothing
+                return  # the round is refused, so nothing more is reserved
+            again = [other for other, hold in holds if hold.closed]  # given back for the wait, then not reserved again
             for other in again:
                 other.hold = None
             left = [*again, *left]
@@ -205,8 +211,10 @@ class Gate:
     # ------------------------------------------------------------------------------------------------------------------
 
     async def _act_and_record(self, round: Round, requests: Mapping[str, PendingRequest]) -> Conclusion:
-        """Every key at once, except that while the call can be put off, people look at models' answers before anything
-        else is spent."""
+        """Act on every key at once, and record the outcomes.
+
+        While the call can be put off, reviewers see models' answers before anything else is spent.
+        """
         looked_at = {key: pending for key, pending in requests.items() if round.parks > 0 and is_looked_at(pending)}
         rest = {key: pending for key, pending in requests.items() if key not in looked_at}
         for pending in looked_at.values():
@@ -231,7 +239,7 @@ class Gate:
         return Settled(await record(requests, done))
 
     async def _act_on(self, requests: Mapping[str, PendingRequest], done: dict[str, Done]) -> bool:
-        """Some keys at once; True where one can only end the call, which takes its siblings' work back (R120)."""
+        """Act on some keys at once. True if one of them can only end the call, which cancels the others (R120)."""
         ended = False
 
         async def one(pending: PendingRequest) -> None:
@@ -256,8 +264,10 @@ class Gate:
     async def _put_off(
         self, round: Round, requests: Mapping[str, PendingRequest], done: Mapping[str, Done]
     ) -> Conclusion:
-        """The client comes back by itself: nothing is held meanwhile, and verdicts wait for the return. What models
-        were paid is recorded now."""
+        """Put the call off: the client retries by itself.
+
+        Nothing stays reserved meanwhile, and verdicts wait for the retry. The models' cost is recorded now.
+        """
         paid = {key: one.put_off_now() for key, one in done.items() if requests[key].attempts}
         releases = await record({key: requests[key] for key in paid}, paid)
         failed = {key: release for key, release in releases.items() if release.outcome is not paid[key].outcome}
@@ -267,16 +277,16 @@ class Gate:
         return self._handed(requests, frozenset())
 
     async def _leave_to_client(self, requests: Mapping[str, PendingRequest]) -> dict[str, Release]:
-        """The URLs of a -32042 error are all forwarded: the client has the error itself."""
+        """Forward all URLs of a -32042 error: the client receives the error itself."""
         releases = await record(requests, {key: Done.handed_on(pending.decision) for key, pending in requests.items()})
         if not any(isinstance(release.outcome, Unanswered) for release in releases.values()):
             for pending in requests.values():
-                pending.begin()  # the client has the URLs: that counts
+                pending.begin()  # the client has the URLs, so the request counts
         return releases
 
     async def _record_answers(self, requests: Mapping[str, PendingRequest]) -> dict[str, Release]:
-        """Answers that nobody asked for, where only `forward` rules could have asked: there is nothing to decide, only
-        to record."""
+        """Record answers that the client sent unasked (only if `forward` rules alone could have asked). Nothing is
+        decided."""
         decision = Decision(
             Forwarded(False, None), "forward", None, Reason.RULE, "the client answered before it was asked"
         )
@@ -286,7 +296,7 @@ class Gate:
         )
 
     async def _hand_on(self, requests: Mapping[str, PendingRequest], away: frozenset[str]) -> Conclusion:
-        """Modern forward: recorded now and again at the return, under one decision_id."""
+        """Forward a modern round: recorded now and again at the retry, under one decision_id."""
         forwarded = {key: pending for key, pending in requests.items() if key in away}
         releases = await record(
             forwarded, {key: Done.handed_on(pending.decision) for key, pending in forwarded.items()}
@@ -294,7 +304,8 @@ class Gate:
         if any(isinstance(release.outcome, Unanswered) for release in releases.values()):
             return Settled({**_withdrawn(requests), **releases})
         for pending in forwarded.values():
-            pending.begin()  # the client is asked: that counts; what the others reserved is given back until it returns
+            # the client is asked, so this request counts; the others' reservations are given back until the retry
+            pending.begin()
         return self._handed(requests, away)
 
     def _handed(self, requests: Mapping[str, PendingRequest], away: frozenset[str]) -> ForwardRound:
@@ -313,7 +324,7 @@ class Gate:
 
 
 def _verifies(decision: Decision) -> bool:
-    """Whether the client's answer must fit."""
+    """Whether the client's answer is checked against the request."""
     return isinstance(decision.act, Forwarded) and decision.act.verify
 
 

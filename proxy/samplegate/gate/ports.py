@@ -1,5 +1,5 @@
-"""The ports through which the gate reaches the world: each a plain callable, so that a fake is a few lines. And the
-thread for what is long."""
+"""The gate's ports: plain callables through which it reaches the world. Also ``offload``, a thread for long
+computations."""
 
 from __future__ import annotations
 
@@ -22,88 +22,87 @@ T = TypeVar("T")
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """What the gate needs of the world; each a plain callable, so that a fake is a few lines."""
+    """The gate's dependencies. Each is a plain callable, so that a fake takes a few lines."""
 
     sample: Callable[[SampleRequest, Callable[[int], None]], Awaitable[SampleResult]]
-    """Ask one model once. The second argument is told, from the first token on and some times a second at most, how
-    many have come."""
+    """Ask one model once. The second argument is called with the number of tokens so far, from the first token on and a
+    few times a second at most."""
     reserve: Callable[[Sequence[Draw], float | None], Awaitable[Reserved | Refused]]
-    """Charge all of the draws or none. With seconds given it waits that long for room, first come first served; it
+    """Charge all of the draws, or none. If seconds are given, it waits that long for room, first come, first served. It
     never raises."""
     settle: Callable[[Reserved, Sequence[Draw]], Awaitable[None]]
-    """Correct a reservation to what was really drawn (a missing draw: nothing) and free its slots. Never raises: what
-    fails stays at worst case."""
+    """Correct a reservation to its actual draws (a missing draw is zero) and free its slots. It never raises: if it
+    fails, the max cost stays charged."""
     progress: Callable[[str, int], None]
-    """A round's model has written so many tokens: tell the peers that gave a progress token."""
+    """Report a model's tokens so far for a round's id, to peers that gave a progress token."""
     ask_client: Callable[[Round], Awaitable[ClientReply]]
-    """Forward a pushed request; ends with the client's reply, or is cancelled."""
+    """Forward a pushed request. It returns the client's reply, or is cancelled."""
     record: Callable[[Record], Awaitable[None]]
-    """Raises Unavailable where the record could not be made durable."""
+    """Raises Unavailable if the record could not be made durable."""
     note: Callable[[Note], None]
-    """Something for the log and the counters: never content."""
+    """Report an event to the log and the counters; never message content."""
     clock: Callable[[], float]
-    """Monotonic seconds, the same as the session is told."""
+    """Monotonic seconds, the same clock as the session's."""
     wall: Callable[[], float]
     """Unix seconds."""
     random: Callable[[int], bytes]
     log: Log
     in_force: Callable[[], CompiledPolicy] | None = None
-    """The policy in force by now; a round runs under the one it began with."""
+    """The policy in force now. A round runs under the one that it began with."""
     realm: str = ""
-    """What tells apart servers of one name that share a store, as wrapped ones do that nobody named."""
+    """Tells servers of the same name apart if they share a store, such as wrapped servers without a configured name."""
     reviews: ReviewPort | None = None
-    """Where there is no store for reviews: None, and what is escalated stays Unanswered."""
+    """None without a store for reviews: escalated requests are then Unanswered."""
 
 
 class ReviewPort(Protocol):
-    """The gate's port to the people: asks one and waits. A review that it returns is held for us until it is used or
-    given back."""
+    """The gate's port to human review: asks a reviewer and waits. A returned review is ours until it is used or given
+    back."""
 
     async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0, own: str = "") -> Review | None:
-        """A verdict that was given for the same before, or a review of the same that still waits and nobody waits for.
-        Raises Unavailable.
+        """An earlier verdict on the same request, or a pending review of it that no request waits for.
 
-        ``until``: when whoever asks now gives up (unix seconds); None: not before the review is over. ``own``: as in
-        ``ReviewTransactions.seek``.
+        ``until``: when this request gives up (Unix seconds); None: not before the review is over. ``own``: as in
+        ``ReviewTransactions.seek``. Raises Unavailable.
         """
         ...
 
     async def open(self, review: Review, *, announce: bool) -> Review:
-        """Ask a person; the review with its id and times. ``announce``: there is a webhook or a command. Raises
+        """Open a review and return it with its id and times. ``announce``: there is a webhook or a command. Raises
         Unavailable."""
         ...
 
     async def wait(
         self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None
     ) -> Review:
-        """Until there is a verdict or the review is over, at most so long; how it stands then. Raises Unavailable.
-        Cancelled: it is withdrawn.
+        """Wait at most ``seconds`` for a verdict or the end of the review, and return its state. A cancellation
+        withdraws the review. Raises Unavailable.
 
-        ``comes_back``: the server or its client asks again later, so the end of the process is not delayed. ``gone``:
-        why the policy in force does not ask for the review any more, None while it does; it is asked after each reload.
+        ``comes_back``: the server or its client retries later, so the wait does not delay the shutdown. ``gone``: why
+        the policy in force no longer asks for the review, or None; it is called after each reload.
         """
         ...
 
     async def use(self, spent: Sequence[tuple[Review, str]]) -> bool:
-        """The verdicts of these are about to be released under these decision_ids, all or none: True at most once ever.
-        Raises Unavailable."""
+        """Mark the verdicts as used under these decision_ids, all or none. Each can be used once: False if one was used
+        before. Raises Unavailable."""
         ...
 
     async def give_back(self, review: Review) -> None:
-        """We do not wait any more, or did not use the verdict: the next same request may. Never raises."""
+        """Give up a review or its unused verdict, so that the next identical request may use it. Never raises."""
         ...
 
 
 IN_PLACE: Final = 64 * 1024
-"""Bytes of input up to which a computation takes some milliseconds, less than a busy machine may take to switch
-threads."""
+"""Bytes of input up to which a computation runs in place: it takes a few milliseconds, less than a thread switch on a
+busy machine."""
 
 
 async def offload(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The function's result; ``size`` is how many bytes of a peer's it reads. A cancellation waits for the thread, so
-    nothing is half done."""
+    """Run a function, in a thread if it reads more than ``IN_PLACE`` bytes of a peer (``size``). A cancellation waits
+    for the thread, so nothing is half done."""
     if size <= IN_PLACE:
         return function(*args, **kwargs)
-    from anyio import to_thread  # here: commands import this module for the errors alone
+    from anyio import to_thread  # imported here because commands import this module
 
     return await to_thread.run_sync(lambda: function(*args, **kwargs))

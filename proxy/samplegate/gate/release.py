@@ -1,8 +1,7 @@
-"""What came of a round is recorded, verdicts that people gave are spent, and only then it is released: the end of the
-gate's page.
+"""Recording and release of outcomes. A reviewer's verdict is marked as used between the two.
 
-A record stands before its release; a verdict is spent between the two, once ever. What cannot be recorded or spent is
-Unanswered.
+An outcome is recorded before it is released, and a verdict is used once. An outcome that cannot be recorded, or whose
+verdict cannot be used, becomes Unanswered.
 """
 
 from __future__ import annotations
@@ -24,13 +23,16 @@ from samplegate.protocol.requests import BadRequest, SamplingRequest
 from samplegate.protocol.rounds import Release
 from samplegate.reviews.review import DECIDED
 
-# seconds that the records of a round may take; the log gives up earlier where the end of the process has begun
+# seconds that the records of a round may take; during a shutdown, the log gives up earlier
 RECORDING: Final = 10.0
 
 
 async def record(requests: Mapping[str, PendingRequest], done: Mapping[str, Done]) -> dict[str, Release]:
-    """All of them or, with a log that does not answer, none: a withdrawal in the middle waits until the records
-    stand."""
+    """Record the outcomes of a round and return their releases.
+
+    A withdrawal waits until the records are written. If the log does not answer in time, what is not recorded becomes
+    Unanswered.
+    """
     out: dict[str, Release] = {}
     with anyio.move_on_after(RECORDING, shield=True):
         for key, pending in requests.items():
@@ -48,21 +50,20 @@ async def record(requests: Mapping[str, PendingRequest], done: Mapping[str, Done
 async def _unspent(
     requests: Mapping[str, PendingRequest], done: Mapping[str, Done], out: Mapping[str, Release]
 ) -> list[str]:
-    """Spend the verdicts that were carried out; the keys that are not released after all, where one is not ours any
-    more."""
+    """Use the verdicts that were carried out. Returns the keys that are not released, because a verdict was lost."""
     spends = [key for key, one in done.items() if _spends(one, requests[key]) and out[key].outcome is one.outcome]
     released = [key for key in spends if isinstance(done[key].outcome, Answered | Denied)]
     if any(one.round.door == "input_required" and blocks(one.item, out[key].outcome) for key, one in requests.items()):
-        # the call ends: of all that people said only what ends it reaches the server
+        # the call ends: of the verdicts, the server gets only the one that ends it
         spends = [key for key in spends if not isinstance(done[key].outcome, Answered)]
-    with anyio.CancelScope(shield=True):  # the store gives up where it does not answer; a crowd waits for its turn
+    with anyio.CancelScope(shield=True):  # bounded by the store's own timeout; many callers wait for their turn
         if await spend([requests[key] for key in spends]):
             return [key for key in released if key not in spends]
     return released
 
 
 async def _record_one(pending: PendingRequest, done: Done | None) -> Release:
-    """The record stands before the release; one that cannot be written makes the outcome Unanswered."""
+    """Record one outcome before its release. If the record fails, the outcome is Unanswered."""
     done = (
         done
         if done is not None
@@ -85,8 +86,8 @@ async def _record_one(pending: PendingRequest, done: Done | None) -> Release:
 
 
 def _described(pending: PendingRequest, done: Done, time: float, duration: float) -> Record:
-    """With what was drawn, tried and spent, however it ended; and without the secrets that a rule of the policy would
-    find in its prompt."""
+    """The record of an outcome with its draws, attempts and cost. Secrets in its prompt are redacted by the policy's
+    patterns."""
     attempts, request, redactor = tuple(pending.attempts), pending.item.request, pending.book.redactor
     known = [attempt.usd for attempt in attempts if attempt.usd is not None]
     done = msgspec.structs.replace(
@@ -127,8 +128,8 @@ def _explain(pending: PendingRequest, done: Done) -> str:
 
 
 def in_force(pending: PendingRequest, done: Done) -> Done:
-    """What is released of a verdict if the policy in force by now still asks for it: a model may have taken a while,
-    and a person longer."""
+    """The outcome to release. A verdict's outcome becomes Unanswered if the policy in force no longer asks for the
+    verdict."""
     if (
         not _spends(done, pending)
         or not isinstance(done.outcome, Answered | Denied)
@@ -139,8 +140,7 @@ def in_force(pending: PendingRequest, done: Done) -> Done:
 
 
 def _spends(done: Done, pending: PendingRequest) -> bool:
-    """Whether verdicts that are held are spent with this: what a person said reaches the server, or is good for
-    nothing."""
+    """Whether this outcome uses up the held verdicts: it releases a verdict to the server, or a verdict is unfit."""
     if all(review.state not in DECIDED for review in pending.held):
         return False
     return (

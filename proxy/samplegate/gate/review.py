@@ -1,10 +1,10 @@
 """Human review of a request: opens or joins a review, waits for its verdict as long as the peers wait, and carries it
-out. The store is a port.
+out.
 
-A verdict is bound to exactly what it was given for (``core.review.create``, T13), is used once, and holds also if it
-came after its request had ended: then it answers the next same request. A request that holds one uses it, or gives it
-back (``PendingRequest.held``). What a person changed is decided again by the rule's bounds and limits: no edit exceeds
-them.
+A verdict is bound to exactly the request that it was given for (``reviews/create.py``, T13) and is used once. A verdict
+that arrives after its request has ended answers the next identical request. A request that holds a verdict uses it or
+gives it back (``PendingRequest.held``). An edited request is decided again under the rule's constraints and limits, so
+no edit exceeds them. The store is behind a port.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from samplegate.protocol.rounds import SAMPLING
 from samplegate.reviews import create, edits
 from samplegate.reviews.review import DECIDED, PROGRAMS, Review
 
-# seconds that one wait for a person may take where no peer sets an end; the reviewer's own time is mostly shorter
+# seconds of one wait for a verdict if no peer sets an end; the reviewer's own timeout is usually shorter
 LONGEST: Final = 86_400.0
 
 
@@ -41,11 +41,11 @@ LONGEST: Final = 86_400.0
 
 
 async def ask_first(requests: Mapping[str, PendingRequest], parks: int) -> bool:
-    """Before anything is done in a round: the verdicts of people. True where one still waits and the client can be made
-    to come back (T10).
+    """Ask the reviewers of a round before anything else is done. True if a verdict is still missing and the client can
+    be made to retry (T10).
 
-    What ends the call ends its siblings' waiting: their reviews are withdrawn. A fault in asking is met again by the
-    act, which tells it.
+    If one verdict ends the call, the other reviews are withdrawn. An unexpected exception is only logged here, because
+    the act raises it again.
     """
     asked = [pending for pending in requests.values() if isinstance(pending.decision.act, Escalated)]
     put_off = False
@@ -70,8 +70,7 @@ async def ask_first(requests: Mapping[str, PendingRequest], parks: int) -> bool:
 
 
 def refuses(pending: PendingRequest) -> bool:
-    """Whether what a person said, or that nobody could be asked, ends the call (R70): sampling has no milder form than
-    an error."""
+    """Whether the verdict, or its absence, ends the call (R70): a sampling request can be refused only by an error."""
     decision = pending.decision
     if pending.item.method != SAMPLING or not isinstance(decision.act, Escalated):
         return False
@@ -85,7 +84,7 @@ def refuses(pending: PendingRequest) -> bool:
 
 
 def waits(pending: PendingRequest, outcome: Outcome | None) -> bool:
-    """Whether a person may still decide what was waited for here."""
+    """Whether a reviewer may still decide the review that was waited for."""
     return (
         isinstance(outcome, Unanswered)
         and outcome.reason is Reason.TIMEOUT
@@ -95,7 +94,7 @@ def waits(pending: PendingRequest, outcome: Outcome | None) -> bool:
 
 
 def is_late(pending: PendingRequest) -> bool:
-    """Whether a model is to be asked and most of this try is over: the next one has its whole time for it."""
+    """Whether a model is to be asked although most of this try's time is over. The next try has its whole time."""
     tried, rest = hold(pending.book.policy), pending.seconds_left(None)
     asks = isinstance(pending.decision.act, Allowed) or (
         isinstance(pending.decision.act, Escalated) and pending.word == "approve"
@@ -110,8 +109,8 @@ def is_late(pending: PendingRequest) -> bool:
 
 
 def is_looked_at(pending: PendingRequest) -> bool:
-    """Whether a person may look at the answer of a model that is asked now, by this rule or by one behind a reviewer
-    who said nothing in time."""
+    """Whether a reviewer may see the answer of a model that is asked now: under this rule, or under a later one after a
+    reviewer's timeout."""
     decision = pending.decision
     if decision.allowed is not None and decision.allowed.review_answer is not None:
         return True
@@ -124,15 +123,15 @@ def is_looked_at(pending: PendingRequest) -> bool:
 async def consult(
     pending: PendingRequest, decision: Decision, escalated: Escalated, *, comes_back: bool = False
 ) -> Outcome | None:
-    """Ask a person about the request and wait; the verdict is in ``pending.verdict`` then. The outcome where there is
-    none."""
+    """Ask a reviewer about the request and wait. Sets ``pending.verdict``, and returns the outcome if there is no
+    verdict."""
     wanted = create.of_request(context_of(pending, decision), escalated)
     pending.missed = await ask(pending, wanted, escalated.reviewer, escalated.timeout, comes_back=comes_back)
     return pending.missed
 
 
 def _until(pending: PendingRequest, stage: Stage, seconds: float | None, expires: float) -> float | None:
-    """When whoever asked gives up: after this try, and those that it can be put off to. None: not before the review is
+    """When the request gives up: after this try and those that it can be put off to. None: not before the review is
     over."""
     tried = hold(pending.book.policy)
     if seconds is None or tried is None:
@@ -143,8 +142,8 @@ def _until(pending: PendingRequest, stage: Stage, seconds: float | None, expires
 
 
 async def spend(requests: Sequence[PendingRequest]) -> bool:
-    """What people said is spent with the release, all of it or nothing: once ever, whoever asks for the same meanwhile.
-    False: it is not ours."""
+    """Mark the verdicts of a round as used, all or none; each can be used once. False if one was used by another
+    request or could not be marked."""
     spent = [
         (review, pending.decision_id) for pending in requests for review in pending.held if review.state in DECIDED
     ]
@@ -153,7 +152,7 @@ async def spend(requests: Sequence[PendingRequest]) -> bool:
     ports = requests[0].ports
     assert ports.reviews is not None
     for pending in requests:
-        # not to be given back: somebody may have it
+        # not given back: the store may have marked it as used
         pending.held[:] = [review for review in pending.held if review.state not in DECIDED]
     try:
         return await ports.reviews.use(spent)
@@ -163,8 +162,8 @@ async def spend(requests: Sequence[PendingRequest]) -> bool:
 
 
 def withdrawn_by_policy(pending: PendingRequest, held: Sequence[Review] | None = None) -> str | None:
-    """Why a verdict that is held, or one of ``held``, does not count any more: the policy in force would not ask for
-    it. None: it counts."""
+    """Why the policy in force would no longer ask for a held verdict, or one of ``held``. None if the verdict
+    counts."""
     book = None if pending.ports.in_force is None else pending.ports.in_force()
     held = pending.held if held is None else held
     if book is None or book is pending.book or not held:
@@ -177,7 +176,7 @@ def withdrawn_by_policy(pending: PendingRequest, held: Sequence[Review] | None =
     )
     if decision.allowed is not None and decision.allowed.review_answer is not None:
         asks["answer"] = create.lookup_of_answer(at, decision.allowed)
-    # an edited request has another answer: what it began with counts
+    # an edited request has another answer, so the review of the request itself counts
     stage: Stage = "request" if "request" in said else "answer"
     return (
         None
@@ -189,8 +188,10 @@ def withdrawn_by_policy(pending: PendingRequest, held: Sequence[Review] | None =
 async def find(
     pending: PendingRequest, lookup: str, stage: Stage, rule: str | None, until: float | None
 ) -> Review | None:
-    """An earlier verdict on the same, or a review of it that nobody waits for; held from here on. ``until``: when we
-    give up. Raises Unavailable."""
+    """An earlier verdict on the same request, or a review of it that no request waits for; held from here on.
+
+    ``until``: when this request gives up (Unix seconds). Raises Unavailable.
+    """
     own = pending.reviews.get(review_key(stage, rule), "")
     found = await _port(pending).find(lookup, stage=stage, until=until, own=own)
     if found is not None:
@@ -208,15 +209,17 @@ def _port(pending: PendingRequest) -> ReviewPort:
 async def ask(
     pending: PendingRequest, wanted: Review, reviewer: str, timeout: float, *, comes_back: bool = False
 ) -> Outcome | None:
-    """Take an earlier verdict on the same, or wait for one as long as the peers do; ``pending.verdict`` is then the
-    review's state."""
+    """Use an earlier verdict, or wait for one as long as the peers wait; ``pending.verdict`` is then the review.
+
+    Returns the outcome if there is no verdict.
+    """
     started, seconds = pending.ports.clock(), pending.seconds_left(timeout)
     try:
         reviews = _port(pending)
         until = _until(pending, wanted.stage, seconds, wanted.expires)
         review = wanted if wanted.waiter else await find(pending, wanted.lookup, wanted.stage, wanted.rule, until)
         if review is None and pending.was_put_off(wanted.stage, wanted.rule):
-            # what was asked before is over, and nobody is asked again for one request
+            # the earlier review is over, and one request is not reviewed twice
             return late(f"reviewer {reviewer} gave no verdict in time")
         if review is None:
             people = pending.book.policy.reviewers[reviewer]
@@ -226,7 +229,7 @@ async def ask(
             pending.reviews[review_key(wanted.stage, wanted.rule)] = review.id
             pending.ask()
         if review.state not in DECIDED:
-            pending.verdict = review  # who is asked, also where the wait is cancelled
+            pending.verdict = review  # recorded even if the wait is cancelled
             longest, gone = (
                 LONGEST if seconds is None else max(seconds, 0.0),
                 partial(withdrawn_by_policy, pending, (review,)),
@@ -255,7 +258,7 @@ async def ask(
 
 
 def context_of(pending: PendingRequest, decision: Decision) -> create.Context:
-    """What a review of this request is opened in."""
+    """The context in which a review of this request is created."""
     ports = pending.ports
     return create.Context(
         pending.book,
@@ -270,16 +273,16 @@ def context_of(pending: PendingRequest, decision: Decision) -> create.Context:
 
 
 def nobody(problem: Unavailable) -> Unanswered:
-    """The outcome where the way to people is closed."""
+    """The outcome if no reviewer could be asked."""
     return Unanswered(Reason.REVIEW, detail=f"nobody could be asked: {problem}")
 
 
-# -- what a verdict comes to
+# -- carrying out a verdict
 # ----------------------------------------------------------------------------------------------------------------------
 
 
 async def escalate(pending: PendingRequest, decision: Decision, escalated: Escalated) -> Done:
-    """The verdict of a person, carried out."""
+    """Carry out a reviewer's verdict."""
     if pending.verdict is None and pending.missed is None:
         await consult(pending, decision, escalated)
     if pending.missed is not None:
@@ -302,8 +305,8 @@ async def escalate(pending: PendingRequest, decision: Decision, escalated: Escal
 
 
 async def sample_seen(pending: PendingRequest, decision: Decision, allowed: Allowed) -> Done:
-    """A model answers, and a person sees the answer before the server does. A verdict on an answer of before is taken
-    without asking a model."""
+    """A model answers, and a reviewer sees the answer before the server does. A verdict on an earlier try's answer is
+    used without asking a model."""
     reviewer = allowed.review_answer
     assert reviewer is not None
     timeout = create.timeout_of(pending.book, reviewer)
@@ -314,7 +317,7 @@ async def sample_seen(pending: PendingRequest, decision: Decision, allowed: Allo
         )
     except Unavailable as problem:
         return _done(pending, nobody(problem), decision)
-    # its model was asked and paid, and is not asked again
+    # its model has already answered at a cost, and is not asked again
     if found is None and pending.was_put_off("answer", decision.rule):
         return _done(pending, late(f"reviewer {reviewer} gave no verdict on the model's answer in time"), decision)
     done = None if found is not None else await sample(pending, decision, allowed)
@@ -330,14 +333,14 @@ async def sample_seen(pending: PendingRequest, decision: Decision, allowed: Allo
     pending.put_off = pending.comes_back and waits(pending, outcome)
     if outcome is None:
         outcome = _looked_at(pending)
-    model = (found.answer or {}).get("model")  # of an answer of before, the model that wrote it (R1)
+    model = (found.answer or {}).get("model")  # for an earlier try's answer: the model that wrote it (R1)
     return _done(
         pending, outcome, decision, done or Done(outcome, decision, model=model if isinstance(model, str) else None)
     )
 
 
 def _looked_at(pending: PendingRequest) -> Outcome:
-    """What becomes of a model's answer that a person has seen."""
+    """The outcome of a review of a model's answer."""
     review = pending.verdict
     assert review is not None
     assert review.verdict is not None
@@ -371,7 +374,7 @@ async def _approved(pending: PendingRequest, decision: Decision, escalated: Esca
             )
         edited = msgspec.structs.replace(decision, act=msgspec.structs.replace(escalated, allowed=again))
         if pending.hold is not None:
-            # what was reserved for the request as it was asked; its number and its slot stay
+            # give back the reservation for the request as asked; its count and its slot stay
             await pending.hold.tried(None)
             if (unreserved := await pending.hold.next_try(edited, pending.round)) is not None:
                 why, limit = unreserved
@@ -395,7 +398,7 @@ def _rejected(review: Review) -> Denied:
 
 
 def _answered(pending: PendingRequest, review: Review, result: Mapping[str, Any] | None) -> Outcome:
-    """A person's own answer, or a model's that they approved, checked against the request once more: only a fitting one
+    """A reviewer's own answer, or a model's answer that they approved. It is checked again, and only a fitting answer
     is released (R36)."""
     outcome = shaped(pending, dict(result or {}), _whose(review))
     problem = (
@@ -421,5 +424,5 @@ def _done(pending: PendingRequest, outcome: Outcome, decision: Decision, done: D
 
 
 def _whose(review: Review) -> DecidedBy:
-    """A program that answers for a reviewer is the operator's, as the policy is: a machine never poses as a person."""
+    """A program that decides for a reviewer counts as the policy, so that a machine never appears as a human."""
     return "policy" if review.door in PROGRAMS else "human"

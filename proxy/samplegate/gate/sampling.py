@@ -1,8 +1,8 @@
-"""A model answers: the first of the decision's models, and the next where one fails before its first token. One of the
-acts of ``actions.py``.
+"""Sampling: asks the decision's models in order until one answers. The next model is asked only if one fails before its
+first token.
 
-Each try is reserved before it is sent and settled after. The answer passes the rule's content rules before anybody sees
-it.
+Each try is reserved before it is sent, and settled afterwards. An answer passes the rule's content rules before anyone
+sees it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from samplegate.protocol.outcomes import Answered, DecidedBy, Outcome, Reason, U
 from samplegate.protocol.rounds import Note
 
 TOKENIZER_MARGIN: Final = 1.25
-"""By how much an answer may be over the limit and still be passed on: models count tokens with tokenizers of their own
-(a deviation from R3)."""
-GRACE: Final = 0.25  # seconds for the sampler to say by itself that time is up: it knows whether anything was sent
+"""Factor by which an answer may exceed the limit of output tokens and still be passed on, because models count with
+their own tokenizers (a deviation from R3)."""
+GRACE: Final = 0.25  # seconds for the sampler to report the timeout itself: it knows whether anything was sent
 FALLS_BACK: Final[frozenset[Failure]] = frozenset(
     {"bad_key", "rate_limited", "unreachable", "unknown_model", "bad_request", "no_case", "crashed", "error"}
 )
-"""Failures that say nothing about the request: another model may do better. A refusal is an answer, and time that is
-gone is gone."""
+"""Failures that do not depend on the request, so another model may succeed. A refusal is an answer, and after a timeout
+no time is left."""
 
 
 async def sample(pending: PendingRequest, decision: Decision, allowed: Allowed) -> Done:
@@ -54,12 +54,12 @@ async def sample(pending: PendingRequest, decision: Decision, allowed: Allowed) 
 
 
 def late(detail: str) -> Unanswered:
-    """Time is up."""
+    """The outcome of a timeout."""
     return Unanswered(Reason.TIMEOUT, detail=detail)
 
 
 class _Asking:
-    """The tries of one request. ``model`` is the one that is being asked."""
+    """The tries of one request. ``model`` is the one that is being asked or was asked last."""
 
     def __init__(self, pending: PendingRequest, decision: Decision, allowed: Allowed, until: float) -> None:
         self._pending, self._decision, self._allowed, self._until = pending, decision, allowed, until
@@ -72,7 +72,7 @@ class _Asking:
         self.model = allowed.models[0]
 
     async def run(self) -> Done:
-        """Until a model answers, or none is left."""
+        """Ask until a model answers or none is left."""
         self._found("prompt", self._redacted)
         failed: SampleFailed | None = None
         blocked: Outcome | None = None
@@ -80,7 +80,7 @@ class _Asking:
             self.model = model
             if failed is not None:
                 blocked = await self._turn_to(model)
-                if blocked is not None:  # a limit has no room for it: another may be cheaper
+                if blocked is not None:  # no room in a limit: a later model may be cheaper
                     continue
                 fields = {
                     "from": self._pending.attempts[-1].model,
@@ -102,7 +102,7 @@ class _Asking:
         return self.done(Unanswered(reason, detail=f"{failed.failure}: {failed.message}{again}"))
 
     async def _turn_to(self, model: str) -> Outcome | None:
-        """Make the next model ready to be asked; the outcome where it cannot be."""
+        """Prepare the next model; the outcome if it cannot be asked."""
         request = self._pending.request
         asked = await offload(request.size, question, self._pending.book, self._rule, model, request.params)
         if isinstance(asked, str):
@@ -140,7 +140,7 @@ class _Asking:
         return answer
 
     def _spent(self, answer: SampleResult) -> Worst | None:
-        """What a try really came to; what its provider does not say is taken at its worst."""
+        """The actual cost of a try. A figure that the provider does not report counts at its upper bound."""
         if isinstance(answer, SampleFailed) and answer.free:
             return None
         book = self._pending.book
@@ -176,8 +176,8 @@ class _Asking:
         )
 
     def _overrun(self, answer: Sampled) -> Unanswered | bool | None:
-        """None where the answer is within the limit of output tokens (R3), True where it is over and passed on, else
-        why it is withheld."""
+        """None if the answer is within the limit of output tokens (R3), True if it exceeds it but is passed on, else
+        the outcome that withholds it."""
         most = int(self._params["maxTokens"])
         tokens = answer.output_tokens
         if tokens is None or tokens <= most:
@@ -196,7 +196,7 @@ class _Asking:
             self._pending.ports.note(Note("secrets.found", fields, warn=False))
 
     async def _checked(self, blocks: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], Outcome | None]:
-        """The answer after the rule's content rules, and the outcome where they end it."""
+        """The answer after the rule's content rules, and the outcome if they withhold it."""
         if (why := unasked(self._params, blocks)) is not None:
             return blocks, Unanswered(Reason.MODEL, detail=f"model {self.model}: {why}; the answer is withheld")
         with_, redactor = self._rule.with_, self._pending.book.redactor
@@ -217,7 +217,7 @@ class _Asking:
         return blocks, None
 
     def done(self, outcome: Outcome, last: Failure | None = None) -> Done:
-        """What came of it; ``last`` is what ended a try that had no answer."""
+        """The result with this outcome; ``last`` is why a try ended without an answer."""
         attempts = self._pending.attempts
         if last is not None and attempts and attempts[-1].result == "cancelled":
             attempts[-1] = msgspec.structs.replace(attempts[-1], result=last)
@@ -225,7 +225,7 @@ class _Asking:
 
 
 def shaped(pending: PendingRequest, result: Mapping[str, Any], by: DecidedBy = "policy") -> Outcome:
-    """A result of ours in the shape of the negotiated revision (R6), where it has one there."""
+    """Our result in the shape of the negotiated revision (R6); Unanswered if the revision has no shape for it."""
     revision = pending.round.origin.revision
     shaped = results.sampling_result(result, revision) if pending.item.method.startswith("sampling/") else dict(result)
     if shaped is None:
