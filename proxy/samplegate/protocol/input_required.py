@@ -1,10 +1,12 @@
 """Pure. Rounds of the modern era: ``input_required`` results, answered by retries that the client never sees (R60 to
 R70).
 
-Questions for the client leave under a state that only this gate can open, and so does a round that takes longer than
-the client waits. The retry reopens the round unchanged (R68). Answers that a client sends before the server asked (the
-fourth door of T3) are passed on, once recorded, only if all rules that can match are `forward`, because only then would
-the client have been asked. Otherwise they are refused or removed.
+Questions for the client leave with a state that only this gate can open. A round that takes longer than the client
+waits leaves in the same way. The client's retry reopens the round unchanged (R68).
+
+A client may send answers before the server asked (the fourth door of T3). They are recorded and passed on only if all
+rules that can match are `forward`, because only then would the client have been asked. Otherwise they are refused or
+removed.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ from samplegate.protocol.session_state import (
 
 
 class ReopenedRound(msgspec.Struct, frozen=True):
-    """A round that is there again."""
+    """A round that the client's retry reopened."""
 
     asked: server_requests.InputRequired
     state: bytes | None
@@ -65,13 +67,16 @@ class ReopenedRound(msgspec.Struct, frozen=True):
 def reopened(
     state: SessionState, pending: Pending, text: str | None, answers: bytes | None, now: float
 ) -> ReopenedRound | None:
-    """The round behind a state, with the raw ``inputResponses`` that came along; None if it is not ours for this call.
-    The call's counts go on."""
+    """The round of a sealed state, with the raw ``inputResponses`` of the retry; None if the state is not ours for this
+    call.
+
+    The call's counts continue.
+    """
     opened = request_state.opened(state, pending, text, now)
     if opened is None:
         return None
     pending.rounds, pending.shown, pending.key = opened.rounds, opened.shown, opened.call
-    # where it was only put off, this try's own time counts: the one before has had its answer
+    # if the round was only put off, the previous try has had its answer, so this try's own time counts
     if opened.replies is None:
         pending.started = min(now, opened.started - state.epoch)
     server_state = None if opened.state is None else opened.state.encode()
@@ -81,7 +86,7 @@ def reopened(
 
 
 def _asked(state: SessionState, pending: Pending, opened: request_state.SealedRound) -> server_requests.InputRequired:
-    """What the server asked, read again: the policy may offer less by now."""
+    """The server's questions, read again, because the policy may offer less by now."""
     origin = state.origin(pending)
     items = {
         key: server_requests.item(
@@ -96,15 +101,15 @@ def _asked(state: SessionState, pending: Pending, opened: request_state.SealedRo
 
 
 class UnsolicitedAnswers(msgspec.Struct, eq=False):
-    """The calls of a session that wait for the record of such answers."""
+    """Calls of a session with answers that were not asked for, until these are recorded."""
 
     state: SessionState
     open: dict[str, tuple[Pending, Frame]] = msgspec.field(default_factory=dict)
 
     def arrive(self, pending: Pending, answers: bytes, f: Frame, bare: rawjson.Object) -> Effects:
-        """A call with answers: ``f`` is the call as it came, ``bare`` its params without them."""
+        """Handle a call with answers: ``f`` is the call as received, ``bare`` its params without them."""
         given = read_unasked(answers)
-        if isinstance(given, str):  # not a consent, as in an answer to a question
+        if isinstance(given, str):  # unlike an answer to a question, this is not a consent
             return [self._note(pending), _refused(pending, given)]
         if not given:
             return self.state.send(pending, f)
@@ -133,7 +138,7 @@ class UnsolicitedAnswers(msgspec.Struct, eq=False):
         )
 
     def _open(self, pending: Pending, items: dict[str, Item], f: Frame) -> Effects:
-        extra = 2 * len(f.raw)  # the call as it came, and the answers by themselves
+        extra = 2 * len(f.raw)  # the call as received, and the answers by themselves
         if (full := self.state.call_fault(pending.size + extra)) is not None:
             return self.state.refusal(pending, full)
         self.state.inflight.resize(pending, extra)
@@ -148,14 +153,14 @@ class UnsolicitedAnswers(msgspec.Struct, eq=False):
             pending.started,
             arguments=pending.arguments,
         )
-        pending.wire_id = self.state.new_id()  # the server has not seen it yet
+        pending.wire_id = self.state.new_id()  # the server has not seen the call yet
         self.state.enter(pending)
         pending.round = round.id
         self.open[round.id] = (pending, f)
         return [Open(round)]
 
     def settle(self, settled: Settled, round: str) -> Effects:
-        """The answers are on record, and the call goes on; or they are not, and it ends."""
+        """Send the call on if its answers are recorded; end it otherwise."""
         pending, f = self.open.pop(round)
         pending.round = None
         self.state.inflight.remove(pending)
@@ -173,11 +178,11 @@ class UnsolicitedAnswers(msgspec.Struct, eq=False):
         ]
 
     def cancelled(self, round: str) -> Effects | None:
-        """The client takes the call back; None if the round is not one of these."""
+        """Withdraw the round of a cancelled call; None if the round is not one of these."""
         return None if self.open.pop(round, None) is None else [Withdraw(round)]
 
     def end(self) -> list[str]:
-        """A side has gone for good: the rounds that were open."""
+        """Clear the state after a side has ended for good, and return the rounds that were open."""
         rounds = list(self.open)
         self.open.clear()
         return rounds
@@ -195,7 +200,7 @@ def _refused(pending: Pending, fault: str) -> ToClient:
 
 
 def _says_action(answer: bytes) -> bool:
-    """Whether an answer is one to an elicitation: of the two results only that has an ``action``."""
+    """Whether an answer belongs to an elicitation: of the two result types, only that one has an ``action``."""
     return answer[:1] == b"{" and "action" in rawjson.fields(answer)
 
 
@@ -203,7 +208,7 @@ _NOT_PLAIN: Final = "inputResponses has an answer that is not an object of one r
 
 
 def read_unasked(answers: bytes) -> dict[str, bytes] | str:
-    """Each answer of ``inputResponses``, raw; or why none of them is taken."""
+    """Each answer of ``inputResponses``, raw; or the reason why all of them are refused."""
     try:
         given = {key: bytes(raw) for key, raw in rawjson.fields(answers).items()}
         if len(given) > server_requests.MAX_KEYS:
@@ -217,15 +222,17 @@ def read_unasked(answers: bytes) -> dict[str, bytes] | str:
 
 
 def brings_answers(params: rawjson.Object) -> bool:
-    """Whether a call brings answers or a state along. Raises jsontext.Malformed for a spelling that another parser may
-    fold to them."""
+    """Whether a call contains answers or a state.
+
+    Raises rawjson.Malformed for a spelling that another parser may fold to one of these names.
+    """
     if (name := strictjson.resembling(params.members, ANSWERS)) is not None:
         raise rawjson.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")
     return not ANSWERS.isdisjoint(params.members)
 
 
 def is_withdrawn(settled: Settled) -> bool:
-    """Whether whoever asked or called took it back, and nothing else ended it."""
+    """Whether the round ended only because its sender or caller cancelled it."""
     outcomes = [release.outcome for release in settled.releases.values()]
     return any(isinstance(one, Withdrawn) for one in outcomes) and all(
         isinstance(one, Withdrawn | Answered) for one in outcomes
@@ -250,8 +257,7 @@ def responses(round: Round, settled: Settled) -> bytes | tuple[str, Release]:
 
 
 def _blocking(round: Round, settled: Settled) -> tuple[str, Release]:
-    """The key that ends the call: the first that is neither answered nor withdrawn and has no form in
-    ``inputResponses``."""
+    """The key that ends the call: the first without a form in ``inputResponses`` that is not withdrawn."""
     for key, item in round.items.items():
         release = settled.releases[key]
         if not isinstance(release.outcome, Withdrawn) and results.nested(item.kind, release) is None:
@@ -259,11 +265,11 @@ def _blocking(round: Round, settled: Settled) -> tuple[str, Release]:
     return "input", Release(Unanswered(Reason.ERROR), "")
 
 
-MAX_ROUNDS: Final = 10  # questions in one call, as the SDKs' own clients count (R66)
+MAX_ROUNDS: Final = 10  # input rounds in one call, as the SDKs' own clients count (R66)
 
 
 class PendingRound(msgspec.Struct, eq=False):
-    """A round that waits for its outcomes, and the call it belongs to."""
+    """A round that waits for its outcomes, and its call."""
 
     pending: Pending
     round: Round
@@ -276,7 +282,7 @@ class Exchange:
     """The modern calls of a session."""
 
     def __init__(self, state: SessionState, witness: EvidenceObserver, parks: int = PARKS) -> None:
-        """``parks``: how often one call may be put off."""
+        """``parks`` is how often one call may be put off."""
         self.state = state
         self._witness = witness
         self.open: dict[str, PendingRound] = {}
@@ -289,7 +295,9 @@ class Exchange:
     # -------------------------------------------------------------------------------------------------------------
 
     def request(self, stream: int, f: Frame, meta: rawjson.Object, now: float) -> Effects:
-        """A request with the modern envelope: our capabilities in place, and no answers in it that passed no policy."""
+        """Process a request with the modern envelope: insert our capabilities, and hold back answers that passed no
+        policy.
+        """
         assert f.id is not None
         if f.method.startswith("tasks/"):  # the extension was not offered, so the method does not exist here (R108)
             return [
@@ -325,7 +333,7 @@ class Exchange:
         if own_token is not None:
             ours["progressToken"] = own_token
         params = f.object.changed({META: bytes(meta.changed(ours).text)}) if ours else None
-        if call is not None:  # no other request is made again
+        if call is not None:  # no other request is retried
             pending.params = bytes(params.text) if params is not None else f.payload
             pending.size += len(pending.params or b"")
         notes = self._declarations.withheld(declaration, call, caller)
@@ -334,9 +342,9 @@ class Exchange:
         return [*notes, *self.state.send(pending, f, params)]
 
     def _returns(self, pending: Pending, params: rawjson.Object, f: Frame, now: float) -> Effects:
-        """A call that brings ``requestState`` or ``inputResponses`` along."""
+        """Process a call that contains ``requestState`` or ``inputResponses``."""
         state, answers = params.raw("requestState"), params.raw("inputResponses")
-        if state == b"null":  # some write it for "none" (T9); it is not passed on
+        if state == b"null":  # some clients write null for "none" (T9); it is not passed on
             state, params = None, params.changed({"requestState": None})
         bare = params.changed({"requestState": None, "inputResponses": None})
         pending.size += len(bare.text) - len(pending.params or b"")
@@ -348,8 +356,7 @@ class Exchange:
         return self.unasked.arrive(pending, answers, f.changed(payload=params), bare)
 
     def _reopen(self, pending: Pending, state: bytes, answers: bytes | None, now: float) -> Effects:
-        """The client comes back with a sealed round (R68): a state that our key does not open for this very call is an
-        error."""
+        """Reopen a sealed round (R68). A state that our key does not open for this very call is an error."""
         back = reopened(self.state, pending, rawjson.string(state), answers, now)
         if back is None:
             fault = frames.error(
@@ -368,7 +375,7 @@ class Exchange:
     # --------------------------------------------------------------------------------------------------------------
 
     def answered(self, pending: Pending, f: Frame) -> Effects | None:
-        """A result for a modern request that is not simply passed on; None for all others."""
+        """Effects of a modern result that does not simply pass on; None for all others."""
         kind = server_requests.result_type(f.object)
         if kind == "task":
             return [
@@ -408,7 +415,7 @@ class Exchange:
         return self._open(pending, asked, asked.state, None)
 
     def _grow(self, pending: Pending, extra: int) -> Effects | None:
-        """Make room for what the server sent in a call; where there is none, the call ends."""
+        """Reserve memory for the server's part of a call; end the call if there is no room."""
         fault = self.state.call_fault(extra - pending.extra)
         if fault is not None:
             self.state.inflight.remove(pending)
@@ -441,7 +448,7 @@ class Exchange:
         return [Open(round)]
 
     def _discovered(self, pending: Pending, f: Frame) -> Effects | None:
-        """What a server says of itself, without the Tasks extension (R108)."""
+        """Pass on a server's discovery result without the Tasks extension (R108)."""
         raw = f.lookup("capabilities")
         if raw is None or (without := capabilities.without_tasks_extension(raw)) == raw:
             return None
@@ -450,12 +457,12 @@ class Exchange:
         return [ToClient(pending.stream, f.raw, True, frame=f)]
 
     def due(self, token: str) -> Effects:
-        """A pause is over."""
+        """Retry a call after its pause."""
         pending = self.pauses.over(token)
         return [] if pending is None else self._retry(pending, None, pending.state)
 
     def _retry(self, pending: Pending, responses: bytes | None, state: bytes | None) -> Effects:
-        """The same call again under a new id, with the answers and the server's state byte for byte (R63)."""
+        """Send the same call again under a new id, with the answers and the server's state byte for byte (R63)."""
         assert pending.params is not None
         params = pending.params
         if responses is not None:
@@ -466,11 +473,11 @@ class Exchange:
         pending.rewound = pending.renewed = True
         self.state.inflight.rewire(pending, self.state.new_id())
         line = frames.request(pending.wire_id, pending.method, params)
-        self.state.inflight.resize(pending, len(line) if self.state.streams else 0)  # as in ``State.send``
+        self.state.inflight.resize(pending, len(line) if self.state.streams else 0)  # as in ``SessionState.send``
         return [self.state.to_server(pending, line)]
 
     def _fail(self, pending: Pending, fault: str) -> Effects:
-        """End the call for what the server did wrong."""
+        """End the call because of the server's error."""
         self.state.inflight.remove(pending)
         return [
             Note("call.failed", {"server": self.state.server, "method": pending.method, "fault": fault}),
@@ -481,10 +488,10 @@ class Exchange:
     # ------------------------------------------------------------------------------------------------------------
 
     def settle(self, settled: Settled, round: str) -> Effects:
-        """Every key is answered: retry. One that can only end the call ends it (R70)."""
+        """Retry the call with the answers of all keys, or end it if a key can only do that (R70)."""
         asked = self.open[round]
         out = self._settled(asked, settled)
-        del self.open[round]  # not before: after a fault the round can still be settled otherwise
+        del self.open[round]  # only now: after a fault, the round can still be settled in another way
         return out
 
     def _settled(self, asked: PendingRound, settled: Settled) -> Effects:
@@ -500,9 +507,9 @@ class Exchange:
         return [ToClient(pending.stream, results.ended_call(pending.id, pending.method, "modern", kind, release), True)]
 
     def hand_on(self, conclusion: ForwardRound, round: str, now: float) -> Effects:
-        """The keys that the client must answer go to it, if any; the rest waits, sealed, for its return.
+        """Send the client the keys that it must answer, if any, and seal the rest until its retry.
 
-        Raises ValueError for a round that may not be put off: a fault of the gate's.
+        Raises ValueError for a round that may not be put off, which is a fault of the gate.
         """
         asked = self.open[round]
         pending, parked = asked.pending, request_state.only_put_off(asked.round, conclusion)
@@ -523,7 +530,7 @@ class Exchange:
         return [ToClient(pending.stream, results.input_required(pending.id, asks, state), True)]
 
     def cancelled(self, pending: Pending) -> Effects | None:
-        """The client takes the call back; None if the call is with the server, which then must be told."""
+        """Withdraw the round of a cancelled call; None if the call is with the server, which then must be notified."""
         if pending.round is None:
             return None
         if self.pauses.over(pending.round) is not None:
@@ -531,8 +538,10 @@ class Exchange:
         return None if self.open.pop(pending.round, None) is None else [Withdraw(pending.round)]
 
     def end(self) -> list[str]:
-        """A side has gone for good: the rounds that were open. No pause is waited for any more, and what is withheld is
-        said anew."""
+        """Clear the state after a side has ended for good, and return the rounds that were open.
+
+        Pauses are dropped, and later warnings about withheld capabilities are logged again.
+        """
         rounds = [*self.open, *self.unasked.end()]
         self.open.clear()
         self.pauses.waiting.clear()
@@ -541,6 +550,6 @@ class Exchange:
 
 
 def _size(asked: server_requests.InputRequired, state: bytes | None, returned: Returned | None) -> int:
-    """Bytes that an open round counts for."""
+    """Bytes counted for an open round."""
     kept = [state, *asked.entries.values(), *(() if returned is None else returned.replies.values())]
     return parsed(item.params for item in asked.items.values()) + sum(len(raw) for raw in kept if raw is not None)

@@ -1,5 +1,7 @@
-"""Pure. A round: the requests that must be answered together, and what the session asks of the shell around it. Values
-only."""
+"""Pure. Rounds and effects: values that the session and the relay around it exchange.
+
+A round is the set of requests that must be answered together.
+"""
 
 from __future__ import annotations
 
@@ -13,62 +15,67 @@ from samplegate.protocol.outcomes import Outcome, Reason
 from samplegate.protocol.requests import BadRequest, ClientCapabilities, Origin, Request
 
 PARKS: Final = 9
-"""How often one call of a client may be answered with an ``input_required`` result where the wait could go on: clients
-give the call up after 10 of them (R66, T10), whether they carry questions or not, and one is left for what the server
-asks last."""
+"""How often one client call may be answered with an ``input_required`` result if the wait could continue.
+
+Clients give up a call after 10 such results (R66, T10), with or without questions. One is left for the server's last
+question.
+"""
 
 
 Side: TypeAlias = Literal["client", "server"]
 Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked"]
-"""``unasked``: answers that a client sends before anybody asked it; nothing to decide, but on record before they go on.
+"""How a request arrived.
+
+``unasked``: answers that a client sends before it was asked. Nothing is decided, but they are recorded before they are
+passed on.
 """
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One request of a round as it came in, and whether its kind, mode and sub-capability were declared to the
-    server."""
+    """A request of a round, as received; ``offered``: the server was told of its kind, mode and sub-capability."""
 
     method: str
     params: bytes | None
     request: Request | BadRequest
     offered: bool
     answer: bytes | None = None
-    """``unasked`` only: what the client wrote."""
+    """``unasked`` only: the client's answer."""
     refused: Reason | None = None
-    """Set where the session takes it no further, whatever the policy: it is only to be recorded."""
+    """Set if the session refuses the request whatever the policy; the request is then only recorded."""
 
     @property
     def kind(self) -> Literal["sampling", "elicitation"]:
-        """What it asks for."""
+        """The kind of the request."""
         return "sampling" if self.method == SAMPLING else "elicitation"
 
 
 class SealedDecision(msgspec.Struct, frozen=True):
-    """What was decided about a key when the round was sealed: so that the return is recorded under the same name."""
+    """The decision for a key when its round was sealed, so that its return is recorded under the same name."""
 
     decision_id: str
     effect: str
     rule: str | None
     verify: bool = False
     timeout: float | None = None
-    """Seconds that its rule gives the client."""
+    """The client's timeout from the rule, in seconds."""
     late: bool = False
-    """At the return: the client took longer than that."""
+    """Set at the return: the client took longer than ``timeout``."""
     reviews: Mapping[str, str] = {}
-    """The reviews that were opened or joined for it, by stage and rule (``PendingRequest.reviews``)."""
+    """The reviews opened or joined for the key, by stage and rule (``PendingRequest.reviews``)."""
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """A sealed round that the client's retry reopened: after it was asked, or after the round was only put off."""
+    """A sealed round that the client's retry reopened, after the client was asked or the round was only put off."""
 
     replies: Mapping[str, bytes]
-    """The client's results by key, as it wrote them, in this try or in one before."""
+    """The client's results by key, as received, from this try or an earlier one."""
     seen: Mapping[str, SealedDecision]
-    """By key that the client was asked."""
+    """The sealed decision of each key that the client was asked."""
     ids: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The decision_id of every request of the sealed round, by key: it keeps its name however often it returns."""
+    """The decision_id of every request of the sealed round, by key. It does not change however often the round returns.
+    """
     reviews: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
-    """The reviews that were opened or joined for a request before, by its key, then as in ``Seen``."""
+    """The reviews opened or joined earlier for a request, by its key, then as in ``SealedDecision``."""
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -80,54 +87,57 @@ class Round(msgspec.Struct, frozen=True):
     client: ClientCapabilities
     items: Mapping[str, Item]
     asked: float | None
-    """When the server asked, for a peer whose clock runs from its request (the legacy eras); None otherwise."""
+    """When the server asked, if its timeout runs from its request (legacy era); None otherwise."""
     called: float | None
-    """When the oldest client request that it may belong to came; None with none in flight."""
+    """When the oldest client request came to which the round may belong; None with none in flight."""
     roots: frozenset[str] = frozenset()
-    """Keys that are no request of ours (roots/list): the client answers them, whatever the policy."""
+    """Keys that are not requests of ours (roots/list): the client answers them, whatever the policy."""
     returned: Returned | None = None
     server_told: bool = False
-    """Whether the server gave a token on which progress can be told to it."""
+    """Whether the server gave a progress token."""
     client_told: bool = False
-    """The same of the client, for every call that this may belong to."""
+    """Whether the client gave a progress token for every call to which this round may belong."""
     call_ids: tuple[str, ...] = ()
-    """Names of the client's calls that it may belong to, the same for all rounds and retries of a call (R16); with none
-    in flight the session's."""
+    """Names of the client's calls to which the round may belong, the same for all rounds and retries of a call (R16).
+    The session's name if none is in flight.
+    """
     session: str = ""
     """The name of the session."""
     parks: int = 0
-    """How often it may still be put off: the client is then answered with a sealed state alone, comes back at once and
-    waits on (T10)."""
+    """How often the round may still be put off. The client then gets only a sealed state, returns at once and waits on
+    (T10).
+    """
     arguments: bytes | None = None
-    """The params of the client's call that it surely belongs to, raw JSON with ``_meta``; None where that is not known,
-    or too large to keep."""
+    """The params of the client's call to which the round certainly belongs, raw JSON with ``_meta``. None if the call
+    is unknown or too large to keep.
+    """
 
 
 class Release(msgspec.Struct, frozen=True):
-    """What leaves the gate for one key: the outcome, its name in the decision log and who decided."""
+    """The released result of one key: the outcome, its name in the decision log and its explanation."""
 
     outcome: Outcome
     decision_id: str
     explain: str = ""
-    """Rule and reason, said to the server only under `explain_to_server`."""
+    """Rule and reason; the server sees them only under `explain_to_server`."""
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """The round is over."""
+    """Conclusion of a round with an outcome for every key."""
 
     releases: Mapping[str, Release]
 
 
 class ForwardRound(msgspec.Struct, frozen=True):
-    """Modern: the exchange ends and these keys go to the client; ``seen`` is sealed with what is left for the return.
+    """Modern: the exchange ends and these keys go to the client; ``seen`` is sealed for the return with the other keys.
 
-    With no keys and no roots to ask, or where the round has returned before, nothing goes to the client: the round is
-    only put off, which it must allow (``Round.parks``).
+    If there are no keys and no roots to ask, or the round has returned before, nothing goes to the client. The round is
+    then only put off, which must be allowed (``Round.parks``).
     """
 
     keys: frozenset[str]
     seen: Mapping[str, SealedDecision]
-    """By key of every request; of keys that the client was asked before, what was sealed then stands."""
+    """By key of every request. For keys that the client was asked before, the earlier sealed decision stays valid."""
     policy_hash: str
     nonce: bytes
 
@@ -141,14 +151,15 @@ class ToClient(msgspec.Struct, frozen=True, eq=False):
     stream: int
     line: bytes
     last: bool = False
-    """Whether it answers a request that came on this stream."""
+    """Whether the line answers a request that came on this stream."""
     asks: str | int | None = None
-    """The id of the request to the client that this is. It may go on any stream that the client reads: its sender waits
-    for an answer."""
+    """The id of the request to the client in this line. Its sender waits for an answer, so it may go on any stream that
+    the client reads.
+    """
     takes_back: str | int | None = None
-    """The id of the request to the client that this cancels."""
+    """The id of the request to the client that this line cancels."""
     frame: Frame | None = None
-    """The line as it was read, where that is at hand: it need not be read again."""
+    """The parsed line, if at hand, so that it need not be read again."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is ToClient and self._told == other._told
@@ -162,22 +173,20 @@ class ToClient(msgspec.Struct, frozen=True, eq=False):
 
 
 class Over(msgspec.Struct, frozen=True):
-    """A client's request that came on this stream is over without an answer: whoever cancelled it is owed none
-    (R99)."""
+    """A client's request on this stream ended without an answer, because a cancelled request gets none (R99)."""
 
     stream: int
     id: str | int | None = None
-    """Which, where it was not the client who took it back."""
+    """The request's id, if the client did not cancel it."""
 
 
 class ToServer(msgspec.Struct, frozen=True, eq=False):
-    """Write one line to the server. ``stream`` is the number of the client's request that it is or belongs to, 0 where
-    it belongs to none."""
+    """Write one line to the server. ``stream`` is the number of the client's request for it, or 0."""
 
     stream: int
     line: bytes
     frame: Frame | None = None
-    """The line as it was read, where that is at hand: it need not be read again."""
+    """The parsed line, if at hand, so that it need not be read again."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is ToServer and (self.stream, self.line) == (other.stream, other.line)
@@ -193,20 +202,20 @@ class Open(msgspec.Struct, frozen=True):
 
 
 class Withdraw(msgspec.Struct, frozen=True):
-    """Whoever asked or called took the round back: end its work, send nothing."""
+    """End the work of a round and send nothing, because its sender or caller cancelled it."""
 
     round: str
 
 
 class ClientReply(msgspec.Struct, frozen=True):
-    """The client answered a forwarded request. ``payload`` is its result or error as it stands."""
+    """The client's answer to a forwarded request; ``payload`` is its result or error as received."""
 
     round: str
     key: str
     ok: bool
     payload: bytes
     delivered: bool = True
-    """False: the client was never reached, and the error is the gate's."""
+    """False: the request never reached the client, and the error is the gate's."""
 
 
 class Later(msgspec.Struct, frozen=True):
@@ -217,13 +226,13 @@ class Later(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Close a stream to the server: the stream of the request with this number (R99); with 0 all that leads to it."""
+    """Close the server's stream of the request with this number (R99); 0 closes all streams to the server."""
 
     stream: int
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Something for the log and the counters: never content."""
+    """An event for the log and the counters, without content."""
 
     event: str
     fields: Mapping[str, Any] = msgspec.field(default_factory=dict)

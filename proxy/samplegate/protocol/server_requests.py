@@ -1,9 +1,9 @@
-"""Pure. Requests of a server to its client: each way they arrive (T3), read into the items of a round. Nothing is
-decided here.
+"""Pure. Requests of a server to its client: each way they arrive (T3), read into the items of a round.
 
-A request that a legacy server pushes is a round of one; a forwarded one goes to the client under an id of ours. A call
-that a 2025-11-25 server fails with -32042 until its URLs were opened (R44) ends with that error, or without the URLs.
-``input_required.py`` handles the ``inputRequests`` of an ``input_required`` result.
+Nothing is decided here. A request that a legacy server pushes is a round of one. A forwarded one goes to the client
+under an id of ours. A 2025-11-25 server can fail a call with -32042 until the client has opened URLs (R44). Such a call
+ends with that error, or without the URLs. ``input_required.py`` handles the ``inputRequests`` of an ``input_required``
+result.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ KINDS: Final = frozenset({SAMPLING, ELICITATION})
 MAX_KEYS: Final = 64  # requests in one round; real ones have one to three
 URL_ELICITATION_REQUIRED: Final = -32042
 MAX_MEMBERS: Final = 64  # of one entry of a round; real ones have two
-MAX_URL_ERROR: Final = 1024 * 1024  # bytes of a -32042 error that is taken apart; real ones have one or two URLs
+MAX_URL_ERROR: Final = 1024 * 1024  # bytes of a -32042 error that is parsed; real ones have one or two URLs
 _OF_URL_ERRORS: Final = frozenset({"elicitations"})
 _OF_ENTRIES: Final = frozenset({"method", "params"})
 INPUT_REQUIRED: Final = "input_required"
@@ -65,7 +65,7 @@ _TYPES: Final = frozenset({INPUT_REQUIRED, "complete", "task"})
 
 
 def item(method: str, params: bytes | None, origin: Origin, offer: Offer) -> Item:
-    """One request, parsed, with whether it was declared at its grain (R8, R31, R61)."""
+    """One request, parsed; ``offered``: its kind, mode and sub-capability were declared (R8, R31, R61)."""
     parsed = parse(method, params, origin)
     return Item(method, params, parsed, _offered(method, parsed, offer))
 
@@ -80,26 +80,26 @@ def _offered(method: str, request: Request | BadRequest, offer: Offer) -> bool:
 
 
 def resembles_a_kind(method: str) -> bool:
-    """Whether a lenient parser takes a method that is neither sampling nor elicitation for one of them."""
+    """Whether a lenient parser takes another method for sampling or elicitation."""
     return method.strip() in KINDS or strictjson.resembles(method.strip(), KINDS)
 
 
 class InputRequired(msgspec.Struct, frozen=True):
-    """An ``input_required`` result, taken apart."""
+    """A parsed ``input_required`` result."""
 
     items: Mapping[str, Item]
     roots: Mapping[str, bytes]
-    """Keys that ask for roots, with the entry as it stands."""
+    """Keys that ask for roots, with the entry as received."""
     entries: Mapping[str, bytes]
-    """Every key's entry as the server wrote it."""
+    """Every key's entry as received."""
     state: bytes | None
-    """``requestState`` as raw JSON, None if there was none (T9)."""
+    """``requestState`` as raw JSON; None if there was none (T9)."""
 
 
 def result_type(result: rawjson.Object) -> str | None:
-    """``resultType`` of a result, None where it has none. Raises jsontext.Malformed for a result of two readings.
+    """``resultType`` of a result; None if it has none. Raises rawjson.Malformed for a result of two readings.
 
-    Clients of both eras look at its members by one model, so they count in every era.
+    Clients of both eras read a result's members with one model, so these members count in every era.
     """
     found = result.members
     if found.keys() <= _OF_CALLS and found.get("resultType") == _COMPLETE:
@@ -116,8 +116,10 @@ def result_type(result: rawjson.Object) -> str | None:
 
 
 def has_no_type(result: bytes) -> bool:
-    """Cheap and safe: True only if no parser, however lenient, finds a member of an input round in a frame. A large
-    frame has to be read."""
+    """Whether a frame surely has no member of an input round, however lenient the parser.
+
+    This check is cheap and safe. It returns False for a large frame, which has to be read.
+    """
     if len(result) > _SMALL or result.find(b"resultType") >= 0 or not result.isascii():
         return False
     loose = result.decode().lower().replace("_", "")
@@ -130,9 +132,9 @@ def has_no_type(result: bytes) -> bool:
 
 
 def may_say(text: bytes, word: bytes) -> bool:
-    """Cheap and safe: False only if no JSON spelling of ``word`` can stand in the text.
+    """Whether a JSON spelling of ``word`` may stand in the text; False is certain.
 
-    One byte is searched for ten times faster than two, and most large texts hold no escape at all.
+    Searching for one byte is ten times faster than for two, and most large texts contain no escape at all.
     """
     if word in text:
         return True
@@ -140,7 +142,7 @@ def may_say(text: bytes, word: bytes) -> bool:
 
 
 def input_required(result: rawjson.Object, origin: Origin, offer: Offer) -> InputRequired | str:
-    """The requests of an ``input_required`` result (R60), or what is wrong with it."""
+    """The requests of an ``input_required`` result (R60), or the reason why it is refused."""
     state, asked = result.raw("requestState"), result.raw("inputRequests")
     state = None if state == b"null" else state
     if state is not None and not _is_text(state):
@@ -158,7 +160,8 @@ def input_required(result: rawjson.Object, origin: Origin, offer: Offer) -> Inpu
     if count > MAX_KEYS:
         return f"it asks {count} things at once, more than {MAX_KEYS}"
     try:
-        strictjson.check_values(bytes(asked) if count > 1 else b"")  # all of them together have as many as one may have
+        # all entries together may have as many values as one
+        strictjson.check_values(bytes(asked) if count > 1 else b"")
     except strictjson.JsonFault as fault:
         return f"its inputRequests are too large: {fault}"
     return _sorted(entries, origin, offer, state)
@@ -196,8 +199,9 @@ def _sorted(entries: rawjson.Object, origin: Origin, offer: Offer, state: bytes 
 
 
 def url_elicitations(error: Frame, origin: Origin, offer: Offer) -> Mapping[str, Item] | None:
-    """The elicitations of a -32042 error (R44), None if the error is another one. Raises jsontext.Malformed for data of
-    two readings."""
+    """The elicitations of a -32042 error (R44); None for any other error. Raises rawjson.Malformed for data of two
+    readings.
+    """
     if error.code != URL_ELICITATION_REQUIRED:
         return None
     data = error.object.inner("data") if len(error.raw) <= MAX_URL_ERROR else None
@@ -214,8 +218,8 @@ def url_elicitations(error: Frame, origin: Origin, offer: Offer) -> Mapping[str,
     return items if entries and len(entries) <= MAX_KEYS else {"0": item(ELICITATION, b"{}", origin, offer)}
 
 
-KEY: Final = ""  # the one key of a pushed round
-MAX_OPEN: Final = 1000  # each open round is a task, and a server chooses how many it asks for
+KEY: Final = ""  # the only key of a pushed round
+MAX_OPEN: Final = 1000  # because each open round is a task, and a server chooses how many it asks for
 
 
 class Push(msgspec.Struct, eq=False):
@@ -227,18 +231,18 @@ class Push(msgspec.Struct, eq=False):
     params: bytes | None
     kind: str
     calls: list[Pending]
-    """The calls it may belong to."""
+    """The calls to which it may belong."""
     sent: FrameId | None = None
     """Our id at the client, while it is forwarded."""
     stream: int = STANDALONE
     """The stream on which it was forwarded."""
     size: int = 0
-    """Bytes that it counts for."""
+    """Bytes counted for it."""
     beats: int = 0
 
 
 class Pushes(msgspec.Struct, eq=False):
-    """The pushed requests of a session that are not answered yet."""
+    """The unanswered pushed requests of a session."""
 
     state: SessionState
     open: dict[str, Push] = msgspec.field(default_factory=dict)
@@ -246,12 +250,14 @@ class Pushes(msgspec.Struct, eq=False):
     _sent: dict[FrameId, Push] = msgspec.field(default_factory=dict)
 
     def asks(self, id: FrameId) -> bool:
-        """Whether the server has a request with this id open."""
+        """Whether the server has an open request with this id."""
         return id in self._by_id
 
     def arrive(self, f: Frame, now: float, stream: int = SERVER_STREAM) -> Effects:
-        """The server asks. On the stream of a call it asks during that call; elsewhere it may be any that is in
-        flight."""
+        """Open a round for a server's request.
+
+        A request on the stream of a call belongs to that call. Elsewhere, it may belong to any call in flight.
+        """
         assert f.id is not None
         if len(self.open) >= MAX_OPEN:
             return _refused(f, f"refused: {MAX_OPEN} requests of this server are open already")
@@ -293,7 +299,7 @@ class Pushes(msgspec.Struct, eq=False):
         return [Open(round)]
 
     def settle(self, settled: Settled, round: str) -> Effects:
-        """The round is done: the server gets its answer."""
+        """Send the server its answer after the round is done."""
         push = self._close(round)
         if push is None:
             return []
@@ -305,18 +311,18 @@ class Pushes(msgspec.Struct, eq=False):
         return [ToServer(SERVER_STREAM, results.pushed(push.id, push.kind, release, push.params))]
 
     def forward(self, round: str) -> Effects:
-        """Send the request on to the client; its reply comes as ``Reply``."""
+        """Forward the request to the client; its reply arrives as ``ClientReply``."""
         push = self.open.get(round)
         if push is None:
             return []
-        # not before: its calls may be over by now
+        # chosen only now, because the calls may be over by now
         push.sent, push.stream = self.state.new_id(), self.state.inflight.stream_of(push.calls)
         self._sent[push.sent] = push
         method = push.round.items[KEY].method
         return [ToClient(push.stream, frames.request(push.sent, method, _without_task(push.params)), asks=push.sent)]
 
     def unforward(self, round: str, reason: str) -> Effects:
-        """Nobody waits for the client's reply any more: tell it so."""
+        """Cancel a forwarded request at the client, because the gate no longer waits for its reply."""
         push = self.open.get(round)
         return [] if push is None else self._unsend(push, reason)
 
@@ -332,7 +338,7 @@ class Pushes(msgspec.Struct, eq=False):
         return [ToClient(stream, line, takes_back=sent)]
 
     def sent(self) -> list[FrameId]:
-        """Our ids of those that are with the client."""
+        """Our ids of the requests that are with the client."""
         return list(self._sent)
 
     def held(self) -> set[int]:
@@ -340,7 +346,7 @@ class Pushes(msgspec.Struct, eq=False):
         return {pending.number for push in self.open.values() for pending in push.calls}
 
     def replied(self, id: FrameId, ok: bool, payload: bytes, delivered: bool = True) -> Effects | None:
-        """The client answers with a result or an error, or was not reached; None if it answers nothing of ours."""
+        """Process the client's result or error, or a failed delivery; None if it answers no request of ours."""
         push = self._sent.pop(id, None)
         if push is None:
             return None
@@ -348,12 +354,12 @@ class Pushes(msgspec.Struct, eq=False):
         return [ClientReply(push.round.id, KEY, ok, payload, delivered)]
 
     def cancelled_by_server(self, id: FrameId) -> Effects | None:
-        """The server takes its request back; None if it has none with this id."""
+        """Withdraw a request that the server cancels; None if it has no request with this id."""
         push = self._by_id.get(id)
         return None if push is None else self._withdraw(push, "the server took its request back")
 
     def call_gone(self, pending: Pending) -> Effects:
-        """The client takes a call back: what can belong to no other call is withdrawn with it."""
+        """Withdraw the requests of a cancelled call that can belong to no other call."""
         out: Effects = []
         for push in list(self.open.values()):
             if pending in push.calls and self.state.inflight.still(push.calls) in ([], [pending]):
@@ -366,7 +372,7 @@ class Pushes(msgspec.Struct, eq=False):
         return [Withdraw(push.round.id), *out]
 
     def end(self) -> list[str]:
-        """A side has gone for good: the rounds that were open."""
+        """Clear the state after a side has ended for good, and return the rounds that were open."""
         rounds = list(self.open)
         for table in (self.open, self._by_id, self._sent):
             table.clear()
@@ -383,8 +389,10 @@ class Pushes(msgspec.Struct, eq=False):
         return push
 
     def beat(self, round: str, tokens: int = 0) -> tuple[Push, Effects] | None:
-        """Progress for the server, if it gave a token: how many tokens have come, or one more than before. None if the
-        round is not one of these."""
+        """Progress for the server, if it gave a token: the number of tokens so far, or one more than before.
+
+        None if the round is not one of these.
+        """
         push = self.open.get(round)
         if push is None:
             return None
@@ -400,7 +408,7 @@ def _refused(f: Frame, fault: str) -> Effects:
 
 
 def _without_task(params: bytes | None) -> bytes | None:
-    """We declared no tasks for these kinds, so a client that knows them must not make one of it (R106)."""
+    """The params without ``task``: we declared no tasks for these kinds, so a client must not create one (R106)."""
     if params is None or rawjson.lookup(params, "task") is None:
         return params
     return rawjson.splice(params, ("task",), None)
@@ -413,7 +421,7 @@ class UrlErrors(msgspec.Struct, eq=False):
     open: dict[str, tuple[Pending, bytes]] = msgspec.field(default_factory=dict)
 
     def arrive(self, pending: Pending, f: Frame) -> Effects | None:
-        """The server fails a call; None if with any other error."""
+        """Open a round for a -32042 error; None for any other error."""
         state = self.state
         calls: tuple[Call, ...] = () if pending.call is None else (pending.call,)
         era: Era = "modern" if pending.modern else "legacy"
@@ -451,11 +459,10 @@ class UrlErrors(msgspec.Struct, eq=False):
         return [Open(round)]
 
     def settle(self, settled: Settled, round: str) -> Effects:
-        """Every URL was left to the client: the error goes on as it came. Else the call ends, and the URLs stay
-        here."""
+        """Pass the error on as received if the client is to open every URL; otherwise end the call without the URLs."""
         pending, line = self.open[round]
         out = self._settled(pending, line, settled, round)
-        del self.open[round]  # not before: after a fault the round can still be settled otherwise
+        del self.open[round]  # only now: after a fault, the round can still be settled in another way
         self.state.inflight.remove(pending)
         return out
 
@@ -472,11 +479,11 @@ class UrlErrors(msgspec.Struct, eq=False):
         return [ToClient(pending.stream, _ended(pending, blocking), True)]
 
     def cancelled(self, round: str) -> Effects | None:
-        """The client takes the call back; None if the round is not one of these."""
+        """Withdraw the round of a cancelled call; None if the round is not one of these."""
         return None if self.open.pop(round, None) is None else [Withdraw(round)]
 
     def end(self) -> list[str]:
-        """A side has gone for good: the rounds that were open."""
+        """Clear the state after a side has ended for good, and return the rounds that were open."""
         rounds = list(self.open)
         self.open.clear()
         return rounds

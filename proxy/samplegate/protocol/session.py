@@ -1,9 +1,9 @@
-"""Pure. The state of one server connection with its client: frames in, effects out. No clock, no await, no I/O: every
-interleaving is a test case.
+"""Pure. State machine of one server connection with its client: frames in, effects out.
 
-Not a policy: what to do with a request is the gate's, between ``Open`` and ``round_done``. Frames that are not ours
-leave as they came (R109); where an id, a capability or a state must change only that is spliced. The doors:
-``server_requests.py`` (legacy), ``input_required.py`` (modern).
+The session has no clock, no await and no I/O, so every interleaving is a test case. The gate decides requests, between
+``Open`` and ``round_done``. Frames that are not ours leave with the bytes that arrived (R109). Where an id, a
+capability or a state must change, only that part is spliced. The doors are in ``server_requests.py`` (legacy) and
+``input_required.py`` (modern).
 """
 
 from __future__ import annotations
@@ -60,8 +60,10 @@ NESTED_BATCH: Final = Malformed("it is a batch in a batch")
 
 
 def batch_elements(line: bytes, problem: Malformed, revision: str) -> list[bytes] | Malformed:
-    """The elements of a batch as lines, under the negotiated ``revision``; ``problem`` is what was wrong with the line
-    as a frame."""
+    """The elements of a batch as lines, or the reason why the batch is refused.
+
+    ``revision`` is the negotiated one. ``problem`` is the error from reading the line as a frame.
+    """
     if not frames.is_batch(line):
         return problem
     if not revision or not has_batches(revision):
@@ -76,18 +78,17 @@ def batch_elements(line: bytes, problem: Malformed, revision: str) -> list[bytes
 
 
 def is_nested_batch(element: bytes) -> bool:
-    """Whether an element is a batch itself."""
+    """Whether an element of a batch is itself a batch."""
     return element[:1] == b"["
 
 
 def refused_line(
     side: Side, line: bytes, problem: Malformed, answer: Callable[[Malformed], list[Effect]]
 ) -> list[Effect]:
-    """Refuse a line that is no frame. In a batch, ``answer`` refuses each of the first elements that has an id, and one
-    note counts the requests.
+    """Refuse a line that is not a frame. In a batch, ``answer`` refuses each of the first elements that has an id.
 
-    Elements over the bound count as requests unread, and so does a batch that cannot be read, once: `--strict` must not
-    miss a lost call.
+    One note counts the lost requests. Elements beyond ``MAX_BATCH`` count as requests without being read. An unreadable
+    batch counts as one, because `--strict` must not miss a lost call.
     """
     if not frames.is_batch(line):
         return answer(problem)
@@ -108,19 +109,19 @@ _date: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 class Handshake(msgspec.Struct, eq=False):
-    """The handshake of a session; a client may begin it again."""
+    """Handshake of a session; a client may restart it."""
 
     state: SessionState
     _asked: dict[FrameId, str] = msgspec.field(default_factory=dict)
-    """The id under which the server has it, and the revision that the client asked for."""
+    """The revision that the client asked for, by the id under which the server knows the request."""
 
     @property
     def revision(self) -> str:
-        """The negotiated revision; until ``initialize`` is answered, the one that the client asked for."""
+        """The negotiated revision, or the requested one until ``initialize`` is answered."""
         return next(iter(self._asked.values()), self.state.revision)
 
     def request(self, stream: int, f: Frame, now: float) -> Effects:
-        """The client opens."""
+        """Forward the client's ``initialize``, with the capabilities that the server is offered."""
         assert f.id is not None
         state = self.state
         _plain(f, "params")
@@ -138,8 +139,10 @@ class Handshake(msgspec.Struct, eq=False):
         return [state.withheld("legacy", withheld, None), *sent] if withheld else sent
 
     def answered(self, f: Frame) -> None:
-        """The server chose a revision, if this is its answer. Raises Malformed for a word that is none: all that
-        follows would be read by it."""
+        """Store the revision that the server chose, if ``f`` answers ``initialize``.
+
+        Raises Malformed for a protocolVersion that is not a date, because all later frames are read by this revision.
+        """
         asked = self._asked.pop(f.id, None) if f.id is not None else None
         if asked is None:
             return
@@ -157,7 +160,7 @@ def _plain(f: Frame, what: str) -> None:
 
 
 class Cancellations(msgspec.Struct, eq=False):
-    """What the two sides of one session take back."""
+    """Cancellations from both sides of a session, and calls that exceed their timeout."""
 
     state: SessionState
     routes: Routes
@@ -170,7 +173,7 @@ class Cancellations(msgspec.Struct, eq=False):
     # ------------------------------------------------------------------------------------------------------------------
 
     def by_client(self, stream: int, f: Frame) -> Effects:
-        """The client names one of its requests."""
+        """Cancel the request that the client's notification names."""
         id = request_id(f)
         pending = None if id is None else self._meant(stream, id)
         if pending is None:
@@ -178,8 +181,11 @@ class Cancellations(msgspec.Struct, eq=False):
         return [] if pending.method == INITIALIZE else self.call(pending, f)  # R99: initialize is never cancelled
 
     def _meant(self, stream: int, id: FrameId) -> Pending | None:
-        """The request that a client names: of its stream; where it has but one session of ids, of any (over HTTP a
-        cancel comes by itself)."""
+        """The request that a client's cancellation names.
+
+        Over HTTP, a cancellation arrives as a request of its own. So if the session does not map ids, a request on any
+        stream matches.
+        """
         inflight = self.state.inflight
         pending = inflight.asked.get((stream, id))
         if pending is not None or self.state.maps_ids or not self.state.revision:
@@ -189,8 +195,7 @@ class Cancellations(msgspec.Struct, eq=False):
         )
 
     def call(self, pending: Pending, f: Frame | None) -> Effects:
-        """The client takes a call back: its rounds are withdrawn, and the server is told under the id that it knows
-        (R100)."""
+        """Cancel a call: withdraw its rounds and cancel it at the server, under the server's id (R100)."""
         return [*self._taken_back(pending, f), Over(pending.stream)]
 
     def _taken_back(self, pending: Pending, f: Frame | None) -> Effects:
@@ -200,7 +205,7 @@ class Cancellations(msgspec.Struct, eq=False):
             held = self.url_errors.cancelled(pending.round) or self.exchange.unasked.cancelled(pending.round)
         self.state.inflight.remove(pending)
         if held is not None:
-            return out + held  # the server has answered already: nothing of it is in flight there
+            return out + held  # the server has already answered, so it has nothing in flight for this call
         if pending.modern and self.state.streams:
             return [*out, Close(pending.number)]
         if f is not None and pending.wire_id == pending.id:
@@ -211,8 +216,7 @@ class Cancellations(msgspec.Struct, eq=False):
         return [*out, ToServer(SERVER_STREAM, frames.notification(CANCELLED, params))]
 
     def overdue(self, now: float, seconds: float) -> Effects:
-        """What the server has not answered in so many seconds is taken back from it, and its client has an error
-        (R102)."""
+        """Cancel requests that the server has not answered within ``seconds``, and answer each with an error (R102)."""
         out: Effects = []
         for pending in self.state.inflight.overdue(now, seconds, self.pushes.held()):
             tool = None if pending.call is None else pending.call.tool
@@ -231,7 +235,7 @@ class Cancellations(msgspec.Struct, eq=False):
     # ------------------------------------------------------------------------------------------------------------------
 
     def by_server(self, stream: int, f: Frame) -> Effects:
-        """The server takes back its own request, or ends a listen of the client's (R99)."""
+        """Handle a server's cancellation of its own request, or its end of the client's listen (R99)."""
         id = request_id(f)
         if id is None:
             return _unmatched("server")
@@ -249,7 +253,8 @@ class Cancellations(msgspec.Struct, eq=False):
     def _clients_own(self, pending: Pending, f: Frame) -> Effects:
         ends = pending.method == LISTEN
         if ends:
-            self.state.inflight.remove(pending)  # its end: the only request of the client's that a server takes back
+            # the end of the listen, which is the only client request that a server may cancel
+            self.state.inflight.remove(pending)
         line = (
             f.raw
             if pending.id == pending.wire_id
@@ -266,14 +271,14 @@ UNREADABLE: Final = "the client's answer could not be read"
 
 
 class Rejections(msgspec.Struct, eq=False):
-    """What one session does not take."""
+    """Answers to frames that a session refuses."""
 
     state: SessionState
     pushes: Pushes
     passed: PassThrough
 
     def refused(self, side: Side, stream: int, problem: Malformed, code: int = results.INVALID_REQUEST) -> Effects:
-        """A line is not taken for what is wrong with it."""
+        """Refuse a line because of ``problem``, and answer whichever peer waits for it."""
         note = Note("frame.refused", {"side": side, "fault": problem.fault})
         if problem.id is None:
             return [note]
@@ -290,18 +295,23 @@ class Rejections(msgspec.Struct, eq=False):
         return [note, ToClient(stream, line, True) if side == "client" else ToServer(SERVER_STREAM, line)]
 
     def unreadable(self, side: Side, stream: int, line: bytes, problem: Malformed) -> Effects:
-        """No frame could be read from a line, which may be a batch."""
+        """Refuse a line from which no frame could be read; the line may be a batch."""
         return refused_line(side, line, problem, partial(self.refused, side, stream))
 
     def lost(self, side: Side, stream: int, head: bytes, fault: str) -> Effects:
-        """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The
-        shell has logged it."""
+        """Refuse a line that could not be read completely.
+
+        ``head`` is its beginning, which usually shows which peer waits for an answer. The relay has already logged the
+        line.
+        """
         effects = self.refused(side, stream, Malformed(fault, **frames.whose(head)), results.INTERNAL)
         return [effect for effect in effects if not isinstance(effect, Note)]
 
     def no_answer(self, id: FrameId, why: str, *, delivered: bool = True) -> Effects:
-        """There is no answer of the client's to a request: the gate or the server, whichever waits for it, gets an
-        error."""
+        """Answer a request to the client with an error, because the client's answer will not come.
+
+        The error goes to the gate or to the server, whichever waits.
+        """
         out = self.pushes.replied(id, False, rawjson.dump({"code": results.INTERNAL, "message": why}), delivered)
         if out is not None or self.passed.over(id) is None:
             return out or []
@@ -309,7 +319,7 @@ class Rejections(msgspec.Struct, eq=False):
 
     def _servers_answer(self, id: FrameId, fault: str) -> Effects:
         pending = self.state.inflight.wire.get(id)
-        if pending is None or pending.round is not None:  # answered already: its round is what counts
+        if pending is None or pending.round is not None:  # already answered: its round decides
             return []
         self.state.inflight.remove(pending)
         return [
@@ -322,15 +332,15 @@ class Rejections(msgspec.Struct, eq=False):
 
 
 def undelivered(server: str) -> Note:
-    """For the log: a request reached no stream of the client."""
+    """Log note for a request that reached no stream of the client."""
     return Note("request.undelivered", {"server": server})
 
 
 class Session:
-    """One server connection, with one stream a side on stdio and one a stream on HTTP."""
+    """Session of one server connection: one stream for each side on stdio, one for each request over HTTP."""
 
     def __init__(self, state: SessionState, *, parks: int = PARKS) -> None:
-        """``parks``: how often a modern call may be put off; 0 where the client behind waits on one call all along."""
+        """``parks`` is how often a modern call may be put off; 0 if the client behind keeps waiting on one call."""
         self.state = state
         self.progress = Progress(state.inflight)
         self.routes = Routes(state, self.progress)
@@ -345,7 +355,7 @@ class Session:
         self._modern_seen = False
 
     def frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:
-        """One line from a side, or the frame that it was read as. Never raises for what a peer wrote."""
+        """Process one line of a side, or the frame that was read from it. Never raises because of a peer's input."""
         try:
             parsed = line if isinstance(line, Frame) else frames.read(line)
         except Malformed as problem:
@@ -373,12 +383,15 @@ class Session:
         return out
 
     def lost(self, side: Side, stream: int, head: bytes, fault: str) -> Effects:
-        """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The
-        shell has logged it."""
+        """Refuse a line that could not be read completely.
+
+        ``head`` is its beginning, which usually shows which peer waits for an answer. The relay has already logged the
+        line.
+        """
         return self._refusing.lost(side, stream, head, fault)
 
     def lost_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> Effects:
-        """The end of a line whose begin did not tell who would wait."""
+        """Refuse the line by its end, if its beginning did not show which peer waits."""
         return (
             []
             if "id" in frames.whose(head)
@@ -386,7 +399,7 @@ class Session:
         )
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
-        """The gate is done with a round; one that was withdrawn meanwhile is nobody's any more."""
+        """Apply the gate's conclusion to a round; a round that was withdrawn meanwhile has no effects."""
         if isinstance(conclusion, ForwardRound):
             return self.exchange.hand_on(conclusion, round, now) if round in self.exchange.open else []
         if round in self.exchange.open:
@@ -397,16 +410,18 @@ class Session:
         return self.pushes.settle(conclusion, round)
 
     def forward(self, round: str) -> Effects:
-        """Send a pushed request on to the client; its reply comes as ``Reply``."""
+        """Forward a pushed request to the client; the reply arrives as ``ClientReply``."""
         return self.pushes.forward(round)
 
     def unforward(self, round: str, reason: str) -> Effects:
-        """The gate no longer waits for that reply."""
+        """Cancel a forwarded request at the client, because the gate no longer waits for its reply."""
         return self.pushes.unforward(round, reason)
 
     def round_progress(self, round: str, tokens: int = 0) -> Effects:
-        """A round is still being worked on, its model has written so many tokens: progress on the tokens that the peers
-        gave (R101)."""
+        """Progress notifications for a round that is still running, on the tokens that the peers gave (R101).
+
+        ``tokens`` is the number of tokens that the model has written.
+        """
         found = self.pushes.beat(round, tokens)
         if found is None:
             asked = self.exchange.open.get(round)
@@ -420,11 +435,11 @@ class Session:
         return out
 
     def due(self, token: str) -> Effects:
-        """The time of a ``Later`` has come."""
+        """Handle a ``Later`` whose delay has elapsed."""
         return self.exchange.due(token)
 
     def open_calls(self) -> list[OpenCall]:
-        """The client's requests that have no answer yet."""
+        """The client's requests without an answer."""
         return self.state.inflight.open_calls()
 
     def questions(self) -> list[FrameId]:
@@ -432,12 +447,11 @@ class Session:
         return [*self.pushes.sent(), *self.passed.open]
 
     def overdue(self, now: float, seconds: float) -> Effects:
-        """Requests that the server has not answered in so many seconds end with an error and are cancelled at the
-        server (R102)."""
+        """Cancel requests that the server has not answered within ``seconds``, and answer each with an error (R102)."""
         return self._cancelling.overdue(now, seconds)
 
     def stream_closed(self, side: Side, stream: int) -> Effects:
-        """A stream is gone: a disconnect is a cancel in the modern era and not in the legacy ones (T35)."""
+        """Handle the end of a stream. A disconnect cancels in the modern era, but not in the legacy one (T35)."""
         if stream not in self.state.inflight.streams:
             return []
         gone = (
@@ -448,7 +462,7 @@ class Session:
         return [effect for pending in gone for effect in self._cancelling.call(pending, None)]
 
     def undelivered(self, id: FrameId) -> Effects:
-        """The client has no stream for a request to it, and has had none for a while: no answer to it will come."""
+        """Fail a request for which the client has had no stream for a while, so that no answer will come."""
         why = (
             "the client has ended its input and cannot be asked"
             if self.state.silent
@@ -458,14 +472,16 @@ class Session:
         return [undelivered(self.state.server), *out] if out else []
 
     def eof(self, side: Side) -> Effects:
-        """A side has gone for good: nothing is owed to anybody any more."""
+        """Handle the permanent end of a side: withdraw all open rounds."""
         told = self._server_ended() if side == "server" and self.state.outlived else []
         rounds = [*self.pushes.end(), *self.url_errors.end(), *self.exchange.end()]
         return [*(Withdraw(id) for id in rounds), *([Close(SERVER_STREAM)] if side == "client" else told)]
 
     def _server_ended(self) -> Effects:
-        """Whoever waits for the server is told that it is gone: a call of which nobody knows how far it came is not
-        made again by us."""
+        """Answer the client's open requests with an error after the server ended.
+
+        We never repeat a call, because its progress at the server is unknown.
+        """
         waiting = list(self.state.inflight.asked.values())
         for pending in waiting:
             self.state.inflight.remove(pending)
@@ -514,8 +530,9 @@ class Session:
         )
 
     def _client_answers(self, f: Frame) -> Effects:
-        """An answer to the server's request, or to one that we forwarded. What nobody asked is no answer: it passed no
-        policy (T3)."""
+        """Route the client's answer to the gate or to the server. An answer to no request passed no policy and is
+        dropped (T3).
+        """
         if f.id is None:
             return [Note("frame.unasked", {"side": "client"})]
         out = self.pushes.replied(f.id, f.kind == "result", f.payload or b"null")
@@ -535,7 +552,7 @@ class Session:
             return self._server_request(stream, f, now)
         if f.kind == "notification":
             return self._server_notifies(stream, f)
-        if f.id is None:  # an error that names no request: for whoever reads it
+        if f.id is None:  # an error that names no request, passed to any reader
             url_error = f.code == server_requests.URL_ELICITATION_REQUIRED
             if url_error or self.state.maps_ids:
                 return [
@@ -603,7 +620,7 @@ class Session:
         if f.method in server_requests.KINDS:
             return [Note("frame.refused", {"side": "server", "fault": "a request without an id"})]
         tasks = f.method.startswith("notifications/tasks") and not self.state.revision
-        # in the legacy eras it is notifications/tasks/status, which asks nothing
+        # the legacy era's notifications/tasks/status asks nothing
         if tasks or f.method == "notifications/tasks":
             return [Note("frame.refused", {"side": "server", "fault": "tasks were not offered to it"})]  # R108
         return self.routes.notification(stream, f)

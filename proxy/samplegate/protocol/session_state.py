@@ -1,10 +1,11 @@
-"""Pure. State of a session: the server, the negotiated revision, the requests in flight on both legs with their ids,
-progress and pauses. No rules.
+"""Pure. State of a session: the server, the negotiated revision, the requests in flight, their progress and pauses.
 
-The memory that peers' frames leave in a session is counted in bytes and bounded. What a link has not written yet has
-bounds of its own. A server's frame goes to the client's stream of the request that it came on, names or can only mean.
-If several clients share a server and the request is unknown, the frame is dropped, never guessed (R119). On stdio there
-is one stream.
+The module holds no policy rules. The memory that peers' frames occupy in a session is counted in bytes and bounded.
+Lines that a link has not written yet have bounds of their own.
+
+A server's frame goes to the client's stream of its request: the one on which the frame came, the one that it names, or
+the only possible one. If several clients share a server and the request is unknown, the frame is dropped, never guessed
+(R119). Stdio has one stream.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ from samplegate.protocol.strictjson import separators
 
 MIB: Final = 1024 * 1024
 MOST_CALLS: Final = 128 * MIB
-"""Bytes of one session's calls in flight: eight of 15 MiB, or 30,000 small ones."""
+"""Bytes of one session's calls in flight: eight calls of 15 MiB, or 30,000 small ones."""
 MOST_PUSHES: Final = 64 * MIB
-"""Bytes of one session's pushed requests: real ones have some KiB, with pictures some MiB."""
+"""Bytes of one session's pushed requests: real ones have some KiB, or some MiB with pictures."""
 MOST_OF_ALL: Final = 512 * MIB
-"""Bytes of both, of all sessions of a process together."""
+"""Bytes of calls and pushed requests in all sessions of a process."""
 SMALL: Final = 256 * 1024
-"""Bytes that a session may have in flight even where others fill the process: small calls go on."""
+"""Bytes that a session may always have in flight, so that small calls continue even if others fill the process."""
 ENTRY: Final = 4096
-"""Bytes that stand for a request without its params: ids, tokens and names are bounded."""
+"""Bytes counted for a request without its params; ids, tokens and names are bounded."""
 VALUE: Final = 64
-"""Bytes that a parsed value takes beside its text."""
+"""Bytes of a parsed value in addition to its text."""
 
 CALLS_FULL: Final = f"refused: the calls in flight in this session already hold {MOST_CALLS // MIB} MiB"
 PUSHES_FULL: Final = f"refused: the open requests of this server already hold {MOST_PUSHES // MIB} MiB"
@@ -53,81 +54,82 @@ ALL_FULL: Final = f"refused: the requests in flight in all sessions already hold
 
 
 def parsed(texts: Iterable[bytes | None]) -> int:
-    """Bytes of JSON texts that are kept together with what they were read as."""
+    """Bytes of JSON texts that are kept together with their parsed values."""
     return sum(2 * len(text) + VALUE * separators(text) for text in texts if text is not None)
 
 
 class Pending(msgspec.Struct, gc=False, eq=False):
-    """A client request that the server has not answered yet. A Struct, since one is made for every frame that
-    passes."""
+    """A client request that the server has not answered yet. A Struct, because each forwarded request creates one."""
 
     stream: int
     id: FrameId
     """The client's id."""
     wire_id: FrameId
-    """The id under which the server knows it now; another one at each retry (R63)."""
+    """The id under which the server currently knows the request; each retry changes it (R63)."""
     method: str
     started: float
     call: Call | None = None
-    """The call that the server may ask during, None for every other method."""
+    """The call during which the server may ask; None for every other method."""
     token: bytes | None = None
-    """The client's progressToken, raw JSON, if it gave one."""
+    """The client's progressToken as raw JSON; None if the client gave none."""
     params: bytes | None = None
-    """Modern: what a retry sends, without inputResponses and requestState, our capabilities in place."""
+    """Modern: the params of a retry, with our capabilities and without inputResponses and requestState."""
     modern: bool = False
     revision: str = ""
     client: ClientCapabilities = ClientCapabilities()
     offer: Offer = Offer()
     rounds: int = 0
     shown: int = 0
-    """``input_required`` results that its client has been shown in this call, with questions or without."""
+    """``input_required`` results sent to the client in this call, with or without questions."""
     waits: int = 0
-    """State-only answers in a row."""
+    """Consecutive results that contain only a state."""
     caller: str = "local"
     number: int = 0
-    """Names it to the server's link: the stream of what belongs to it."""
+    """The number by which the server's link knows the request and its stream."""
     wire_token: str | None = None
-    """The token under which the server knows its progress, where that is not the client's own."""
+    """The token under which the server reports progress, if it is not the client's own."""
     level: bool = False
-    """Modern: whether it asked for log messages."""
+    """Modern: whether the request asked for log messages."""
     trace: str = ""
-    """The client's trace context (W3C), as it gave it."""
+    """The client's W3C trace context, as received."""
     key: str = ""
-    """The name of the call for limits that count by call, the same for all its rounds and retries (R16); given to it by
-    its first round."""
+    """The name of the call for limits per call, the same for all its rounds and retries (R16); set by its first round.
+    """
     round: str | None = None
     state: bytes | None = None
     """The server's requestState for the next retry, raw."""
     frame: Frame | None = None
-    """Legacy calls: the frame itself, as far as it is not too large to keep."""
+    """Legacy calls: the frame itself, unless it is too large to keep."""
     progress: float | None = None
     rewound: bool = False
-    """Progress of ours or a retry stands before the server's next value: what does not increase is dropped (R101, T33).
+    """Whether our own progress or a retry precedes the server's next value; a value that does not increase is dropped
+    (R101, T33).
     """
     since: float | None = None
-    """When the current wait for the server began; None: when the request came."""
+    """Start of the current wait for the server; None if the wait began with the request."""
     size: int = ENTRY
-    """Bytes that it counts for while it is in flight."""
+    """Bytes counted for the request while it is in flight."""
     extra: int = 0
-    """Those among them of its open round, or of the server's state while it pauses."""
+    """The part of ``size`` for its open round, or for the server's state during a pause."""
     renewed: bool = False
-    """The server has shown that it works on the request: the wait begins anew at the next look at the timeouts (R102).
-    """
+    """Whether the server has shown activity on the request; the next timeout check restarts the wait (R102)."""
 
     @property
     def waited_from(self) -> float:
-        """When the current wait for the server began."""
+        """Start of the current wait for the server."""
         return self.started if self.since is None else self.since
 
     @property
     def arguments(self) -> bytes | None:
-        """Its params for people to read, raw JSON; None where they are not kept."""
+        """The params as shown to reviewers, raw JSON; None if they are not kept."""
         return self.params if self.frame is None else self.frame.payload
 
 
 def token_of(params: bytes | None) -> bytes | None:
-    """The progressToken of a request's params, raw; None if it is absent, neither a string nor a whole number, or has
-    two readings."""
+    """The progressToken of a request's params, raw.
+
+    None if the token is absent, is neither a string nor a whole number, or has two readings.
+    """
     try:
         raw = lookup(params, "_meta", "progressToken")
     except Malformed:
@@ -136,8 +138,10 @@ def token_of(params: bytes | None) -> bytes | None:
 
 
 def is_call(method: str) -> bool:
-    """Whether the server may ask during a request (R59). Raises Malformed for a method that a lenient server takes for
-    one of these."""
+    """Whether the server may ask during a request (R59).
+
+    Raises Malformed for a method that a lenient server takes for one of these.
+    """
     if method in CALLS:
         return True
     bare = method.strip()
@@ -147,14 +151,14 @@ def is_call(method: str) -> bool:
 
 
 def call_and_token(f: Frame, *, modern: bool) -> tuple[Call | None, bytes | None]:
-    """The call that a request is, if the server may ask during it (R59), and its progressToken.
+    """The call in a frame, if the server may ask during it (R59), and its progressToken.
 
     Raises Malformed where another parser could find another call in its params.
     """
     if not is_call(f.method) and not modern:
         return None, own_token(f)
     params = f.object.members
-    # some libraries take a list for the members in their order
+    # some libraries accept a list in place of the members in their order
     if not params and f.members is None and f.payload not in (None, b"null"):
         raise Malformed("its params are not an object")
     _single(params, _OF_PARAMS, "params have")
@@ -182,8 +186,10 @@ def _single(found: Mapping[str, msgspec.Raw], known: frozenset[str], where: str)
 
 
 def _text(f: Frame, member: str) -> str | None:
-    """What names a call's target, None where nothing does. Numbers and booleans are texts to some parsers, and a NUL
-    ends one for others."""
+    """The text that names a call's target; None if there is none.
+
+    Raises Malformed for other values: some parsers read numbers and booleans as text, and for some a NUL ends the text.
+    """
     raw = f.object.raw(member)
     if raw is None or raw == b"null":
         return None
@@ -194,7 +200,7 @@ def _text(f: Frame, member: str) -> str | None:
 
 
 def own_token(f: Frame) -> bytes | None:
-    """As ``token_of``, of a frame's params."""
+    """The progressToken of a frame's params, as in ``token_of``."""
     if not f.may_say(b"progressToken"):
         return None
     try:
@@ -208,8 +214,10 @@ def _token(raw: bytes | None) -> bytes | None:
 
 
 def trace_of(f: Frame) -> str:
-    """The trace context that a request names (R83), empty where it names none of the right form. Raises
-    jsontext.Malformed for two readings."""
+    """The trace context of a request (R83); empty if it is absent or malformed.
+
+    Raises Malformed for two readings.
+    """
     if f.raw.find(b"traceparent") < 0:
         return ""
     said = string(f.meta.raw("traceparent"))
@@ -217,17 +225,18 @@ def trace_of(f: Frame) -> str:
 
 
 def kept(f: Frame, call: Call | None) -> Frame | None:
-    """A legacy client's frame, where a server may ask during it and it is not too large to keep while it is in
-    flight."""
+    """A legacy client's frame to keep while it is in flight; None if the server may not ask during it or it is too
+    large.
+    """
     return f if call is not None and len(f.raw) <= MAX_KEPT else None
 
 
-# characters of a tool's name, which is kept while its call is in flight; real ones have at most 128
+# characters of a tool's name, which is kept while its call is in flight; real names have at most 128
 MAX_TOOL: Final = 1024
-MAX_KEPT: Final = 1024 * 1024  # bytes; nobody reads more, and the line itself is gone once it is written
+MAX_KEPT: Final = 1024 * 1024  # bytes; the rest is never read, and the line itself is freed once it is written
 _trace: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 ANSWERS: Final = frozenset({"requestState", "inputResponses"})
-"""The members of a call's params by which answers come back in the modern era."""
+"""The members of a modern call's params that return answers."""
 _OF_PARAMS: Final = ANSWERS | {"name", "uri", "arguments", "task", META}
 _OF_META: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage", META_RELATED_TASK}) | {
     META_VERSION,
@@ -238,7 +247,7 @@ _OF_META: Final = frozenset({"progressToken", "traceparent", "tracestate", "bagg
 
 
 STANDALONE: Final = 0
-"""The client's stream of what belongs to no request."""
+"""The client's stream for frames that belong to no request."""
 
 LISTEN: Final = "subscriptions/listen"
 INITIALIZE: Final = "initialize"
@@ -257,8 +266,7 @@ class OpenCall(msgspec.Struct, frozen=True):
 
 
 class Inflight(msgspec.Struct, eq=False):
-    """Client requests by both of their ids, their number and their token at the server; and how many each stream
-    has."""
+    """Client requests in flight, by their two ids, their number and their token at the server; counted by stream."""
 
     asked: dict[tuple[int, FrameId], Pending] = msgspec.field(default_factory=dict)
     wire: dict[FrameId, Pending] = msgspec.field(default_factory=dict)
@@ -266,10 +274,10 @@ class Inflight(msgspec.Struct, eq=False):
     tokens: dict[str, Pending] = msgspec.field(default_factory=dict)
     streams: dict[int, int] = msgspec.field(default_factory=dict)
     size: int = 0
-    """Bytes of all of them."""
+    """Bytes of all requests in flight."""
 
     def add(self, pending: Pending) -> None:
-        """Take a request in."""
+        """Add a request."""
         asked, stream = (pending.stream, pending.id), pending.stream
         if asked not in self.asked:
             self.streams[stream] = self.streams.get(stream, 0) + 1
@@ -281,13 +289,13 @@ class Inflight(msgspec.Struct, eq=False):
             self.tokens[pending.wire_token] = pending
 
     def rewire(self, pending: Pending, wire_id: FrameId) -> None:
-        """The request goes to the server again, under a new id."""
+        """Replace the server's id of a request before a retry."""
         self.wire.pop(pending.wire_id, None)
         pending.wire_id = wire_id
         self.wire[wire_id] = pending
 
     def remove(self, pending: Pending) -> None:
-        """The request is over."""
+        """Remove a finished request."""
         found = self.asked.pop((pending.stream, pending.id), None)
         if found is not None:
             self.size -= found.size
@@ -302,37 +310,40 @@ class Inflight(msgspec.Struct, eq=False):
             del self.wire[pending.wire_id]
 
     def resize(self, pending: Pending, extra: int) -> None:
-        """Its open round, or the state of its pause, now takes so many bytes."""
+        """Set the bytes of the request's open round or pause."""
         if self.asked.get((pending.stream, pending.id)) is pending:
             self.size += extra - pending.extra
         pending.size += extra - pending.extra
         pending.extra = extra
 
     def still(self, some: list[Pending]) -> list[Pending]:
-        """Those of ``some`` that are not over."""
+        """The requests of ``some`` that are still in flight."""
         return [pending for pending in some if self.wire.get(pending.wire_id) is pending]
 
     def stream_of(self, calls: list[Pending]) -> int:
-        """The stream for what belongs to one of ``calls``: that of the oldest still in flight, else the standalone
-        one."""
+        """The client's stream for a frame that belongs to one of ``calls``.
+
+        That is the stream of the oldest call still in flight, or the standalone stream.
+        """
         return next((pending.stream for pending in self.still(calls)), STANDALONE)
 
     def open_calls(self) -> list[OpenCall]:
-        """The clients' requests among them, without those that stay open by design."""
+        """The clients' requests in flight, except listens, which stay open by design."""
         some = (p for p in self.asked.values() if p.stream >= 0 and p.method != LISTEN)
         return [OpenCall(p.stream, p.id, p.method, None if p.call is None else p.call.tool) for p in some]
 
     def opening(self, *, answered: bool) -> float | None:
-        """When the oldest request came that a server answers first. ``answered``: it has answered some request already.
+        """Arrival of the oldest request that a server answers first; ``answered``: it has already answered some
+        request.
 
-        A modern call is none of these, since it may rightly take long: where one comes first, the gate's own
-        ``server/discover`` goes before it.
+        Modern calls do not count, because they may legitimately take long. If one comes first, the gate's own
+        ``server/discover`` precedes it.
         """
         return min((p.started for p in self.asked.values() if _opens(p, answered)), default=None)
 
     def overdue(self, now: float, seconds: float, held: set[int]) -> list[Pending]:
-        """Those that the server has not answered in so many seconds. The time in which the gate itself works on a call
-        does not count.
+        """Requests that the server has not answered within ``seconds``, without the time in which the gate works on
+        them.
 
         ``held``: the numbers of the calls in which the server itself waits for an answer.
         """
@@ -347,7 +358,7 @@ class Inflight(msgspec.Struct, eq=False):
         return late
 
     def oldest_wait(self) -> float | None:
-        """Since when the server has been waited for longest, for a request that has a `call_timeout`."""
+        """Start of the longest current wait for the server, among requests that have a `call_timeout`."""
         return min((p.waited_from for p in self.asked.values() if not p.renewed and _is_timed(p)), default=None)
 
     def calls(self) -> list[Pending]:
@@ -356,29 +367,30 @@ class Inflight(msgspec.Struct, eq=False):
 
 
 def _opens(pending: Pending, answered: bool) -> bool:
-    """Whether a session waits for this answer before anything else; ``answered``: the server has answered some
-    request."""
+    """Whether a session waits for this answer first; ``answered``: the server has already answered some request."""
     if pending.method == INITIALIZE or (pending.method == DISCOVER and pending.stream < 0):
         return not (answered and pending.id == PROBE)
     return not (answered or (pending.modern and pending.call is not None) or pending.method == LISTEN)
 
 
 def _is_timed(pending: Pending) -> bool:
-    """Whether it has a `call_timeout`: not what the gate itself asked, a listen, or ``initialize``, which is never
-    cancelled (R99)."""
+    """Whether a request has a `call_timeout`.
+
+    The gate's own requests, listens and ``initialize``, which is never cancelled (R99), have none.
+    """
     return pending.stream >= 0 and pending.method not in (LISTEN, INITIALIZE)
 
 
-MAX_PASSED: Final = 10_000  # a server chooses how many it asks for
+MAX_PASSED: Final = 10_000  # because a server chooses how many requests it sends
 
 
 class PassThrough(msgspec.Struct, eq=False):
-    """Those that the client has not answered, each with the stream on which it went."""
+    """A server's requests that pass to the client without a decision, each with its stream, until they are answered."""
 
     open: dict[FrameId, int] = msgspec.field(default_factory=dict)
 
     def arrive(self, f: Frame, stream: int) -> list[Effect]:
-        """One goes on, on a stream of the client's."""
+        """Pass a request to a stream of the client."""
         assert f.id is not None
         if len(self.open) >= MAX_PASSED:
             return [
@@ -393,7 +405,7 @@ class PassThrough(msgspec.Struct, eq=False):
         return [ToClient(stream, f.raw, asks=f.id)]
 
     def over(self, id: FrameId) -> int | None:
-        """One is answered or taken back: its stream; None if there is none of this id."""
+        """Remove an answered or cancelled request and return its stream; None if no request has this id."""
         return self.open.pop(id, None)
 
 
@@ -403,13 +415,13 @@ LONGEST_PAUSE: Final = 5.0
 
 
 class PollBackoff(msgspec.Struct, eq=False):
-    """The calls of a session that pause."""
+    """Pauses between retries of calls that the server puts off, with exponential backoff in seconds."""
 
     state: SessionState
     waiting: dict[str, Pending] = msgspec.field(default_factory=dict)
 
     def begin(self, pending: Pending, server_state: bytes | None) -> Later | None:
-        """Put a call off; None if its server did so too often in a row."""
+        """Start a pause for a call; None if its server put it off too often in a row."""
         pending.waits += 1
         if pending.waits > MAX_WAITS:
             return None
@@ -420,21 +432,21 @@ class PollBackoff(msgspec.Struct, eq=False):
         return Later(min(FIRST_PAUSE * 2.0 ** min(pending.waits - 1, 10), LONGEST_PAUSE), token)
 
     def over(self, token: str) -> Pending | None:
-        """A pause is over; the call that it was, None if there is none any more."""
+        """End a pause and return its call; None if the call is gone."""
         return self.waiting.pop(token, None)
 
 
-STEP: Final = 1e-6  # our beats stay between two values of a server that counts in whole or hundredth parts
+STEP: Final = 1e-6  # keeps our values between two values of a server that counts in steps of 1 or 0.01
 
 
 class Progress:
-    """The progress series of one session's calls."""
+    """Progress values of one session's calls."""
 
     def __init__(self, inflight: Inflight) -> None:
         self._inflight = inflight
 
     def passes(self, pending: Pending, f: Frame) -> bool:
-        """Whether the server's progress notification on a request goes on to the client."""
+        """Whether the server's progress notification for a request passes to the client."""
         value = number_of(f.lookup("progress"))
         if value is None:
             return True
@@ -454,7 +466,7 @@ class Progress:
         return None
 
     def beat(self, pending: Pending) -> bytes | None:
-        """A notification that keeps the client's timer alive, None if it gave no token."""
+        """A progress notification that restarts the client's timeout; None if the client gave no token."""
         token = pending.token
         if token is None or pending.progress == math.inf:
             return None
@@ -467,12 +479,12 @@ class Progress:
 
 
 def notification(token: bytes, value: float) -> bytes:
-    """A progress notification of ours on a token (raw JSON) that the peer gave."""
+    """A progress notification of ours for a token (raw JSON) that the peer gave."""
     return frames.notification(PROGRESS, b'{"progressToken":' + token + b',"progress":' + rawjson.dump(value) + b"}")
 
 
 def number_of(raw: bytes | None) -> float | None:
-    """A raw JSON number, None for anything else."""
+    """A raw JSON number as a float; None for anything else."""
     try:
         return None if raw is None else float(raw)
     except ValueError:
@@ -487,19 +499,21 @@ SUBSCRIPTION: Final = META_SUBSCRIPTION.encode()
 
 
 class Routes(msgspec.Struct, eq=False):
-    """The ways of one session's server frames to its client's streams."""
+    """Routes of a server's frames to its client's streams."""
 
     state: SessionState
     progress: Progress
 
     def request(self, stream: int) -> int:
-        """The client's stream for a request of the server's own: that of the call it came on, else of the oldest call,
-        else the standalone one."""
+        """The client's stream for a request of the server.
+
+        That is the stream of the call on which the request came, else of the oldest call, else the standalone stream.
+        """
         pending = self.state.inflight.numbered.get(stream) if stream else None
         return self.state.inflight.stream_of(self.state.inflight.calls() if pending is None else [pending])
 
     def notification(self, stream: int, f: Frame) -> Effects:
-        """A notification of the server's goes on."""
+        """Route a server's notification to the client."""
         if f.method == PROGRESS:
             return self._progress(stream, f)
         if self.state.maps_ids and f.may_say(SUBSCRIPTION):
@@ -514,7 +528,7 @@ class Routes(msgspec.Struct, eq=False):
         return self._unattributed(f) if self.state.maps_ids else [ToClient(STANDALONE, f.raw)]
 
     def _progress(self, stream: int, f: Frame) -> Effects:
-        """To whoever gave the token, as far as the value rises (R101)."""
+        """Pass progress to the client that gave the token, as long as the value rises (R101)."""
         token = f.lookup("progressToken")
         pending = None if token is None else self.progress.of(token)
         if pending is None and stream:
@@ -530,7 +544,7 @@ class Routes(msgspec.Struct, eq=False):
         return [ToClient(pending.stream, rawjson.splice(f.raw, ("params", "progressToken"), pending.token))]
 
     def _subscribed(self, f: Frame) -> Effects | None:
-        """A notification of a listen, under the id that its client gave it (R77); None if it names none."""
+        """Pass a notification of a listen under the client's id (R77); None if it names no listen."""
         raw = f.meta.raw(META_SUBSCRIPTION)
         id = frames.plain_id(raw)
         pending = None if id is None else self.state.inflight.wire.get(id)
@@ -543,8 +557,10 @@ class Routes(msgspec.Struct, eq=False):
         ]
 
     def _message(self, f: Frame) -> Effects:
-        """A log message that names no request: of the oldest that can have caused it, where one client alone has any in
-        flight (R79)."""
+        """Route a log message that names no request.
+
+        It goes to the oldest request that can have caused it, if only one client has requests in flight (R79).
+        """
         inflight = self.state.inflight
         if not self.state.maps_ids:
             pending = next(iter(inflight.calls()), None)
@@ -559,7 +575,7 @@ class Routes(msgspec.Struct, eq=False):
 
 
 def request_id(f: Frame) -> FrameId | None:
-    """The id of the request that a cancellation names, None where it names none."""
+    """The id of the request that a cancellation names; None if it names none."""
     return frames.plain_id(f.lookup("requestId"))
 
 
@@ -569,7 +585,7 @@ def unmapped(pending: Pending, f: Frame) -> Frame:
 
 
 SERVER_STREAM = 0
-INTERNAL = -1  # the stream of what the gate itself asks of a server
+INTERNAL = -1  # the stream of the gate's own requests to a server
 
 
 def _alone() -> int:
@@ -577,31 +593,34 @@ def _alone() -> int:
 
 
 class SessionPolicy(Protocol):
-    """The policy as a session needs it: what is declared to the server, and what becomes of answers that it did not ask
-    for."""
+    """The policy as a session needs it: declared capabilities, unsolicited answers and timeouts."""
 
     def offer(
         self, *, server: str, caller: str, era: Era, revision: str, client: ClientCapabilities, call: Call | None
     ) -> Offer:
-        """What the server is offered (R112, R113); ``call`` None is the union over all calls and none."""
+        """The capabilities that the server is offered (R112, R113); ``call`` None gives the union over all calls and
+        none.
+        """
 
     def remedies(
         self, *, server: str, caller: str, era: Era, call: Call | None, withheld: Sequence[str]
     ) -> dict[str, Any]:
-        """Fields of the log for capabilities that are withheld: the rules that deny them, and rules to add."""
+        """Log fields for withheld capabilities: the rules that deny them, and rules to add."""
 
     def unsolicited(
         self, *, server: str, caller: str, call: Call, client: ClientCapabilities, kinds: Set[Kind]
     ) -> Literal["pass", "refuse", "strip"]:
-        """What becomes of ``inputResponses`` of these kinds that a client sends unasked."""
+        """The treatment of unsolicited ``inputResponses`` of these kinds."""
 
     def extends_on_progress(self, server: str) -> bool:
         """Whether the server's progress on a request restarts the wait for its answer (R102)."""
 
 
 class SessionState(msgspec.Struct, eq=False):
-    """Shared by ``session.py`` and its parts. ``token`` is random; ``key`` seals forwarded rounds; ``epoch`` + now is
-    wall time."""
+    """State shared by ``session.py`` and its parts.
+
+    ``token`` is random; ``key`` seals forwarded rounds; ``epoch`` plus the session's time is wall time.
+    """
 
     policy: SessionPolicy
     server: str
@@ -610,96 +629,96 @@ class SessionState(msgspec.Struct, eq=False):
     epoch: float = 0.0
     caller: str = "local"
     maps_ids: bool = False
-    """Whether several clients, or several streams of one, choose ids and tokens for themselves: the server is then
-    shown ours (R111)."""
+    """Whether several clients or streams choose ids and tokens independently; the server then sees ours (R111)."""
     streams: bool = False
-    """Whether the server answers each request on a stream of its own (HTTP): in the modern era its end is how a call is
-    taken back (R99)."""
+    """Whether the server answers each request on its own stream (HTTP). In the modern era, closing it cancels the call
+    (R99).
+    """
     outlived: bool = False
-    """Whether the client's streams outlive the server's side: then whoever waits for it is told that it has ended."""
+    """Whether the client's streams outlive the server's side; waiting clients then get an error when it ends."""
     callers: dict[int, str] = msgspec.field(default_factory=dict)
-    """Who speaks on a client's stream, where that is not ``caller``."""
+    """The caller of each client stream that does not belong to ``caller``."""
     traces: dict[int, str] = msgspec.field(default_factory=dict)
-    """The trace context of what comes on a client's stream, where its transport gave one."""
+    """The trace context of a client stream, if its transport gave one."""
     revision: str = ""
-    """The negotiated legacy revision; empty until ``initialize`` was answered."""
+    """The negotiated legacy revision; empty until ``initialize`` is answered."""
     client: ClientCapabilities = ClientCapabilities()
     offered: Offer = Offer()
     answered: bool = False
     """Whether the server has answered any request."""
     silent: bool = False
-    """Whether the client has ended its input, so that it answers no request any more."""
+    """Whether the client has closed its input, so that it will answer no more requests."""
     ended_because: str = "the server has ended before it answered"
-    """The error of the requests that are still open when the server's side ends."""
+    """The error for requests that are still open when the server's side ends."""
     inflight: Inflight = msgspec.field(default_factory=Inflight)
     numbers: int = 0
     pushed: int = 0
-    """Bytes of the server's pushed requests that are open."""
+    """Bytes of the server's open pushed requests."""
     of_all: Callable[[], int] = _alone
-    """Bytes that all sessions of the process remember of requests, this one's too."""
+    """Bytes that all sessions of the process, including this one, keep for requests."""
 
     @property
     def extends_on_progress(self) -> bool:
-        """Whether the server's progress on a request begins the wait for its answer anew, by the policy's word
-        (R102)."""
+        """Whether the server's progress on a request restarts the wait for its answer, by the policy (R102)."""
         return self.policy.extends_on_progress(self.server)
 
     def new_id(self) -> FrameId:
-        """An id of our own: a string with a random part, so that it meets nobody else's."""
+        """A new id of ours: a string with a random part, so that it differs from all others."""
         self.numbers += 1
         return f"sg:{self.token}:{self.numbers}"
 
     def is_ours(self, id: FrameId) -> bool:
-        """Whether an id has the form of ours: a peer that uses it could be taken for us."""
+        """Whether an id has the form of ours: a peer that uses such an id could be confused with us."""
         return isinstance(id, str) and id.startswith(f"sg:{self.token}:")
 
     def new_round(self) -> str:
-        """The name of a round."""
+        """The name of a new round."""
         self.numbers += 1
         return f"{self.token}-{self.numbers}"
 
     def call_ids(self, calls: list[Pending]) -> tuple[str, ...]:
-        """The names of the calls that a request may belong to; with none in flight the session's."""
+        """The names of the calls to which a request may belong; the session's own name if none is in flight."""
         for pending in calls:
             pending.key = pending.key or self.new_round()
         return tuple(pending.key for pending in calls) or (self.token,)
 
     def origin(self, pending: Pending) -> Origin:
-        """Where what is asked in a modern call comes from."""
+        """The origin of requests during a modern call."""
         calls = () if pending.call is None else (pending.call,)
         return Origin(self.server, pending.caller, "modern", pending.revision, calls, pending.trace)
 
     def caller_on(self, stream: int) -> str:
-        """Who speaks on a client's stream."""
+        """The caller on a client's stream."""
         return self.callers.get(stream, self.caller) if self.callers else self.caller
 
     def offer(
         self, era: Era, revision: str, client: ClientCapabilities, call: Call | None, caller: str | None = None
     ) -> Offer:
-        """What is declared to the server (R113)."""
+        """The capabilities that are declared to the server (R113)."""
         who = self.caller if caller is None else caller
         return self.policy.offer(server=self.server, caller=who, era=era, revision=revision, client=client, call=call)
 
     def withheld(self, era: Era, names: list[str], call: Call | None, caller: str | None = None) -> Note:
-        """The warning that the client declared what the server is not offered, with the rules that would change
-        that."""
+        """Warning that the server is not offered capabilities that the client declared, with the rules that would
+        change that.
+        """
         who = self.caller if caller is None else caller
         advice = self.policy.remedies(server=self.server, caller=who, era=era, call=call, withheld=names)
         return Note("capability.withheld", {"server": self.server, "capabilities": names, **advice})
 
     @property
     def held(self) -> int:
-        """Bytes that this session remembers of requests that are open."""
+        """Bytes that this session keeps for open requests."""
         return self.inflight.size + self.pushed
 
     def call_fault(self, size: int) -> str | None:
-        """Why calls in flight may not take so many bytes more; None if they may."""
+        """The reason why calls in flight may not use ``size`` more bytes; None if they may."""
         if self.inflight.size + size > MOST_CALLS:
             return CALLS_FULL
         return self._fault_of_all(size)
 
     def push_fault(self, size: int) -> str | None:
-        """The same of the server's requests."""
+        """The reason why the server's pushed requests may not use ``size`` more bytes; None if they may."""
         if self.pushed + size > MOST_PUSHES:
             return PUSHES_FULL
         return self._fault_of_all(size)
@@ -710,7 +729,7 @@ class SessionState(msgspec.Struct, eq=False):
         return ALL_FULL
 
     def refusal(self, pending: Pending, fault: str) -> list[Effect]:
-        """A client's request for which there is no room ends with an error."""
+        """Answer a client's request with an error, because there is no room for it."""
         fields = {"server": self.server, "method": pending.method[:100], "fault": fault}
         return [
             Note("call.failed", fields),
@@ -724,8 +743,10 @@ class SessionState(msgspec.Struct, eq=False):
         self.inflight.add(pending)
 
     def send(self, pending: Pending, f: Frame, payload: rawjson.Object | None = None) -> list[Effect]:
-        """Put a client's request in flight, with ``payload`` where that is another now; under another id where ids are
-        mapped, or where two requests have the same (R111). One for which there is no room is refused."""
+        """Put a client's request in flight, with a new ``payload`` if given. A request without room is refused.
+
+        The request gets another id if the session maps ids, or if two requests have the same id (R111).
+        """
         if self.streams:  # the link keeps the frame until it is answered
             pending.size += len(f.raw)
         if self.inflight.size + pending.size > SMALL and (fault := self.call_fault(pending.size)) is not None:
@@ -739,11 +760,11 @@ class SessionState(msgspec.Struct, eq=False):
         return [self.to_server(pending, f.raw, f)]
 
     def to_server(self, pending: Pending, line: bytes, f: Frame | None = None) -> ToServer:
-        """A line of a client's request, on the stream that is its own where the server has more than one."""
+        """A line of a client's request to the server, on the request's own stream if the server has several."""
         return ToServer(pending.number if self.streams else SERVER_STREAM, line, f)
 
     def own_token(self, pending: Pending) -> bytes | None:
-        """The progressToken that the server is to see in place of the client's, raw; None where it stays (R111)."""
+        """The progressToken that the server sees in place of the client's, raw; None if the client's stays (R111)."""
         if not self.maps_ids or pending.token is None:
             return None
         pending.wire_token = f"sg:{self.token}:p{self.numbers}"
