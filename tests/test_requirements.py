@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "proxy" / "REQUIREMENTS.md"
 CITING: Final = ("proxy", "tests", "policies", "bench", "deploy", "*.md")
@@ -42,10 +44,12 @@ def in_order(numbers: list[str]) -> list[str]:
     return sorted(numbers, key=lambda number: (number[0], int(number[1:])))
 
 
+@pytest.mark.cpu(2)
 def test_every_item_that_is_cited_is_explained() -> None:
     assert [] == in_order([*cited() - items().keys()]), "explain it in proxy/REQUIREMENTS.md"
 
 
+@pytest.mark.cpu(2)
 def test_every_item_that_is_explained_is_cited() -> None:
     assert [] == in_order([*items().keys() - cited()]), (
         "nothing cites it any more; take it out of proxy/REQUIREMENTS.md"

@@ -14,7 +14,7 @@ from samplegate.policy.match import CompiledPolicy
 from samplegate.policy.schema import AllowRule, AnswerRule, EscalateRule, ForwardRule, Match, RuleBase
 from samplegate.policytest.compare import CaseResult
 from samplegate.policytest.coverage import coverage
-from samplegate.policytest.load import TestFile, load_cases
+from samplegate.policytest.load import CaseFile, load_cases
 from samplegate.policytest.play import run
 from samplegate.policytest.suite import Said
 from samplegate.runtime.process import compile_book, load_policy
@@ -25,7 +25,7 @@ SHIPPED: Final = Path(__file__).resolve().parents[2] / "policies"
 TESTS: Final = sorted([*HERE.glob("*_test.yaml"), *SHIPPED.glob("*_test.yaml")])
 
 
-def cases_of(tests: Path) -> TestFile:
+def cases_of(tests: Path) -> CaseFile:
     return load_cases(tests.read_text("utf-8"), file=tests.name)
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from samplegate.policy.file.load import PolicyError
-from samplegate.policytest.load import Moment, TestFile, json_schema, load_cases
+from samplegate.policytest.load import CaseFile, Moment, json_schema, load_cases
 from samplegate.policytest.suite import Case, capabilities, origin
 from samplegate.protocol.requests import Call, ClientCapabilities
 
@@ -20,7 +20,7 @@ cases:
 """
 
 
-def cases(text: str) -> TestFile:
+def cases(text: str) -> CaseFile:
     return load_cases(text, file="x_test.yaml")
 
 

@@ -62,21 +62,21 @@ class PlacedCase(msgspec.Struct, frozen=True):
     moments: tuple[Moment, ...]
 
 
-class TestFile(msgspec.Struct, frozen=True):
+class CaseFile(msgspec.Struct, frozen=True):
     """A test file that is as it should be. ``policy`` is as the file says it, None where it says nothing."""
 
     policy: str | None
     cases: tuple[PlacedCase, ...]
 
 
-def load_cases(text: str, *, file: str) -> TestFile:
+def load_cases(text: str, *, file: str) -> CaseFile:
     """The cases in ``text``; ``file`` is its name in messages. Raises PolicyError with every problem."""
     suite, root = read(text, Suite, file=file)
     placed = tuple(_placed(suite, root))
     steps = [[moment.step for moment in each.moments] for each in placed]
     if faults := [*_contradictions([each.case for each in placed], steps, root)]:
         raise tree.PolicyError(tree.problems(file, faults))
-    return TestFile(suite.policy, placed)
+    return CaseFile(suite.policy, placed)
 
 
 def _placed(suite: Suite, root: tree.Node) -> Iterator[PlacedCase]:
