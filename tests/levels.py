@@ -50,6 +50,7 @@ LEVELS: Final = {
         "sampler/test_worker.py",
         "sampler/test_worker_process.py",
         "store/test_crowds.py",
+        "store/test_lazy_structs.py",
         "store/test_races.py",
         "store/test_store_faults.py",
         "store/test_store_machine.py",

@@ -164,6 +164,12 @@ def changes(before: Review, after: Review) -> dict[str, Any]:
     return changed if after.verdict is before.verdict else {**changed, "verdict": _verdict(after)}
 
 
+# msgspec collects the fields of a struct at its first use, and crashes if two threads do that at the same time. Reviews
+# are read in two threads.
+for _struct in (Review, Verdict, ReviewEvent, Delivery):
+    msgspec.json.Decoder(_struct)
+
+
 def review(found: Row[Any]) -> Review:
     """The review that a row says."""
     columns = {name: found._mapping[name] for name in _COLUMNS}
