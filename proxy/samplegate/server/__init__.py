@@ -1,6 +1,4 @@
-"""What `samplegate serve` is made of besides HTTP and the gate: servers by name, reload, drain, and what a supervisor
-is told.
+"""`samplegate serve`: servers by name, listeners, reload, drain, and notifications to a supervisor.
 
-It wires the edges and carries no MCP frame; what is allowed stands in the policy, and what a request gets is the gate's
-to say.
+This package wires the edges and reads no MCP frame. The policy decides what is allowed, and the gate carries it out.
 """

@@ -1,9 +1,9 @@
-"""The ASGI application of the operators' listener: its routes and who may use them. Raw ASGI, for six routes need no
-framework.
+"""ASGI application of the operators' listener: its routes and their authorization. It is raw ASGI, because six routes
+need no framework.
 
-``GET /metrics``, ``/healthz``, ``/readyz``, ``/version`` and ``/`` are for whoever reaches the listener, and hold no
-secret. ``POST /reload`` needs the token of the settings, from everywhere: every user and every web page of a machine
-reaches its loopback.
+``GET /metrics``, ``/healthz``, ``/readyz``, ``/version`` and ``/`` are open to everyone who can reach the listener, and
+contain no secret. ``POST /reload`` needs the configured token, even on loopback, because every user and every web page
+of a machine reaches it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-MAX_BODY: Final = 65_536  # bytes that a request may announce; nothing here needs one, and some clients send `{}`
-MAX_LINES: Final = 200  # of one answer; a policy may have more problems than anybody reads at once
+MAX_BODY: Final = 65_536  # bytes that a request may announce; no route needs a body, but some clients send `{}`
+MAX_LINES: Final = 200  # of one answer; a policy may have more problems than a person reads at once
 LINE: Final = 2000  # characters
 TEXT: Final = "text/plain; charset=utf-8"
 ROUTES: Final[Mapping[str, tuple[Literal["GET", "POST"], str]]] = {
@@ -53,11 +53,11 @@ class AdminRequest(msgspec.Struct, frozen=True):
     path: str
     headers: RequestHeaders
     local: str
-    """The address that it came to."""
+    """The address that it was sent to."""
 
     @classmethod
     def of(cls, scope: Scope) -> AdminRequest:
-        """From an ASGI scope of type http."""
+        """Read the request from an ASGI scope of type http."""
         address = scope.get("server") or ("", None)
         return cls(scope["method"], scope["path"], RequestHeaders(scope["headers"]), str(address[0] or ""))
 
@@ -67,16 +67,16 @@ class AdminRequest(msgspec.Struct, frozen=True):
 
     @property
     def is_large(self) -> bool:
-        """It announces more than is worth waiting for, or a length that is none."""
+        """Whether it announces a body over the bound, or an invalid length."""
         length = self.headers.length()
         return length is None or length > MAX_BODY
 
     def has_forged_host(self, names: Collection[str]) -> bool:
-        """It came to this machine's own address under a foreign name: a web page whose name was made to lead here (DNS
-        rebinding, R96).
+        """Whether a request to a loopback address has a foreign Host header, as a web page sends by DNS rebinding
+        (R96).
 
-        An address as Host is no such name, and a client that sends none is no browser. On other addresses the listener
-        may have any name.
+        An address as Host is safe, and a client without Host is no browser. On other addresses the listener may have
+        any name.
         """
         if self.headers.is_doubled(b"host"):
             return True
@@ -95,7 +95,7 @@ class AdminResponse(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
     def messages(self, asked: AdminRequest) -> list[dict[str, Any]]:
-        """As ASGI sends it; without its body, but with its length, for HEAD."""
+        """The ASGI messages; for HEAD, the body is left out but its length is sent."""
         headers = {
             "content-type": self.content_type,
             "content-length": str(len(self.body)),
@@ -113,22 +113,22 @@ class AdminResponse(msgspec.Struct, frozen=True):
 
 
 class ReloadReport(msgspec.Struct, frozen=True):
-    """Taken whole, or refused whole: with problems, everything is as it was before."""
+    """Result of a reload, which either succeeds as a whole or changes nothing."""
 
     policy: str
     """The hash of the policy that is in force now."""
     policy_before: str
     problems: tuple[str, ...] = ()
-    """Why it was refused: all of them, each one line with its ``file:line:column`` where it has one."""
+    """All reasons for a refusal, one line each, with ``file:line:column`` where known."""
     warnings: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     """Servers, by name."""
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
-    """Other settings that are different now, by name."""
+    """Names of other settings that changed."""
     restart: tuple[str, ...] = ()
-    """Settings that were changed in the file and need a restart to count."""
+    """Names of settings that changed in the file but need a restart."""
 
     @property
     def result(self) -> str:
@@ -139,7 +139,7 @@ class ReloadReport(msgspec.Struct, frozen=True):
         return "changed" if other or self.policy != self.policy_before else "unchanged"
 
     def lines(self) -> list[str]:
-        """For people, one line each."""
+        """The report as text, one line each."""
         warned = [f"warning: {warning}" for warning in self.warnings]
         if self.problems:
             return [f"refused: nothing has changed, policy {self.policy} stays in force", *self.problems, *warned]
@@ -159,20 +159,20 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
     """The ASGI application, for HTTP only."""
 
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
-    """An Accept header -> a text and its content type."""
+    """Accept header -> page and its content type."""
     ready: Callable[[], Sequence[str]]
-    """What is not ready, a line each; none: ready."""
+    """What is not ready, a line each; empty if ready."""
     unavailable: Callable[[], Sequence[str]] = tuple
-    """What is not served though the rest is ready, a line each."""
+    """Servers that are unavailable although the daemon is ready, a line each."""
     reload: Callable[[], Awaitable[ReloadReport]]
-    """Joins those who ask at the same time; raises Unavailable where there can be none now."""
+    """Reloads; concurrent calls share one reload. Raises Unavailable if a reload is not possible now."""
     about: Callable[[], Mapping[str, object]]
-    """The version, the policy's hash, the start, the servers; plain values, no secret."""
+    """Version, policy hash, start time and servers, as plain values without secrets."""
     token: Callable[[], bytes | None]
-    """What a reload needs, asked each time; None: there is none."""
+    """The token that a reload needs, read for each request; None if there is none."""
     log: Log
     hosts: Collection[str] = ()
-    """Names besides this machine's own by which a listener on loopback may be called."""
+    """Host names, besides this machine's own, that are allowed on a loopback listener."""
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         asked = AdminRequest.of(scope)
@@ -180,7 +180,8 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
             await send(message)
 
     async def _answer(self, asked: AdminRequest) -> AdminResponse:
-        """Never raises: a fault is logged whole, and the operator gets a fixed sentence."""
+        """Answer a request. Never raises: an unknown error is logged in full, and the operator gets a fixed
+        sentence."""
         handlers: dict[str, Callable[[AdminRequest], Awaitable[AdminResponse]]] = {
             "/metrics": self._metrics,
             "/healthz": self._healthz,
@@ -209,11 +210,11 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
         return AdminResponse(200, *await self.metrics(",".join(asked.headers.all(b"accept"))))
 
     async def _healthz(self, asked: AdminRequest) -> AdminResponse:
-        """The event loop turns, or this would not be answered."""
+        """Answer 200. An answer proves that the event loop runs."""
         return json(200, {"alive": True}) if asked.headers.accepts_json() else lines(200, ["alive"])
 
     async def _readyz(self, asked: AdminRequest) -> AdminResponse:
-        """Not ready only for what is missing; servers that are unavailable are listed and leave the status alone."""
+        """Report readiness. Servers that are unavailable are listed, but do not change the status."""
         missing, unavailable = list(self.ready()), list(self.unavailable())
         status = 503 if missing else 200
         if asked.headers.accepts_json():
@@ -237,7 +238,7 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
         return json(status, plain) if asked.headers.accepts_json() else lines(status, report.lines())
 
     def _refused(self, asked: AdminRequest) -> AdminResponse | None:
-        """Why this asker sets nothing off."""
+        """Refusal of a reload without the right token; None if it is allowed."""
         try:
             wanted, given = self.token(), asked.headers.bearer()
         except Unavailable as problem:
@@ -260,7 +261,7 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lines(status: int, found: Sequence[str], headers: Iterable[tuple[str, str]] = ()) -> AdminResponse:
-    """Text, each item a line of its own whatever is in it."""
+    """A text response with one line for each item; control characters are escaped."""
     cut = (line if len(line) <= LINE else line[: LINE - 1] + "…" for line in found[:MAX_LINES])
     shown = [
         line
@@ -276,5 +277,5 @@ def lines(status: int, found: Sequence[str], headers: Iterable[tuple[str, str]] 
 
 
 def json(status: int, value: object) -> AdminResponse:
-    """Structs and plain values."""
+    """A JSON response from structs or plain values."""
     return AdminResponse(status, msgspec.json.encode(value) + b"\n", JSON)

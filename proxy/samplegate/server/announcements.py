@@ -1,8 +1,6 @@
-"""What the daemon tells its operator outside of the course of things: its start, its end, and what keeps it from
-starting.
+"""Announcements to the operator: the start, the end, and reasons why the daemon does not start.
 
-On a terminal these are sentences. Elsewhere each is an event of the log, so that a program can parse every line of
-stderr.
+On a terminal these are sentences. Elsewhere each is a log event, so that a program can parse every line of stderr.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ _FORMATS: Final[dict[str, Format]] = {"json": "json", "text": "text"}
 def announce(
     log: EventLog, event: str, message: str, *, level: Level = "info", fields: Mapping[str, object] | None = None
 ) -> None:
-    """One sentence to the operator, with the fields that a program wants of it."""
+    """Announce one event as a sentence, with ``fields`` for programs."""
     if log.format == "text":
         say(message if level == "info" else f"{level}: {message}")
     else:
@@ -29,8 +27,8 @@ def announce(
 
 
 def refuse_start(problem: str) -> None:
-    """Why nothing was started, a line each. The settings may not be known, so the format is the variable's or what
-    suits stderr."""
+    """Print why the daemon did not start, one line each. The settings may be unknown, so the format comes from the
+    environment variable or suits stderr."""
     log = EventLog("info", _FORMATS.get(os.environ.get("SAMPLEGATE_LOG_FORMAT", "")))
     for line in problem.split("\n"):
         if log.format == "text":
@@ -40,15 +38,14 @@ def refuse_start(problem: str) -> None:
 
 
 class Library(logging.Handler):
-    """Warnings and errors that libraries log, as events of ours. Without it, Python writes them onto stderr as they
-    are."""
+    """Log handler for warnings and errors of libraries. Without it, Python writes them to stderr unformatted."""
 
     def __init__(self, log: EventLog) -> None:
         super().__init__(logging.WARNING)
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One record."""
+        """Log one record as an event."""
         tell = self._log.error if record.levelno >= logging.ERROR else self._log.warning
         tell(
             "library.logged",
@@ -59,6 +56,6 @@ class Library(logging.Handler):
 
 
 def hear_libraries(log: EventLog) -> None:
-    """Have what libraries log, and Python's warnings, in our log."""
+    """Route the log records of libraries, and Python's warnings, to our log."""
     logging.captureWarnings(True)
     logging.getLogger().addHandler(Library(log))

@@ -1,8 +1,7 @@
-"""One conversation of the daemon: many streams of one client, or of one caller's requests, and one server behind. It
-reads no frame.
+"""One conversation of the daemon: the streams of one client, or of one caller's requests, and one server.
 
-It lives until its client or its server ends it, or the daemon does; whoever still waits for the server then has an
-error first.
+A server is a child process (``Process``) or at a URL (``RemoteServer``). A conversation lives until its client, its
+server or the daemon ends it. Requests that still wait for the server then get an error. No frame is read here.
 """
 
 from __future__ import annotations
@@ -31,19 +30,16 @@ if TYPE_CHECKING:
     import aiohttp
 
 
-# How a server's side of one conversation is opened and ended: a child process, or streams over HTTP. It reads no
-# frame.
-
 Ended = Callable[[], Awaitable[object]]
 """Waits for the server's own end."""
 
 
 class Opens(Protocol):
-    """Opens the server's side for a relay; what it gives waits for the server's end. Raises CannotStart."""
+    """Opens the server's side for a relay, and yields a wait for the server's end. Raises CannotStart."""
 
     @property
     def realm(self) -> str:
-        """What tells it apart where nobody named it."""
+        """Distinguishes the server from other unnamed servers."""
         ...
 
     @property
@@ -55,8 +51,10 @@ class Opens(Protocol):
 
 
 class Process:
-    """A stdio server: a process for each conversation. ``environment`` is asked at each start, for a reload may
-    withhold more of it."""
+    """A stdio server: one process for each conversation.
+
+    ``environment`` is called at each start, because a reload may withhold more variables.
+    """
 
     streams = False
 
@@ -71,7 +69,7 @@ class Process:
 
     @asynccontextmanager
     async def open(self, relay: Relay) -> AsyncIterator[Ended]:
-        """Start it; it and all it has started are ended behind."""
+        """Start the process; on exit, end it and all processes that it has started."""
         server = self._server
         environment = {**self._environment(), **server.env}
         child = await start_child(
@@ -97,7 +95,7 @@ class Process:
 
 
 class RemoteServer:
-    """A server over HTTP: a connection to it for each conversation, over one pool."""
+    """A server over HTTP: one connection for each conversation, over a shared pool."""
 
     streams = True
 
@@ -109,7 +107,7 @@ class RemoteServer:
 
     @asynccontextmanager
     async def open(self, relay: Relay) -> AsyncIterator[Ended]:
-        """Nothing is sent before the first frame."""
+        """Prepare the connection; nothing is sent before the first frame."""
         from samplegate.transport.http_client.connection import RemoteConnection as Link
 
         server = self._server
@@ -130,12 +128,12 @@ class RemoteServer:
             await link.aclose()
 
 
-# seconds for the last lines of a process that has ended; one that it left behind may hold its output open
+# seconds for the last lines of a process that has ended: a process that it left behind may keep its output open
 TAIL: Final = 0.3
 
 
 class ServerConversation:
-    """What the HTTP front calls: see ``links.front.http.Conversation``."""
+    """A conversation as the HTTP endpoint calls it (``transport.http_server.http.Conversation``)."""
 
     def __init__(
         self, wires: SessionWiring, behind: Opens, timeouts: Callable[[Relay], Coroutine[Any, Any, None]] | None = None
@@ -144,14 +142,15 @@ class ServerConversation:
         self.failed: CannotStart | None = None
         """Why it could not be started."""
         self.exit: object = None
-        """What the server's process left with, minus the number of a signal; None where it has not ended by itself."""
+        """Exit code of the server's process, or the negative number of a signal; None unless the process ended by
+        itself."""
         self._behind = behind
         self._timeouts = timeouts
         self._relay = wires.relay
         self._streams = HttpClientWriter(self._lost, self._unreached)
         self._numbers = 0
         self.used = self._relay.clock()
-        """When a stream was opened or closed last."""
+        """When a stream was last opened or closed."""
         self._started = False
         self._died = False
         self._ending = anyio.Event()
@@ -166,21 +165,21 @@ class ServerConversation:
 
     @property
     def busy_streams(self) -> int:
-        """How many have requests under way."""
+        """Number of streams with requests under way."""
         return sum(1 for stream in self.wires.state.inflight.streams if stream >= 0)
 
     @property
     def asked_to_end(self) -> bool:
-        """Whether it was we who ended it, and the server lived until then."""
+        """Whether the gate ended the conversation while the server was still alive."""
         return self._ending.is_set() and not self._died
 
     @property
     def over(self) -> bool:
-        """Whether nothing more can be said in it."""
+        """Whether the conversation is closed or closing."""
         return self._ending.is_set() or self._over.is_set() or self._relay.server_gone.is_set()
 
     def open_stream(self, stream: Sink, *, standalone: bool = False, caller: str | None = None, trace: str = "") -> int:
-        """Enter a stream; its number."""
+        """Register a stream and return its number."""
         number = STANDALONE
         if not standalone:
             self._numbers += 1
@@ -190,18 +189,20 @@ class ServerConversation:
         if trace:
             self.wires.state.traces[number] = trace
         self.used = self._relay.clock()
-        self._streams.sinks[number] = stream  # also where it is over: whoever writes on it is told so
+        self._streams.sinks[number] = (
+            stream  # even if the conversation is over: the next frame on the stream then gets an error
+        )
         return number
 
     def received(self, stream: int, line: bytes | Frame) -> None:
-        """One frame of the client's came."""
+        """Handle one frame of the client."""
         if self.over:
             self._relay.refuse(stream, line.raw if isinstance(line, Frame) else line, "the server has ended")
         else:
             self._relay.take("client", stream, line)
 
     def close_stream(self, stream: int) -> None:
-        """The client's end of a stream is gone; what is owed to a legacy client is still taken by its sink (T35)."""
+        """Handle the client's end of a stream. The sink stays while a legacy client is still owed an answer (T35)."""
         self.used = self._relay.clock()
         self._relay.stream_closed(stream)
         if stream not in self.wires.state.inflight.streams:
@@ -210,20 +211,20 @@ class ServerConversation:
             self.wires.state.traces.pop(stream, None)
 
     def undelivered(self, id: str | int) -> None:
-        """No stream of the client took a request in time."""
+        """Handle a request to the client that no stream delivered in time."""
         if not self.over:
             self._relay.undelivered(id)
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called once when it is over."""
+        """Call ``call`` once when the conversation is over."""
         if self._over.is_set():
             call()
         else:
             self._calls.append(call)
 
     async def aclose(self, why: str | None = None) -> None:
-        """End it, and wait until the server's side is closed. ``why``: the error's text for those who still wait for an
-        answer."""
+        """End the conversation and wait until the server's side is closed. ``why``: the error of requests still in
+        flight."""
         if why is not None:
             self._relay.session.state.ended_because = why
         self._died = self._died or self._relay.server_gone.is_set()
@@ -231,9 +232,10 @@ class ServerConversation:
         await self._over.wait()
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """The whole of it. ``task_status`` is told once the server's side is open, or that it cannot be (``failed``).
+        """Run the conversation. ``task_status`` is set once the server's side is open, or cannot be opened
+        (``failed``).
 
-        Never raises: a fault of ours ends this conversation, and no other.
+        Never raises: an error in the gate ends this conversation and no other.
         """
         try:
             await self._relay.run(lambda: self._converse(task_status))
@@ -265,7 +267,7 @@ class ServerConversation:
             self.failed = problem
 
     async def _first(self, ended: Callable[[], Awaitable[object]]) -> None:
-        """Until the server's end and its last lines, or the end of its output, or our own."""
+        """Wait for the first of: the server's exit and its last lines, the end of its output, or ``aclose``."""
 
         async def process() -> None:
             self.exit = await ended()
@@ -283,17 +285,18 @@ class ServerConversation:
             group.start_soon(one, self._ending)
 
     def _end(self) -> None:
-        """Rounds are withdrawn; whoever waits for the server is told that it has ended."""
+        """Withdraw rounds, answer the requests that wait for the server with an error, and close the streams."""
         if not self._relay.server_gone.is_set():
             self._relay.ended("server")
         self._streams.close()
 
     def _unreached(self, id: str | int) -> None:
-        """There is no stream at all. The relay is in the middle of sending, so it learns of this in the next turn."""
+        """Handle a request to the client without any stream. The relay is still sending, so it is notified in the event
+        loop's next turn."""
         asyncio.get_running_loop().call_soon(self.undelivered, id)
 
     def _lost(self, stream: int, last: bool) -> None:
-        """What came for a stream that is gone."""
+        """Note a dropped frame for a closed stream."""
         self._relay.note(
             Note("answer.undelivered" if last else "frame.undelivered", {"server": self.wires.server}, warn=False)
         )

@@ -1,6 +1,7 @@
-"""One process that serves: its servers, callers and listeners, a reload, and its end. It reads no frame.
+"""`samplegate serve`: the daemon, from binding its listeners to the end of its drain.
 
-What is read and bound before is in ``serving``, what operators see of it in ``operators``.
+Every problem of the inputs is found before the first connection is accepted (``prepare.py``, ``listeners.py``). No
+frame is read here.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ from samplegate.transport.http_server.http import HttpBounds, Receive, Scope, Se
 from samplegate.transport.http_server.sessions import Sessions
 from samplegate.transport.stdio import CannotStart
 
-# What operators see of the daemon: its metrics, whether it is ready, what it is, the lines at its start. It changes
-# nothing but by a reload.
 
 BOUNDS: Final = HttpBounds(connections=64, head=16 * 1024, head_time=5.0, stalled=10.0)
-"""Operators' programs are near and send little; one that is slow must not keep the others out."""
+"""Bounds of the operators' listener. Operators' programs are near and send little, so a slow one must not keep others
+out."""
 KEEP_ALIVE: Final = 5  # seconds
 
 
 class Operators:
-    """Their view of one daemon. ``started``: unix seconds."""
+    """Operator interface of one daemon: metrics, readiness, version and the lines logged at its start. ``started``:
+    unix seconds."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Operators:
         started: float,
     ) -> None:
         self.unready: str | None = "listen: not yet"
-        """Why the daemon itself takes no calls, None while it does."""
+        """Why the daemon itself takes no calls; None while it does."""
         self._house = house
         self._settings = settings
         self._public = public
@@ -80,7 +81,7 @@ class Operators:
         self._started = started
 
     def app(self, reload: Callable[[], Awaitable[ReloadReport]]) -> AdminApp:
-        """What is served on their listener."""
+        """The ASGI application of the operators' listener."""
         return AdminApp(
             metrics=self._metrics,
             ready=self._missing,
@@ -93,7 +94,7 @@ class Operators:
         )
 
     def hello(self) -> list[tuple[str, str, dict[str, str]]]:
-        """What is said once it listens: events, sentences, and fields."""
+        """Announcements for the start: event, sentence and fields of each."""
         names = sorted(self._public.servers)
         paths = ["/mcp"] if len(names) == 1 else [path_of(name) for name in names]
         urls = [("clients", "listening", f"http://{self._listeners.at('public')}{path}") for path in paths]
@@ -114,14 +115,14 @@ class Operators:
         return await self._house.metrics.page(accept)
 
     def _missing(self) -> list[str]:
-        """What keeps it from serving, a line each."""
+        """What keeps the daemon from being ready, a line each."""
         callers = self._guard.unready()
         found = [self.unready, self._house.decisions.problem(), None if callers is None else f"callers: {callers}"]
         none = self._unavailable() if len(self._public.unresolved()) == len(self._public.servers) else []
         return [line for line in found if line is not None] + none
 
     def _unavailable(self) -> list[str]:
-        """Servers that cannot be started now, or that failed when they were last started, a line each."""
+        """Servers that cannot start now or failed at their latest start, a line each."""
         unresolved = {name: f"cannot start: {problem}" for name, problem in self._public.unresolved().items()}
         failing = {name: server.failing() for name, server in self._public.servers.items()} | unresolved
         return [f"server {name}: {problem}" for name, problem in failing.items() if problem is not None]
@@ -136,7 +137,7 @@ class Operators:
 
 
 def admin_token(file: Path | None) -> bytes | None:
-    """What a reload over HTTP needs, read anew each time. Raises Unavailable."""
+    """The bearer token that a reload over HTTP needs. It is read at each call. Raises Unavailable."""
     if file is None:
         return None
     try:
@@ -152,12 +153,13 @@ def admin_token(file: Path | None) -> bytes | None:
     return found
 
 
-# seconds that sessions and connections outlive the last answer of a drain: clients list tools right after it
+# seconds that sessions and connections stay open after the last answer of a drain, because clients list tools right
+# after an answer
 LINGER: Final = 3.0
 
 
 class Daemon:
-    """One process that serves."""
+    """The daemon's process: servers, listeners, reload, signals and drain."""
 
     def __init__(
         self,
@@ -182,7 +184,7 @@ class Daemon:
         self._key = key
 
     async def run(self) -> int:
-        """From the first connection to the last."""
+        """Serve until a signal, then drain. Returns the exit code."""
         self._patience = anyio.CancelScope()
         self._asked = anyio.Event()
         settings = self._settings
@@ -208,7 +210,7 @@ class Daemon:
         return 0
 
     def _build(self, group: anyio.abc.TaskGroup) -> None:
-        """Servers, callers, reloads and the operators' view of them; nothing is listened to yet."""
+        """Build the servers, the guard for callers, reloads and the operators' interface, without listening."""
         settings, at = self._settings, self._listeners.at("public")
         self.counting = RequestCounter(self.house)
         self.sessions = Sessions(_bounds(settings), note=self._note)
@@ -239,8 +241,8 @@ class Daemon:
         )
 
     async def _listen(self, group: anyio.abc.TaskGroup) -> None:
-        """Serve on every listener that there is; operators see the start, and clients wait for the models that are to
-        be warm."""
+        """Open the listeners. The operators' listener opens first; the clients' listener waits for the warm-up of
+        models."""
         if "admin" in self._listeners:
             app = self.operators.app(self.reload)
             self._listeners.open("admin", app, BOUNDS, group, refused=self.counting.crowded, keep_alive=KEEP_ALIVE)
@@ -249,7 +251,7 @@ class Daemon:
         self.reviewers.listen(group, refused=self.counting.crowded)
 
     async def _serve(self, group: anyio.abc.TaskGroup) -> None:
-        await group.start(self._watch)  # first of all: until then SIGHUP ends a process
+        await group.start(self._watch)  # first, because the default action of SIGHUP ends a process
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             group.start_soon(self._signalled, signals)
             await self._listen(group)
@@ -268,7 +270,7 @@ class Daemon:
             await self._asked.wait()
             await self._drain()
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)  # who asks once more is answered by the end, which is near
+            signal.signal(number, signal.SIG_IGN)  # another signal is ignored: the process is about to end
         self._listeners.end()
         if metrics is not None:
             try:
@@ -277,7 +279,7 @@ class Daemon:
                 announce(self._log, "metrics.unwritten", str(problem), level="warning")
 
     async def _warm(self) -> None:
-        """Start the models that are to be warm, unless we are asked to stop meanwhile."""
+        """Start the models with warm-up, unless a stop is requested meanwhile."""
         async with anyio.create_task_group() as waiting:
             waiting.start_soon(self._until_asked, waiting.cancel_scope)
             await self.reloads.warm()
@@ -288,8 +290,8 @@ class Daemon:
         scope.cancel()
 
     async def _drain(self) -> None:
-        """Not ready but open for ``drain_delay``; then accept reads only, let calls under way be answered, and end what
-        is left."""
+        """Drain: stay open but not ready for ``drain_delay``, then serve reads only, wait for calls in flight, and
+        close the rest."""
         began, delay, seconds = time.monotonic(), float(self._settings.drain_delay), float(self._settings.drain_timeout)
         self.operators.unready = "draining: it is ending"
         self.house.metrics.set("samplegate_draining", 1)
@@ -297,7 +299,7 @@ class Daemon:
         self._log.info("drain.began", delay=delay, seconds=seconds)
         done = False
         with self._patience:
-            await anyio.sleep(delay)  # balancers notice that it is not ready, and send their traffic elsewhere
+            await anyio.sleep(delay)  # load balancers notice that it is not ready and send traffic elsewhere
             self.reviewers.drain()
             done = await self._answered(seconds, began)
         if self._patience.cancelled_caught:
@@ -313,7 +315,7 @@ class Daemon:
         announce(self._log, "daemon.ended", "; ".join(filter(None, [self.house.tally.summary(), end])))
 
     async def _answered(self, seconds: float, since: float) -> bool:
-        """Wait for the answers to calls in flight, for each server at most its ``end_of_input_timeout``; False if some
+        """Wait for the answers to calls in flight, for each server at most its ``end_of_input_timeout``. False if some
         were cut off."""
         cut_off: list[str] = []
         done = False
@@ -330,14 +332,14 @@ class Daemon:
         return done and not cut_off
 
     async def _signalled(self, signals: AsyncIterator[signal.Signals]) -> None:
-        """The first signal asks us to stop, the second to stop waiting."""
+        """Drain at the first signal, and stop waiting at the second."""
         async for _ in signals:
             if self._asked.is_set():
                 self._patience.cancel()
             self._asked.set()
 
     async def _watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Reload on SIGHUP, and where a file changes."""
+        """Reload on SIGHUP and when a watched file changes."""
 
         def files() -> Sequence[Path]:
             return self.reloads.wanted.files if self._settings.watch else ()
@@ -354,7 +356,7 @@ class Daemon:
         return report
 
     def _prepared(self, wanted: ServeConfig) -> ReloadPlan:
-        """Other servers and callers, built and not in force yet."""
+        """Build the changed servers and callers, without putting them in force."""
         callers = self.guard.prepared(wanted.settings)
         servers = self.public.prepared(wanted.settings.servers, wanted.environment)
 
@@ -373,7 +375,7 @@ class Daemon:
         return ReloadPlan(servers.changes, put, end)
 
     async def _front(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The clients' listener: a fault that nobody below has taken is in our log, for uvicorn's is silent."""
+        """The clients' listener. It logs errors that nothing below handles, because uvicorn's log is off."""
         try:
             await self.guard(scope, receive, send)
         except Exception:
@@ -403,21 +405,17 @@ def _pool() -> Any:
     return pool()
 
 
-# `samplegate serve`: reads what it is told, binds its listeners, and runs the daemon. It serves nothing itself.
-#
-# Everything that can be wrong is found before the first connection is taken (``preparation``, ``listeners``).
-
 FAILED: Final = 1
-"""A fault of the gate ended it."""
+"""Exit code: an error in the gate ended the daemon."""
 WRONG: Final = 2
-"""Nothing was started: the policy, the settings, a file or an address is wrong."""
+"""Exit code: nothing was started, because the policy, the settings, a file or an address is wrong."""
 
 
 def serve_command(args: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT."""
+    """Run `samplegate serve` until SIGTERM or SIGINT; returns the exit code."""
     started = time.time()
     heap.bound()
-    notify = Notify.taken_from(os.environ, os.getpid())  # before anything copies the environment for a server
+    notify = Notify.taken_from(os.environ, os.getpid())  # before the environment is copied for a server
     try:
         wanted = read_all(args)
         settings = wanted.settings
@@ -442,10 +440,10 @@ def serve_command(args: argparse.Namespace) -> int:
 
 
 def _listeners(settings: ServeSettings) -> Listeners:
-    """Every listener that the settings want, bound. Raises CannotStart, Unavailable."""
+    """Bind every configured listener. Raises CannotStart or Unavailable."""
     sockets = {"public": bind("listen", settings.listens_at)}
     why = open_to_all(bound(sockets["public"]), settings)
-    if why is not None:  # a name that is another address than it should be
+    if why is not None:  # a host name may resolve to another address than expected
         raise Unavailable(why)
     for name, text in (("admin", settings.admin_listen), ("reviews", settings.reviews_listen)):
         if text is not None:

@@ -1,6 +1,7 @@
 """The daemon's listeners: sockets that are bound before anything starts, uvicorn on each, and their shutdown.
 
-uvicorn's signal handlers, lifespan and logs are off: the daemon controls its own shutdown and writes its own log.
+uvicorn's signal handlers, lifespan and logs are off, because the daemon controls its own shutdown and writes its own
+log.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from samplegate.transport.http_server.http import HttpBounds
 from samplegate.transport.http_server.uvicorn_protocol import Connections
 from samplegate.transport.stdio import CannotStart
 
-BACKLOG: Final = 2048  # connections that wait to be taken: a burst of clients after a restart
-# seconds that an idle connection stays: longer than common balancers keep theirs, or they would meet a closed one
+BACKLOG: Final = 2048  # pending connections, enough for a burst of clients after a restart
+# seconds that an idle connection stays open: longer than common load balancers keep theirs, which would otherwise use a
+# closed one
 KEEP_ALIVE: Final = 75
 _SILENT: Final = logging.CRITICAL + 1
 
 
 def bind(setting: str, at: Address) -> socket.socket:
-    """A listening socket. Raises CannotStart."""
+    """Bind a listening socket. Raises CannotStart."""
     family = socket.AF_INET6 if ":" in at.host else socket.AF_INET
     try:
         found = socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -51,24 +53,24 @@ def bind(setting: str, at: Address) -> socket.socket:
 
 
 def bound(ours: socket.socket) -> Address:
-    """Where a socket listens."""
+    """The address of a listening socket."""
     host, port = ours.getsockname()[:2]
     return Address(str(host), int(port))
 
 
 class Listener(uvicorn.Server):
-    """One of uvicorn's servers, whose end is asked for by ``should_exit``."""
+    """A uvicorn server that ends when ``should_exit`` is set."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the daemon's."""
+        """Install no signal handlers: the daemon handles signals."""
         yield
 
 
 def listener(connections: Connections, *, keep_alive: int = KEEP_ALIVE) -> Listener:
-    """A server for these connections. ``keep_alive``: seconds that one waits for another request."""
+    """A uvicorn server for these connections. ``keep_alive``: seconds that an idle connection stays open."""
     for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
-        # clients would write lines of another form into our log, as many as they like
+        # otherwise clients could flood our log with lines in another format
         logging.getLogger(name).setLevel(_SILENT)
     config = uvicorn.Config(
         connections.app,
@@ -89,7 +91,7 @@ def listener(connections: Connections, *, keep_alive: int = KEEP_ALIVE) -> Liste
 
 
 class Listeners:
-    """``sockets``: those that are bound, by the name of their listener; what has no socket is not served."""
+    """The bound listeners by name. A name without a socket in ``sockets`` is not served."""
 
     def __init__(self, sockets: Mapping[str, socket.socket]) -> None:
         self._sockets = sockets
@@ -99,7 +101,7 @@ class Listeners:
         return name in self._sockets
 
     def at(self, name: str) -> Address:
-        """Where one of them listens."""
+        """Address of a listener."""
         return bound(self._sockets[name])
 
     def open(
@@ -123,10 +125,10 @@ class Listeners:
         group.start_soon(server.serve, [self._sockets[name]])
 
     def connections(self) -> dict[str, int]:
-        """How many are open on each."""
+        """Number of open connections on each listener."""
         return {name: len(connections.open) for name, (connections, _) in self._open.items()}
 
     def end(self) -> None:
-        """Ask all of them to end, with their connections."""
+        """Ask all listeners to end and close their connections."""
         for _, server in self._open.values():
             server.should_exit = True

@@ -1,4 +1,4 @@
-"""What is counted and logged of HTTP requests, conversations and the process. It decides nothing."""
+"""Metrics and access log of HTTP requests, and gauges of conversations and the process. No decisions are made here."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ REASONS: Final[dict[str, str]] = {
     "session_full": "busy",
     "draining": "busy",
 }
-"""Why the front refuses, as metrics name it."""
+"""Metric labels of the endpoint's reasons for a refusal."""
 
 _SHOWN: Final = tuple(name for name in AccessRecord.__struct_fields__ if name != "seconds")
 
 
 class RequestCounter:
-    """Takes what the front tells of each request."""
+    """Counts and logs HTTP requests."""
 
     def __init__(self, house: ProcessContext) -> None:
         self._house = house
@@ -49,7 +49,7 @@ class RequestCounter:
         house.metrics.only("samplegate_build_info", version=__version__, python=platform.python_version())
 
     def access(self, told: AccessRecord) -> None:
-        """One HTTP request is over: its metrics, and its line in the access log."""
+        """Count a completed HTTP request and write its line to the access log."""
         metrics, server = self._house.metrics, told.server
         method = method_class(told.http, told.method if told.method != "answer" else None)
         labels = {"server": server, "era": told.era or None, "method": method}
@@ -66,11 +66,11 @@ class RequestCounter:
             self._lines.take(fields)
 
     def crowded(self) -> None:
-        """A connection was one too many, and asked for no server yet."""
+        """Count a connection that was refused because there were too many. It has named no server yet."""
         self._house.metrics.count("samplegate_http_refused_total", server=None, reason="busy")
 
     def refresh(self, public: Public, connections: Mapping[str, int]) -> None:
-        """The gauges, as they stand now; ``connections`` by listener."""
+        """Set the gauges to the current values; ``connections`` is by listener."""
         metrics = self._house.metrics
         for name, server in public.servers.items():
             for era, count in server.open_conversations().items():
@@ -81,9 +81,7 @@ class RequestCounter:
         metrics.set("samplegate_decision_log_failing", 0 if self._house.decisions.problem() is None else 1)
 
 
-# How late the event loop wakes a task that asked for a time. It measures and repairs nothing.
-
-EVERY: Final = 0.5  # seconds: 120 values a minute, which cost nothing
+EVERY: Final = 0.5  # seconds: 120 samples a minute, at negligible cost
 
 
 async def measure_loop_lag(
@@ -91,7 +89,7 @@ async def measure_loop_lag(
     sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Tell ``observe`` the seconds by which each wake-up was late, until cancelled."""
+    """Measure the event-loop lag: call ``observe`` with the seconds by which each wake-up was late, until cancelled."""
     while True:
         due = clock() + EVERY
         await sleep(EVERY)

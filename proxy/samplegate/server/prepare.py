@@ -1,5 +1,7 @@
-"""Preparation of `serve`: reads and checks its inputs before anything starts and again at each reload; and the key that
-seals rounds. Starts nothing."""
+"""Preparation of `serve`: reads and validates its inputs before the start and at each reload.
+
+It starts nothing. It also derives the key that seals rounds.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,18 @@ from samplegate.sampler.keys import child_environment
 from samplegate.transport.subprocess import unresolved
 
 LEAST: Final = 32
-"""Bytes of a file that can be a key."""
+"""Bytes of a key file, at least."""
 MOST: Final = 64 * 1024
-"""Bytes of one: it is no key's file that is larger."""
+"""Bytes of a key file, at most: a larger file is not a key."""
 
 _PURPOSE: Final = b"samplegate seal 1"
 _remedy: Final = "such as `openssl rand -hex 32` prints"
 
 
 def seal_key(file: Path | None) -> bytes | None:
-    """32 bytes made of what the file holds, by HMAC-SHA-256 under a name of ours, so that the same file may serve
-    others; a line end behind it is not a part of it. None without a file. Raises Unavailable.
+    """Derive the sealing key (32 bytes) from a file's content; None without a file. Raises Unavailable.
+
+    HMAC-SHA-256 with a fixed purpose lets other programs use the same file. A line end after the key is not part of it.
     """
     if file is None:
         return None
@@ -52,7 +55,7 @@ def seal_key(file: Path | None) -> bytes | None:
     if len(found) > MOST:
         raise Unavailable(f"seal_key_file: {file} is larger than {MOST} bytes; write a key into it, {_remedy}")
     line = found.removesuffix(b"\n").removesuffix(b"\r")
-    # else it is a key of random bytes that happens to end so
+    # otherwise the line end belongs to a key of random bytes
     if found.endswith(b"\n") and (len(line) >= LEAST or len(found) < LEAST):
         found = line
     if len(found) < LEAST:
@@ -66,31 +69,29 @@ _COMMON: Final = frozenset(
     "HOME LANG LANGUAGE LC_ALL LC_CTYPE LOGNAME PATH PWD SHELL TEMP TERM TMP TMPDIR TZ USER "
     "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT USERNAME USERPROFILE".split()
 )
-"""Variables that hold no secret and that processes need, whoever else is given them too, as in `PATH:
-/opt/bin:${PATH}`."""
+"""Variables without secrets that processes need. Servers keep them even if another server's settings use them, as in
+`PATH: /opt/bin:${PATH}`."""
 
 
 class ServeConfig(msgspec.Struct, frozen=True, eq=False):
-    """What the files and the command line say: the settings, the policy with what was built of it, and what may be
-    wrong with them."""
+    """Configuration of `serve` from its files and command line: settings, policy and warnings."""
 
     settings: ServeSettings
     rules: Rules
     environment: Mapping[str, str]
-    """Of the servers' processes: ours, without the keys of models and without what is put into a server's own settings
-    (``${VAR}``)."""
+    """Environment of the servers' processes: ours without the keys of models and without variables that servers'
+    settings use (``${VAR}``)."""
     reviewers_see: Mapping[str, str]
-    """The whole of it with the env file, where webhooks find their secrets; nothing where the policy names no reviewer.
-    Secret."""
+    """The whole environment with the env file, for webhooks' secrets; empty if the policy names no reviewer. Secret."""
     models_see: Mapping[str, str]
-    """The environment as the models have it, with the env file; nothing where no model has a use for it. Secret."""
+    """The environment of the models, with the env file; empty if no model needs it. Secret."""
     warnings: tuple[str, ...]
     files: tuple[Path, ...]
-    """Whose change is a reload."""
+    """Files whose change triggers a reload."""
 
 
 def read_all(args: argparse.Namespace) -> ServeConfig:
-    """Read it. Raises SettingsError, PolicyError, Unavailable."""
+    """Read and validate all inputs. Raises SettingsError, PolicyError or Unavailable."""
     loaded = load_serve(
         os.environ,
         file=args.settings,
@@ -102,7 +103,7 @@ def read_all(args: argparse.Namespace) -> ServeConfig:
         protocol=args.protocol,
     )
     settings = loaded.settings
-    preload(settings)  # at a reload this is not the event loop's thread
+    preload(settings)  # at a reload, this does not run in the event loop's thread
     assert settings.policy is not None
     rules = read_rules(settings.policy, loaded.environment)
     check_state(rules, settings)
@@ -133,13 +134,13 @@ def _seen_by_servers(loaded: LoadedServe, rules: Rules) -> dict[str, str]:
 
 
 def _unresolved(server: ServerSettings, environment: Mapping[str, str], place: str | None) -> str | None:
-    """Why a server's command cannot be started."""
+    """Why a server's command cannot be started; None if it can."""
     why = None if server.url is not None else unresolved(server.argv, env={**environment, **server.env}, cwd=server.cwd)
     return None if why is None else str(why) if place is None else f"{place}: {why.value!r} {why.fault}; {why.remedy}"
 
 
 def _warnings(rules: Rules, settings: ServeSettings) -> list[str]:
-    """What can be told at the start and keeps nothing from running."""
+    """Warnings that do not prevent the start."""
     found = [*map(str, rules.policy.warnings), *rules.models.problems()]
     found += [
         f"no rule can match a server named {name!r}; rename it, or write a rule for it"

@@ -1,8 +1,7 @@
-"""A reload: reads the files again, builds everything that can fail, and only then puts it in force; one at a time. It
-reads no frame.
+"""Reload: reads the files again, builds everything that can fail, and only then puts it in force.
 
-A file that is wrong leaves all as it was. Listeners, folders and bounds are the process's: a change of those is told,
-and needs a restart.
+An invalid file changes nothing. Reloads run one at a time. A change of listeners, folders or bounds is reported, and
+needs a restart.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Whoever asks while one is under way gets the next, together with all others who wait for it.
+    """Single-flight: concurrent calls share the next run.
 
-    Not the one under way: that may have read the files before the change that is asked for. An asker who is cancelled
-    ends nothing.
+    They do not join the present run, which may have read the files before the latest change. A caller that is cancelled
+    does not cancel the run.
     """
 
     def __init__(self, act: Callable[[], Awaitable[T]]) -> None:
@@ -42,15 +41,15 @@ class SingleFlight(Generic[T]):
         self._next: asyncio.Task[T] | None = None
 
     async def __call__(self) -> T:
-        """What the act returns or raises. CancelledError after ``aclose``."""
+        """Result or exception of the next run. Raises CancelledError after ``aclose``."""
         if self._next is None:
             self._next = asyncio.create_task(self._turn(self._running))
-            # so that asyncio does not complain of it
+            # keeps asyncio from logging an exception that was not retrieved
             self._next.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(self._next)
 
     async def aclose(self) -> None:
-        """End what is under way and what waits."""
+        """Cancel the present run and the next."""
         tasks = [task for task in (self._running, self._next) if task is not None]
         for task in tasks:
             task.cancel()
@@ -67,12 +66,12 @@ class SingleFlight(Generic[T]):
 LIVE: Final = frozenset(
     {"policy", "servers", "servers_file", "callers", "env_file", "people", "allowed_hosts", "allowed_origins"}
 )
-"""The settings that a reload puts in force."""
+"""Settings that a reload puts in force."""
 _OTHER: Final = LIVE - {"policy", "servers", "servers_file"}
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """The names of servers that a reload touched."""
+    """Names of the servers that a reload changes."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -80,8 +79,8 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class ReloadPlan(msgspec.Struct, frozen=True):
-    """What is built and not in force yet. ``put`` puts it there at once and cannot fail; ``end`` ends what is gone
-    then, which may take seconds."""
+    """Built but not yet in force. ``put`` swaps everything at once and cannot fail. ``end`` then closes what was
+    replaced, which may take seconds."""
 
     changes: Changes
     put: Callable[[], None]
@@ -89,8 +88,11 @@ class ReloadPlan(msgspec.Struct, frozen=True):
 
 
 class Reloads:
-    """``prepare`` builds other servers and callers and touches nothing; ``bound`` is what the clients' listener is
-    really bound to."""
+    """The reloads of one daemon.
+
+    ``prepare`` builds servers and callers without changing anything. ``bound`` is the actual address of the clients'
+    listener.
+    """
 
     def __init__(
         self,
@@ -107,11 +109,11 @@ class Reloads:
         self._prepare = prepare
 
     async def warm(self) -> None:
-        """Start what the policy in force wants started ahead."""
+        """Start the models that the policy in force wants warm."""
         await self._warm(self._house.rules)
 
     async def reload(self) -> ReloadReport:
-        """Read everything again and put it in force, or say why not. Never raises."""
+        """Read all files again and put them in force, or report every problem. Never raises."""
         report = await self._tried()
         metrics, log = self._house.metrics, self._house.log
         metrics.count("samplegate_reloads_total", result=report.result)
@@ -148,11 +150,11 @@ class Reloads:
         rotated = bool(wanted.models_see and before.models_see) and wanted.models_see != before.models_see
         anew = rotated or wanted.rules.policy != before.rules.policy or _plays(wanted.rules)
         kept = anew and wanted.rules.models.adopt(self._house.rules.models)
-        # models with another environment have a worker of their own, which is up before the old one ends
+        # models with another environment get a new worker, which starts before the old one ends
         if anew and not kept:
             await self._warm(wanted.rules)
         old = self._house.replace(wanted.rules) if anew else None
-        change.put()  # rules, servers and callers: all in one turn of the loop
+        change.put()  # rules, servers and callers change within one turn of the event loop
         self.wanted = wanted
         tell_policy(self._house)
         report = self._report(before, change.changes, hash_before, rotated=rotated)
@@ -162,13 +164,13 @@ class Reloads:
         return report
 
     async def _warm(self, rules: Rules) -> None:
-        """Start the sampler's worker if the policy wants it warm. That it fails is logged and refuses no reload."""
+        """Start the sampler's worker if the policy wants it warm. A failure is logged and does not fail the reload."""
         problem = await rules.models.warm() if rules.models.wants_warm else None
         if problem is not None:
             self._house.log.error("sampler.not_started", problem=problem)
 
     async def _end(self, change: ReloadPlan, old: Rules | None) -> None:
-        """End what is gone. A fault there changes nothing of what is in force."""
+        """Close what was replaced. An error here does not affect what is in force."""
         try:
             await change.end()
             if old is not None:
@@ -194,14 +196,14 @@ class Reloads:
 
 
 def _plays(rules: Rules) -> bool:
-    """Whether it answers from files of cases, which may have changed though the policy has not."""
+    """Whether the policy answers from case files, which may have changed although the policy has not."""
     policy = rules.policy.policy
     return any(model.cases for model in policy.models) or any(getattr(rule, "cases", None) for rule in policy.rules)
 
 
 def open_to_all(bound: Address, settings: ServeSettings) -> str | None:
-    """Why these settings must not hold for a listener that is bound there, None if they may: strangers could call
-    without a token."""
+    """Why settings without callers are refused for a listener on this address; None if they are allowed. Otherwise
+    strangers could call without a token."""
     if bound.is_loopback or settings.callers.required:
         return None
     return (
@@ -211,7 +213,7 @@ def open_to_all(bound: Address, settings: ServeSettings) -> str | None:
 
 
 def tell_policy(house: ProcessContext) -> None:
-    """The policy in force, as metrics."""
+    """Publish the policy in force as metrics."""
     house.metrics.only("samplegate_policy_info", hash=house.rules.hash)
     house.metrics.set("samplegate_policy_loaded_timestamp_seconds", time.time())
 

@@ -1,5 +1,5 @@
-"""Reviews in the daemon: the office beside all conversations, and the listener at which people see and decide them. It
-reads no frame."""
+"""Reviews in the daemon: the review service for all conversations, and the reviewers' listener. No frame is read
+here."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 class People:
-    """The people in force. ``put`` replaces them: from the next question on the others hold."""
+    """Reviewers who may sign in, by the hash of their token."""
 
     def __init__(self, settings: PeopleSettings) -> None:
         self._people: dict[bytes, Person] = {}
         self.put(settings)
 
     def put(self, settings: PeopleSettings) -> None:
-        """Others, at a reload: a session or a stream of whoever is gone ends with it."""
+        """Replace the reviewers at a reload. The sessions and streams of removed reviewers end."""
         from samplegate.reviews.web.context import Person
 
         self._people = {
@@ -43,22 +43,22 @@ class People:
         }
 
     def person(self, token: str) -> Person | None:
-        """Whose token it is."""
+        """The reviewer with this token."""
         return self.known(hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
 
     def known(self, digest: bytes) -> Person | None:
-        """Whose token has this SHA-256."""
+        """The reviewer whose token has this SHA-256."""
         return found_by_digest(self._people, digest)
 
 
 NAME: Final = "reviews"
 """The listener's name."""
 BOUNDS: Final = HttpBounds(connections=512, head=16 * 1024)
-"""People are few, but each open page holds a stream."""
+"""Reviewers are few, but each open page holds a stream."""
 
 
 class Reviewers:
-    """One daemon's. To be made before any conversation begins."""
+    """Review service and page of one daemon. Must be created before any conversation begins."""
 
     def __init__(
         self, house: ProcessContext, settings: ServeSettings, wanted: ServeConfig, listeners: Listeners
@@ -75,25 +75,25 @@ class Reviewers:
         )
 
     def listen(self, group: anyio.abc.TaskGroup, *, refused: Callable[[], object]) -> None:
-        """Begin."""
+        """Start the service, and the page if its listener is configured."""
         group.start_soon(partial(self.office.run, at_once=self._people is not None))
         if self._people is not None:
             self._app = self._page(self._people)
             self._listeners.open(NAME, self._app, BOUNDS, group, refused=refused)
 
     def put(self, wanted: ServeConfig) -> None:
-        """After a reload: other people, other secrets of webhooks."""
+        """Adopt a reload: other reviewers and webhook secrets."""
         assert wanted.settings.policy is not None
         if self._people is not None:
             self._people.put(wanted.settings.people)
         self.office.update_reviewers(wanted.settings.policy.parent, wanted.reviewers_see)
 
     def drain(self) -> None:
-        """The process ends: whoever waits may still be answered, and what is not is left to the next process."""
+        """Begin the drain: reviews may still be decided, and undecided ones are left to the next process."""
         self.office.desk.end()
 
     def end(self) -> None:
-        """Close the page: its streams would hold the listener open."""
+        """Close the page, because its open streams would keep the listener from ending."""
         if self._app is not None:
             self._app.end()
 

@@ -1,7 +1,7 @@
-"""The servers of the daemon by path: their conversations, the number of their processes, and restarts.
+"""Servers of the daemon by URL path: their conversations, process quota and restarts.
 
-A path finds a server of the settings, or nothing: nothing of a request ever chooses what is started. A process that
-died is started again by the next request, after a pause that grows with each early death. No frame is read here.
+A request's path selects a configured server or none, so a request never chooses what is started. After its process has
+died, the next request restarts a server, with a delay that grows with each early death. No frame is read here.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 
 FIRST: Final = 0.5  # seconds
 LONGEST: Final = 30.0  # seconds: the longest wait for a restart after an operator has fixed the cause
-STEADY: Final = 60.0  # seconds: what lived this long came up well, and its death is a first one again
+STEADY: Final = 60.0  # seconds after which a start counts as successful, so that the count of deaths begins anew
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """What is known of one server's deaths; a new one knows none."""
+    """Restart delay after the deaths of one server's processes."""
 
     deaths: int = 0
-    """In a row, each before its process was steady."""
+    """Deaths in a row, each before its process ran for ``STEADY``."""
 
     def died(self, started: float, now: float) -> Backoff:
-        """What is known after a death; both times are monotonic seconds."""
+        """The state after another death; both times are monotonic seconds."""
         return Backoff(1 if now - started >= STEADY else self.deaths + 1)
 
     @property
@@ -67,8 +67,10 @@ class Backoff(msgspec.Struct, frozen=True):
 
 
 class ProcessQuota:
-    """``most`` of them, taken and given back. One of several callers gets three quarters at most, so that none can keep
-    the others out."""
+    """Bound on server processes, in total (``most``) and per caller.
+
+    One of several callers gets at most three quarters of them, so that no caller can keep the others out.
+    """
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -76,7 +78,7 @@ class ProcessQuota:
         self._of: Counter[str] = Counter()
 
     def take(self, caller: str) -> bool:
-        """Take one; False where there is none, or the caller has its share."""
+        """Reserve one process; False if none is left or the caller has used its share."""
         share = self.most if caller == LOCAL.name else max(1, self.most * 3 // 4)
         if self.taken >= self.most or self._of[caller] >= share:
             return False
@@ -85,7 +87,7 @@ class ProcessQuota:
         return True
 
     def give_back(self, caller: str) -> None:
-        """One is free again."""
+        """Release one process."""
         self.taken -= 1
         self._of[caller] -= 1
         if not self._of[caller]:
@@ -94,19 +96,21 @@ class ProcessQuota:
 
 EVERYBODY: Final = ""  # the key of the conversation that all callers share
 KEPT: Final = 300.0  # seconds that the eras of a server at a URL are remembered
-BUSY: Final = 5  # seconds after which a client may come back where there is no place
+BUSY: Final = 5  # Retry-After in seconds if the process quota is used up
 
 
 class Key(NamedTuple):
-    """What modern requests share a conversation by."""
+    """Key of a conversation that modern requests share."""
 
     caller: str
     prefers_legacy: bool = False
 
 
 class ServerRuntime:
-    """One server, until the settings change it. ``idle`` seconds without an open stream end what a caller's modern
-    requests share."""
+    """One configured server and its conversations, until the settings change.
+
+    ``idle``: seconds without an open stream after which a conversation of modern requests ends.
+    """
 
     def __init__(
         self,
@@ -131,8 +135,7 @@ class ServerRuntime:
         self._shared: dict[Key, ServerConversation] = {}
         self._locks: dict[Key, anyio.Lock] = {}
         self._unaware: set[ServerConversation] = set()
-        """Those that modern callers share and that began before anything showed that the server prefers the legacy
-        eras."""
+        """Shared conversations that began before any evidence that the server prefers the legacy eras."""
         self._witnessed = EvidenceStore(
             settings.name,
             key_of(settings.name, settings.argv, settings.url),
@@ -149,38 +152,38 @@ class ServerRuntime:
         self._to_restart = False
         self._closed = False
         self.problem: str | None = None
-        """Why the last start failed, None where it did not."""
+        """Why the last start failed; None if it succeeded."""
         self._failing: str | None = None
-        """Why the server is of no use though it can be started: it died early, or it answered nothing. None once it
+        """Why the server is unusable although it can be started: it died early or did not answer. None once it
         answers."""
         self._silent = False
 
     @property
     def name(self) -> str:
-        """What the rules and the URL call it."""
+        """Name of the server, for rules and in its URL."""
         return self.settings.name
 
     def failing(self) -> str | None:
-        """Why its latest starts failed, None where they did not."""
+        """Why its latest starts failed; None if they did not."""
         if any(live.wires.state.answered and not live.over for live in self._all):
             self._failing = None
         return self._failing if self.problem is None else f"cannot start: {self.problem}"
 
     def open_conversations(self) -> dict[str, int]:
-        """How many are open, by era: legacy clients' own, and those that modern callers share."""
+        """Number of open conversations by era: those of legacy sessions, and those that modern requests share."""
         shared = sum(1 for one in self._shared.values() if one in self._all)
         return {"legacy": len(self._all) - shared, "modern": shared}
 
     def open_streams(self) -> int:
-        """Streams to clients."""
+        """Number of client streams with requests under way."""
         return sum(conversation.busy_streams for conversation in self._all)
 
     async def begin(self, caller: str) -> ServerConversation:
-        """A conversation of its own for one legacy session (R119). Raises Refused."""
+        """Start a conversation for one legacy session (R119). Raises ConversationRefused."""
         return await self._start(caller, modern=False)
 
     async def modern(self, caller: str, frame: Frame) -> ServerConversation | CallerView:
-        """What this caller's modern requests share. Raises Refused."""
+        """The conversation that this caller's modern requests share. Raises ConversationRefused."""
         key = Key(EVERYBODY if self._is_shared_by_all() else caller)
         if self._prefers_legacy(key, caller, frame):
             key = Key(caller, True)
@@ -190,11 +193,11 @@ class ServerRuntime:
         return CallerView(found, caller) if key.caller == EVERYBODY else found
 
     def _prefers_legacy(self, key: Key, caller: str, frame: Frame) -> bool:
-        """Whether a frame goes to a conversation that prefers the legacy eras: never for a client that declared a
-        modern extension.
+        """Whether a frame goes to a conversation that prefers the legacy eras; never for a client with a modern
+        extension.
 
-        That applies from a client's next connection. In the modern era that is its ``server/discover``, or the end of
-        what was begun before.
+        The preference applies from a client's next connection. In the modern era, that is its next ``server/discover``,
+        or the first request after the present conversation has ended.
         """
         if (
             self.settings.protocol != "auto"
@@ -207,8 +210,11 @@ class ServerRuntime:
         return not goes_on or Key(caller, True) in self._shared
 
     def _is_shared_by_all(self) -> bool:
-        """A process may be, once it is known to be modern: what a legacy one asks names no caller. Over HTTP each has
-        streams at no cost."""
+        """Whether all callers share one conversation.
+
+        They may share a process that is known to be modern. A legacy process must not be shared, because its requests
+        name no caller. Over HTTP each caller has its own conversation, which costs no process.
+        """
         if self.settings.share != "all" or self._behind.streams:
             return False
         if self.settings.protocol != "auto":
@@ -219,7 +225,8 @@ class ServerRuntime:
         return self._eras is not None and self._eras.modern is True
 
     async def _one(self, key: Key, caller: str) -> ServerConversation:
-        """Of several requests that come at once the first starts it, and the others wait."""
+        """The running shared conversation of a key. Of several concurrent requests, the first starts it and the others
+        wait."""
         lock = self._locks.setdefault(key, anyio.Lock())
         try:
             async with lock:
@@ -271,7 +278,7 @@ class ServerRuntime:
                 self._house.metrics.count("samplegate_children_restarted_total", server=self.name)
 
     def _check(self) -> None:
-        """Whether it may be started now. Raises Refused."""
+        """Check that a conversation may start now. Raises ConversationRefused."""
         if self._closed:
             raise ConversationRefused(
                 503, f"server {self.name}: the gate is ending, or its settings have changed; come back", 1
@@ -290,7 +297,7 @@ class ServerRuntime:
         for live in self._all:
             self._learn(live)
         if self._behind.streams and self._clock() - self._learned > KEPT:
-            self._eras = None  # whoever stands behind a URL may be another by now
+            self._eras = None  # another server may be behind the URL by now
         wires = SessionWiring(
             self._house,
             self.name,
@@ -308,12 +315,12 @@ class ServerRuntime:
         return ServerConversation(wires, self._behind, timeouts)
 
     def _observe(self, note: Note) -> None:
-        """What a session noticed about how the server asks counts where the protocol version is not set."""
+        """Collect evidence of how the server asks, unless the protocol version is configured."""
         if self.settings.protocol == "auto":
             self._witnessed.take(note)
 
     def _learn(self, conversation: ServerConversation) -> None:
-        """What a conversation has found out about the eras of the server (R86)."""
+        """Remember the eras that a conversation has detected (R86)."""
         session = conversation.wires.relay.session
         if _died_probing(conversation):
             self._eras = Eras(legacy=True, modern=False)
@@ -339,8 +346,8 @@ class ServerRuntime:
             now = self._clock()
             self._backoff, self._died, self._to_restart = self._backoff.died(started, now), now, True
             if not _died_probing(conversation):
-                self._eras = None  # it may come back as another
-            if conversation.failed is None:  # else it never lived, and the log has why
+                self._eras = None  # the next process may speak another version
+            if conversation.failed is None:  # otherwise it was never started, and the log has the reason
                 self._house.log.warning("server.died", server=self.name, deaths=self._backoff.deaths)
                 if self._backoff.wait and not silent:
                     self._failing = f"its process has died {self._backoff.deaths} times in a row"
@@ -353,7 +360,7 @@ class ServerRuntime:
         self._house.log.error("server.silent", server=self.name, seconds=self.settings.start_timeout)
 
     async def _end_idle(self, conversation: ServerConversation) -> None:
-        """End it once nobody has used it for a while."""
+        """Close a conversation after ``idle`` seconds without use."""
         while not conversation.over:
             left = conversation.used + self._idle - self._clock()
             if not conversation.streams and left <= 0:
@@ -362,14 +369,14 @@ class ServerRuntime:
             await anyio.sleep(max(left, min(self._idle, 1.0)))
 
     async def end_callers(self, keep: Callable[[str], bool]) -> None:
-        """End the conversations of callers who are not taken any more, with the streams that they have open."""
+        """Close the conversations of callers that are no longer configured, with their open streams."""
         async with anyio.create_task_group() as group:
             for conversation in list(self._all):
                 if not keep(conversation.wires.state.caller):
                     group.start_soon(conversation.aclose)
 
     async def drain(self) -> bool:
-        """Cut off the calls that are still in flight after the server's ``end_of_input_timeout``; whether there were
+        """Cut off the calls still in flight after the server's ``end_of_input_timeout``; returns whether there were
         any."""
         seconds = self.settings.end_of_input_timeout
         if seconds is None:
@@ -382,8 +389,7 @@ class ServerRuntime:
         return calls > 0
 
     async def aclose(self, why: str | None = None) -> None:
-        """End all of its conversations, with ``why`` as the error of those who still wait; nothing is begun any
-        more."""
+        """Close all conversations and start no more. ``why`` is the error of requests still in flight."""
         self._closed = True
         async with anyio.create_task_group() as group:
             for conversation in list(self._all):
@@ -391,7 +397,7 @@ class ServerRuntime:
 
 
 class CallerView:
-    """A conversation that several callers share, as one of them sees it."""
+    """One caller's view of a conversation that several callers share."""
 
     def __init__(self, conversation: ServerConversation, caller: str) -> None:
         self._conversation = conversation
@@ -403,12 +409,12 @@ class CallerView:
         self.aclose = conversation.aclose
 
     def open_stream(self, stream: Sink, *, standalone: bool = False, trace: str = "") -> int:
-        """Enter a stream, which is this caller's."""
+        """Open a stream of this caller."""
         return self._conversation.open_stream(stream, standalone=standalone, caller=self._caller, trace=trace)
 
 
 def _has_modern_extension(frame: Frame) -> bool:
-    """Whether a frame's envelope declares one; one of two readings declares nothing, and the session refuses it."""
+    """Whether a frame's envelope declares a modern extension. False for ambiguous JSON, which the session refuses."""
     try:
         return capabilities.has_modern_extension(frame.lookup(META, META_CAPABILITIES))
     except Malformed:
@@ -416,7 +422,7 @@ def _has_modern_extension(frame: Frame) -> bool:
 
 
 def _how(conversation: ServerConversation) -> str:
-    """How a server's process ended, as metrics have it."""
+    """How a server's process ended, as a metric label."""
     if conversation.failed is not None:
         return "failed"
     if conversation.asked_to_end:
@@ -425,7 +431,7 @@ def _how(conversation: ServerConversation) -> str:
 
 
 def _died_probing(conversation: ServerConversation) -> bool:
-    """Whether its server ended when it was asked which eras it speaks: some do, at a request that they do not know."""
+    """Whether the server ended when it was asked for its eras: some end at a request that they do not know."""
     session = conversation.wires.relay.session
     return isinstance(session, EraNegotiator) and session.died_probing
 
@@ -434,7 +440,7 @@ ALONE: Final = "/mcp"
 
 
 def path_of(name: str) -> str:
-    """Where a server is served."""
+    """URL path of a server."""
     return f"/servers/{name}/mcp"
 
 
@@ -446,7 +452,7 @@ class MountedServer(msgspec.Struct, frozen=True, eq=False):
 
 
 class Public:
-    """All servers. ``http`` makes the pool that those over HTTP are reached with, once there is one."""
+    """All servers by name and URL path. ``http`` creates the connection pool for servers at URLs on first use."""
 
     def __init__(
         self,
@@ -475,11 +481,11 @@ class Public:
 
     @property
     def servers(self) -> dict[str, ServerRuntime]:
-        """By name."""
+        """Servers by name."""
         return {name: place.server for name, place in self._by_name.items()}
 
     def unresolved(self) -> dict[str, str]:
-        """Why servers cannot be started now, by name: their programs are looked for at each call."""
+        """Why servers cannot be started now, by name. Each call looks for their programs again."""
         found = {name: server.settings for name, server in self.servers.items() if server.settings.url is None}
         problems = {
             name: unresolved(each.argv, env={**self._environment, **each.env}, cwd=each.cwd)
@@ -488,22 +494,22 @@ class Public:
         return {name: str(problem) for name, problem in problems.items() if problem is not None}
 
     def at(self, path: str) -> ServerSettings | None:
-        """The server at a path."""
+        """Settings of the server at a path; None if there is none."""
         place = self._by_path.get(path)
         return None if place is None else place.server.settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, of a caller who may use the server at its path."""
+        """Pass a request to the endpoint at its path. The caller is already authorized."""
         place = self._by_path.get(scope["path"])
-        if place is None:  # removed while its caller was found out
+        if place is None:  # removed while the caller was authenticated
             await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body"})
             return
         await place.app(scope, receive, send)
 
     def prepared(self, servers: Mapping[str, ServerSettings], environment: Mapping[str, str]) -> ReloadPlan:
-        """What serves these and no others: built, and not in force yet. ``environment`` is that of all processes that
-        start from then on."""
+        """Build the endpoints of these servers, without putting them in force. ``environment`` is for all processes
+        that start after that."""
         kept = {name: place for name, place in self._by_name.items() if servers.get(name) == place.server.settings}
         gone = [place.server for name, place in self._by_name.items() if name not in kept]
         changes = Changes(
@@ -522,7 +528,7 @@ class Public:
         return ReloadPlan(changes, put, partial(self._end, gone, changes.removed))
 
     async def _end(self, gone: Sequence[ServerRuntime], removed: Sequence[str]) -> None:
-        """End the conversations of servers that are gone; nobody else's are touched."""
+        """End the conversations of removed and changed servers, and no others."""
         async with anyio.create_task_group() as group:
             for server in gone:
                 group.start_soon(server.aclose)
@@ -549,7 +555,7 @@ class Public:
         return RemoteServer(settings, self._http, self._max_frame)
 
     async def aclose(self) -> None:
-        """End every conversation, then the pool."""
+        """Close every conversation, then the connection pool."""
         async with anyio.create_task_group() as group:
             for server in self.servers.values():
                 group.start_soon(server.aclose)

@@ -1,8 +1,8 @@
-"""What systemd is told: ready, reloading, stopping, each with a line of status, and that the event loop still turns.
-Not systemd's library.
+"""systemd notifications: ready, reloading and stopping, each with a status line, and the watchdog. systemd's library is
+not used.
 
-The protocol of ``sd_notify(3)``: datagrams of ``NAME=value`` lines to the socket that NOTIFY_SOCKET names. Nothing here
-raises: a daemon whose supervisor does not listen works on.
+The protocol is that of ``sd_notify(3)``: datagrams of ``NAME=value`` lines to the socket in NOTIFY_SOCKET. Nothing here
+raises, because the daemon must work without a listening supervisor.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Final
 import anyio
 
 LONGEST: Final = 200  # characters of a status line
-# seconds that a change of state waits for a socket whose queue is full; a sign of life does not wait
+# seconds that a state change waits for a full socket queue; the watchdog's message does not wait
 PATIENCE: Final = 0.5
 NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 
 
 class Notify:
-    """The way to the supervisor; without an address it says nothing. Every call tells whether the word got out."""
+    """Connection to the supervisor; without an address, it sends nothing. Each method returns whether the message was
+    sent."""
 
     def __init__(
         self, address: str | None = None, watchdog: float | None = None, clock: Callable[[], int] = time.monotonic_ns
@@ -34,9 +35,9 @@ class Notify:
 
     @classmethod
     def taken_from(cls, environment: MutableMapping[str, str], pid: int) -> Notify:
-        """Read and remove the three variables, so that no server that is started believes itself to be the service.
+        """Read and remove the three variables, so that no child process believes itself to be the service.
 
-        A watchdog that is another process's (WATCHDOG_PID) is not fed.
+        A watchdog for another process (WATCHDOG_PID) is ignored.
         """
         address, period, owner = (environment.pop(name, "") for name in (NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID))
         ours = owner in ("", str(pid))
@@ -45,25 +46,26 @@ class Notify:
 
     @property
     def watchdog(self) -> float | None:
-        """Seconds within which a sign of life is expected; None where nobody waits for one."""
+        """The watchdog's period in seconds; None without a watchdog."""
         return self._watchdog if self._address is not None else None
 
     def ready(self, status: str = "") -> bool:
-        """The start is done; also said after every reload, whatever came of it."""
+        """Report that the start is complete. It is also sent after every reload, whatever its result."""
         return self._say(["READY=1", *_status(status)])
 
     def reloading(self, status: str = "") -> bool:
-        """A reload has begun. The time in it is what ``Type=notify-reload`` compares with its own signal's."""
+        """Report that a reload has begun. ``Type=notify-reload`` compares the time in it with the time of its own
+        signal."""
         return self._say(["RELOADING=1", f"MONOTONIC_USEC={self._clock() // 1000}", *_status(status)])
 
     def stopping(self, status: str = "", seconds: float | None = None) -> bool:
-        """The end has begun, and takes up to ``seconds`` more, where given."""
+        """Report that shutdown has begun, and ask for up to ``seconds`` more if given."""
         extended = [] if seconds is None else [f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}"]
         return self._say(["STOPPING=1", *extended, *_status(status)])
 
     async def feed(self, sleep: Callable[[float], Awaitable[object]] = anyio.sleep) -> None:
-        """Give signs of life, twice in the time in which one is expected, until cancelled. It runs in the event loop,
-        so a stuck one gives none."""
+        """Feed the watchdog twice per period, until cancelled. This runs in the event loop, so a blocked loop sends
+        nothing."""
         while self.watchdog is not None:
             self._say(["WATCHDOG=1"], patience=0.0)
             await sleep(self.watchdog / 2)
@@ -79,7 +81,8 @@ class Notify:
 
 
 def _native(address: str | None) -> str | bytes | None:
-    """A path, or a name of Linux's abstract space, written with ``@``. Other kinds (vsock) are not served."""
+    """The address for the socket module: a path, or an abstract name of Linux, written with ``@``. Other kinds (vsock)
+    are ignored."""
     if not address or not hasattr(socket, "AF_UNIX"):
         return None
     if address.startswith("@"):
@@ -88,5 +91,5 @@ def _native(address: str | None) -> str | bytes | None:
 
 
 def _status(line: str) -> list[str]:
-    """One line, whatever is in it: a line end would begin another variable."""
+    """The status as one line: a line end in it would begin another variable."""
     return [f"STATUS={''.join(c if c.isprintable() else ' ' for c in line[:LONGEST])}"] if line else []

@@ -1,9 +1,11 @@
-"""Requests for a reload: a watched file changed, or SIGHUP came. It reads and reloads nothing.
+"""Reload triggers: SIGHUP, or a change of a watched file.
 
-watchfiles watches the *folders* of each path and of the file that it leads to: watching a file misses its second atomic
-replacement. A change is detected from the file itself, so nothing else in its folder matters and no change during a
-reload is lost. A change without a notification (on a network file system, or of a link between the two folders) is
-found at the next look.
+watchfiles watches the *folders* of each path and of its link target, because a watch on a file misses its second atomic
+replacement. A change is detected from the file itself, so other files in its folder do not matter and no change during
+a reload is lost.
+
+Some changes give no notification: on a network file system, or of a link between the two folders. The next periodic
+check finds them.
 """
 
 from __future__ import annotations
@@ -24,34 +26,34 @@ import msgspec
 
 from samplegate.protocol.rounds import Note
 
-QUIET: Final = 100  # milliseconds without another change before one is told: an editor writes, renames and removes
-MOST: Final = 2000  # milliseconds that changes are collected where there is no quiet
-TICK: Final = 5.0  # seconds between looks at the files where nothing is told
-POLL: Final = 2.0  # the same where folders cannot be watched
-COARSE: Final = 0.02  # seconds by which the clock of a file system may be behind ours
+QUIET: Final = 100  # milliseconds without another change before a notification: an editor writes, renames and removes
+MOST: Final = 2000  # milliseconds that changes are collected if they do not stop
+TICK: Final = 5.0  # seconds between checks of the files without a notification
+POLL: Final = 2.0  # the same if folders cannot be watched
+COARSE: Final = 0.02  # seconds by which a file system's clock may be behind ours
 
 Mark: TypeAlias = tuple[int, int, int, int, int]
-"""Device, inode, size and both times of a file, in nanoseconds; if they differ, the file has changed."""
+"""Device, inode, size, mtime and ctime (nanoseconds) of a file. If the mark differs, the file has changed."""
 
 
 class ReloadTrigger(msgspec.Struct, frozen=True):
-    """A reason to read the files again."""
+    """A reason to reload."""
 
     files: tuple[Path, ...]
-    """Those that changed, came or went since the last wish, in their order; may be empty."""
+    """Files that changed, appeared or disappeared since the last trigger, in order; may be empty."""
     signal: bool = False
-    """Somebody asked for it."""
+    """Whether a reload was requested, by SIGHUP or ``ask``."""
 
 
 class Notices(Protocol):
-    """Tells that something happened in one of these folders, or that ``TICK`` went by; ends when ``stop`` is set. May
+    """Yields when something happened in one of these folders, or every ``TICK``; ends when ``stop`` is set. May
     raise."""
 
     def __call__(self, folders: Collection[str], stop: asyncio.Event) -> AsyncGenerator[Any, None]: ...
 
 
 async def notices(folders: Collection[str], stop: asyncio.Event) -> AsyncGenerator[Any, None]:
-    """What watchfiles tells, which is inotify where there is one."""
+    """Notifications of watchfiles, which uses inotify where it exists."""
     from watchfiles import awatch
 
     async for found in awatch(
@@ -77,12 +79,13 @@ async def watching(
     notices: Notices = notices,
     clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[ReloadTriggers]:
-    """``async with watching(...) as wishes: async for wish in wishes: ...``; SIGHUP is taken from here on, where there
-    is such a signal.
+    """Watch files and SIGHUP: ``async with watching(...) as triggers: async for trigger in triggers: ...``.
 
-    ``files`` is asked again after each wish, for a reload may change which they are; none: only the signal counts.
-    ``since``: unix seconds before they were first read, so that what changed in between is a wish; by default as they
-    are now.
+    Where SIGHUP exists, it is handled from here on. ``files`` is called again after each trigger, because a reload may
+    change the set. Without files, only the signal counts.
+
+    ``since`` is the unix time before the files were first read, so that a change since then is a trigger. By default
+    only changes from now on count.
     """
     wishes = ReloadTriggers(files, note, notices, clock)
     await wishes.begin(since)
@@ -95,12 +98,12 @@ async def watching(
         try:
             yield wishes
         finally:
-            wishes.rearm()  # the thread that watches cannot be cancelled: it is told
+            wishes.rearm()  # the watching thread cannot be cancelled, but it checks this event
             group.cancel_scope.cancel()
 
 
 class ReloadTriggers:
-    """The stream. One task takes wishes from it; made by ``watching``."""
+    """Stream of triggers for one consumer task; made by ``watching``."""
 
     def __init__(
         self,
@@ -124,7 +127,7 @@ class ReloadTriggers:
         return self
 
     async def __anext__(self) -> ReloadTrigger:
-        """The next wish; several that came up meanwhile are one. Cancelled, it loses none."""
+        """The next trigger, which combines all changes since the last one. A cancelled call loses none."""
         if set(self._files()) != self._known.keys():
             self._stirred.set()
             self.rearm()
@@ -142,45 +145,45 @@ class ReloadTriggers:
                 return wish
 
     def ask(self) -> None:
-        """Wish for a reload, as SIGHUP does."""
+        """Request a reload, as SIGHUP does."""
         self._asked = True
         self._stirred.set()
 
     def rearm(self) -> None:
-        """Have the folders found out again."""
+        """Restart the watch with the present folders."""
         self._stop.set()
 
     async def begin(self, since: float | None) -> None:
-        """Look at the files for the first time, unless something may have changed before."""
+        """Take the first marks of the files, unless changes since ``since`` count."""
         if since is None:
             self._known = await self._look()
         else:
             self._since = since
 
     async def listen(self, signals: AsyncIterator[signal.Signals]) -> None:
-        """Take signals for wishes, until cancelled."""
+        """Turn signals into triggers until cancelled."""
         async for _ in signals:
             self.ask()
 
     async def watch(self) -> None:
-        """Watch the folders, until cancelled."""
+        """Watch the folders until cancelled."""
         while True:
             self._stop = asyncio.Event()
             folders = await self._folders()
             try:
                 await self._told(folders)
-            # watchfiles raises what it likes; without it the files are looked at now and then
+            # watchfiles raises any exception; the files are then polled
             except Exception as problem:
                 self._complain(problem)
                 await anyio.sleep(POLL)
             self._stirred.set()
 
     async def _told(self, folders: dict[str, tuple[int, int]]) -> None:
-        """Pass on what is told of some folders, until they are others."""
+        """Pass on notifications from these folders until the set of folders changes."""
         if not folders:
             await self._stop.wait()
             return
-        # what changed before the watch stood: it stands when this task first waits
+        # catches changes from before the watch was active, which it is when this task first waits
         asyncio.get_running_loop().call_soon(self._stirred.set)
         async with aclosing(self._notices(folders, self._stop)) as found:
             async for _ in found:
@@ -190,13 +193,13 @@ class ReloadTriggers:
                     return
 
     async def _changed(self) -> tuple[Path, ...]:
-        """Which files are not what they were; from now on they are what they are."""
+        """The files that changed since the last call."""
         seen, before = await self._look(), self._known
         self._known = seen
         return tuple(path for path, mark in seen.items() if self._is_new(before.get(path), mark, path in before))
 
     def _is_new(self, before: Mark | None, mark: Mark | None, known: bool) -> bool:
-        """A file that came into the set by a reload was read between the wish for it and now."""
+        """Whether a file is new or changed. A file that a reload added was read between its trigger and now."""
         return before != mark if known else mark is not None and mark[4] / 1e9 > self._since - COARSE
 
     async def _folders(self) -> dict[str, tuple[int, int]]:
@@ -208,14 +211,15 @@ class ReloadTriggers:
         return await anyio.to_thread.run_sync(lambda: {path: _mark(path) for path in files})
 
     def _complain(self, problem: Exception) -> None:
-        """Once, until folders can be watched again. One that is gone again is nothing to tell."""
+        """Note once that polling is in use, until folders can be watched again. A folder that has vanished is not
+        noted."""
         if not self._polling and not isinstance(problem, FileNotFoundError):
             self._polling = True
             self._note(Note("watch.polling", {"problem": str(problem) or type(problem).__name__, "seconds": POLL}))
 
 
 def _mark(path: str | Path) -> Mark | None:
-    """None where no file can be reached. May wait for a disk."""
+    """Mark of a file; None if it cannot be reached. May wait for a disk."""
     try:
         info = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):
@@ -224,12 +228,12 @@ def _mark(path: str | Path) -> Mark | None:
 
 
 def _folders(files: Iterable[Path]) -> dict[str, tuple[int, int]]:
-    """The folders in which a change of these files would show, or the nearest that exist, each with device and
+    """The folders in which a change of these files would show, or their nearest existing parents, with device and
     inode."""
     found = {}
     for path in files:
-        with contextlib.suppress(OSError, ValueError):  # a name that no system takes
-            for way in (path.absolute(), Path(os.path.realpath(path))):  # ``resolve`` raises for links in a ring
+        with contextlib.suppress(OSError, ValueError):  # a name that the system rejects
+            for way in (path.absolute(), Path(os.path.realpath(path))):  # ``resolve`` raises for a loop of links
                 folder, mark = next((folder, mark) for folder in way.parents if (mark := _mark(folder)) is not None)
                 found[str(folder)] = mark[:2]
     return found
