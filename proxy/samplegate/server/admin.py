@@ -132,7 +132,7 @@ class ReloadReport(msgspec.Struct, frozen=True):
 
     @property
     def result(self) -> str:
-        """``changed``, ``unchanged`` or ``refused``: the label of samplegate_reloads_total."""
+        """Label of samplegate_reloads_total: ``changed``, ``unchanged`` or ``refused``."""
         if self.problems:
             return "refused"
         other = self.added or self.changed or self.removed or self.settings

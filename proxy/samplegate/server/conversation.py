@@ -160,7 +160,7 @@ class ServerConversation:
 
     @property
     def streams(self) -> int:
-        """How many are entered, those of a legacy session that stand always among them."""
+        """Number of open streams, including the standalone streams of a legacy session."""
         return len(self._streams.sinks)
 
     @property
@@ -189,9 +189,7 @@ class ServerConversation:
         if trace:
             self.wires.state.traces[number] = trace
         self.used = self._relay.clock()
-        self._streams.sinks[number] = (
-            stream  # even if the conversation is over: the next frame on the stream then gets an error
-        )
+        self._streams.sinks[number] = stream  # even if the conversation is over: its next frame then gets an error
         return number
 
     def received(self, stream: int, line: bytes | Frame) -> None:

@@ -48,7 +48,6 @@ from samplegate.transport.http_server.http import HttpBounds, Receive, Scope, Se
 from samplegate.transport.http_server.sessions import Sessions
 from samplegate.transport.stdio import CannotStart
 
-
 BOUNDS: Final = HttpBounds(connections=64, head=16 * 1024, head_time=5.0, stalled=10.0)
 """Bounds of the operators' listener. Operators' programs are near and send little, so a slow one must not keep others
 out."""

@@ -116,8 +116,8 @@ class Listeners:
     ) -> None:
         """Serve ``app`` on a listener from now on.
 
-        ``refused`` is called for each connection over ``bounds.connections``; ``keep_alive``: seconds that one waits
-        for another request.
+        ``refused`` is called for each connection over ``bounds.connections``. ``keep_alive``: seconds that an idle
+        connection stays open.
         """
         connections = Connections(app, bounds, refused=refused)
         server = listener(connections, keep_alive=keep_alive)
