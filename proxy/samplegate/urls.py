@@ -1,8 +1,8 @@
-"""Pure. URLs: the host that all readers agree on, problems of a URL, and what a person should see of it.
+"""Pure. URLs: the one host that all parsers agree on, validation, and how a URL is shown to a reviewer.
 
-A rule's ``host`` is matched here and a person's browser opens the URL, so nothing counts as read that RFC 3986 and the
-browsers' standard could take to two hosts (R41): user names, backslashes, blanks, percent signs, numbers for addresses,
-trailing dots, IDNA 2003 against its successors. No name is looked up, and no URL is fetched.
+The gate matches a rule's ``host`` and a user's browser opens the URL. So a URL has no host here if RFC 3986 and the
+WHATWG URL standard could disagree about it (R41). Examples are user names, backslashes, blanks, percent signs, numeric
+addresses, trailing dots, and IDNA 2003 against its successors. No name is resolved and no URL is fetched.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-MAX_REQUESTED: Final = 8192  # characters; beyond what browsers and web servers take
+MAX_REQUESTED: Final = 8192  # characters; more than browsers and web servers accept
 MAX_SETTING: Final = 2_000  # characters
-LONG: Final = 300  # characters: the host may be out of sight
+LONG: Final = 300  # characters; in a longer URL the host may be out of sight
 PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
 _MAX_HOST: Final = 253
 _MAX_LABEL: Final = 63
 _HIERARCHICAL: Final = frozenset({"http", "https", "ws", "wss", "ftp"})
-"""Browsers find a host in these even where the two slashes are missing or are three."""
+"""Schemes in which browsers find a host even after no slashes or three."""
 _scheme: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _ambiguous: Final = re.compile(
     r"[\x00-\x20\x7f-\xa0\\\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ud800-\udfff]"
@@ -38,14 +38,14 @@ _netloc: Final = re.compile(r"(?<=//)[^/?#]+")
 
 
 class Target(NamedTuple):
-    """Lower case; ``host`` in ASCII and without brackets, "" where the URL has none."""
+    """Scheme and host in lower case. ``host`` is ASCII without brackets, "" if the URL has none."""
 
     scheme: str
     host: str
 
 
 def split(url: str) -> SplitResult | None:
-    """The parts of a URL; None where its host or port cannot be read."""
+    """The parts of a URL; None if its host or port is invalid."""
     try:
         parts = urlsplit(url)
         _ = parts.hostname, parts.port
@@ -55,12 +55,12 @@ def split(url: str) -> SplitResult | None:
 
 
 def has_user(parts: SplitResult) -> bool:
-    """Whether there is a user or a password before the host, even an empty one."""
+    """Whether a user name or password, even an empty one, precedes the host."""
     return parts.username is not None or parts.password is not None
 
 
 def address_of(text: str) -> IPv4Address | IPv6Address | None:
-    """The IP address that a text is, as an IPv4 one where it is one mapped into IPv6; None for other texts."""
+    """The IP address that a text represents, None if it is not one. An IPv4-mapped IPv6 address becomes IPv4."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -69,26 +69,26 @@ def address_of(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, without brackets, is this machine's own: `localhost`, 127.0.0.0/8 or ::1. Other names may be
-    anybody's."""
+    """Whether a host (without brackets) is this machine: `localhost`, 127.0.0.0/8 or ::1. Any other name may point
+    elsewhere."""
     address = address_of(host)
     return host.lower().rstrip(".") == "localhost" if address is None else address.is_loopback
 
 
 def is_open(url: str) -> bool:
-    """Whether what is sent to a URL travels unencrypted to another machine."""
+    """Whether data sent to a URL travels unencrypted to another machine."""
     parts = urlsplit(url)
     return parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
 
 def is_web(url: str) -> bool:
-    """Whether a URL is http or https, on which every reader agrees even if its host has two readings."""
+    """Whether a URL is http or https. All parsers agree on that, even if its host is ambiguous."""
     scheme = _scheme.match(url)
     return scheme is not None and scheme[1].lower() in ("http", "https")
 
 
 def target(url: str) -> Target | None:
-    """The scheme and host that every reader takes from a URL; None where two could differ."""
+    """The scheme and host of a URL; None if parsers could disagree about them."""
     scheme = _scheme.match(url)
     if scheme is None or _ambiguous.search(url):
         return None
@@ -97,21 +97,20 @@ def target(url: str) -> Target | None:
     if not rest.startswith("//"):
         return None if name in _HIERARCHICAL else Target(name, "")
     authority = _authority.match(rest)
-    if authority is None:  # an empty host, a user name, a percent sign, a port that is none
+    if authority is None:  # an empty host, a user name, a percent sign, an invalid port
         return Target(name, "") if rest[2:3] in ("", "/") and name not in _HIERARCHICAL | {"file"} else None
     if int(authority[2] or 0) > 65535:
         return None
     after = rest[authority.end() :]
     if after[:1] in ("?", "#") and "@" in after.partition("/")[0]:
-        # https://good.example?@evil.example: old parsers look for the @ before they look for the end of the authority
+        # https://good.example?@evil.example: old parsers look for the @ before the end of the authority
         return None
     host = ascii_host(authority[1])
     return None if host is None else Target(name, host)
 
 
 def ascii_host(host: str) -> str | None:
-    """A host in its ASCII form, lower case, without brackets; None where the readers of host names disagree about
-    it."""
+    """A host in ASCII and lower case, without brackets; None if implementations disagree about it."""
     if host[:1] == "[":
         try:
             address = IPv6Address(host[1:-1])
@@ -124,13 +123,13 @@ def ascii_host(host: str) -> str | None:
 
 
 def _is_odd_number(host: str) -> bool:
-    """127.1, 0x7f.1 and 2130706433 are addresses to browsers only."""
+    """127.1, 0x7f.1 and 2130706433 are addresses only in browsers."""
     return _number.match(host) is not None and _dotted.match(host) is None
 
 
 def _ascii_label(label: str) -> str | None:
-    """One label; a non-ASCII one only where IDNA 2003 and plain lower-casing give the same (ß and the joiners do
-    not)."""
+    """One label in ASCII. A non-ASCII label is accepted only if IDNA 2003 and plain lower-casing give the same, which ß
+    and the joiners do not."""
     if label.isascii():
         lower = label.lower()
         return lower if _label.match(lower) else None
@@ -139,7 +138,7 @@ def _ascii_label(label: str) -> str | None:
 
     plain = unicodedata.normalize("NFC", label.lower())
     if any(in_table_a1(c) or not _is_plain(c) for c in plain):
-        return None  # other full stops, signs, and what IDNA 2003 does not know yet
+        return None  # other full stops, symbols, and characters that IDNA 2003 does not know
     try:
         ours = b"xn--" + plain.encode("punycode")
         return ours.decode("ascii") if ToASCII(label) == ours else None
@@ -148,15 +147,15 @@ def _ascii_label(label: str) -> str | None:
 
 
 def _is_plain(character: str) -> bool:
-    """What a name may be made of, in any alphabet."""
+    """Whether a character may be part of a name: a letter, mark or digit of any alphabet, or a hyphen."""
     return character == "-" or unicodedata.category(character)[0] in "LMN"
 
 
-# --- what is wrong with one
+# --- validation
 
 
 def requested_url_error(url: str) -> str | None:
-    """Why a URL for a person to open is not an absolute URL with one reading (R40, RFC 3986), None if it is. http and
+    """Why a URL that a user should open is not an absolute, unambiguous URL (R40, RFC 3986); None if it is. http and
     https need a host."""
     if len(url) > MAX_REQUESTED:
         return f"is longer than {MAX_REQUESTED} characters"
@@ -169,7 +168,7 @@ def requested_url_error(url: str) -> str | None:
     if parts is None:
         return "has a host or port that cannot be read"
     host = parts.hostname or ""
-    if parts.scheme not in ("http", "https") or ":" in host:  # an IPv6 address was checked by the parser
+    if parts.scheme not in ("http", "https") or ":" in host:  # `split` has validated an IPv6 address
         return None
     if not host:
         return "has no host"
@@ -179,10 +178,10 @@ def requested_url_error(url: str) -> str | None:
 
 
 def url_error(url: str, *, query: bool = False, secure: bool = False) -> str | None:
-    """Why a text of the settings is not a usable http(s) URL, None if it is. The text is not repeated, because parts of
-    it may be secret.
+    """Why a configured URL is not a usable http(s) URL, None if it is. The message does not repeat the URL, because
+    parts of it may be secret.
 
-    ``query``: whether it may have one. ``secure``: whether plain http is only accepted to this machine.
+    ``query`` allows a query. ``secure`` allows plain http only to this machine.
     """
     if len(url) > MAX_SETTING or _unseen.search(url):
         return (
@@ -203,35 +202,36 @@ def url_error(url: str, *, query: bool = False, secure: bool = False) -> str | N
     return None
 
 
-# --- what a person should see of one
+# --- display
 
 
 class ShownUrl(msgspec.Struct, frozen=True):
-    """``host`` in ASCII (punycode), ``host_unicode`` as it would be read; both "" where the URL has no host that all
-    readers agree on."""
+    """A URL for display. ``host`` is ASCII (punycode) and ``host_unicode`` its readable form; both are "" if parsers
+    disagree about the host."""
 
     scheme: str
     host: str
     host_unicode: str
     port: int | None
-    """None: the scheme's own."""
+    """None means the scheme's default port."""
     bare: str
-    """The URL without user, query and fragment, which may hold secrets."""
+    """The URL without user, query and fragment, because these may contain secrets."""
     warnings: tuple[str, ...]
-    """Sentences for the person who decides. A URL without one is not thereby safe."""
+    """Sentences for the reviewer. No warnings does not mean that the URL is safe."""
     around: tuple[str, str, str]
-    """The text before its host, of its host and after it; all of it comes before where the host has no one reading."""
+    """The URL split into the text before its host, the host, and the text after it. For an ambiguous host, the first
+    part is the whole URL."""
 
 
 def shown_url(url: str) -> ShownUrl:
-    """What a person should see of a URL that a server asks to open. Never raises, whatever the text."""
+    """How to show a URL that a server asks the user to open. Never raises."""
     long = ["it is very long: look at its host first"] if len(url) > LONG else []
     parts = split(url)
     if parts is None:
         return ShownUrl(
             "", "", "", None, "", ("it cannot be read as an address", *_beyond_ascii(url, ""), *long), (url, "", "")
         )
-    is_split = "\\" in parts.netloc  # browsers take a backslash for a slash, and everybody else for a letter
+    is_split = "\\" in parts.netloc  # browsers read a backslash as a slash, other parsers as a character
     name = "" if is_split else parts.hostname or ""
     read = None if is_split else ascii_host(f"[{name}]" if ":" in name else name) if name else ""
     host = read or ""
@@ -286,8 +286,8 @@ def _host_doubts(host: str | None) -> list[str]:
 
 
 def _beyond_ascii(url: str, name: str) -> list[str]:
-    """Letters beyond ASCII in a host that has no one reading: the ASCII form that programs may give it, where ``name``
-    is what most take for it."""
+    """A warning about non-ASCII letters in an ambiguous host, with the ASCII form that programs may use. ``name`` is
+    the host as most parsers see it."""
     if name.isascii():
         found = _netloc.search(url)
         return ["there are letters beyond ASCII where its host should be"] if found and not found[0].isascii() else []
@@ -301,8 +301,8 @@ def _beyond_ascii(url: str, name: str) -> list[str]:
 
 
 def _punycode(label: str) -> str:
-    """The label as ``xn--`` (RFC 3492), where it is letters, marks and digits alone, none of which stands for another,
-    and not too long; else ""."""
+    """The label in punycode, ``xn--`` (RFC 3492); "" if it contains other characters than letters, marks and digits, is
+    changed by NFKC, or is too long."""
     plain = unicodedata.normalize("NFC", label.lower())
     if plain.isascii() or unicodedata.normalize("NFKC", plain) != plain or not all(_is_plain(c) for c in plain):
         return ""
@@ -311,7 +311,7 @@ def _punycode(label: str) -> str:
 
 
 def _unicode_label(label: str) -> str:
-    """A label in its own letters; as it is where it is no punycode, or holds more than letters, marks and digits."""
+    """A punycode label in Unicode; unchanged if it is not punycode or contains more than letters, marks and digits."""
     if not label.startswith("xn--") or len(label) > _MAX_LABEL:
         return label
     try:

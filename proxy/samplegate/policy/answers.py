@@ -1,7 +1,7 @@
-"""Pure. Answers: a rule's fixed content as a result, whether a result fits its request, and whether all parsers read it
-alike.
+"""Pure. Fixed answers: the result of an ``answer`` rule, and whether a result fits its request.
 
-Functions that build give the result, or a sentence why there is none. The sentences name fields, never values.
+Functions that build a result return it, or a sentence that gives the reason for none. The sentences name fields, never
+values.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _ROLES: Final = ("assistant", "user")
 
 
 def can_answer(rule: AnswerRule, class_: str) -> bool:
-    """Whether a rule's answer is of the form that a class of requests (``capabilities.Class``) takes. A file of cases
-    may decline a url."""
+    """Whether a rule's answer suits a class of requests (``capabilities.Class``). A file of cases may also decline a
+    URL."""
     if rule.cases is not None:
         return True
     return class_ != "elicitation by url" and suits(
@@ -38,7 +38,7 @@ def can_answer(rule: AnswerRule, class_: str) -> bool:
 
 
 def suits(content: Any, kind: Kind) -> bool:
-    """Whether an answer's content is of the kind's form: text or blocks for sampling, values by field name for
+    """Whether an answer's content has the kind's form: text or blocks for sampling, values by field name for
     elicitation."""
     return content is None or isinstance(content, dict) if kind == "elicitation" else isinstance(content, (str, list))
 
@@ -46,7 +46,7 @@ def suits(content: Any, kind: Kind) -> bool:
 def answer(
     rule: AnswerRule, facts: Facts, environment: Environment, script: Script | None = None
 ) -> Mapping[str, Any] | str:
-    """The result that an ``answer`` rule gives to the request of ``facts``, or why it cannot. ``script`` is the file of
+    """The result of an ``answer`` rule for the request of ``facts``, or the reason for none. ``script`` is the file of
     a rule with ``cases``."""
     request = facts.request
     if rule.cases is not None:
@@ -85,7 +85,7 @@ def _played(rule: AnswerRule, request: SamplingRequest, script: Script) -> Mappi
 
 
 def _fitting(request: SamplingRequest, result: Mapping[str, Any]) -> Mapping[str, Any] | str:
-    """The result, or why it is none for the request."""
+    """The result, or the reason why it does not fit the request."""
     blocks = result["content"]
     if not blocks or any(not _is_block(block) for block in _list(blocks)):
         return "its content is no list of content blocks"
@@ -96,7 +96,7 @@ def _fitting(request: SamplingRequest, result: Mapping[str, Any]) -> Mapping[str
 
 
 def _filled(value: Any, environment: Environment) -> Any:
-    """``value`` with the variables in all its texts replaced. Raises KeyError with the name of one that is not set."""
+    """``value`` with the variables in all its texts replaced. Raises KeyError with the name of an unset one."""
     match value:
         case str():
             return envfile.fill(value, environment)
@@ -113,7 +113,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _replied(facts: Facts, script: Script) -> Mapping[str, Any] | str:
-    """What a file of cases says to an elicitation, which what it accepts must fit like any other content."""
+    """The result of a file of cases for an elicitation. Accepted values must fit the form like other content."""
     said = reply(script, facts.request.params)
     if said is None:
         return "no case of its file fits"
@@ -138,12 +138,12 @@ def _filled_in(rule: AnswerRule, facts: Facts, environment: Environment | None) 
 def _values(
     rule: AnswerRule, form: Form, secret: frozenset[str], environment: Environment | None
 ) -> dict[str, Any] | str:
-    """By field name, in the form's order. Fields that look secret get none, whatever the rule says (R39). No
-    environment: nothing is filled in."""
+    """Values by field name, in the form's order. A field that looks secret gets none, whatever the rule gives (R39).
+    Without an environment, variables stay as they are."""
     given: Mapping[str, Any] = rule.content or {}
     values: dict[str, Any] = {}
     for field in form.fields:
-        is_secret = field.name in secret and field.type != "boolean"  # no secret fits in a yes or no
+        is_secret = field.name in secret and field.type != "boolean"  # a boolean cannot contain a secret
         if is_secret and (field.name in given or field.required):
             return f"field {quoted_name(field.name)} looks like a secret, which no machine fills in"
         if field.name in given:
@@ -158,8 +158,8 @@ def _values(
 
 
 def _typed(value: Any, field: Field, environment: Environment) -> Any:
-    """A value of the rule; one from the environment takes the field's type, and stays text where it has none of that
-    type."""
+    """A value of the rule. A value from the environment is converted to the field's type, and stays text if that
+    fails."""
     filled = _filled(value, environment)
     if not isinstance(value, str) or not any(True for _ in envfile.names(value)):
         return filled
@@ -185,8 +185,8 @@ def _number(text: str, otherwise: str) -> int | float | str:
 
 
 def fits(request: Request, result: Any) -> str | None:
-    """Why a result, a client's or a canned one, is no answer to ``request`` (R34, R36, R6), None if it is one. Names no
-    value."""
+    """Why a result from a client or a rule does not fit ``request`` (R34, R36, R6), None if it does. The sentence
+    contains no value."""
     if not isinstance(result, dict):
         return "the result is not an object"
     return _fits_sampling(request, result) if request.kind == "sampling" else _fits_elicitation(request, result)
@@ -241,7 +241,7 @@ def _is_block(block: Any) -> bool:
 
 
 def _fits_tools(params: Mapping[str, Any], types: list[str]) -> str | None:
-    """Whether tools are used as they were offered (R9)."""
+    """Why the use of tools breaks ``toolChoice`` (R9), None if it does not."""
     mode = (params.get("toolChoice") or {}).get("mode", "auto")
     if "tool_use" in types and (not params.get("tools") or mode == "none"):
         return "it uses a tool, and none may be used"

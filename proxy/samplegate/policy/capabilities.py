@@ -1,8 +1,8 @@
-"""Pure. What the gate can promise a server on its policy's behalf, before any request came (R112, R113). Not the wire
-form: ``protocol/capabilities.py``.
+"""Pure. Capabilities that the gate declares to a server on its policy's behalf, before any request (R112, R113).
 
-A rule reaches a class of requests unless its match fails on what is known of the class; what is not known may be
-anything. So nothing is declared that no rule could answer, and no rule that may answer goes undeclared.
+``protocol/capabilities.py`` has their wire form. A rule can be reached by a class of requests unless its match fails on
+the known facts of the class; an unknown fact may have any value. So the gate declares nothing that no rule could
+answer, and omits nothing that a rule may answer.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from samplegate.protocol.frames import LEGACY, Era, has_elicitation, has_modes
 from samplegate.protocol.requests import Call, ClientCapabilities, Kind, Offer, Origin, Request
 
 Class: TypeAlias = Literal["sampling", "sampling with tools", "elicitation by form", "elicitation by url"]
-"""The requests that are declared for one by one."""
+"""Classes of requests that are declared separately."""
 _By: TypeAlias = Literal["gate", "client", "nobody", "otherwise"]
-"""Who answers a class under a rule; ``otherwise``: the rule's effect cannot be carried out for it."""
+"""The party that answers a class under a rule. ``otherwise``: the rule's effect cannot be carried out for the class."""
 
 _CLASSES: Final[tuple[Class, ...]] = ("sampling", "sampling with tools", "elicitation by form", "elicitation by url")
 _ALL: Final = ClientCapabilities(True, True, True, True, True)
 
 
 class Asker(msgspec.Struct, frozen=True):
-    """Who asks, during what, before it has asked. ``call`` None is any call or none."""
+    """The server, caller and call of possible requests. ``call`` None stands for any call or none."""
 
     server: str
     caller: str
@@ -48,9 +48,9 @@ def offer(
     client: ClientCapabilities,
     call: Call | None,
 ) -> Offer:
-    """What reachable rules can allow, answer, escalate, forward or decline.
+    """The capabilities that reachable rules can allow, answer, escalate, forward or decline.
 
-    ``call`` None is the union over all calls and none: legacy, and modern outside CALLS.
+    ``call`` None gives the union over all calls and none: in the legacy era, and in the modern one outside CALLS.
     """
     who = Asker(server, caller, era, call)
     modes = has_modes(revision)
@@ -66,8 +66,8 @@ def offer(
 
 
 def offer_to(book: CompiledPolicy, origin: Origin, client: ClientCapabilities) -> Offer:
-    """What was declared to the server before a request of this origin: in the legacy eras once for all calls, in the
-    modern one for the call."""
+    """The capabilities that were declared to the server before a request of this origin: once for all calls in the
+    legacy era, per call in the modern one."""
     call = origin.calls[0] if origin.era == "modern" and origin.calls else None
     return offer(
         book,
@@ -81,7 +81,7 @@ def offer_to(book: CompiledPolicy, origin: Origin, client: ClientCapabilities) -
 
 
 def first_to_forward_forms(book: CompiledPolicy, who: Asker) -> str | None:
-    """The rule that forwards forms before any other rule answers or escalates some, None if there is none."""
+    """The rule that forwards forms if no rule before it may answer or escalate some; None if there is none."""
     takers = (rule for rule, _ in _reachable(book, who, "elicitation by form") if not isinstance(rule, DenyRule))
     first = next(takers, None)
     return first.name if isinstance(first, ForwardRule) else None
@@ -104,11 +104,11 @@ _FORWARDS: Final[Mapping[str, tuple[Class, str]]] = {
         "{name: forward URLs, match: {kind: elicitation, mode: url}, effect: forward}",
     ),
 }
-"""By capability: what it is needed for, and the rule with which the client keeps it."""
+"""By capability: its class of requests, and the rule that keeps the client's capability."""
 
 
 def remedies(book: CompiledPolicy, who: Asker, withheld: Sequence[str]) -> dict[str, Any]:
-    """For the operator's log, of capabilities that are withheld: the rules that deny all such requests, and rules to
+    """Fields for the operator's log about withheld capabilities: the rules that deny all such requests, and rules to
     add for the others."""
     denied_by: dict[str, None] = {}
     add: dict[str, None] = {}
@@ -126,24 +126,23 @@ def remedies(book: CompiledPolicy, who: Asker, withheld: Sequence[str]) -> dict[
 
 
 def _plain(book: CompiledPolicy, server: str) -> bool:
-    """Whether ``sampling`` is declared to it without sub-capabilities (R114). A request with tools is then one that was
-    not declared."""
+    """Whether the server gets ``sampling`` without sub-capabilities (R114). A request with tools is then undeclared."""
     settings = book.policy.servers.get(server)
     return settings is not None and settings.plain_sampling
 
 
 def _reached_by_client(book: CompiledPolicy, who: Asker, client: ClientCapabilities) -> bool:
-    """Context is the client's to include: no model of ours has any (R18)."""
+    """Whether a rule lets the client sample: only the client can include context, our models have none (R18)."""
     return any(_reached(book, who, class_, client, {"client"}) for class_ in _CLASSES if _kind_of(class_) == "sampling")
 
 
 def _reached(book: CompiledPolicy, who: Asker, class_: Class, client: ClientCapabilities, wanted: Set[_By]) -> bool:
-    """Whether a rule under which one of ``wanted`` answers is reached before one that surely ends the class."""
+    """Whether a rule under which one of ``wanted`` answers can be reached."""
     return any(_by(book, rule, class_, client) in wanted for rule, _ in _reachable(book, who, class_))
 
 
 def _reachable(book: CompiledPolicy, who: Asker, class_: Class) -> Iterator[tuple[Rule, bool]]:
-    """The enforced rules that a request of the class may come to, in order, and whether each surely ends its way."""
+    """The enforced rules that a request of the class may reach, in order, and whether each surely ends the walk."""
     known = _known(who, class_)
     for entry in book.entries:
         if entry.rule.shadow or (held := entry.holds(known)) is False:
@@ -155,7 +154,7 @@ def _reachable(book: CompiledPolicy, who: Asker, class_: Class) -> Iterator[tupl
 
 
 def _known(who: Asker, class_: Class) -> Known:
-    """What is known of every request of a class."""
+    """The facts that are known of every request of a class."""
     calls: Calls = UNKNOWN if who.call is None else (who.call,)
     facts: dict[str, object] = {
         "server": who.server,
@@ -178,22 +177,21 @@ def _by(book: CompiledPolicy, rule: Rule, class_: Class, client: ClientCapabilit
         case AllowRule():
             return "gate" if _has_model(book, rule, class_) else "otherwise"
         case AnswerRule():
-            # words of the operator's answer whatever is asked, and no server needs to bring tools for them; a file of
-            # cases may use tools
+            # fixed content answers any question, so it is no reason to declare tools; a file of cases may use tools
             worth = class_ != "sampling with tools" or rule.cases is not None
             return "gate" if worth and answers.can_answer(rule, class_) else "otherwise"
         case ForwardRule():
             return "client" if _declared(class_, client) else "otherwise"
-        case EscalateRule():  # a person may answer what no model takes, but no server needs to bring tools for a person
+        case EscalateRule():  # a reviewer may answer without a model, but that is no reason to declare tools
             return "gate" if class_ != "sampling with tools" or _has_model(book, rule, class_) else "otherwise"
-        case DenyRule():  # the server can receive a decline only of what was declared to it
+        case DenyRule():  # a decline reaches the server only for a declared capability
             return "gate" if rule.as_ == "decline" and _kind_of(class_) == "elicitation" else "nobody"
         case _ as never:
             assert_never(never)
 
 
 def _has_model(book: CompiledPolicy, rule: ModelRule, class_: Class) -> bool:
-    """Whether the rule has a model for the class. Which of its models fits a request is known only then."""
+    """Whether the rule has a model for the class. Only the request tells which model fits it."""
     if _kind_of(class_) != "sampling":
         return False
     allowed = model_choice.candidates(book.policy, rule)
@@ -223,15 +221,15 @@ def _declared(class_: Class, client: ClientCapabilities) -> bool:
 
 
 def can_forward(request: Request, client: ClientCapabilities) -> bool:
-    """Whether the client declared that it can be asked this, at sub-capability grain (R8, R31, T24)."""
+    """Whether the client declared the capability that the request needs, sub-capabilities included (R8, R31, T24)."""
     if request.kind == "elicitation":
         return _declared("elicitation by url" if request.mode == "url" else "elicitation by form", client)
     return _declared("sampling with tools" if _has_tools(request) else "sampling", client)
 
 
 def _has_tools(request: Request) -> bool:
-    """Tools, a choice among them, or the use of one in the messages: a client without ``sampling.tools`` can read none
-    of these."""
+    """Whether the request has tools, a tool choice, or tool use in its messages. A client without ``sampling.tools``
+    understands none of these."""
     params = request.params
     if params.get("tools") is not None or params.get("toolChoice") is not None:
         return True
@@ -247,14 +245,14 @@ def unsolicited(
     client: ClientCapabilities = _ALL,
     kinds: Set[Kind] = frozenset({"sampling", "elicitation"}),
 ) -> Literal["pass", "refuse", "strip"]:
-    """What becomes of ``inputResponses`` of these ``kinds`` that a client sends unasked, by the rules that may be come
-    to during ``call``.
+    """What happens to ``inputResponses`` of these ``kinds`` that a client sends unasked, by the rules that can be
+    reached during ``call``.
 
-    They pass only where the client could have been asked: every rule is a forward without ``verify`` (there is no
-    request to hold them against), and for each kind there is one that asks for what this client declared. Else they are
-    refused where a rule may deny, and stripped where none may.
+    They pass only if the client could have been asked: every rule forwards without ``verify`` (there is no request to
+    check them against), and for each kind, a rule forwards a class that this client declared. Otherwise they are
+    refused if a rule may deny, else stripped.
     """
-    who = Asker(server, caller, "modern", call)  # only there can answers come unasked
+    who = Asker(server, caller, "modern", call)  # unsolicited answers exist only in the modern era
     rules: dict[Class, list[Rule]] = {
         class_: [rule for rule, _ in _reachable(book, who, class_)] for class_ in _CLASSES
     }
@@ -279,13 +277,13 @@ _DENIES: Final[Mapping[_When, str]] = {
 
 
 class Denial(msgspec.Struct, frozen=True):
-    """A rule that may deny requests of a class, and what the server then gets in the legacy eras; where that depends on
-    the client, both."""
+    """A rule that may deny requests of a class, and what the server then gets in the legacy era. ``wire`` has two
+    values if that depends on the client's capabilities."""
 
     rule: str
     wire: tuple[str, ...]
     when: _When = "match"
-    """Whatever it matches, or by which of its settings."""
+    """What makes the rule deny: its match, or one of its settings."""
 
     def __str__(self) -> str:
         first, *more = self.wire
@@ -296,14 +294,14 @@ class Denial(msgspec.Struct, frozen=True):
 
 
 class CapabilityReport(msgspec.Struct, frozen=True):
-    """What a policy means to one server for one class of requests. ``str()`` is a line for a person."""
+    """What a policy means for one server and one class of requests. ``str()`` is a line for users."""
 
     requests: Class
     declared: Literal["always", "if the client can", "never"]
     untaken: Literal["none", "some", "all"]
-    """Which of them may match no rule."""
+    """Which of these requests may match no rule."""
     denials: tuple[Denial, ...] = ()
-    """By the rules that may deny some, in their order."""
+    """The rules that may deny some of them, in order."""
 
     def __str__(self) -> str:
         said = {
@@ -328,7 +326,7 @@ def describe_offer(
     revision: str = LEGACY[-1],
     call: Call | None = None,
 ) -> tuple[CapabilityReport, ...]:
-    """For ``check``: per class of requests, what is declared to the server and whether rules take all of them."""
+    """The report of ``check``: for each class of requests, what is declared and whether rules match all requests."""
     bare, able = (
         offer(book, server=server, caller=caller, era=era, revision=revision, client=c, call=call)
         for c in (ClientCapabilities(), _ALL)
@@ -347,7 +345,7 @@ def describe_offer(
 
 
 def _coverage(class_: Class, declared: tuple[bool, bool], reached: Sequence[tuple[Rule, bool]]) -> CapabilityReport:
-    """``declared``: to a client without capabilities, and to one with all."""
+    """The report for one class. ``declared`` is for a client without capabilities and for one with all."""
     bare, able = declared
     untaken: Literal["none", "some", "all"] = "all" if not reached else "none" if reached[-1][1] else "some"
     denials = [denial for rule, _ in reached for denial in _denials(rule, class_, declared)]
@@ -357,13 +355,14 @@ def _coverage(class_: Class, declared: tuple[bool, bool], reached: Sequence[tupl
 
 
 def _denials(rule: Rule, class_: Class, declared: tuple[bool, bool]) -> Iterator[Denial]:
-    """What is not declared is denied with an error. A rule whose effect was begun denies only what was declared."""
+    """Denials by one rule. An undeclared request gets an error. A rule that began its effect can only deny declared
+    requests."""
     milder = "error -1" if _kind_of(class_) == "sampling" else "cancel"
     if isinstance(rule, DenyRule):
         milder = "error -1" if _kind_of(class_) == "sampling" else rule.as_
         yield Denial(rule.name, _wire(milder, declared))
         return
-    if rule.otherwise == "deny":  # what a client declares is always forwarded
+    if rule.otherwise == "deny":  # a forward rule can always forward what the client declares
         yield Denial(rule.name, _wire(milder, declared[:1] if isinstance(rule, ForwardRule) else declared), "otherwise")
     if not declared[1] or not _may_begin(rule, class_):
         return
@@ -378,14 +377,14 @@ def _wire(milder: str, declared: Sequence[bool]) -> tuple[str, ...]:
 
 
 def _may_begin(rule: Rule, class_: Class) -> bool:
-    """Whether the effect of a rule can be carried out for some request of a class."""
+    """Whether a rule's effect can be carried out for some request of a class."""
     if isinstance(rule, AllowRule):
         return _kind_of(class_) == "sampling"
     return answers.can_answer(rule, class_) if isinstance(rule, AnswerRule) else True
 
 
 class SessionRules(msgspec.Struct, frozen=True, eq=False):
-    """A compiled policy as sessions need it (``session_state.SessionPolicy``)."""
+    """A compiled policy in the form that sessions need (``session_state.SessionPolicy``)."""
 
     book: CompiledPolicy
 

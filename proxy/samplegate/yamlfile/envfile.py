@@ -1,5 +1,8 @@
-"""Pure. The text of an env file -> variables, or every problem with its line. Not a shell: nothing is expanded, and no
-value is ever in a message."""
+"""Pure. Env files (``NAME=value`` lines) and ``${VAR}`` in texts of the policy.
+
+The parser is not a shell: it expands nothing. All problems of a file are reported at once with their lines, and no
+message contains a value. No function here reads the environment.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _escapes: Final = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "
 
 
 class EnvFileError(Exception):
-    """The file is wrong. ``problems`` has all there are, each with file and line."""
+    """An invalid env file. ``problems`` lists all problems with file and line."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -30,10 +33,11 @@ class _Wrong(ValueError):
 
 
 def parse(text: str, *, file: str) -> dict[str, str]:
-    """``NAME=value`` lines, with ``export``, comments and quotes as shells have them. Raises EnvFileError.
+    """The variables of a text of ``NAME=value`` lines; ``export``, comments and quotes work as in shells. Raises
+    EnvFileError.
 
-    Unquoted: trimmed, up to a ``#`` behind a blank. Single quotes: as it stands. Double quotes: with the escapes of
-    ``_escapes``. ``$`` is a ``$``.
+    An unquoted value is trimmed and ends at a ``#`` after a blank. Single quotes are literal. Double quotes support the
+    escapes in ``_escapes``. ``$`` is literal.
     """
     if len(text) > MAX_CHARACTERS:
         raise EnvFileError([f"{file}: is larger than {MAX_CHARACTERS} characters; keep only variables in it"])
@@ -61,7 +65,7 @@ def _variable(line: str) -> tuple[str, str] | None:
         return None
     parts = _line.match(line)
     if parts is None:
-        raise _Wrong("is no variable; write NAME=value")  # not the line: a stray one may be a pasted key
+        raise _Wrong("is no variable; write NAME=value")  # does not quote the line: it may be a pasted key
     if not _name.match(parts[1]):
         raise _Wrong("has a name with characters other than letters, digits and underscores; rename the variable")
     if "\0" in line:
@@ -92,20 +96,17 @@ def _escaped(name: str, character: str) -> str:
     return _escapes[character]
 
 
-# ``${VAR}`` in a text of the policy: which names it holds and what it says with their values. Does not look at the
-# environment itself.
-
 _PLACE: Final = re.compile(r"\$\$(?=\{)|\$\{([^}]*)(\}?)")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def names(text: str) -> Iterator[str]:
-    """The variables of a text, in order, as often as they stand there. ``$${`` is a plain ``${``."""
+    """The variables that a text refers to, in order, with repetitions. ``$${`` is a literal ``${``."""
     return (place[1] for place in _PLACE.finditer(text) if _is_variable(place))
 
 
 def fault(text: str) -> str | None:
-    """What is wrong with the first ``${`` that is no variable, None if all are."""
+    """The problem with the first ``${`` that does not start a variable, None if there is none."""
     for place in _PLACE.finditer(text):
         if place[1] is not None and not _is_variable(place):
             return "`${` begins no variable here; write ${NAME} of letters, digits and _, or $${ for the text itself"
@@ -113,7 +114,7 @@ def fault(text: str) -> str | None:
 
 
 def fill(text: str, environment: Mapping[str, str]) -> str:
-    """The text with every variable replaced. Raises KeyError with the name of one that is not set."""
+    """The text with every variable replaced. Raises KeyError with the name of an unset one."""
     return _PLACE.sub(lambda place: environment[place[1]] if _is_variable(place) else _literal(place), text)
 
 

@@ -1,8 +1,8 @@
-"""Pure. A YAML file as a tree of values with their places, or every problem of its text at once.
+"""Pure. YAML files as trees of values with positions, with every syntax problem reported at once.
 
-It is read as YAML 1.2's core and nothing more, from the parser's events, so that depth and number are bounded while it
-reads. Whatever two YAML readers could take for two things is a fault: duplicate keys, anchors, tags, merge keys, and
-the plain words and numbers that YAML 1.1 and 1.2 read differently. ``validate.py`` checks the values.
+The reader accepts only YAML 1.2's core. It works on the parser's events, so that depth and size are bounded while it
+reads. Everything that two YAML readers could interpret differently is a fault: duplicate keys, anchors, tags, merge
+keys, and the plain words and numbers that differ between YAML 1.1 and 1.2. ``validate.py`` checks the values.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ Path: TypeAlias = tuple[str | int, ...]
 Plain: TypeAlias = bool | int | float | str | None
 
 UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Characters that hide, reorder or break a line of text: they have no place in a name."""
+"""Characters that hide, reorder or break a line of text; a name must not contain them."""
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A place in the text, both counted from 1."""
+    """A position in the text, both counted from 1."""
 
     line: int
     column: int
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """Something wrong with the file, where, and at which place of its tree."""
+    """A problem of the file, with its position and its path in the tree."""
 
     mark: Mark
     path: Path
@@ -39,7 +39,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Scalar(msgspec.Struct, frozen=True):
-    """A value. ``text`` is how it is spelled."""
+    """A scalar value. ``text`` is its spelling in the file."""
 
     mark: Mark
     value: Plain
@@ -61,14 +61,14 @@ class MappingEntry(msgspec.Struct, frozen=True):
 
 
 class Mapping(msgspec.Struct, frozen=True):
-    """A mapping. Keys are text, each stands once."""
+    """A mapping with unique text keys."""
 
     mark: Mark
     entries: dict[str, MappingEntry] = msgspec.field(default_factory=dict)
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """A place whose fault is already told."""
+    """A node whose fault is already reported."""
 
     mark: Mark
 
@@ -77,7 +77,7 @@ Node: TypeAlias = Scalar | Sequence | Mapping | Broken
 
 
 class Unreadable(Exception):
-    """There is no tree to go on with. ``fault`` says why."""
+    """A file without a usable tree. ``fault`` has the reason."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.what)
@@ -85,8 +85,8 @@ class Unreadable(Exception):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something wrong with a file, at ``line`` and ``column`` (from 1), at ``place`` of its tree (empty for the whole
-    of it)."""
+    """A problem of a file, with ``line`` and ``column`` (from 1) and its ``place`` in the tree (empty for the whole
+    file)."""
 
     file: str
     line: int
@@ -99,7 +99,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class PolicyError(Exception):
-    """The file is wrong. ``problems`` are all of them, in the order of the file; the text has one a line."""
+    """An invalid file. ``problems`` has all problems in file order; the text has one per line."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -107,13 +107,13 @@ class PolicyError(Exception):
 
 
 def problems(file: str, faults: Iterable[Fault]) -> tuple[Problem, ...]:
-    """Faults of a file as its problems, in the order of the file, each once."""
+    """The faults of a file as problems, in file order, without duplicates."""
     ordered = sorted(dict.fromkeys(faults), key=lambda fault: (fault.mark.line, fault.mark.column))
     return tuple(Problem(file, fault.mark.line, fault.mark.column, dotted(fault.path), fault.what) for fault in ordered)
 
 
 def plain(node: Node) -> Any:
-    """The tree as lists, dicts and plain values; None in place of what is broken."""
+    """The tree as lists, dicts and plain values; None for a broken node."""
     match node:
         case Scalar():
             return node.value
@@ -138,37 +138,36 @@ def find(root: Node, path: Path) -> Node | None:
 
 
 def mark(root: Node, path: Path) -> Mark:
-    """Where a place of the file stands; that of the nearest above it, where it is not written out."""
+    """The position of a path in the file; for a path that is not in the file, that of its nearest parent."""
     while (node := find(root, path)) is None:
         path = path[:-1]
     return node.mark
 
 
 def fault_at(root: Node, path: Path, what: str) -> Fault:
-    """Something wrong at a place of the file."""
+    """A fault at a path of the tree."""
     return Fault(mark(root, path), path, what)
 
 
 def dotted(path: Path) -> str:
-    """A path as it stands in messages: ``rules.2.match.not.kind``; a key that is no plain word is quoted."""
+    """A path for messages, such as ``rules.2.match.not.kind``; unusual keys are quoted."""
     return ".".join(
         str(step) if isinstance(step, int) or re.fullmatch(r"[\w-]{1,60}", step) else quoted(step) for step in path
     )
 
 
 def quoted(text: str) -> str:
-    """Text as it stands in messages: quoted, escaped, shortened."""
+    """Text for messages: quoted, escaped, shortened."""
     return ascii(text) if len(text) <= 60 else ascii(text[:60])[:-1] + "...'"
 
 
 def is_secret(path: Path) -> bool:
-    """Whether what stands at ``path`` may be a secret and is not to be shown: its key, or one above it, is called like
-    one."""
+    """Whether the value at ``path`` may be a secret and must not be shown: a key in the path looks secret."""
     return any(isinstance(step, str) and looks_secret(step) for step in path)
 
 
 def shown(node: Scalar, path: Path) -> str:
-    """A value as it stands in messages: text quoted, the rest as it is spelled, nothing of a secret."""
+    """A value for messages: text is quoted, other values are as spelled, and secrets are hidden."""
     if is_secret(path):
         return "this value"
     return quoted(node.text) if isinstance(node.value, str) else node.text[:60]
@@ -195,11 +194,10 @@ LARGEST: Final = 2**63 - 1
 
 
 def resolve(event: Any) -> Plain:
-    """The value of a scalar by YAML 1.2's core schema. Raises ValueError for a tag or spelling that is not read
-    here."""
+    """The value of a scalar by YAML 1.2's core schema. Raises ValueError for an unsupported tag or spelling."""
     text: str = event.value
     if re.search("[\ud800-\udfff]", text):
-        # libyaml says so itself, PyYAML's own reader does not
+        # libyaml reports this itself, PyYAML's own parser does not
         raise ValueError("half a character is escaped here; write the whole one")
     if event.tag == CORE + "str" or event.tag == "!" or event.implicit[1]:
         return text
@@ -235,31 +233,31 @@ def _number(text: str) -> Plain:
 
 
 def reread(text: str) -> Plain:
-    """What text would be without its quotes; the text itself where that cannot be read."""
+    """The value that the text would have without quotes; the text itself if that is invalid."""
     try:
         return _number(text)
     except ValueError:
         return text
 
 
-MAX_BYTES: Final = 1024 * 1024  # a policy of a thousand rules is a tenth of this
-MAX_DEPTH: Final = 32  # the schema needs 8; `not` nests
+MAX_BYTES: Final = 1024 * 1024  # ten times the size of a policy with a thousand rules
+MAX_DEPTH: Final = 32  # the schema needs 8, plus nested `not`
 MAX_NODES: Final = 50_000
-MAX_FAULTS: Final = 500  # nobody reads more, and a file of 50,000 unknown keys must not take minutes
+MAX_FAULTS: Final = 500  # a file with 50,000 unknown keys must not take minutes, and more faults do not help
 
-# the C one is missing where PyYAML was built without libyaml
+# PyYAML has no C loader if it was built without libyaml
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FLAT: Final = {CORE + "map": "mapping", CORE + "seq": "list"}
-# What reorders, hides or breaks lines: a reader of the file would see another text than the gate. In double quotes
-# "\u202e" still says it.
+# Characters that reorder, hide or break lines: a reader of the file would see other text than the gate. The escape
+# "\u202e" in double quotes stays possible.
 _UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]|(?<!^)\ufeff"
 )
 
 
 class _Open(msgspec.Struct, eq=False):
-    """A container being filled; ``key`` is the key whose value comes next, ``dropped`` if that value is to be thrown
-    away."""
+    """A container under construction. ``key`` is the key whose value comes next; ``dropped`` means that this value is
+    discarded."""
 
     node: Sequence | Mapping
     path: Path
@@ -268,8 +266,8 @@ class _Open(msgspec.Struct, eq=False):
 
 
 def compose(text: str, *, most_bytes: int = MAX_BYTES, most_values: int = MAX_NODES) -> tuple[Node, list[Fault]]:
-    """The tree of the one document in ``text``, with every fault in it. Raises Unreadable where it is not YAML or out
-    of bounds."""
+    """The tree of the single document in ``text``, with every fault in it. Raises Unreadable if it is not YAML or
+    exceeds a limit."""
     _check_text(text, most_bytes)
     builder = _Builder(most_values)
     try:
@@ -308,7 +306,7 @@ def _mark(mark: Any) -> Mark:
 
 
 def _at(text: str, mark: Any) -> str:
-    """The character at a mark of the parser."""
+    """The character at a position of the parser."""
     if mark is None:
         return ""
     lines = re.split(r"\r\n|\r|\n", text)
@@ -327,7 +325,7 @@ def _syntax(problem: yaml.MarkedYAMLError, text: str) -> str:
 
 
 class _Builder:
-    """Takes events one by one and hangs nodes together."""
+    """Builds the tree from the parser's events."""
 
     def __init__(self, most: int) -> None:
         self.root: Node | None = None
@@ -436,7 +434,7 @@ class _Builder:
         if isinstance(top.node, Sequence):
             top.node.items.append(node)
         elif top.key is None and not top.dropped:
-            top.dropped = True  # what stood as the key was no scalar: its value goes with it
+            top.dropped = True  # the key was not a scalar: its value is discarded too
         else:
             if top.key is not None and not top.dropped:
                 top.node.entries[top.key[0]] = MappingEntry(top.key[1], node)
@@ -444,7 +442,8 @@ class _Builder:
 
 
 def _bad_key(event: Any) -> str | None:
-    """Why a scalar is no key; a word that YAML 1.1 takes for a boolean is one, as in YAML 1.2."""
+    """Why a scalar is not a valid key, None if it is. A word that YAML 1.1 reads as a boolean is valid, as in YAML
+    1.2."""
     if event.implicit[0] and event.value == "<<":
         return "merge key '<<' is not read here; write the keys out"
     try:

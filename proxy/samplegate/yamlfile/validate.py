@@ -1,8 +1,8 @@
-"""Pure. A tree of nodes held against a msgspec type, so that every problem is told at once, each at its node.
+"""Pure. Validation of a YAML tree against a msgspec type, with every problem reported at its node.
 
-msgspec itself stops at the first problem and knows no lines. A broken value is replaced by a harmless placeholder, so
-that one fault does not hide another, and ``broken`` has its place. The policy's meaning is in
-``policy/file/checks.py``.
+msgspec itself stops at the first problem and has no positions. A broken value is replaced by a harmless placeholder, so
+that one fault does not hide another, and its path is in ``broken``. ``policy/file/checks.py`` checks the policy's
+meaning.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _MISSING: Final = object()
 
 
 def convert(root: Node, type: Type) -> tuple[Any, Validator]:
-    """The plain value of a tree, with placeholders where it does not fit ``type``; the walk knows every fault."""
+    """The plain value of a tree, with placeholders where it does not fit ``type``, and the walk with all its faults."""
     walk = Validator()
     value = walk.value(root, type, ())
     return value, walk
 
 
 class Validator:
-    """One pass over one tree."""
+    """One validation pass over one tree."""
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
@@ -136,7 +136,7 @@ class Validator:
         return self._any_of(node, structs, path)
 
     def _any_of(self, node: Mapping, structs: list[inspect.StructType], path: Path) -> dict[str, Any]:
-        """A mapping whose tag is broken: its keys are still held against all that any of the structs has."""
+        """Validate a mapping with a broken tag: its keys are checked against the fields of all candidate structs."""
         known = {f.encode_name: f for struct in reversed(structs) for f in struct.fields}
         shared = set.intersection(*({f.encode_name for f in struct.fields if f.required} for struct in structs))
         known = {
@@ -178,8 +178,8 @@ class Validator:
 
 
 class _Keys(msgspec.Struct, frozen=True):
-    """What a mapping may say: its fields, the key of its tag with the tag met, and what the mappings of another tag may
-    say."""
+    """The keys that a mapping may have: its fields, its tag's key and value, and the fields of each sibling struct by
+    tag."""
 
     fields: Mapping_[str, inspect.Field]
     tag_field: str | None = None
@@ -187,7 +187,7 @@ class _Keys(msgspec.Struct, frozen=True):
     others: Mapping_[str, set[str]] = msgspec.field(default_factory=dict)
 
     def unknown(self, key: str) -> str:
-        """What to say about a key that is not here: its likely home, its likely spelling, or what there is."""
+        """The message for an unknown key: the effect that has it, a similar key, or the list of valid keys."""
         owners = [tag for tag, names in self.others.items() if key in names]
         if owners:
             return (
@@ -212,8 +212,8 @@ def _remedy(node: Scalar, kinds: list[Type]) -> str:
 def read(
     text: str, struct: type[S], *, file: str, most_bytes: int = MAX_BYTES, most_values: int = MAX_NODES
 ) -> tuple[S, Node]:
-    """The struct that a file's text says, with the tree of the text; ``file`` is its name in messages. Raises
-    PolicyError with every problem."""
+    """The struct of a file's text, with the text's tree; ``file`` is its name in messages. Raises PolicyError with
+    every problem."""
     try:
         root, faults = compose(text, most_bytes=most_bytes, most_values=most_values)
     except Unreadable as broken:
@@ -226,17 +226,17 @@ def read(
 
 @cache
 def type_of(struct: type[msgspec.Struct]) -> Type:
-    """The description of a struct that ``convert`` takes."""
+    """The msgspec description of a struct, for ``convert``."""
     return inspect.type_info(struct)
 
 
 __all__ = ["Type", "Validator", "convert", "did_you_mean", "read", "type_of"]
 
 
-MAX_PATTERN: Final = 10_000  # RE2 is linear in the text, yet its program grows with the pattern
+MAX_PATTERN: Final = 10_000  # RE2 is linear in the text, but its program grows with the pattern
 
 Type: TypeAlias = inspect.Type
-_WORDS: Final = {  # what a pattern of the schema means to a reader
+_WORDS: Final = {  # a pattern of the schema in words
     r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$": "a duration such as 500ms, 50s, 15m or 1h",
     r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|none)$": "a duration such as 60s or 15m, or none",
     r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|day|month|call|process)$": (
@@ -247,25 +247,24 @@ _PLURAL: Final = {"text": "texts", "a mapping": "mappings"}
 
 
 def members(type: Type) -> list[Type]:
-    """What a value may be; ``null`` is never one of them: a key that says nothing would mean 'anything' without a
-    word."""
+    """The types that a value may have. ``null`` is never one: a key without a value would silently mean "anything"."""
     if isinstance(type, inspect.UnionType):
         return [member for member in type.types if not isinstance(member, inspect.NoneType)]
     return members(type.type) if isinstance(type, inspect.Metadata) and not is_regex(type) else [type]
 
 
 def bare(type: Type) -> Type:
-    """The type without the metadata around it."""
+    """The type without its metadata."""
     return type.type if isinstance(type, inspect.Metadata) else type
 
 
 def is_regex(type: Type) -> bool:
-    """Whether it is text that must be an RE2 expression."""
+    """Whether the type is text that must be an RE2 expression."""
     return isinstance(type, inspect.Metadata) and (type.extra_json_schema or {}).get("format") == "regex"
 
 
 def fits(value: Any, type: Type) -> bool:
-    """Whether a scalar is of the type and within its bounds; a mapping or a list never is."""
+    """Whether a scalar has the type and is within its bounds. False for mapping and list types."""
     match bare(type):
         case inspect.StrType() as text:
             return (
@@ -273,7 +272,7 @@ def fits(value: Any, type: Type) -> bool:
                 and _within(len(value), text.min_length, text.max_length)
                 and _matches(value, text.pattern)
             )
-        case inspect.CustomType():  # a path, for one: made of text behind the walk
+        case inspect.CustomType():  # such as a path: made from text later
             return isinstance(value, str)
         case inspect.BoolType():
             return isinstance(value, bool)
@@ -303,11 +302,11 @@ def _bounded(value: float, type: inspect.IntType | inspect.FloatType) -> bool:
 
 
 def _matches(value: str, pattern: str | None) -> bool:
-    return pattern is None or (re.search(pattern, value) is not None and "\n" not in value)  # `$` lets a line end pass
+    return pattern is None or (re.search(pattern, value) is not None and "\n" not in value)  # `$` accepts a line end
 
 
 def bad_pattern(value: object) -> str | None:
-    """Why text is no RE2 expression, None if it is one."""
+    """Why text is not a valid RE2 expression, None if it is."""
     if not isinstance(value, str):
         return None
     if len(value) > MAX_PATTERN:
@@ -321,7 +320,7 @@ def bad_pattern(value: object) -> str | None:
 
 
 def described(members: list[Type]) -> str:
-    """What a value may be, in words for a person."""
+    """The accepted values in words."""
     return " or ".join(dict.fromkeys(_words(member) for member in members))
 
 
@@ -348,7 +347,7 @@ def _words(type: Type) -> str:
 
 
 def asked(key: str, type: Type) -> str:
-    """What to do about a key that is missing."""
+    """The remedy for a missing key."""
     match bare(type):
         case inspect.LiteralType(values=[only]):
             return f"add `{key}: {only}`"
@@ -366,7 +365,7 @@ def _bounds(number: inspect.IntType | inspect.FloatType) -> str:
 
 
 def nearest(node: Scalar, members: list[Type]) -> str:
-    """The one of the type's words that was probably meant, as ``did_you_mean`` says it."""
+    """A suggestion from the type's literals, worded by ``did_you_mean``."""
     choices = [str(v) for m in members if isinstance(bare(m), inspect.LiteralType) for v in bare(m).values]  # type: ignore[attr-defined]
     return did_you_mean(node.text, choices)
 
@@ -381,7 +380,7 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 
 
 def placeholder(type: Type) -> Any:
-    """Something of the type that harms nothing; its place is in ``broken``, so nothing is concluded from it."""
+    """A harmless value of the type. Its path is in ``broken``, so that no check draws conclusions from it."""
     first = members(type)[0]
     match bare(first):
         case inspect.StrType(pattern=pattern):
