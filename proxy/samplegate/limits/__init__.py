@@ -1,2 +1,2 @@
-"""Where limits are kept: accounts of this process in memory, and those that processes share in a file. No rule:
-``policy/ledger.py`` has them."""
+"""Accounts of limits: in memory for this process, in a file if processes share them. Their arithmetic is in
+``policy/ledger.py``."""

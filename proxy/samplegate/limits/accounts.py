@@ -1,8 +1,8 @@
-"""Pure. Accounts of limits: the account of a draw, reservations to try and to hold, and room for concurrent requests.
+"""Pure. Accounts of limits: the account of a draw, reservations, and room for concurrent requests.
 
-An account belongs to a limit's identity, which gives its numbers their meaning: name, quantity, period, time zone and
-``by``. Its amount is not part of that, so an account keeps what was drawn when the amount changes, and no settlement
-ever meets an account of another meaning.
+An account belongs to a limit's identity, which defines its numbers: name, quantity, period, time zone and ``by``. The
+amount is not part of the identity, so an account keeps its level when the amount changes. A settlement never reaches an
+account with another meaning.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import msgspec
 from samplegate.policy.claims import bounded
 from samplegate.policy.ledger import Draw, LimitSpec, Rates, Refused, Reserved
 
-LONGEST_KEY: Final = 300  # bytes; a longer one is kept as its hash
+LONGEST_KEY: Final = 300  # bytes; a longer key is stored as its hash
 Account: TypeAlias = tuple[str, str]
-"""The identity of a limit, and a key."""
+"""The identity of a limit and a key."""
 
 
 def identity(terms: LimitSpec) -> str:
-    """What a limit's accounts are stored under: its name with what its numbers mean."""
+    """The identity under which a limit's accounts are stored: its name and all that defines its numbers."""
     meaning = [
         terms.name,
         terms.quantity,
@@ -35,12 +35,12 @@ def identity(terms: LimitSpec) -> str:
 
 
 def lasts(terms: LimitSpec) -> bool:
-    """Whether what is drawn stays drawn: of a call, of this process."""
+    """Whether draws are never given back by time: limits per call and per process."""
     return terms.per in {"call", "process"}
 
 
 class LimitVersions(msgspec.Struct, frozen=True, eq=False):
-    """The limits in force, and those before them on which something is still reserved."""
+    """The limits in force, and earlier ones with open reservations."""
 
     ids: Mapping[str, str]
     """The identities of the limits in force, by name."""
@@ -48,8 +48,10 @@ class LimitVersions(msgspec.Struct, frozen=True, eq=False):
     """By identity."""
 
     def amended(self, wanted: Mapping[str, LimitSpec], used: Iterable[str]) -> LimitVersions:
-        """The versions after a change of the limits in force; of the old ones, the ``used`` identities are kept. A
-        shared limit stays shared while the process runs: others may have drawn on it."""
+        """The versions after a policy change. Of the old ones, the ``used`` identities are kept.
+
+        A shared limit stays shared while the process runs, because other processes may have drawn on it.
+        """
         terms = {id: self.terms[id] for id in used}
         ids = {name: identity(one) for name, one in wanted.items()}
         for name, id in ids.items():
@@ -63,33 +65,33 @@ class ReservationRequest(msgspec.Struct, frozen=True):
 
     id: str
     number: int
-    """Who came first."""
+    """The order of arrival."""
     draws: tuple[Draw, ...]
-    """As they came."""
+    """The draws as requested."""
     charged: tuple[Draw, ...]
     """The draws on identities, with keys that can be stored."""
     limits: LimitVersions
-    """Those in force when it was made ready."""
+    """The limits in force when it was prepared."""
     under: Mapping[str, LimitSpec]
-    """The terms that its draws were measured for."""
+    """The limits for which its draws were measured."""
 
     @property
     def accounts(self) -> list[Account]:
-        """All that it draws on."""
+        """The accounts that it draws on."""
         return [(draw.limit, draw.key) for draw in self.charged if draw.amount > 0]
 
 
 class Reservation(msgspec.Struct):
-    """A reservation that was charged, or is being charged, and is not settled yet."""
+    """A reservation that is charged, or being charged, and not settled yet."""
 
     ids: Mapping[str, str]
-    """The charged identities, by the names of their limits."""
+    """The charged identities, by limit name."""
     reserved: Reserved
     rates: Rates = {}
-    """The least and the greatest amount by identity, if it changed since."""
+    """The least and the greatest amount by identity, if it has changed since."""
 
     def part(self, draws: Iterable[Draw]) -> Reserved:
-        """Releases and returns those of these draws that are held."""
+        """Release and return those of these draws that are reserved."""
         found, left = [], list(self.reserved.draws)
         for draw in (placed(draw, self.ids[draw.limit]) for draw in draws if draw.limit in self.ids):
             if draw in left:
@@ -103,7 +105,7 @@ class Reservation(msgspec.Struct):
 def ready(
     draws: Sequence[Draw], under: Mapping[str, LimitSpec], limits: LimitVersions, number: int, id: str
 ) -> ReservationRequest | Refused:
-    """A reservation to try; Refused if the measured draws do not fit the limits in force."""
+    """Prepare a reservation; Refused if the draws were measured for limits that count something else."""
     for draw in draws:
         if draw.limit not in limits.ids:
             return Refused(draw.limit, "unavailable", detail=f"limit {draw.limit}: the policy has none of this name")
@@ -125,7 +127,7 @@ def placed(draw: Draw, id: str) -> Draw:
 
 
 def widened(rates: Rates, ids: Iterable[str], before: Mapping[str, LimitSpec], now: Mapping[str, LimitSpec]) -> Rates:
-    """The least and the greatest amounts since a reservation on these identities, updated for new terms."""
+    """The least and the greatest amounts since a reservation on these identities, updated for new limits."""
     out = dict(rates)
     for id in ids:
         was, most = before[id].most, now[id].most
@@ -136,7 +138,7 @@ def widened(rates: Rates, ids: Iterable[str], before: Mapping[str, LimitSpec], n
 
 
 def sums(draws: Iterable[Draw]) -> dict[Account, int]:
-    """What the draws come to, by account; a draw of nothing takes nothing."""
+    """The sum of the draws by account. A draw of zero is left out."""
     out: dict[Account, int] = {}
     for draw in draws:
         if draw.amount > 0:
@@ -147,8 +149,8 @@ def sums(draws: Iterable[Draw]) -> dict[Account, int]:
 def no_room(
     terms: Mapping[str, LimitSpec], taken: Callable[[str, str], int], wanted: Mapping[Account, int]
 ) -> tuple[Refused, Account] | None:
-    """The first account without room for concurrent requests, None if all have room. ``taken`` tells how many slots of
-    an account are held."""
+    """The first account without room for concurrent requests, or None. ``taken`` returns how many slots of an account
+    are in use."""
     for (limit, key), amount in wanted.items():
         most, name = terms[limit].most, terms[limit].name
         if amount > most:
@@ -162,7 +164,7 @@ def no_room(
 
 
 def shares(terms: Mapping[str, LimitSpec], drawn: Iterable[tuple[str, int]]) -> dict[str, float]:
-    """By limit, the share of it that is drawn; of several accounts the fullest."""
+    """The drawn share of each limit; the fullest account counts."""
     out: dict[str, float] = {}
     for limit, level in drawn:
         out[limit] = max(out.get(limit, 0.0), level / max(1, terms[limit].most))

@@ -1,9 +1,8 @@
-"""The ledger for the event loop: every call ends within a bounded time, and every fault is reported once. Not the
-transactions: ``sqlite_ledger.py``.
+"""The ledger for the event loop: every call ends within a bounded time, and every kind of fault is logged once.
 
-As long as no limit is shared, calls are made in place; from the first draw on a shared limit, one thread makes them
-all. A caller that is cancelled while its reservation is being made gets it undone behind its back; a settlement, once
-asked for, is carried out.
+Until a shared limit is drawn on, calls run in place. From then on, one thread runs them all. If a caller is cancelled
+during a reservation, the reservation is undone in the background. A settlement is always carried out. The transactions
+are in ``sqlite_ledger.py``.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ T = TypeVar("T")
 
 FIRST_RETRY: Final = 1.0
 LAST_RETRY: Final = 60.0
-GRACE: Final = 2.0  # seconds beyond its patience for a thread that a disk keeps
-LAST_PATIENCE: Final = 1.0  # at the end: what is not freed by then is found to be free by the others
-LAST_GRACE: Final = 0.2  # and for a disk, once the end was told
-LAST_TRY: Final = 0.3  # seconds for the last transaction, where all patience was used up before
+GRACE: Final = 2.0  # seconds beyond its patience for a thread that waits for the disk
+LAST_PATIENCE: Final = 1.0  # seconds at shutdown; slots still held after that are freed by other processes
+LAST_GRACE: Final = 0.2  # seconds for the disk once the shutdown deadline is set
+LAST_TRY: Final = 0.3  # seconds for the last transaction if all patience is used up
 
 PATIENCE: Final = 5.0
-"""Seconds that a call may take in all: behind others of this process, for the file's lock, for SQLite."""
+"""Seconds that a call may take in all: for earlier calls of this process, for the file's lock, and for SQLite."""
 
 
 class AsyncLedger:
-    """One backend, created by ``make`` for the first draw. No method raises if the backend fails. ``path`` is for the
-    log."""
+    """One backend, which ``make`` creates for the first draw. No method raises if the backend fails. ``path`` is for
+    the log."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class AsyncLedger:
         self._end: asyncio.Future[None] | None = None
 
     def update_limits(self, terms: Mapping[str, LimitSpec]) -> None:
-        """Replace the limits, by identity, for all later calls. Returns at once."""
+        """Replace the limits, by identity, for all later calls. Does not block."""
         self._terms = terms
         if self._closed or self._backend is None:
             return
@@ -81,8 +80,8 @@ class AsyncLedger:
             self._carry_out(self._backend.pay)
 
     async def reserve(self, id: str, draws: Sequence[Draw], rates: Callable[[], Rates]) -> Reserved | Refused:
-        """Charge all of the draws, or none; where that cannot be told, none. ``rates`` are asked for where it is to be
-        taken back."""
+        """Charge all of the draws, or none. If the result is not known in time, the charge is undone; ``rates`` is
+        called then."""
         if self._closed:
             return Refused(draws[0].limit, "unavailable", detail="the gate is ending")
         if not self._is_threaded(draws):
@@ -92,7 +91,7 @@ class AsyncLedger:
                 return Refused(draws[0].limit, "unavailable", detail=self._fails(full))
         given = self._give(self._ledger.reserve, id, draws)
         answer = asyncio.wrap_future(given)
-        # so that asyncio does not complain of it
+        # asyncio would log an exception that is never retrieved
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await self._answered(answer)
@@ -113,7 +112,7 @@ class AsyncLedger:
         return answer.result()
 
     def exhausted(self, draws: Sequence[Draw]) -> Refused | None:
-        """Why draws on limits of a call or of this process have no room, where waiting does not help."""
+        """Why draws on limits per call or per process have no room, if waiting does not help."""
         return self._ledger.exhausted(self._terms, draws) if draws and not self._closed else None
 
     def drawn(self) -> Mapping[Account, int]:
@@ -121,17 +120,17 @@ class AsyncLedger:
         return self._ledger.drawn()
 
     async def settle(self, settlement: Settlement) -> None:
-        """Correct a reservation; what fails is tried again, and stays at its worst case until then."""
+        """Settle a reservation. If it fails, it is retried, and the max cost stays charged until then."""
         if self._closed:
             return
         if not self._is_threaded(settlement.reserved.draws):
             self._ledger.settle(settlement, self._deadline)
             return
-        # which leaves it alone, whatever becomes of the waiting
+        # a cancelled or late wait leaves the settlement alone
         await self._answered(self._carry_out(self._ledger.settle, settlement))
 
     def set_shutdown_deadline(self, seconds: float) -> None:
-        """The end has begun: whatever is asked takes ``seconds`` at most from now on, all together."""
+        """Begin the shutdown: from now on, all calls together take at most ``seconds``."""
         if self._hurried or self._threads is None:
             return
         self._hurried = True
@@ -141,7 +140,7 @@ class AsyncLedger:
         asyncio.get_running_loop().call_later(self._patience + LAST_GRACE, _over, end)
 
     async def aclose(self) -> None:
-        """Free what is held and close the file, after what was asked for before."""
+        """Finish the earlier calls, free the slots and close the file."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
@@ -153,14 +152,14 @@ class AsyncLedger:
             self._patience = LAST_TRY if self._hurried else min(self._patience, LAST_PATIENCE)
             self._ledger.set_shutdown_deadline(time.monotonic() + self._patience)
             closed = asyncio.wrap_future(self._give(self._ledger.close))
-            # so that asyncio does not complain of it
+            # asyncio would log an exception that is never retrieved
             closed.add_done_callback(lambda done: done.cancelled() or done.exception())
             await asyncio.wait([closed], timeout=self._patience + (LAST_GRACE if self._hurried else GRACE))
         self._threads.shutdown(wait=False)
         self._threads = None
 
     async def _answered(self, answer: asyncio.Future[Any]) -> None:
-        """Wait for a bounded time. Leaves the answer alone, whatever becomes of the waiting."""
+        """Wait for a bounded time. The answer is not cancelled, even if the wait is."""
         await asyncio.wait(
             [answer, self._ending()], timeout=self._patience + GRACE, return_when=asyncio.FIRST_COMPLETED
         )
@@ -184,7 +183,7 @@ class AsyncLedger:
         return self._threads is not None or any(self._terms[draw.limit].shared for draw in draws)
 
     def _give(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Queue a piece of work, whose last argument is until when it may take."""
+        """Queue a call in the thread. Its last argument is its deadline."""
         if self._threads is None:
             from concurrent.futures import ThreadPoolExecutor
 
@@ -192,8 +191,7 @@ class AsyncLedger:
         return self._threads.submit(partial(work, *arguments, self._deadline))
 
     def _carry_out(self, work: Callable[..., bool], *arguments: Any) -> asyncio.Future[bool]:
-        """What is done whether or not somebody waits for it; ``work`` returns whether the shared accounts were
-        asked."""
+        """Run a call to its end, even if no caller waits. ``work`` returns whether the shared accounts were used."""
         done = asyncio.wrap_future(self._give(work, *arguments))
         done.add_done_callback(self._done)
         return done
@@ -206,7 +204,7 @@ class AsyncLedger:
             self._works()
 
     def _take_back(self, given: Future[Reserved | Refused], rates: Rates) -> None:
-        """Nobody waits for it any more. One that runs, or has run, is undone by what comes next in the one thread."""
+        """Undo a reservation whose caller has gone: it is cancelled, or undone by the thread's next call."""
         if not given.cancel() and not self._closed:
             self._carry_out(self._undo_what_came_of, given, rates)
 
@@ -215,8 +213,8 @@ class AsyncLedger:
         return isinstance(got, Reserved) and self._ledger.settle(Settlement(got, undo=True, rates=rates), deadline)
 
     def _fails(self, problem: Exception) -> str:
-        """What the log says of a kind of fault, once until something works again. What is owed is tried again after a
-        while."""
+        """Log a kind of fault, once until a call succeeds, and schedule a retry of what is owed. Returns the
+        message."""
         known = isinstance(problem, LedgerUnavailable)
         kind = problem.kind if isinstance(problem, LedgerUnavailable) else type(problem).__name__
         said = str(problem) if known else "limits: a fault while asking the state; the log has it"

@@ -1,8 +1,7 @@
-"""Pure. When a server that asks in circles is left unanswered for a while: too often in one call of the client, or the
-same again and again.
+"""Pure. Loop detection: leaves a server unanswered for a while if it asks too often in one call, or repeats itself.
 
-Not a limit: nothing is reserved, and nothing outlives the process. Time is passed in (seconds of a clock that never
-goes back). One object for each process; what it remembers is bounded.
+Nothing is reserved, and nothing outlives the process. Time is passed in (seconds of a monotonic clock). A process has
+one object, whose memory is bounded.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from samplegate.protocol.requests import Origin
 
 Which: TypeAlias = Literal["requests_per_call", "repeats"]
 
-# remembered; some MiB. A client that has more than these in flight at once is not served by one process
+# entries remembered, a few MiB; one process cannot serve more calls in flight than this
 MOST_CALLS: Final = 10_000
-MOST_SERVERS: Final = 10_000  # they come from the configuration, so this many never are
+MOST_SERVERS: Final = 10_000  # never reached in practice: server names come from the configuration
 _PASSING: Final = frozenset({"metadata", "modelPreferences", "elicitationId", "progressToken", "task"})
-"""Members of params that may differ although the same is asked; and ``_meta``, wherever it stands."""
+"""Members of params that may differ between identical requests; ``_meta`` may differ at any depth."""
 _UNREADABLE: Final = "unreadable"
 
 
@@ -34,15 +33,15 @@ class Braked(msgspec.Struct, frozen=True):
 
     which: Which
     tripped: bool
-    """Whether it is this request that put the brake on: to be logged and counted once."""
+    """Whether this request tripped the brake: it is logged and counted once."""
     detail: str
-    """For the log: no content."""
+    """The reason for the log; no message content."""
     until: float
-    """When it may ask again, in the time that was passed in."""
+    """When the server may ask again, by the caller's clock."""
 
 
 class BrakeState:
-    """What servers asked of late. ``terms`` None: no brakes."""
+    """The recent requests of each server. ``terms`` None: no brakes."""
 
     def __init__(self, terms: schema.Brakes | None) -> None:
         self._terms = schema.Brakes() if terms is None else terms
@@ -52,15 +51,14 @@ class BrakeState:
 
     @property
     def compares(self) -> bool:
-        """Whether it needs digests of what is asked; without, any text will do."""
+        """Whether it needs digests of requests; if not, any text will do."""
         return self._terms.repeats is not None
 
     def asked(self, server: str, call_ids: Sequence[str], digest: str, now: float) -> Braked | None:
-        """Count one request of a server (``asker``), during one of these calls of the client (each is charged). None:
-        go on.
+        """Count one request of a server (``asker``) in each of these calls of the client. None: no brake applies.
 
-        The request that trips a brake is left unanswered too, and so is all that the server asks until ``cooling`` is
-        over. Asking meanwhile does not prolong it; after it, the server and these calls count from nothing.
+        The request that trips a brake is left unanswered too, and so are all requests of the server until ``cooling``
+        is over. Requests meanwhile do not prolong it. After it, the server and these calls are counted from zero.
         """
         if self._terms.requests_per_call is None and self._terms.repeats is None:
             return None
@@ -115,16 +113,16 @@ class _Server:
 
 
 def asker(origin: Origin) -> str:
-    """Whom a brake is for: a server as one caller meets it, so that one caller's questions brake no other's."""
+    """The key of a brake: server and caller, so that one caller's requests do not brake another's."""
     return f"{origin.server}\n{origin.caller}"
 
 
 def digest(params: Mapping[str, Any]) -> str:
-    """What is asked, as one short text: SHA-256 of the params as canonical JSON, without what may differ from time to
-    time. Never raises.
+    """A digest of a request: SHA-256 of its params as canonical JSON, without members that may differ each time. Never
+    raises.
 
-    What Python does not write as JSON (numbers of thousands of digits, nesting without end) all counts as the same; the
-    parser lets none through.
+    All params that Python cannot write as JSON (numbers of thousands of digits, endless nesting) have the same digest;
+    the parser lets none through.
     """
     try:
         bare = {name: _bare(value) for name, value in params.items() if name != "_meta" and name not in _PASSING}
@@ -135,7 +133,7 @@ def digest(params: Mapping[str, Any]) -> str:
 
 
 def _bare(value: Any) -> Any:
-    """Without ``_meta``."""
+    """The value without ``_meta``."""
     match value:
         case dict():
             return {name: _bare(item) for name, item in value.items() if name != "_meta"}
@@ -146,7 +144,7 @@ def _bare(value: Any) -> Any:
 
 
 def _shorten(kept: OrderedDict[Any, Any], newest: object, most: int) -> None:
-    """Keep the ones that were used last."""
+    """Mark an entry as the newest, and drop the oldest if there are more than ``most``."""
     kept.move_to_end(newest)
     if len(kept) > most:
         kept.popitem(last=False)

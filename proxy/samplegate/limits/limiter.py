@@ -1,5 +1,4 @@
-"""The limiter: the ports ``reserve`` and ``settle``, the reservations on each limit, and the order of requests that
-wait for room."""
+"""The limiter: reserves and settles draws on the limits in force, and queues requests that wait for room."""
 
 from __future__ import annotations
 
@@ -29,17 +28,17 @@ from samplegate.limits.queue import MOST_WAITING, Later, Waiter, WaitQueue, afte
 from samplegate.policy.claims import bounded
 from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
 
-UNKNOWN_PAUSE: Final = 0.5  # seconds until the next try where nobody can tell when there will be room
-LONGEST_PAUSE: Final = 5.0  # what another process gives back is not told to us, and clocks are set
+UNKNOWN_PAUSE: Final = 0.5  # seconds until the next try if it is unknown when there will be room
+LONGEST_PAUSE: Final = 5.0  # seconds: other processes give back without notice, and clocks are adjusted
 SHORTEST_PAUSE: Final = 0.01
 
 
 class Admission:
-    """The limits of the policy in force. ``clock`` is Unix seconds; the state's file is made by the first draw on a
-    shared limit, never before.
+    """The limits of the policy in force. ``clock`` returns Unix seconds. The first draw on a shared limit creates the
+    state's file.
 
-    ``later`` stands in for the loop's ``call_later`` in all waiting; ``most_waiting`` is how many requests may wait at
-    a time.
+    ``later`` replaces the loop's ``call_later`` in all waiting. ``most_waiting`` is how many requests may wait at a
+    time.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Admission:
         self._later = later
         self._line = WaitQueue(most_waiting)
         self._waiting: dict[Waiter, ReservationRequest | Refused] = {}
-        """In the order of joining; refused where a policy that was put in force meanwhile refuses it."""
+        """In the order of joining; Refused if a policy that came into force meanwhile refuses the request."""
         self._limits = LimitVersions({}, {}).amended(terms, ())
         self._ledger = AsyncLedger(self._backend, state / "limits.sqlite3", log, later=later)
         self._ledger.update_limits(self._limits.terms)
@@ -68,10 +67,10 @@ class Admission:
         self._closed = False
 
     def update_limits(self, terms: Mapping[str, LimitSpec]) -> None:
-        """Another policy is in force, from now on and for all that wait. Never raises, and returns at once; to be
-        called from the event loop.
+        """Put another policy's limits in force, also for requests that wait. Never raises or blocks; must be called in
+        the event loop.
 
-        A limit keeps its balance as long as its identity is the same (its amount may change), otherwise it starts anew
+        A limit keeps its balance while its identity stays the same (its amount may change); otherwise it starts at zero
         (``accounts.py``).
         """
         try:
@@ -88,12 +87,12 @@ class Admission:
     async def reserve(
         self, draws: Sequence[Draw], wait: float | None, under: Mapping[str, LimitSpec] | None = None
     ) -> Reserved | Refused:
-        """Charge all of the draws, or none. With ``wait`` seconds it waits for room, in the order of coming; never
-        raises.
+        """Charge all of the draws, or none. With ``wait`` seconds, the request waits for room, first come, first
+        served. Never raises.
 
-        ``under`` are the terms that the draws were measured for, where those may not be in force any more: what was
-        measured in other units, or for other keys, is refused. A try at the state takes up to five seconds by itself,
-        so it may end that much later.
+        ``under`` are the limits for which the draws were measured, if they may no longer be in force: draws in other
+        units or for other keys are refused. One try at the state takes up to five seconds, so the wait may be that much
+        longer.
         """
         try:
             self._made += 1
@@ -108,11 +107,10 @@ class Admission:
             )
 
     async def settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
-        """Correct to what was really drawn (a missing draw: nothing), free the slots. Never raises; a cancellation does
-        not stop it.
+        """Correct a reservation to its actual draws (a missing draw is zero) and free its slots. Never raises; a
+        cancellation does not stop it.
 
-        ``reserved`` may have some of its draws only: the others stay held. A draw is settled once; a second time
-        changes nothing.
+        ``reserved`` may have only some of its draws: the others stay reserved. Settling a draw again changes nothing.
         """
         try:
             await self._settle(reserved, actual)
@@ -125,21 +123,20 @@ class Admission:
         return lambda limit, key: drawn.get((ids[limit], bounded(key, LONGEST_KEY)), 0)
 
     def set_shutdown_deadline(self, seconds: float) -> None:
-        """The end has begun: who waits for room is refused, and the state is asked for no longer than ``seconds``, all
-        together."""
+        """Begin the shutdown: refuse the waiting requests, and use the state for at most ``seconds`` in all."""
         self._closed = True
         self._line.end()
         self._ledger.set_shutdown_deadline(seconds)
 
     async def aclose(self) -> None:
-        """Refuse those who wait, free this process's slots, close the file. What is not settled stays at its worst
-        case."""
+        """Refuse the waiting requests, free this process's slots and close the file. What is not settled stays charged
+        at its max cost."""
         self._closed = True
         self._line.end()
         await self._ledger.aclose()
 
     async def _admit(self, asked: ReservationRequest, wait: float | None) -> Reserved | Refused:
-        """Nobody goes before those who wait for what it draws on."""
+        """Reserve unless earlier requests wait for the same accounts."""
         before = self._line.before(asked.number, asked.accounts)
         if before is not None:
             refused = self._hopeless(asked)
@@ -176,7 +173,7 @@ class Admission:
         return got or self._over(waiter, seconds)
 
     async def _turns(self, waiter: Waiter) -> Reserved | Refused | None:
-        """Try whenever it is its turn, until it is answered; None where its time was up first."""
+        """Try whenever it is the request's turn, until it is answered; None if its time is up."""
         while True:
             await waiter.woken()
             asked = self._waiting[waiter]
@@ -201,7 +198,7 @@ class Admission:
             self._again(waiter, got)
 
     def _place(self, waiter: Waiter) -> tuple[Sequence[Account], Account] | None:
-        """Where it stands under other terms; None where it is refused by them."""
+        """The position of a waiting request under new limits, or None if they refuse it."""
         asked = self._waiting[waiter]
         if isinstance(asked, Refused):
             return None
@@ -209,17 +206,17 @@ class Admission:
         return None if isinstance(again, Refused) else (again.accounts, self._stands_at(asked, waiter.at))
 
     def _stands_at(self, old: ReservationRequest, account: Account) -> Account:
-        """The account that is now what this one was for a reservation before it was renewed."""
+        """The account under the new limits that corresponds to an account of the old request."""
         return self._limits.ids[old.limits.terms[account[0]].name], account[1]
 
     def _renewed(self, asked: ReservationRequest) -> ReservationRequest | Refused:
-        """The same for what is in force now; refused where that can never have room for it."""
+        """The request under the limits in force; Refused if they can never have room for it."""
         again = ready(asked.draws, asked.under, self._limits, asked.number, asked.id)
         return again if isinstance(again, Refused) else self._hopeless(again) or again
 
     def _hopeless(self, asked: ReservationRequest) -> Refused | None:
-        """Why no waiting will ever make room for it: it wants more than a whole limit, or its call or this process has
-        drawn what it may."""
+        """Why waiting cannot help: the request is larger than a limit, or its call or this process has used up its
+        limit."""
         terms = asked.limits.terms
         for (limit, _), wanted in sums(asked.charged).items():
             if wanted > terms[limit].most:
@@ -228,7 +225,7 @@ class Admission:
         return self._ledger.exhausted([draw for draw in asked.charged if lasts(terms[draw.limit])])
 
     async def _take(self, asked: ReservationRequest) -> Reserved | Refused:
-        """Charge it; it is held until it is settled."""
+        """Charge the request. It stays reserved until it is settled."""
         if self._closed:
             return Refused(asked.draws[0].limit if asked.draws else "", "unavailable", detail="the gate is ending")
         held = Reservation(
@@ -265,13 +262,13 @@ class Admission:
             self._line.wake([(draw.limit, draw.key) for draw in part.draws])
 
     def _backend(self, terms: Mapping[str, LimitSpec]) -> LedgerBackend:
-        """Created by the first draw, because it imports SQLite."""
+        """Create the backend at the first draw, because it imports SQLite."""
         from samplegate.limits.sqlite_ledger import SqliteLedger
 
         return SqliteLedger(terms, self._folder, self._clock)
 
     def _name_of(self, account: Account) -> str:
-        """The name of its limit."""
+        """The name of the account's limit."""
         return self._limits.terms[account[0]].name
 
     def _worth_waiting(self, got: Refused) -> bool:

@@ -1,8 +1,7 @@
-"""Who waits for room, and who is next: first come, first served at each account. It asks nothing and knows no clock.
+"""The wait queue: requests that wait for room in a limit, first come, first served at each account.
 
-A request that waits stands at one account: the one that had no room for it, or one that it draws on and where somebody
-stands who came before. The first at an account has been refused by it and tries again when woken; those behind it wait
-until it has left.
+A request waits at one account: the one without room for it, or one where an earlier request waits. The first at an
+account has been refused by it and retries when woken. The others wait until the first has left. The queue has no clock.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from typing import Final, Protocol, TypeAlias
 from samplegate.limits.accounts import Account
 
 MOST_WAITING: Final = 1_000
-LONGEST: Final = 86_400.0  # seconds; no loop takes an endless timer
+LONGEST: Final = 86_400.0  # seconds; a loop's timer must be finite
 
 
 class Timer(Protocol):
-    """What a loop's ``call_later`` returns."""
+    """The handle that a loop's ``call_later`` returns."""
 
     def cancel(self) -> None: ...
 
@@ -29,18 +28,18 @@ Later: TypeAlias = Callable[[float, Callable[[], None]], Timer]
 
 
 class Waiter:
-    """One request that waits. ``number`` says who came first."""
+    """A waiting request. ``number`` is the order of arrival."""
 
     def __init__(self, number: int, accounts: Sequence[Account], at: Account) -> None:
         self.number = number
         self.accounts = accounts
         self.at = at
         self.over = False
-        """Its time is up, or the gate ends."""
+        """Its time is up, or the gate shuts down."""
         self.stands = False
-        """Whether it is in the line."""
+        """Whether it is in the queue."""
         self.retry_after: float | None = None
-        """Seconds until there may be room, as the account that refused it last could tell."""
+        """Seconds until there may be room, according to the account that refused it last."""
         self._event = asyncio.Event()
         self._timer: Timer | None = None
 
@@ -48,28 +47,28 @@ class Waiter:
         return self.number < other.number
 
     async def woken(self) -> None:
-        """Wait; whoever wakes it from now on wakes it for the next time."""
+        """Wait for the next wake-up."""
         await self._event.wait()
         self._event.clear()
 
     def wake(self) -> None:
-        """There may be room."""
+        """Wake it, because there may be room."""
         self._event.set()
 
     def end(self) -> None:
-        """It waits no longer."""
+        """End its wait."""
         self.over = True
         self._event.set()
 
     def wake_by(self, timer: Timer | None) -> None:
-        """The one timer that is to wake it."""
+        """Replace the timer that wakes it."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = timer
 
 
 class WaitQueue:
-    """All that wait, by account."""
+    """The waiting requests by account."""
 
     def __init__(self, most: int = MOST_WAITING) -> None:
         self.most = most
@@ -78,35 +77,35 @@ class WaitQueue:
 
     @property
     def full(self) -> bool:
-        """Whether nobody more may wait."""
+        """Whether the queue accepts no more requests."""
         return self._count >= self.most
 
     def before(self, number: int, accounts: Iterable[Account]) -> Account | None:
-        """An account of these at which somebody stands who came before."""
+        """The first of these accounts at which an earlier request waits."""
         return next(
             (account for account in accounts if account in self._at and self._at[account][0].number < number), None
         )
 
     def is_first(self, waiter: Waiter) -> bool:
-        """Whether it is its turn."""
+        """Whether it is the request's turn."""
         return self._at[waiter.at][0] is waiter
 
     def join(self, waiter: Waiter) -> None:
-        """It waits from now on, until it leaves."""
+        """Add a request to the queue."""
         insort(self._at.setdefault(waiter.at, []), waiter)
         waiter.stands = True
         self._count += 1
 
     def move(self, waiter: Waiter, account: Account) -> None:
-        """It stands at another account, according to when it came; those it stood before are no longer held up by
-        it."""
+        """Move a request to another account, by its order of arrival. It no longer blocks the requests behind it at
+        the old account."""
         if account != waiter.at:
             self.leave(waiter)
             waiter.at = account
             self.join(waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """It waits no longer; the next at its account may try."""
+        """Remove a request from the queue; the next one at its account may try."""
         waiter.wake_by(None)
         if not waiter.stands:
             return
@@ -120,8 +119,7 @@ class WaitQueue:
             del self._at[waiter.at]
 
     def replace(self, places: Mapping[Waiter, tuple[Sequence[Account], Account] | None]) -> None:
-        """Other accounts for all that wait, and where each stands from now on; None for those that wait no longer. All
-        of them are woken."""
+        """Replace the accounts and the position of every waiting request; None removes it. All requests are woken."""
         self._at.clear()
         self._count = 0
         for waiter, place in places.items():
@@ -132,17 +130,17 @@ class WaitQueue:
             waiter.wake()
 
     def wake(self, accounts: Iterable[Account]) -> None:
-        """Something was given back to these."""
+        """Wake the first request at each account, because units were given back."""
         for account in accounts:
             if account in self._at:
                 self._at[account][0].wake()
 
     def end(self) -> None:
-        """Nobody waits any longer."""
+        """End the wait of every request."""
         for waiter in [waiter for here in self._at.values() for waiter in here]:
             waiter.end()
 
 
 def after(seconds: float, what: Callable[[], None], later: Later | None) -> Timer:
-    """Call something in so many seconds, by the running loop where nothing else is given."""
+    """Call something after some seconds, with ``later`` or the running loop's ``call_later``."""
     return (later or asyncio.get_running_loop().call_later)(max(0.0, min(seconds, LONGEST)), what)

@@ -1,9 +1,9 @@
-"""The ledger in SQLite: this process's own accounts in memory, shared ones in a file. A reservation on both is one
+"""The ledger in SQLite: this process's own accounts in memory, shared accounts in a file. A reservation on both is one
 transaction.
 
-Each limit is stored under its identity (``accounts.identity``). ``synchronous=NORMAL``: killing any process loses
-nothing, a power cut may lose the commits since the last checkpoint (some megabytes of them), never the file. WAL needs
-a disk of this machine, not a network share.
+Each limit is stored under its identity (``accounts.identity``). With ``synchronous=NORMAL``, a killed process loses
+nothing. A power cut may lose the commits since the last checkpoint (a few megabytes), never the file. WAL needs a local
+disk; it does not work on a network share.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from samplegate.process_locks import Holder
 from samplegate.sqlite import File, Kind, Schema, SqliteFault
 
 FILE: Final = "limits.sqlite3"
-MOST_PAGES: Final = 262_144  # 1 GiB: some ten million accounts
-MOST_ACCOUNTS: Final = 1_000_000  # in memory, some 150 MiB; keys come from clients and servers, so there must be an end
-EVERY: Final = 64  # draws after which idle accounts are looked for, at the first draw for a start
-# accounts that are looked at for each draw: more than it can add, so the idle never outnumber the others for long
+MOST_PAGES: Final = 262_144  # 1 GiB: about ten million accounts
+MOST_ACCOUNTS: Final = 1_000_000  # in memory, about 150 MiB; bounded because keys come from clients and servers
+EVERY: Final = 64  # draws between two searches for idle accounts; the first draw starts one
+# accounts examined per draw: more than a draw can add, so idle accounts cannot accumulate
 LOOKED_AT: Final = 4
 WHEN_FULL: Final = 1_000
-# seconds until an unknown limit's account in the file counts as abandoned: longer than any window
+# seconds until an unknown limit's account in the file counts as abandoned: longer than any period
 FORGOTTEN: Final = 400 * 86_400.0
 
 _REMEDIES: Final[dict[Kind, str]] = {
@@ -56,7 +56,7 @@ _TABLES: Final = (
     "INSERT INTO sweep VALUES('', '')",
     "PRAGMA user_version=1",
 )
-"""``sweep`` says up to where idle accounts were last looked for."""
+"""``sweep`` is the position of the last search for idle accounts."""
 
 
 def _make(db: sqlite3.Connection) -> None:
@@ -75,8 +75,8 @@ SCHEMA: Final = Schema(
 
 
 class SqliteLedger:
-    """A ``LedgerBackend``. ``terms`` are by identity; ``clock`` returns Unix seconds and is read with the accounts
-    locked; ``most``: accounts in memory."""
+    """A ``LedgerBackend``. ``terms`` are by identity. ``clock`` returns Unix seconds and is read with the accounts
+    locked. ``most`` bounds the accounts in memory."""
 
     def __init__(
         self, terms: Mapping[str, LimitSpec], state: Path, clock: Callable[[], float], most: int = MOST_ACCOUNTS
@@ -85,13 +85,13 @@ class SqliteLedger:
         self._clock = clock
         self._most = most
         # The event loop reads (`exhausted`, `drawn`) while the limits' thread works. From Python 3.12 on, two threads
-        # that run the same SQL share one cached statement and may get each other's parameters, so that no statement is
+        # that run the same SQL share one cached statement and may get each other's parameters, so no statement is
         # cached.
         memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=0)
         weakref.finalize(self, memory.close)
         _make(memory)
         self._here = _Rows(memory)
-        self._there = self._here  # the file's, within a transaction that asks it
+        self._there = self._here  # the file's rows, within a transaction that uses the file
         self._file = File(state / FILE, SCHEMA, pragmas=("synchronous=NORMAL",), most_pages=MOST_PAGES)
         self._until = math.inf
         self._holder = Holder(state / "holders")
@@ -102,7 +102,7 @@ class SqliteLedger:
         self._size = 0
 
     def __len__(self) -> int:
-        """Accounts and slots in memory."""
+        """The number of accounts and slots in memory."""
         return self._size
 
     @property
@@ -184,7 +184,7 @@ class SqliteLedger:
 
     @contextlib.contextmanager
     def _transaction(self, deadline: float, shared: bool) -> Iterator[None]:
-        """One transaction on memory and, if ``shared``, on the file, which is committed first. It begins with the owed
+        """One transaction on memory and, if ``shared``, on the file, which is committed first. It starts with the owed
         corrections."""
         memory = self._here.db
         try:
@@ -215,7 +215,7 @@ class SqliteLedger:
 
     @contextlib.contextmanager
     def _locked(self, deadline: float) -> Iterator[_Rows]:
-        """The file, locked for this process."""
+        """Lock the file for this process."""
 
         def left() -> float:
             return min(deadline, self._until) - time.monotonic()
@@ -239,7 +239,7 @@ class SqliteLedger:
         self._there.write({account: one for account, one in changes.items() if self._terms[account[0]].shared})
 
     def _too_many(self, changes: ledger.Changes, slots: Mapping[Account, int], now: float) -> Refused | None:
-        """Whether memory would exceed its number of accounts."""
+        """Refuse if memory would have too many accounts."""
 
         def too_many() -> list[Account]:
             new = [account for account in changes if account in self._here.missing]
@@ -257,7 +257,7 @@ class SqliteLedger:
         )
 
     def _forget_idle(self, now: float, draws: int, shared: bool) -> None:
-        """Look at the accounts after those that were looked at last, by whichever process."""
+        """Look for idle accounts, from where the last search (of any process) ended."""
         for place, file, after in (
             (self._here, False, ledger.FORGOTTEN),
             *([(self._there, True, FORGOTTEN)] if shared else []),
@@ -278,7 +278,7 @@ class SqliteLedger:
         return any(self._terms[limit].shared for limit in owed.limits)
 
     def _doubt(self, number: int) -> None:
-        """It may have been done: a charge must not be given back twice."""
+        """Mark a correction as uncertain, because a charge must not be given back twice."""
         self._owed[number] = msgspec.structs.replace(self._owed[number], slots_only=True)
 
     def _pay(self, due: Sequence[int]) -> None:
@@ -287,7 +287,7 @@ class SqliteLedger:
                 self._correct(self._owed[number])
             except (sqlite3.Error, SqliteFault):
                 raise
-            except Exception:  # a fault of ours: it must not stand in the way of everything that comes after
+            except Exception:  # a fault of ours must not block all later corrections
                 self._doubt(number)
                 raise
 
@@ -307,8 +307,8 @@ class SqliteLedger:
         self._write(changes)
 
     def _move(self) -> None:
-        """Move accounts of newly shared limits from memory into the file. In doubt they are moved again: charging twice
-        does less harm than not at all."""
+        """Move accounts of newly shared limits from memory into the file. If in doubt, move them again: charging twice
+        is less harmful than not charging."""
         for limit in self._moving:
             accounts, slots = self._here.leave(limit)
             now = self._clock()
@@ -331,7 +331,7 @@ class SqliteLedger:
         return self._place(limit).taken(limit, key)
 
     def _no_slots(self, wanted: Mapping[Account, int]) -> Refused | None:
-        """Whether there is no room, after the slots of dead processes were freed."""
+        """Refuse if there is no room after the slots of dead processes were freed."""
         while (full := no_room(self._terms, self._taken, wanted)) is not None and full[0].why == "full":
             if not self._terms[full[1][0]].shared or not self._free_dead(self._there.holders(*full[1])):
                 break
@@ -357,7 +357,7 @@ class _Rows:
         self.begin()
 
     def begin(self) -> None:
-        """Called when a transaction begins."""
+        """Reset the counters at the start of a transaction."""
         self.grown = 0
         """Rows added minus rows removed."""
         self.missing: set[Account] = set()
@@ -387,7 +387,7 @@ class _Rows:
             self.missing -= changes.keys()
 
     def forget(self, most: int, is_idle: Callable[[str, ledger.Account], bool]) -> None:
-        """Delete the idle ones among the next accounts."""
+        """Delete idle accounts among the next ``most`` accounts."""
         begin = self.db.execute("SELECT limit_name, key FROM sweep").fetchone() or ("", "")
         rows = self.db.execute(
             "SELECT limit_name, key, level, stamp, warned FROM accounts WHERE (limit_name, key) > (?, ?) ORDER BY"
@@ -397,12 +397,12 @@ class _Rows:
         idle = [(limit, key) for limit, key, *rest in rows if is_idle(limit, _account(*rest))]
         self.db.executemany("DELETE FROM accounts WHERE limit_name = ? AND key = ?", idle)
         self.grown -= len(idle)
-        self.missing.update(idle)  # one of them may be about to be written again
+        self.missing.update(idle)  # one of them may be written again in this transaction
         if len(rows) == most or begin != ("", ""):
             self.db.execute("UPDATE sweep SET limit_name = ?, key = ?", rows[-1][:2] if len(rows) == most else ("", ""))
 
     def leave(self, limit: str) -> tuple[list[tuple[str, ledger.Account]], list[tuple[str, str, int]]]:
-        """Remove and return everything of a limit: accounts by key, slots by key and reservation."""
+        """Remove and return all rows of a limit: accounts by key, slots by key and reservation."""
         accounts = self.db.execute(
             "SELECT key, level, stamp, warned FROM accounts WHERE limit_name = ?", (limit,)
         ).fetchall()
