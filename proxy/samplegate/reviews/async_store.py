@@ -1,7 +1,6 @@
-"""The asynchronous ``ReviewStore`` over a database: what changes goes through one thread, what is only read through
-another, so that neither waits for both.
+"""The asynchronous review store: one worker thread for writes and one for reads, so that reads do not wait for writes.
 
-A call that has begun is not broken off: whoever is cancelled meanwhile is so when it has ended. No rule is here.
+A call that has begun is never interrupted: a cancellation takes effect when the call has ended.
 """
 
 from __future__ import annotations
@@ -19,17 +18,16 @@ from samplegate.reviews import sql_schema
 from samplegate.reviews.sql_store import SqlReviewStore
 from samplegate.reviews.store import ReviewTransactions, T
 
-ENDING: Final = 1.0  # seconds that closing waits for a call under way
-# seconds without a single call ended, after which those in the queue give up; a call under way gives up earlier
+ENDING: Final = 1.0  # seconds that closing waits for a running call
+# seconds in which no call ends, after which queued calls give up; a running call gives up earlier
 STALLED: Final = 8.0
 
 
 class _Stream:
-    """One connection, and calls on it one after the other in worker threads.
+    """One connection, whose calls run one after the other in a worker thread.
 
-    A burst of calls may take its time, as long as one after the other ends. Where one of them has waited for the file
-    in vain, those that queued behind it do not wait as long again; where one does not end at all, they raise
-    Unavailable.
+    A burst of calls may take long, as long as each ends. If a call times out on the file's lock, the calls queued
+    behind it try the lock only once. If a call does not end at all, the queued calls raise Unavailable.
     """
 
     def __init__(self, url: str) -> None:
@@ -76,7 +74,7 @@ class _Stream:
 
 
 class AsyncReviewStore:
-    """The store of one URL. Made in the event loop that it serves; nothing is opened before the first call."""
+    """The review store at a URL. Create it in the event loop that uses it; the first call opens the database."""
 
     def __init__(self, url: str) -> None:
         self._writer = _Stream(url)
@@ -85,13 +83,12 @@ class AsyncReviewStore:
         self._seen = 0
 
     def close(self) -> None:
-        """Close both connections, each unless a call goes on too long: then the end of the process does. A later call
-        opens them again."""
+        """Close both connections, except one whose call does not end in time. A later call opens them again."""
         self._writer.close()
         self._reader.close()
 
     def watch(self, nudge: Callable[[], None]) -> Callable[[], None]:
-        """Be told in the event loop of every change that this process makes; what is returned ends it."""
+        """Call ``nudge`` in the event loop after each change by this process, until the returned function is called."""
 
         def told() -> None:
             nudge()
@@ -104,11 +101,11 @@ class AsyncReviewStore:
         return end
 
     async def read(self, call: Callable[[ReviewTransactions], T]) -> T:
-        """One call that changes nothing and does not wait for those that do."""
+        """Run a read-only call, which does not wait for writes."""
         return await self._reader.run(call)
 
     async def write(self, call: Callable[[ReviewTransactions], T]) -> T:
-        """One call that may change something; watchers are notified."""
+        """Run a call that may change something, then notify the watchers."""
         try:
             return await self._writer.run(call)
         finally:

@@ -1,7 +1,7 @@
-"""Pure. A new review: the digest that its verdict is bound to, and the parts of the request that no model gets.
+"""Pure. New reviews: the digest that a verdict is bound to, and the params that no model gets.
 
-A verdict is bound to a digest of who asked, during what, and what will be acted on (T13). A reviewer sees model
-preferences, includeContext, metadata and unknown params as the server sent them, with the gate's use of each.
+The digest covers the asking server, its caller and call, and the params that will be acted on (T13). Reviewers also see
+model preferences, includeContext, metadata and unknown params as the server sent them, with the gate's use of each.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ MOST_BYTES: Final = 64 * 1024  # of all values together, as JSON
 MOST_UNKNOWN: Final = 20
 _KNOWN: Final = ("modelPreferences", "includeContext", "metadata")
 _SENT: Final = frozenset({"messages", "_meta", "task", *BOUND})
-"""What models are sent, and what belongs to the protocol."""
+"""Params that are sent to models, and members of the protocol."""
 
 
 def unsent(book: CompiledPolicy, rule: ModelRule, allowed: Allowed | None, request: Request) -> tuple[Unsent, ...]:
-    """Nothing for an elicitation. ``allowed``: what a model is asked, None where none can be."""
+    """The params of a sampling request that are not sent to the model; none for an elicitation.
+
+    ``allowed``: the decision about the model, None if no model can be asked.
+    """
     return tuple(_unsent(book, rule, allowed, request)) if request.kind == "sampling" else ()
 
 
@@ -80,11 +83,11 @@ def digest(
     models: Sequence[str] = (),
     answer: Mapping[str, Any] | None = None,
 ) -> str:
-    """``sha256:`` and the hex of SHA-256 over canonical JSON (sorted keys, no blanks, ASCII). ``_meta`` and ``task``
-    differ from try to try.
+    """A review's digest: ``sha256:`` and the hex of SHA-256 over canonical JSON (sorted keys, no blanks, ASCII).
 
-    ``realm`` tells apart servers of one name (``ports.Ports``). ``during``: what the client's call was made with
-    (``call_digest``): "Really delete?" is another question for another thing that is deleted.
+    ``_meta`` and ``task`` are left out because they differ between retries. ``realm`` distinguishes servers of the same
+    name (``ports.Ports``). ``during`` is the ``call_digest`` of the client's call: "Really delete?" is another question
+    if another thing is deleted.
     """
     bound = {
         "server": server,
@@ -103,23 +106,23 @@ def digest(
 
 
 def call_digest(params: bytes | None) -> str:
-    """What stands for the params of a call, the same from try to try; "" where it is not known which call it is."""
+    """The digest of a call's params, the same for each retry; "" if the call is unknown."""
     if params is None:
         return ""
     try:
         return params_digest(params)
-    except (ValueError, RecursionError):  # no canonical form: as it stands, so that it is bound all the same
+    except (ValueError, RecursionError):  # no canonical form: bind the verdict to the raw bytes instead
         return hashlib.sha256(params).hexdigest()
 
 
-MOST_ARGUMENTS: Final = 256 * 1024  # bytes of a call's arguments that a person is shown
+MOST_ARGUMENTS: Final = 256 * 1024  # bytes of a call's arguments that reviewers see
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 50_000
 LEFT_OUT: Final = frozenset({"_meta", "task", "requestState", "inputResponses"})
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What a review is opened in. ``now`` in unix seconds."""
+    """The request and decision that a new review is made from. ``now`` is in Unix seconds."""
 
     book: CompiledPolicy
     policy_hash: str
@@ -132,7 +135,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 def of_request(at: Context, escalated: Escalated) -> Review:
-    """The review of a request before anything is done about it. Its id is given to it by whoever keeps it."""
+    """A review of a request, before the gate acts on it. The caller assigns the ID."""
     rule, allowed = _rule(at), escalated.allowed
     params = at.request.params if allowed is None else allowed.params
     bound = _digest(at, escalated.reviewer, params, () if allowed is None else allowed.models)
@@ -147,13 +150,13 @@ def of_request(at: Context, escalated: Escalated) -> Review:
 
 
 def lookup_of_answer(at: Context, allowed: Allowed) -> str:
-    """What reviews of a model's answer to the same request have in common, whatever the model says."""
+    """The lookup of all reviews of a model's answers to the same request, whatever the answer is."""
     assert allowed.review_answer is not None
     return _digest(at, allowed.review_answer, allowed.params, ("answer", *allowed.models))
 
 
 def of_answer(at: Context, allowed: Allowed, result: bytes) -> Review:
-    """The review of a model's answer before the server sees it."""
+    """A review of a model's answer, before the server gets it."""
     rule, reviewer = _rule(at), allowed.review_answer
     assert reviewer is not None
     answer: Mapping[str, Any] = decode(result)
@@ -168,13 +171,15 @@ def of_answer(at: Context, allowed: Allowed, result: bytes) -> Review:
 
 
 def timeout_of(book: CompiledPolicy, reviewer: str) -> float:
-    """Seconds that a reviewer has by its own word."""
+    """The reviewer's own timeout, in seconds."""
     return seconds(book.policy.reviewers[reviewer].timeout)
 
 
 def gone(policy: Policy, review: Review) -> str | None:
-    """Why this policy cannot ask for a review that was opened under another, as far as the review alone says it; None
-    if it may."""
+    """Why the current policy no longer asks for this review, which an older policy opened; None if it still does.
+
+    Only the review is compared: the rule and the reviewer must exist, and the rule must ask that reviewer.
+    """
     rule = next((rule for rule in policy.rules if rule.name == review.rule), None)
     if review.reviewer not in policy.reviewers or rule is None:
         what = f"rule {review.rule!r}" if rule is None else f"reviewer {review.reviewer!r}"
@@ -230,7 +235,7 @@ def _digest(
 
 def _bounds(book: CompiledPolicy, rule: ModelRule, allowed: Allowed, params: Mapping[str, Any]) -> EditBounds:
     with_ = rule.with_
-    asked = params["maxTokens"]  # more than the server asked for is not allowed (R3)
+    asked = params["maxTokens"]  # the server's own maximum must not be exceeded (R3)
     most = {name: most_tokens(with_, book.model(name), book.catalogue[name], asked) for name in allowed.models}
     return EditBounds(
         models=allowed.models,
@@ -249,7 +254,7 @@ def _rule(at: Context) -> ModelRule:
 
 
 def _arguments(params: bytes | None) -> Any:
-    """The params of the call as a person sees them; None where they are too large, or have two readings."""
+    """The params of the call as reviewers see them; None if they are too large or not strict JSON."""
     if params is None or len(params) > MOST_ARGUMENTS:
         return None
     try:

@@ -1,8 +1,7 @@
-"""Pure. A person's edits of a sampling request: read, held against the policy's bounds, applied, and told apart from
-what was asked.
+"""Pure. Edits of a sampling request by a reviewer: parsed, checked against the policy's bounds, applied and compared.
 
-An edit beyond a bound is a problem at its field and is never clamped: the person must know what will be asked. This is
-the form's check; what is asked in the end is decided once more by the policy.
+An edit beyond a bound is a problem at its field and is never clamped, because the reviewer must know what the model is
+asked. This is the form's check; the policy then decides the edited request once more.
 """
 
 from __future__ import annotations
@@ -29,11 +28,10 @@ from samplegate.reviews.review import EditBounds, Edits, FieldProblem, Review, b
 def decided_again(
     book: CompiledPolicy, request: Request, situation: Situation, decision: Decision, edits: Edits
 ) -> Allowed | str:
-    """What is asked of which model after the edits: exactly that, and no other model stands in. A sentence where the
-    policy does not take it.
+    """The decision about an edited request: exactly these params for exactly this model, without a fallback.
 
-    The server's request as edited is put to all the rules again: one that denies it, or that is another person's, is
-    not got round by an edit.
+    A sentence if the policy does not accept the edits. All rules are evaluated again on the server's request as edited.
+    So an edit cannot bypass a rule that denies the request or sends it to another reviewer.
     """
     allowed = decision.allowed
     rule = book.policy.rules[decision.index]
@@ -64,10 +62,9 @@ def decided_again(
 def _taken(
     book: CompiledPolicy, request: Request, situation: Situation, decision: Decision, edits: Edits
 ) -> str | None:
-    """Why the policy does not leave the edited request to this rule, None if it does, or would let it pass by
-    itself."""
+    """Why the edited request no longer belongs to this rule; None if it does, or if the policy allows it directly."""
     found = decide(book, _sized(request, apply(request.params, edits)), situation)
-    # where it is another, that one had no room or no time: it was passed before any edit
+    # if this is another rule, it had no room or no time and was skipped before any edit
     first = decide(book, request, situation)
     if found.index in (decision.index, first.index) or found.effect == "allow":
         return None
@@ -81,7 +78,7 @@ def _sized(request: Request, params: Mapping[str, Any]) -> SamplingRequest:
 
 
 def _as_it_is(rule: ModelRule) -> ModelRule:
-    """The rule for params that are its own already: what it puts before the system prompt is not put there twice."""
+    """The rule for params that it has already changed: the text before the system prompt is not added twice."""
     if not isinstance(rule.with_.system_prompt, Prepend):
         return rule
     return msgspec.structs.replace(rule, with_=msgspec.structs.replace(rule.with_, system_prompt="keep"))
@@ -93,7 +90,7 @@ _NO_EDITS: Final = Edits()
 
 
 class EditChange(NamedTuple):
-    """One difference. None: there is or was nothing."""
+    """One difference. None: the value is absent."""
 
     path: str
     """A param's name, or ``messages.2``."""
@@ -102,7 +99,7 @@ class EditChange(NamedTuple):
 
 
 def parse_edits(given: Any, review: Review) -> Edits | tuple[FieldProblem, ...] | None:
-    """The edits in decoded JSON, without those that change nothing; None where none is left."""
+    """The edits in decoded JSON, without those that change nothing; None if none is left."""
     if not isinstance(given, dict):
         return (FieldProblem("edits", "must be an object"),)
     found = unknown(given, MEMBERS, _AT)
@@ -136,8 +133,7 @@ def _whole(value: Any) -> Any:
 
 
 def problems(review: Review, edits: Edits) -> list[FieldProblem]:
-    """All that is wrong with edits of this review: beyond ``Review.bounds``, or no request that a server could have
-    sent."""
+    """All problems of edits: beyond ``Review.bounds``, or not a request that a server could have sent."""
     bounds = review.bounds
     if bounds is None or review.stage != "request":
         return [FieldProblem("edits", "nothing can be edited here: only a sampling request that may be approved can")]
@@ -151,8 +147,10 @@ def problems(review: Review, edits: Edits) -> list[FieldProblem]:
 
 
 def _messages(review: Review, edits: Edits) -> list[FieldProblem]:
-    """The shapes of the server's own revision, tool uses with their results (R6, R10 to R13), and no content that no
-    model was chosen for."""
+    """Check the shapes of the server's own revision, and tool uses with their results (R6, R10 to R13).
+
+    Edits must not add a kind of content that the request does not have, because the model was not chosen for it.
+    """
     if edits.messages is None:
         return []
     if not edits.messages:
@@ -193,7 +191,7 @@ def _model(bounds: EditBounds, edits: Edits) -> list[FieldProblem]:
 
 
 def _tokens(review: Review, bounds: EditBounds, edits: Edits) -> list[FieldProblem]:
-    """Of the model that will be asked, which may be another one than the number was bounded for."""
+    """Check the bound of the model that will be asked. It may differ from the model that the policy chose."""
     model = edits.model if edits.model in bounds.models else next(iter(bounds.models), "")
     most = min(bounds.max_tokens.get(model or "", MOST_TOKENS), MOST_TOKENS)
     if edits.max_tokens is not None:
@@ -225,7 +223,7 @@ def _temperature(bounds: EditBounds, edits: Edits) -> list[FieldProblem]:
 
 
 def _needed(review: Review, edits: Edits) -> Edits | None:
-    """Without what is as it was: forms send all their fields."""
+    """Drop unchanged fields, because forms send all their fields."""
     same = {
         "messages": edits.messages is not None and list(edits.messages) == list(review.params.get("messages", ())),
         "system_prompt": edits.system_prompt == review.params.get("systemPrompt", ""),
@@ -238,7 +236,7 @@ def _needed(review: Review, edits: Edits) -> Edits | None:
 
 
 def apply(params: Mapping[str, Any], edits: Edits) -> dict[str, Any]:
-    """What a model is asked after the edits: new params; which model is not one of them."""
+    """The params after the edits, as a new dict. The model is not one of them."""
     asked = dict(params)
     if edits.messages is not None:
         asked["messages"] = list(edits.messages)
@@ -254,8 +252,7 @@ def apply(params: Mapping[str, Any], edits: Edits) -> dict[str, Any]:
 
 
 def changes(review: Review, edits: Edits | None) -> list[EditChange]:
-    """What the edits change, for a diff: param by param, and message by message between those that stayed at either
-    end."""
+    """The changes for a diff: one per param, and one per message between the unchanged start and end."""
     if edits is None:
         return []
     before, after = review.params, apply(review.params, edits)

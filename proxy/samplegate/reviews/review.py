@@ -1,5 +1,10 @@
-"""Pure. One review: what was asked of whom, what a verdict on it is bound to, and what became of it. Values only;
-``review.py`` says what may follow."""
+"""Pure. A review: its request, its verdict, its history and its state machine.
+
+pending -> approved | rejected | answered | expired | withdrawn. A verdict is used once.
+
+The first verdict wins; a later one is refused with the review's current state. The store applies each transition to its
+rows within one transaction.
+"""
 
 from __future__ import annotations
 
@@ -17,80 +22,81 @@ from samplegate.secret_names import secret_fields, without_secrets
 
 State: TypeAlias = Literal["pending", "approved", "rejected", "answered", "expired", "withdrawn"]
 Door: TypeAlias = Literal["gate", "webhook", "callback", "command", "api", "page", "cli"]
-"""By what way something was said of a review; ``gate`` is the gate itself (time, and what peers took back)."""
+"""How a change of a review arrived; ``gate`` is the gate itself (expiry and withdrawal)."""
 
 DECIDED: Final[frozenset[State]] = frozenset({"approved", "rejected", "answered"})
 ENDED: Final[frozenset[State]] = frozenset(get_args(State)) - {"pending"}
 PROGRAMS: Final[frozenset[Door]] = frozenset({"webhook", "command"})
-"""Doors at which a program answers at once: no person stands behind what it says, as far as anybody can know."""
+"""Doors through which a program decides at once: no person is known to stand behind the verdict."""
 
 
 class EditBounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What edits of a sampling request must keep to: the policy's hard limits, as far as they can be told at a form's
-    field."""
+    """Constraints on edits of a sampling request: the policy's hard limits, as far as a form's field can show them."""
 
     models: tuple[str, ...] = ()
-    """Our names of the models that may be asked; the first is the choice of the policy."""
+    """The policy's names of the models that may be asked; the first is the policy's choice."""
     max_tokens: Mapping[str, int] = {}
-    """The most output tokens by model; no entry: no bound."""
+    """Maximum output tokens by model; no entry: unlimited."""
     temperature_min: float | None = None
     temperature_max: float | None = None
     drops_system_prompt: bool = False
-    """The rule takes it away, so there is none to edit."""
+    """The rule removes the system prompt, so there is none to edit."""
     prepended: str = ""
-    """What the rule puts before the system prompt: an edited one must begin with it."""
+    """The text that the rule puts before the system prompt: an edited prompt must begin with it."""
 
 
 class Edits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What a person changes of a sampling request; None: as it is. A system prompt of "" takes it away."""
+    """A reviewer's edits of a sampling request. None: unchanged. A system prompt of "" removes it."""
 
     messages: tuple[Mapping[str, Any], ...] | None = None
     system_prompt: str | None = None
     model: str | None = None
-    """Our name of a model."""
+    """The policy's name of a model."""
     max_tokens: int | None = None
     temperature: float | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a person said. ``approve``: go on (sampling, with or without edits; a model's answer as it is); ``answer``:
-    this is the answer."""
+    """A reviewer's decision. ``answer`` supplies the result.
+
+    ``approve`` releases a model's answer as it is, or lets a sampling request go on, with or without edits.
+    """
 
     word: Literal["approve", "reject", "answer"]
     edits: Edits | None = None
     result: Mapping[str, Any] | None = None
     """``answer``: the whole result in the newest shape (an elicitation's action and content; sampling's role, content,
-    model, stopReason)."""
+    model, stopReason).
+    """
     reason: str = ""
     tell_server: bool = False
     """Whether the server sees the reason."""
 
 
 class Unsent(msgspec.Struct, frozen=True):
-    """A param of a sampling request that no model is sent, as the server asked it."""
+    """A param of a sampling request that is not sent to the model, with the server's value."""
 
     param: str
     value: Any
     effect: str
-    """What the gate makes of it, as a clause for people."""
+    """How the gate uses the param, as a clause for reviewers."""
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, or a model's answer to one, that waits for a person, and its history's last line. Times in unix
-    seconds."""
+    """A review of a request, or of a model's answer to one, with its state and verdict. Times are in Unix seconds."""
 
     id: str
-    """``rv_`` and 24 random letters and digits: known to nobody who was not told."""
+    """``rv_`` and 24 random letters and digits, which cannot be guessed."""
     digest: str
-    """``sha256:`` and hex: what a verdict is bound to (``create.py``)."""
+    """The digest that a verdict is bound to: ``sha256:`` and hex (``create.py``)."""
     lookup: str
-    """The digest without a model's answer: by it the next same request finds a verdict."""
+    """The digest without a model's answer. The next identical request finds a verdict by it."""
     stage: Stage
     reviewer: str
     rule: str
     policy_hash: str
     decision_id: str
-    """Of the request that opened it, in the decision log."""
+    """The decision log's ID of the request that opened the review."""
     server: str
     caller: str
     era: Era
@@ -99,57 +105,58 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode | None
     calls: tuple[Call, ...]
     arguments: Any
-    """The params of the client's call it was asked in, decoded, without ``_meta``; None where that is not known, or too
-    large to show."""
+    """The decoded params of the client's call that led to the request, without ``_meta``. None if that call is unknown
+    or its params are too large to show.
+    """
     params: Mapping[str, Any]
-    """Exactly what will be acted on: what a model is asked (within the rule's bounds), or what the form or the URL
-    says."""
+    """Exactly the params that a verdict acts on: the model's input (within the rule's bounds), or the form or URL."""
     changed: tuple[str, ...] = ()
     """The params that the rule's bounds changed."""
     unsent: tuple[Unsent, ...] = ()
-    """Of a sampling request: model preferences, includeContext, metadata and the like. No verdict is bound to them,
-    because no model gets them."""
+    """Sampling only: model preferences, includeContext, metadata and the like. No verdict is bound to them, because no
+    model gets them.
+    """
     bounds: EditBounds | None = None
-    """Sampling that may be approved; None: a person can only answer it or refuse it."""
+    """Set if sampling may be approved; None: a reviewer can only answer or reject."""
     why: str = ""
-    """Why it cannot be approved."""
+    """Why the request cannot be approved."""
     answer: Mapping[str, Any] | None = None
     """Stage ``answer``: the result that would be released."""
     worst_usd: int | None = None
-    """What its sampling may cost at worst, in units of ``ledger.SCALE["usd"]``; None: unknown, or nothing is asked of a
-    model."""
+    """The max cost of the sampling, in units of ``ledger.SCALE["usd"]``. None: unknown, or no model is asked."""
     show: Show = "redacted"
     created: float
     expires: float
-    """When it no longer waits for a verdict."""
+    """The deadline for a verdict."""
     late: float
-    """Seconds that a verdict may be used after it was given."""
+    """How long a verdict can be used after it was given, in seconds."""
     answers_until: float | None = None
-    """When its request's peers will have given up; later verdicts answer the next same request. None: as long as it
-    waits."""
+    """When the peers of the request give up; later verdicts answer the next identical request. None: they wait until
+    the review expires.
+    """
     state: State = "pending"
     verdict: Verdict | None = None
     decided: float | None = None
-    """When it left ``pending``."""
+    """When the review left ``pending``."""
     who: str = ""
-    """Who decided: a person's name as far as their door knows it."""
+    """Who decided: the reviewer's name as far as the door knows it."""
     door: Door | None = None
     waiter: str | None = None
-    """Who in which process waits for the verdict, or has taken it to act on it."""
+    """The wait, in one process, that waits for the verdict or has taken it to act on it."""
     held_until: float = 0.0
-    """When the waiter is taken for dead unless it says otherwise before."""
+    """When the waiter's lease ends unless it is renewed."""
     used_by: str | None = None
-    """The decision_id that the verdict was released under: after it the verdict is good for nothing."""
+    """The decision_id under which the verdict was released. After that, the verdict cannot be used again."""
     used: float | None = None
 
     @property
     def method(self) -> str:
-        """The request's method."""
+        """The request's JSON-RPC method."""
         return "sampling/createMessage" if self.kind == "sampling" else "elicitation/create"
 
 
 class ReviewEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a review's history. ``number`` grows over all reviews of a store."""
+    """One line of a review's history. ``number`` increases over all reviews of a store."""
 
     number: int
     review: str
@@ -167,16 +174,18 @@ class ReviewEvent(msgspec.Struct, frozen=True, kw_only=True):
         "told",
         "untold",
     ]
-    """``told`` and ``untold`` are of its deliveries: by webhook or command, or that it could not be."""
+    """``told`` and ``untold``: a delivery by webhook or command succeeded or failed."""
     who: str = ""
     door: Door = "gate"
     detail: str = ""
-    """Never content."""
+    """Never message content."""
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which reviews are listed, newest first. ``before`` is the id of the last one of the page before; ``oldest_first``
-    turns the order round."""
+    """A filter and page of the list of reviews, newest first.
+
+    ``before`` is the ID of the last review of the page before; ``oldest_first`` reverses the order.
+    """
 
     states: tuple[State, ...] = ()
     """Empty: all."""
@@ -190,27 +199,30 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """One message to a reviewer's webhook or command, kept until it is delivered or given up."""
+    """A message to a reviewer's webhook or command, kept until it is delivered or given up."""
 
     id: str
-    """``msg_`` and 24 random letters and digits; the same at each try."""
+    """``msg_`` and 24 random letters and digits; the same for each attempt."""
     review: str
     reviewer: str
     event: Literal["review.opened", "review.decided", "review.expired", "review.withdrawn"]
     created: float
     due: float
-    """When it is tried next."""
+    """When the next attempt is due."""
     tries: int = 0
     state: Literal["waiting", "done", "failed"] = "waiting"
     taker: str | None = None
     held_until: float = 0.0
     said: str = ""
-    """What became of the last try: a status or a kind of fault, never content."""
+    """The result of the last attempt: a status or a kind of fault, never content."""
 
 
 class FieldProblem(msgspec.Struct, frozen=True):
-    """``path``: the field, such as ``content.port`` or ``edits.maxTokens``; "" for the whole. ``what`` follows its
-    name, and holds no content."""
+    """A problem with one field of a verdict.
+
+    ``path`` is the field, such as ``content.port`` or ``edits.maxTokens``; "" is the whole. ``what`` follows the
+    field's name and contains no message content.
+    """
 
     path: str
     what: str
@@ -220,14 +232,13 @@ class FieldProblem(msgspec.Struct, frozen=True):
 
 
 def below(path: str, fault: JsonFault) -> FieldProblem:
-    """A parser's fault, whose own place is before its first colon, as a problem below ``path``; ``path`` ends with a
-    dot."""
+    """Prefix a parser's fault with ``path``, which ends with a dot. The fault's own path is before its first colon."""
     place, colon, what = str(fault).partition(": ")
     return FieldProblem(f"{path}{place}", what) if colon else FieldProblem(path[:-1], place)
 
 
 def unknown(given: dict[str, object], known: frozenset[str], path: str = "") -> list[FieldProblem]:
-    """A problem for each member that nothing knows: most likely a known one misspelt, so it is not passed over."""
+    """A problem for each unknown member. It is most likely a misspelling, so it is not ignored."""
     return [
         FieldProblem(f"{path}{plain_name(name)}", f"is none of {', '.join(sorted(known))}")
         for name in given
@@ -236,8 +247,10 @@ def unknown(given: dict[str, object], known: frozenset[str], path: str = "") -> 
 
 
 def scrub_verdict(review: Review) -> Review:
-    """The review without the values that a person gave for secret-looking fields of a form (R39). That a field was
-    filled in stays."""
+    """The review without the values that a reviewer gave for secret-looking fields of a form (R39).
+
+    The names of the filled-in fields stay.
+    """
     verdict = review.verdict
     content = None if verdict is None or verdict.result is None else verdict.result.get("content")
     if verdict is None or verdict.result is None or review.kind != "elicitation" or not isinstance(content, dict):
@@ -246,23 +259,17 @@ def scrub_verdict(review: Review) -> Review:
     return replace(review, verdict=replace(verdict, result={**verdict.result, "content": clean}))
 
 
-# What may become of a review: pending -> approved | rejected | answered | expired | withdrawn, and a verdict's one
-# use. Pure: time is a value.
-#
-# The first verdict wins; a later one is refused with what came of it. A store applies these to its rows within one
-# transaction each.
-
 _STATES: Final[Mapping[str, State]] = {"approve": "approved", "reject": "rejected", "answer": "answered"}
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """A verdict came too late: ``review`` is how it stands."""
+    """A verdict that came too late; ``review`` has the current state."""
 
     review: Review
 
 
 def decided(review: Review, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict:
-    """A verdict is given."""
+    """Apply a verdict."""
     if review.state != "pending" or now >= review.expires:
         return Conflict(expired(review, now) or review)
     return msgspec.structs.replace(
@@ -271,7 +278,7 @@ def decided(review: Review, verdict: Verdict, *, who: str, door: Door, now: floa
 
 
 def expired(review: Review, now: float) -> Review | None:
-    """Its time is over; None if it is not, or something else came first."""
+    """The review as expired; None if its deadline has not passed or it has already ended."""
     if review.state != "pending" or now < review.expires:
         return None
     return msgspec.structs.replace(
@@ -280,23 +287,23 @@ def expired(review: Review, now: float) -> Review | None:
 
 
 def withdrawn(review: Review, *, waiter: str, now: float) -> Review | None:
-    """Whoever asked or called took the request back; None if there is nothing to withdraw for this waiter."""
+    """The review as withdrawn by the peer that asked or called; None if this waiter has nothing to withdraw."""
     if review.state != "pending" or review.waiter not in (None, waiter):
         return None
     return msgspec.structs.replace(review, state="withdrawn", decided=now, door="gate", waiter=None, held_until=0.0)
 
 
 def verdict_for(review: Review, waiter: str, now: float, own: str = "") -> Literal["decided", "pending", "none"]:
-    """What a waiter for a request with its ``lookup`` finds: a verdict that it may take, a review that it may wait for,
-    or nothing for it.
+    """What a waiter with the same ``lookup`` finds: a verdict to use, a pending review to wait for, or nothing.
 
-    ``own``: the id of the review that the request waited for before it was put off; its verdict is never late for it.
+    ``own``: the review that the request waited for before it was put off; its verdict is never too late for this
+    request.
     """
     free = review.waiter in (None, waiter) or now >= review.held_until
     if not free or review.used_by is not None:
         return "none"
     if review.state in DECIDED and review.decided is not None:
-        # whoever waited while it was decided is in time whatever `late` says
+        # a waiter that was there when the verdict came is in time, whatever `late` is
         return (
             "decided" if now < review.decided + review.late or review.waiter == waiter or review.id == own else "none"
         )
@@ -304,22 +311,26 @@ def verdict_for(review: Review, waiter: str, now: float, own: str = "") -> Liter
 
 
 def held(review: Review, *, waiter: str, now: float, seconds: float, until: float | None = 0.0) -> Review:
-    """The waiter says that it is there, for as many seconds; what it waits for it waits for until ``until`` (None: as
-    long as the review does)."""
+    """Lease the review to the waiter for ``seconds``. The peers of the waiter give up at ``until``.
+
+    ``until`` of None: not before the review expires.
+    """
     answers = None if review.answers_until is None or until is None else max(review.answers_until, until)
     return msgspec.structs.replace(review, waiter=waiter, held_until=now + seconds, answers_until=answers)
 
 
 def left(review: Review, waiter: str) -> Review | None:
-    """The waiter goes: its request has ended, or it cannot use the verdict. None if it is not the waiter, or has used
-    it."""
+    """End the waiter's lease: its request has ended, or it cannot use the verdict.
+
+    None if another waiter has the review, or the verdict is used.
+    """
     if review.waiter != waiter or review.used_by is not None:
         return None
     return msgspec.structs.replace(review, waiter=None, held_until=0.0)
 
 
 def used(review: Review, *, waiter: str, decision_id: str, now: float) -> Review | None:
-    """The verdict is released, once; None if it is not this waiter's any more."""
+    """Mark the verdict as used, once; None if the waiter has lost its lease."""
     if review.state not in DECIDED or review.used_by is not None or review.waiter != waiter:
         return None
     return msgspec.structs.replace(review, used_by=decision_id, used=now, waiter=None, held_until=0.0)

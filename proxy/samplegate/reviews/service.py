@@ -1,8 +1,7 @@
-"""The desk, the gate's side of reviews: opens them, waits for verdicts, holds each verdict until it is used, and counts
-their outcomes.
+"""The review service of one process: opens reviews, waits for verdicts, leases each verdict until it is used, and
+counts.
 
-A process holds verdicts by a lease that it renews; a killed process renews nothing, and the next identical request gets
-the verdict.
+The process renews its leases. A killed process renews none, so the next identical request gets the verdict.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from samplegate.reviews.review import DECIDED, ENDED, Filter, Review, ReviewEven
 from samplegate.reviews.store import ReviewStore
 
 Pause: TypeAlias = Callable[[asyncio.Event, float], Awaitable[None]]
-"""Until the event is set or so many seconds are over."""
+"""Wait until the event is set or so many seconds have passed."""
 
 
 async def pause(event: asyncio.Event, seconds: float) -> None:
-    """The real one."""
+    """Wait on the real clock."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
 
 
 class Wakeups:
-    """Events of all that wait; one call wakes them."""
+    """Events of all waiters; one call sets them all."""
 
     def __init__(self) -> None:
         self._events: set[asyncio.Event] = set()
@@ -43,7 +42,7 @@ class Wakeups:
 
     @contextmanager
     def woken(self) -> Iterator[asyncio.Event]:
-        """An event that is set at every call while this lasts; whoever waits clears it."""
+        """An event that every call sets while the context lasts. The waiter clears it."""
         event = asyncio.Event()
         self._events.add(event)
         try:
@@ -52,11 +51,11 @@ class Wakeups:
             self._events.discard(event)
 
 
-MOST: Final = 100_000  # reviews whose end is still to be counted; what was asked before those is not
+MOST: Final = 100_000  # open reviews that are remembered to count their end; the oldest are dropped
 
 
 class Meters(Protocol):
-    """Where numbers go: ``records.metrics.Metrics`` has this shape."""
+    """Where metrics are reported; ``telemetry.metrics.Metrics`` has this shape."""
 
     def count(self, name: str, amount: float = 1, /, **labels: object) -> None: ...
     def observe(self, name: str, value: float, /, **labels: object) -> None: ...
@@ -64,7 +63,7 @@ class Meters(Protocol):
 
 
 class Counts:
-    """Of one process."""
+    """The review metrics of one process."""
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters
@@ -73,22 +72,24 @@ class Counts:
 
     @property
     def counting(self) -> bool:
-        """Whether the end of any is still to be counted."""
+        """Whether the end of any review is still to be counted."""
         return bool(self._open)
 
     def opened(self, review: Review) -> None:
-        """It was put before its reviewer."""
+        """Remember a new pending review."""
         self._open[review.id] = (review.reviewer, review.created)
         while len(self._open) > MOST:
             del self._open[next(iter(self._open))]
 
     def failed(self) -> None:
-        """The store could not be asked."""
+        """Count a failure of the store."""
         self._meters.count("samplegate_review_store_failures_total")
 
     def waiting(self, pending: Mapping[str, tuple[int, float]], now: float) -> None:
-        """How many wait in the store by reviewer, and when the oldest was opened. A reviewer once seen goes on being
-        told of, with none."""
+        """Set the gauges of pending reviews and of the oldest one's age, by reviewer.
+
+        A reviewer that was seen once keeps its gauges, at 0 if none is pending.
+        """
         self._seen.update(pending)
         for reviewer in self._seen:
             number, oldest = pending.get(reviewer, (0, now))
@@ -96,12 +97,12 @@ class Counts:
             self._meters.set("samplegate_review_oldest_seconds", max(now - oldest, 0.0), reviewer=reviewer)
 
     def took(self, review: Review) -> None:
-        """One of another process, or of before a restart, is ours now."""
+        """Remember a pending review of another process or an earlier run, now that this process waits for it."""
         if review.state == "pending" and review.id not in self._open:
             self.opened(review)
 
     def happened(self, event: ReviewEvent) -> None:
-        """Something was said of a review; what is not of ours is counted elsewhere."""
+        """Count the end of a review. The end of other processes' reviews is counted there."""
         if event.what not in ENDED or (found := self._open.pop(event.review, None)) is None:
             return
         reviewer, created = found
@@ -110,20 +111,20 @@ class Counts:
             self._meters.observe("samplegate_review_duration_seconds", max(event.at - created, 0.0), reviewer=reviewer)
 
 
-LEASE: Final = 10.0  # seconds after which a process that says nothing is taken for dead
-POLL: Final = 0.5  # seconds between two looks at what other processes did, while somebody waits here
-# seconds that taking a review back may take while its request is being cancelled: a little over the store's own
-# patience
+LEASE: Final = 10.0  # seconds without a renewal after which a process counts as dead
+POLL: Final = 0.5  # seconds between two checks for other processes' changes, while a request waits here
+# seconds that a withdrawal may take while its request is being cancelled: a little more than the store's own timeout
 CLOSING: Final = 6.0
-# leases between two looks for a verdict whose taker has died, once those of before a restart are over
+# leases between two checks for a verdict whose waiter has died, after the first two checks (which find those of before
+# a restart)
 RARELY: Final = 6
-SELDOM: Final = 5.0  # the same while nobody waits, and only ends are to be counted
-PAGE: Final = 200  # reviews that are read at once
-MANY: Final = 1000  # events that are read at once
+SELDOM: Final = 5.0  # seconds between two checks while no request waits and only ends are to be counted
+PAGE: Final = 200  # reviews per query
+MANY: Final = 1000  # events per query
 
 
 class ReviewService:
-    """The reviews of one process. ``run`` must be running beside whoever asks."""
+    """The gate's port to reviews, for one process. ``run`` must be running beside the callers."""
 
     def __init__(
         self,
@@ -148,14 +149,14 @@ class ReviewService:
         self._process = ""
         self._waiters: set[str] = set()
         self._gone: dict[str, tuple[str, Callable[[], str | None]]] = {}
-        """What is waited for: its waiter, and why the policy in force does not ask for it any more."""
+        """By review: the waiter, and a function that returns why the current policy no longer asks for the review."""
         self._stirred = anyio.Event()
         self._seen: int | None = None
         self._ending = False
 
     @property
     def store(self) -> ReviewStore:
-        """The store, opened by whoever needs it first. Raises Unavailable."""
+        """The store, opened at first use. Raises Unavailable."""
         if self._store is None:
             self._store = self._open_store()
             self._store.watch(self._stir)
@@ -165,7 +166,7 @@ class ReviewService:
     # ------------------------------------------------------------------------------------------------------------------
 
     async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0, own: str = "") -> Review | None:
-        """A verdict on the same that was given before, or a review of the same that nobody waits for."""
+        """Lease an earlier verdict on the same request, or a pending review of it that has no waiter."""
         waiter = self._name()
         if self._seen is None or not (self._waiters or self._counts.counting):
             self._seen = await self.store.read(lambda store: store.last_change())
@@ -179,7 +180,7 @@ class ReviewService:
         return found
 
     async def open(self, review: Review, *, announce: bool) -> Review:
-        """Put a new one before its reviewer."""
+        """Store a new review and lease it. Raises Unavailable if too many are pending."""
         waiter, now = self._name(), self._wall()
         fresh = msgspec.structs.replace(
             review, id=f"rv_{self._random(12).hex()}", waiter=waiter, held_until=now + LEASE
@@ -196,30 +197,32 @@ class ReviewService:
     async def wait(
         self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None
     ) -> Review:
-        """Until it is decided or over, at most so long. Cancelled: it is taken back, unless the process ends.
+        """Wait for the end of a review, at most ``seconds``. Cancellation withdraws the review unless the process ends.
 
-        ``comes_back``: the server or its client asks again later, so the end of the process is not delayed. ``gone``:
-        see ``reloaded``.
+        ``comes_back``: the server or its client asks again later, so the wait does not delay the end of the process.
+        ``gone``: see ``reloaded``.
         """
         assert review.waiter is not None
         self._gone[review.id] = (review.waiter, gone)
-        until = self._clock() + min(seconds, review.expires - self._wall())  # whatever becomes of the clock on the wall
+        until = self._clock() + min(seconds, review.expires - self._wall())  # the wall clock may jump during the wait
         try:
             found = await self._waited(review, review.waiter, until, comes_back)
-        except BaseException:  # cancelled: whoever asked has no use for a verdict now
+        except BaseException:  # cancelled: the peer that asked has no use for a verdict now
             with anyio.move_on_after(CLOSING, shield=True):
                 await self._take_back(review)
             raise
         finally:
             self._bells.pop(review.id, None)
             self._gone.pop(review.id, None)
-        if found.waiter != review.waiter:  # it is over, or somebody else's
+        if found.waiter != review.waiter:  # ended, or leased to another waiter
             self._waiters.discard(review.waiter)
         return found
 
     async def use(self, spent: Sequence[tuple[Review, str]]) -> bool:
-        """These verdicts are about to be released, all or none. Whatever comes of it, they are ours no more: a lease
-        that is left runs out."""
+        """Mark these verdicts as used, all or none, right before their release.
+
+        Their leases are no longer renewed, even if this fails.
+        """
         uses, now = [(review.id, review.waiter or "", decision_id) for review, decision_id in spent], self._wall()
         try:
             return await self.store.write(lambda store: store.use(uses, now=now))
@@ -227,23 +230,22 @@ class ReviewService:
             self._waiters.difference_update(waiter for _, waiter, _ in uses)
 
     async def give_back(self, review: Review) -> None:
-        """Whatever was said stays for the next same request."""
+        """Release the lease; the verdict stays for the next identical request."""
         waiter = review.waiter or ""
         self._waiters.discard(waiter)
         with anyio.move_on_after(CLOSING, shield=True):
             try:
                 await self._leave(review.id, waiter)
-            except Unavailable as problem:  # the lease runs out by itself
+            except Unavailable as problem:  # the lease expires by itself
                 self._log.warning("review.not_left", review=review.id, problem=str(problem))
             except Exception:
                 self._log.error("review.not_left", review=review.id, exc_info=True)
 
     async def reloaded(self, gone: Callable[[Review], str | None]) -> None:
-        """Withdraw what the policy in force does not ask for any more, so that every door refuses a verdict on it.
-        Raises Unavailable.
+        """Withdraw reviews that the current policy no longer asks for, so that every door refuses a verdict on them.
 
-        ``gone`` is asked of pending reviews that no request waits for. What another process waits for is left to that
-        process.
+        Raises Unavailable. ``gone`` gets the pending reviews that no request waits for. Reviews that another process
+        waits for are left to that process.
         """
         if self._store is None and not self._waiters:
             return
@@ -276,7 +278,7 @@ class ReviewService:
         return await self.store.read(lambda store: store.list(wanted))
 
     def end(self) -> None:
-        """The process ends: what still waits is left to the next one, not taken back."""
+        """The process ends: leave pending reviews to the next process instead of withdrawing them."""
         self._ending = True
         for bell in self._bells.values():
             bell.set()
@@ -292,7 +294,7 @@ class ReviewService:
             last = rest <= 0 or (comes_back and self._ending)
             try:
                 ended = await self._ended(review, waiter, older=older, last=last)
-            # for a moment, it may be: whoever waits goes on waiting, and a verdict that is there by then still counts
+            # the store may recover: the wait goes on, and a verdict that has arrived by then still counts
             except Unavailable:
                 ended = review if last else None
             if ended is not None:
@@ -303,7 +305,7 @@ class ReviewService:
             looks += older
 
     async def _ended(self, review: Review, waiter: str, *, older: bool, last: bool) -> Review | None:
-        """What it came to; None as long as it is waited for."""
+        """The ended review; None while it is still pending."""
         if older and (other := await self._older(review, waiter)) is not None:
             return other
         found = await self.store.read(lambda store: store.get(review.id))
@@ -312,7 +314,7 @@ class ReviewService:
         return await self._expired(found) if last else None
 
     async def _expired(self, found: Review) -> Review:
-        """It still waits for a verdict, or its own time is over too."""
+        """The review after the wait: still pending, or expired by its own deadline."""
         now = self._wall()
         if now < found.expires:
             return found
@@ -320,13 +322,13 @@ class ReviewService:
         return await self.store.read(lambda store: store.get(found.id)) or found
 
     async def _over(self, found: Review, waiter: str) -> Review:
-        """It left ``pending``: a verdict that is not ours to take any more is as good as taken back."""
+        """The review after it left ``pending``. A verdict that this waiter has lost counts as withdrawn."""
         if found.state in DECIDED and (found.waiter != waiter or found.used_by is not None):
             return msgspec.structs.replace(found, state="withdrawn", verdict=None, waiter=None, held_until=0.0)
         return found
 
     async def _older(self, review: Review, waiter: str) -> Review | None:
-        """A verdict on the same whose taker has died meanwhile; ours is then taken back."""
+        """An earlier verdict on the same request whose waiter has died since; this review is then withdrawn."""
         now = self._wall()
         if not await self.store.read(
             lambda store: store.ready(review.lookup, stage=review.stage, waiter=waiter, now=now)
@@ -363,12 +365,11 @@ class ReviewService:
         self._waiters.add(waiter)
         self._stir()
 
-    # -- beside
+    # -- background
     # ------------------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Renew what is held, and wake those for whom something has happened, also in other processes. Until
-        cancelled."""
+        """Renew the leases, and wake waiters after changes, also by other processes. Runs until cancelled."""
         renewed, failing = float("-inf"), False
         while True:
             if not (self._waiters or self._counts.counting):
@@ -381,10 +382,10 @@ class ReviewService:
                 failing = False
             except Unavailable as problem:
                 self._counts.failed()
-                if not failing:  # it is told once, not twice a second
+                if not failing:  # log once, not twice a second
                     self._log.warning("review.store_failed", problem=str(problem))
                 failing = True
-            except Exception:  # nobody else would renew anything again
+            except Exception:  # this task must survive, because nothing else renews the leases
                 self._log.error("review.failed", exc_info=True)
             with anyio.move_on_after(POLL if self._waiters else SELDOM):
                 await self._stirred.wait()
@@ -397,7 +398,7 @@ class ReviewService:
         newest = await self.store.read(lambda store: store.last_change())
         if self._seen is None or newest == self._seen:
             return
-        self._seen = min(self._seen, newest)  # another file has taken the store's place: its numbers begin again
+        self._seen = min(self._seen, newest)  # another file has replaced the store: its numbers start again
         after = self._seen
         for event in await self.store.read(lambda store: store.changes(after, MANY)):
             self._seen = event.number

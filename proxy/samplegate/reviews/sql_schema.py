@@ -1,9 +1,12 @@
-"""The tables of reviews, their history and their deliveries; their migration by alembic; and a review as a row and
-back.
+"""The SQL schema of reviews, their history and their deliveries; rows to structs and back; the database by its URL.
 
-Only what is searched, or changes, has a column of its own; ``body`` is written once and holds whatever JSON servers
-send, which comes back unchanged. Nothing here is SQLite's alone. alembic is imported only to create or migrate the
-tables (``migrations/``).
+Columns exist only for values that are searched or change. ``body`` is written once and contains the JSON from servers,
+which is read back unchanged. The tables are not specific to SQLite. alembic is imported only to create or migrate them
+(``migrations/``).
+
+SQLite is the only database so far. A commit is on the disk when it returns, because a verdict costs a reviewer's time
+and its use must not be forgotten. Overwritten and deleted content is erased from the file, because forms may contain
+secrets. Failures raise Unavailable with a message for the operator.
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ REVIEWS: Final = Table(
     Column("used_by", String),
     Column("used", Double),
     Column("verdict", Text),
-    Column("body", Text, nullable=False),  # the last: what stands before it is read without it
+    Column("body", Text, nullable=False),  # the last column, so that SQLite reads the others without it
     Index("reviews_lookup", "lookup", "used_by", "state", "expires"),
     Index("reviews_state_created", "state", "created", "id", "reviewer", "server", "kind"),
     Index("reviews_created", "created", "id", "reviewer", "server", "kind"),
@@ -113,11 +116,14 @@ FACTS: Final = Table(
     Column("number", Integer),
     Column("value", LargeBinary),
 )
-"""``events``: the number of the newest event, given out in the order of commits, which a sequence would not promise.
-``key``: 32 random bytes."""
+"""``events``: the number of the newest event. Numbers follow the order of commits, which a sequence would not
+guarantee.
+
+``key``: 32 random bytes.
+"""
 
 OLDER: Final = frozenset[str]()
-"""Versions that the steps lead on from."""
+"""Versions that the migrations can upgrade."""
 _one_at_a_time: Final = threading.Lock()  # alembic's env.py finds its connection in a global
 
 
@@ -157,7 +163,7 @@ def row(review: Review, *, announced: bool) -> dict[str, Any]:
 
 
 def changes(before: Review, after: Review) -> dict[str, Any]:
-    """The columns that differ. What was asked never does."""
+    """The columns that differ. The request itself never changes."""
     changed = {
         name: _value(getattr(after, name)) for name in _CHANGING if getattr(before, name) != getattr(after, name)
     }
@@ -171,25 +177,24 @@ for _struct in (Review, Verdict, ReviewEvent, Delivery):
 
 
 def review(found: Row[Any]) -> Review:
-    """The review that a row says."""
+    """The review in a row."""
     columns = {name: found._mapping[name] for name in _COLUMNS}
     verdict = None if columns["verdict"] is None else msgspec.convert(json_value(columns["verdict"]), Verdict)
     return msgspec.convert({**json_value(found.body), **columns, "verdict": verdict}, Review)
 
 
 def event(found: Row[Any]) -> ReviewEvent:
-    """The event that a row says."""
+    """The event in a row."""
     return msgspec.convert({name: found._mapping[name] for name in ReviewEvent.__struct_fields__}, ReviewEvent)
 
 
 def delivery(found: Row[Any]) -> Delivery:
-    """The delivery that a row says."""
+    """The delivery in a row."""
     return msgspec.convert({name: found._mapping[name] for name in Delivery.__struct_fields__}, Delivery)
 
 
 def json_text(value: Any) -> str:
-    """JSON that reads as the same value again. Half characters and numbers that are none go the way of a tolerant
-    writer."""
+    """JSON that decodes to the same value. Lone surrogates and NaN or infinity need the tolerant ``json`` module."""
     try:
         text = msgspec.json.encode(value).decode()
         if msgspec.json.decode(text) == msgspec.to_builtins(value):
@@ -200,7 +205,7 @@ def json_text(value: Any) -> str:
 
 
 def json_value(text: str) -> Any:
-    """What ``json_text`` was given, as dicts and lists."""
+    """The value that ``json_text`` encoded, as dicts and lists."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -208,13 +213,14 @@ def json_value(text: str) -> Any:
 
 
 def storable_text(text: str) -> str:
-    """As a column may hold it and an index look for it: bounded, no halves of characters, no NUL, which no database
-    takes."""
+    """The text as a column can store and an index can find it: at most ``MOST_TEXT`` characters, no lone surrogates, no
+    NUL.
+    """
     return text[:MOST_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def plains(texts: Iterable[str]) -> list[str]:
-    """The same for several."""
+    """``storable_text`` of each text."""
     return [storable_text(text) for text in texts]
 
 
@@ -226,18 +232,14 @@ def _verdict(of: Review) -> str | None:
     return None if of.verdict is None else json_text(of.verdict)
 
 
-# The database of reviews, opened by its URL, and transactions on it. Failures raise Unavailable with a message for the
-# operator.
-#
-# SQLite only, so far. A commit is on the disk when it returns, since a verdict is worth a person's time and its use
-# must not be forgotten. Overwritten and deleted content is erased from the file, because forms may contain secrets.
-
-PATIENCE: Final = 5.0  # seconds that a transaction waits for those of other processes; theirs take milliseconds
+PATIENCE: Final = 5.0  # seconds that a transaction waits for those of other processes, which take milliseconds
 
 
 def path_of(url: str) -> Path:
-    """The file that ``sqlite:PATH`` names. Raises Unavailable for another kind, of which no more than the kind is said:
-    it may hold a password."""
+    """The file in ``sqlite:PATH``.
+
+    Raises Unavailable for another scheme. The message contains only the scheme, because the URL may contain a password.
+    """
     kind, colon, rest = url.partition(":")
     if kind != "sqlite" or not rest:
         met = repr(kind[:40]) if colon else "a store without a kind"
@@ -250,8 +252,10 @@ def path_of(url: str) -> Path:
 
 
 class Database:
-    """Opened by its first transaction, and anew after a fault or where the file was moved away or replaced. For one
-    thread at a time."""
+    """The database file. Its first transaction opens it, as does the first after a fault or a change of the file.
+
+    For one thread at a time.
+    """
 
     def __init__(self, url: str, *, make: bool = True) -> None:
         self.path = path_of(url)
@@ -260,20 +264,20 @@ class Database:
         self.scrub = self._file.checkpoint
         self.close = self._file.close
         self.until: float | None = None
-        """By what moment (of ``time.monotonic``) a lock must be had; None: each transaction has ``PATIENCE``. It is
-        tried once anyway."""
+        """The deadline for a lock, on ``time.monotonic``; None: ``PATIENCE`` for each transaction. The lock is tried at
+        least once.
+        """
 
     def exists(self) -> bool:
-        """Whether its file is there."""
+        """Whether the database file exists."""
         return self.path.exists()
 
     def writing(self) -> contextlib.AbstractContextManager[Connection]:
-        """One transaction that nobody else writes in, committed when the block is left but by raising. Raises
-        Unavailable."""
+        """A write transaction, alone in the file, committed unless the block raises. Raises Unavailable."""
         return self._transaction("BEGIN IMMEDIATE")
 
     def reading(self) -> contextlib.AbstractContextManager[Connection]:
-        """One look at one state of it. Raises Unavailable."""
+        """A read transaction, which sees one state of the file. Raises Unavailable."""
         return self._transaction("BEGIN")
 
     @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""The SQL store of reviews: each method is one transaction that reads rows, asks ``core.review.states`` and writes what
-follows with its event.
+"""The SQL implementation of ``store.ReviewTransactions``: one transaction per method.
 
-For the command line, and for the thread behind ``store.py``. Shapes and meanings: ``ports.ReviewTransactions``.
+A method reads rows, applies the transitions in ``review.py``, and writes the result with its event. The command line
+calls it directly, ``async_store.py`` in threads.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ What: TypeAlias = Literal[
     "untold",
 ]
 
-PROCESS: Final = 32  # characters of a waiter's name that name its process
-AT_A_TIME: Final = 200  # reviews of one transaction where many end at once: others wait no longer than for that
+PROCESS: Final = 32  # characters of a waiter's name that identify its process
+AT_A_TIME: Final = 200  # reviews per transaction when many end at once, so that other transactions do not wait longer
 MOST_LISTED: Final = 1_000
 MOST_TAKEN: Final = 1_000
 _LETTERS: Final = string.ascii_letters + string.digits
@@ -57,14 +57,16 @@ _one: Final = select(REVIEWS).where(_r.id == bindparam("wanted"))
 
 
 class SqlReviewStore:
-    """Opened by its first call. For one thread at a time. ``make``: whether a store that does not exist is created. All
-    raise Unavailable."""
+    """The review store in a SQL database, opened at first use. For one thread at a time. All methods raise Unavailable.
+
+    ``make``: whether to create a store that does not exist.
+    """
 
     def __init__(self, url: str, *, make: bool = True) -> None:
         self.database = Database(url, make=make)
         self._holder = Holder(self.database.path.with_name(f"{self.database.path.name}-holders"))
         self.changed = 0
-        """Grows with every change that watchers should hear of."""
+        """The number of changes so far that watchers must hear of."""
 
     def close(self) -> None:
         """Close the database; a later call opens it again."""
@@ -99,13 +101,12 @@ class SqlReviewStore:
         return None
 
     def _register(self, waiter: str) -> None:
-        """This process lives as long as the file of its name is locked; a waiter's name begins with it."""
+        """Lock this process's holder file, which shows that the process runs. Waiters' names begin with its name."""
         if len(waiter) > PROCESS:
             self._holder.register(waiter[:PROCESS])
 
     def _free_of_dead(self, db: Connection, lookup: str, now: float) -> None:
-        """End the leases of processes that no longer run, so that the same request joins the review that one of them
-        opened."""
+        """End the leases of dead processes, so that the same request joins a review that one of them opened."""
         held = and_(
             _r.lookup == storable_text(lookup), _r.used_by.is_(None), _r.waiter.is_not(None), _r.held_until > now
         )
@@ -178,7 +179,7 @@ class SqlReviewStore:
                 return False
             for review, after, decision_id in spent:
                 assert after is not None
-                clean = scrub_verdict(after)  # secrets in it are not kept any longer
+                clean = scrub_verdict(after)  # erase secrets at once
                 scrub = scrub or clean != after
                 _write(db, review, clean)
                 tell(db, after, "used", now, detail=decision_id)
@@ -195,7 +196,7 @@ class SqlReviewStore:
             )
 
     # -- verdicts and ends
-    # -----------------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------------------------------------
 
     def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
         with self.database.writing() as db:
@@ -241,7 +242,10 @@ class SqlReviewStore:
         *,
         detail: str = "",
     ) -> None:
-        """Queue the notification that a review is no longer pending, if its reviewer was notified of the opening."""
+        """Write the end of a review and its event.
+
+        Queue a notification if the reviewer was notified of the opening.
+        """
         _write(db, before, after)
         if db.execute(select(_r.announced).where(_r.id == after.id)).scalar():
             _deliver(db, after, event, now)
@@ -276,7 +280,7 @@ class SqlReviewStore:
                     db.execute(insert(FACTS), {"name": "key", "value": key})
         return key
 
-    # -- looking
+    # -- queries
     # ------------------------------------------------------------------------------------------------------------------
 
     def get(self, id: str) -> Review | None:
@@ -284,15 +288,14 @@ class SqlReviewStore:
             return _found(db, id)
 
     def starting(self, begin: str, most: int) -> Sequence[str]:
-        """Up to ``most`` ids that begin with ``begin``, for people who type them. Ids are ASCII, so all sort before the
-        last character."""
+        """At most ``most`` IDs with this prefix, for users who type them. IDs are ASCII, so U+FFFF sorts after them."""
         begin = storable_text(begin)
         statement = select(_r.id).where(_r.id >= begin, _r.id < begin + "\uffff").order_by(_r.id).limit(most)
         with self.database.reading() as db:
             return db.execute(statement).scalars().all()
 
     def list(self, filter: Filter) -> Sequence[Review]:
-        # each state is walked along its own index, so that few of many are found as fast as many of few
+        # each state uses its own index, so that a few of many reviews are found quickly
         limit = min(max(filter.limit, 0), MOST_LISTED)
         with self.database.reading() as db:
             beyond = (
@@ -367,7 +370,7 @@ class SqlReviewStore:
         self._end_delivery(delivery, "failed", said, now)
 
     def _end_delivery(self, delivery: Delivery, state: Literal["done", "failed"], said: str, now: float) -> None:
-        """It was delivered, whoever holds it now; or its taker gives it up."""
+        """Mark a delivery as done, whoever has leased it now, or as failed if the taker still has it."""
         with self.database.writing() as db:
             kept = _waiting(db, delivery)
             if kept is None or (state == "failed" and kept.taker != delivery.taker):
@@ -395,8 +398,10 @@ def _found(db: Connection, id: str) -> Review | None:
 
 
 def _free(db: Connection, lookup: str, *, stage: Stage, waiter: str, now: float, own: str = "") -> Iterator[Review]:
-    """The reviews for a waiter: those with verdicts in the order of these, then pending ones by age. ``states`` decides
-    on each."""
+    """The candidates for a waiter: reviews with verdicts by age of the verdict, then pending ones by age.
+
+    ``review.verdict_for`` decides about each.
+    """
     unheld = or_(_r.waiter.is_(None), _r.waiter == storable_text(waiter), _r.held_until <= now)
     of_it = and_(_r.lookup == storable_text(lookup), _r.used_by.is_(None), _r.stage == stage, unheld)
     in_time = or_(now < _r.decided + _r.late, _r.waiter == storable_text(waiter), _r.id == storable_text(own))
@@ -410,10 +415,10 @@ def _free(db: Connection, lookup: str, *, stage: Stage, waiter: str, now: float,
 
 
 def page(filter: Filter, state: str | None, beyond: Any, limit: int) -> Select[float, str]:
-    """When the first reviews of one state were created, and their ids: from an index alone."""
+    """A query for the creation times and IDs of the first reviews of one state, which an index alone can answer."""
     said: list[ColumnElement[bool]] = [] if state is None else [_r.state == state]
     if beyond is not None:
-        # the first of the two is for the index
+        # the first condition is for the index
         if filter.oldest_first:
             said += [_r.created >= beyond.created, or_(_r.created > beyond.created, _r.id > beyond.id)]
         else:
@@ -435,8 +440,10 @@ def _write(db: Connection, before: Review, after: Review) -> None:
 
 
 def tell(db: Connection, review: Review, what: What | State, at: float, *, detail: str = "") -> None:
-    """An event of the review's history under the next number, never with content. The person who decided is named with
-    the verdict alone."""
+    """Append an event to the review's history under the next number, never with content.
+
+    Only a verdict's event names the reviewer.
+    """
     by_person = what in DECIDED
     count = update(FACTS).where(FACTS.c.name == "events").values(number=FACTS.c.number + 1).returning(FACTS.c.number)
     line = {

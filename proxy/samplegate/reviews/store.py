@@ -1,5 +1,7 @@
-"""The store of reviews as its users see it: transactions that are the same in SQL and in a fake, and their calls from
-the event loop."""
+"""The interface of the review store: its transactions, and their asynchronous access from the event loop.
+
+SQL and the tests' fakes implement the same transactions.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,13 @@ T = TypeVar("T")
 
 
 class ReviewTransactions(Protocol):
-    """The reviews that all processes naming the same store share. Each method is one transaction and may raise
-    Unavailable.
+    """The transactions of a review store, which all processes with the same store share.
 
-    ``now`` is unix seconds. A waiter is the name of one wait in one process; its first 32 hexadecimal digits are the
-    process's. A waiter's verdict becomes free at ``held_until``, or once its process has ended.
+    Each method is one transaction and may raise Unavailable.
+
+    ``now`` is in Unix seconds. A waiter is the name of one wait in one process; its first 32 hexadecimal digits
+    identify the process. The lease of a waiter ends at ``held_until`` or with its process. Others may then use its
+    verdict.
     """
 
     def seek(
@@ -31,50 +35,55 @@ class ReviewTransactions(Protocol):
         until: float | None = 0.0,
         own: str = "",
     ) -> Review | None:
-        """The oldest verdict that this waiter may use, else the oldest pending review that it may wait for. It is held
-        for the waiter; None: none.
+        """Lease to this waiter the oldest verdict that it may use, else the oldest pending review that it may wait for.
+
+        None if there is neither.
 
         ``until``: when the caller of the request gives up, which a pending review then shows; None: not before the
         review expires.
-        ``own``: the review that the request waited for before it was put off; its verdict is never too late for it.
+
+        ``own``: the review that the request waited for before it was put off; its verdict is never too late for this
+        request.
         """
         ...
 
     def open(self, review: Review, *, announce: bool, most: int) -> bool:
-        """Store a new review. ``announce``: put its first delivery into the outbox. False if ``most`` are pending
-        already."""
+        """Store a new review. False if ``most`` reviews are already pending.
+
+        ``announce``: also put the review's first delivery into the outbox.
+        """
         ...
 
     def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
-        """Extend the leases of these waiters by so many seconds."""
+        """Extend the leases of these waiters to ``seconds`` from ``now``."""
         ...
 
     def leave(self, id: str, *, waiter: str, now: float) -> None:
-        """The waiter stops waiting; review and verdict stay."""
+        """Release the waiter's lease; the review and its verdict stay."""
         ...
 
     def withdraw(self, id: str, *, waiter: str, now: float, why: str) -> bool:
-        """Withdraw a pending review; any other is only left."""
+        """Withdraw a pending review. For any other review, only release the waiter's lease."""
         ...
 
     def use(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
-        """The verdicts of these (review, waiter, decision_id) are released, all of them or none, and each only once."""
+        """Mark the verdicts of these (review, waiter, decision_id) as used, all or none. A verdict can be used once."""
         ...
 
     def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
-        """Whether there is a verdict that this waiter may use. Changes nothing and costs little."""
+        """Whether there is a verdict that this waiter may use. Cheap and read-only."""
         ...
 
     def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
-        """Give a verdict; None: no such review. A verdict after the review's time leaves it expired."""
+        """Record a verdict. None if there is no such review. A verdict after the deadline leaves the review expired."""
         ...
 
     def expire(self, now: float) -> Sequence[Review]:
-        """Pending reviews whose time is over become ``expired``; returns them."""
+        """Mark pending reviews as ``expired`` if their deadline has passed, and return them."""
         ...
 
     def purge(self, before: float) -> int:
-        """Delete reviews that ended before this time, with their history and deliveries; returns how many."""
+        """Delete reviews that ended before this time, with their history and deliveries. Return their number."""
         ...
 
     def key(self) -> bytes:
@@ -83,7 +92,7 @@ class ReviewTransactions(Protocol):
 
     def get(self, id: str) -> Review | None: ...
     def list(self, filter: Filter) -> Sequence[Review]:
-        """A page of reviews, newest first unless the filter says otherwise."""
+        """A page of reviews, newest first unless the filter has ``oldest_first``."""
         ...
 
     def history(self, id: str) -> Sequence[ReviewEvent]:
@@ -91,11 +100,11 @@ class ReviewTransactions(Protocol):
         ...
 
     def last_change(self) -> int:
-        """The number of the newest event, 0 for none: a cheap way to see whether anything has changed."""
+        """The number of the newest event, 0 if there is none: a cheap check for changes."""
         ...
 
     def changes(self, after: int, limit: int) -> Sequence[ReviewEvent]:
-        """Events with a higher number, in order."""
+        """At most ``limit`` events with a number above ``after``, in order."""
         ...
 
     def pending(self) -> Mapping[str, tuple[int, float]]:
@@ -105,11 +114,11 @@ class ReviewTransactions(Protocol):
     def take_deliveries(
         self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int
     ) -> Sequence[Delivery]:
-        """Deliveries to these reviewers that are due and free, now held for the taker."""
+        """Lease to the taker the deliveries to these reviewers that are due and free."""
         ...
 
     def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
-        """Extend the taker's lease on it; False: it is no longer this taker's. No event."""
+        """Extend the taker's lease on a delivery, without an event. False if another taker has it now."""
         ...
 
     def delivered(self, delivery: Delivery, *, said: str, now: float) -> None: ...
@@ -118,22 +127,23 @@ class ReviewTransactions(Protocol):
 
 
 class ReviewStore(Protocol):
-    """Asynchronous access to a store of reviews: ``await store.write(lambda reviews: reviews.decide(...))``. Raises
-    Unavailable.
+    """Asynchronous access to a review store: ``await store.write(lambda reviews: reviews.decide(...))``.
 
-    A call is carried out in another thread: take the time and whatever else may change before it, not inside the
-    lambda.
+    Raises Unavailable. A call runs in another thread: read the clock and anything else that may change before the call,
+    not inside the lambda.
     """
 
     async def write(self, call: Callable[[ReviewTransactions], T]) -> T:
-        """One call that may change something."""
+        """Run a call that may change something."""
         ...
 
     async def read(self, call: Callable[[ReviewTransactions], T]) -> T:
-        """One call that changes nothing and does not wait for those that do."""
+        """Run a read-only call, which does not wait for writes."""
         ...
 
     def watch(self, nudge: Callable[[], None]) -> Callable[[], None]:
         """Call ``nudge`` in the event loop after every change by this process, until the returned function is called.
-        Others': ``last_change``."""
+
+        For changes by other processes, poll ``last_change``.
+        """
         ...

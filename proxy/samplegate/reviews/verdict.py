@@ -1,12 +1,12 @@
-"""Pure. A verdict as JSON, read to a Verdict or all its problems, each at its field. One form for webhooks, callbacks,
-the API, commands, the page.
+"""Pure. Verdicts as JSON: parsed to a Verdict, or to all problems, each at its field.
 
-``{"verdict": "approve" | "reject" | "answer", "digest", "edits", "action", "content", "reason", "tell_server"}``. What
-is not understood is refused: an error is never an approval (T13). Whether a verdict is in time and the first:
-``review.py``.
+Webhooks, callbacks, the API, commands and the page share one format: ``{"verdict": "approve" | "reject" | "answer",
+"digest", "edits", "action", "content", "reason", "tell_server"}``. An unknown member or value is refused: an error is
+never an approval (T13). ``review.py`` checks whether a verdict is in time and the first.
 
-A person's answer (text or blocks for sampling, a filled-in form, accept or decline for a URL) becomes the whole result
-in the newest shape, without guesses or defaults. ``answers.fits`` checks it like a rule's fixed answer.
+A reviewer's answer (text or blocks for sampling, a filled-in form, accept or decline for a URL) becomes the whole
+result in the newest shape, without guesses or defaults. ``answers.fits`` checks sampling answers like a rule's fixed
+answer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _mime: Final = re.compile(r"(?:image|audio)/[A-Za-z0-9.+-]{1,100}\Z")
 
 
 def answer_result(given: Mapping[str, Any], review: Review) -> Mapping[str, Any] | list[FieldProblem]:
-    """The result that the members ``action`` and ``content`` of a verdict make, or all that is wrong with them."""
+    """The result from a verdict's ``action`` and ``content``, or all problems with them."""
     return _sampled(given, review) if review.kind == "sampling" else _elicited(given, review)
 
 
@@ -57,7 +57,7 @@ def _elicited(given: Mapping[str, Any], review: Review) -> Mapping[str, Any] | l
 
 
 def _form_problems(content: Mapping[str, Any], review: Review) -> list[FieldProblem]:
-    """R36: what does not fit is never sent as accepted."""
+    """The problems of a form's content (R36): content that does not fit is never sent as accepted."""
     form = read_form(review.params.get("requestedSchema"), review.revision)
     if isinstance(form, NotFlat):  # T16
         return [FieldProblem("content", f"cannot be checked, as the form is not flat: {form.why}")]
@@ -66,7 +66,7 @@ def _form_problems(content: Mapping[str, Any], review: Review) -> list[FieldProb
 
 
 def _field(name: str, own: bool) -> str:
-    """The server's own names whole, so that a page finds its field."""
+    """The problem's path. The form's own field names stay whole, so that the page finds the field."""
     if not name:
         return "content"
     return f"content.{name if own else plain_name(name)}"
@@ -88,7 +88,7 @@ def _sampled(given: Mapping[str, Any], review: Review) -> Mapping[str, Any] | li
 
 
 def _fitting(blocks: Any, listed: list[dict[str, Any]], review: Review) -> Mapping[str, Any] | list[FieldProblem]:
-    """The result if the server's revision has a form for it (R6) and it uses tools as they were offered (R9)."""
+    """The result, if the server's revision can express it (R6) and it uses tools as they were offered (R9)."""
     uses = any(block["type"] == "tool_use" for block in listed)
     result = {
         "role": "assistant",
@@ -143,7 +143,7 @@ def _is_base64(data: Any) -> bool:
 
 
 def _use_problems(block: Mapping[str, Any], at: str, review: Review) -> list[FieldProblem]:
-    """A person may edit or drop the uses of tools in a model's answer, and make up none: ids are the model's."""
+    """Reviewers may edit or drop the tool uses in a model's answer, but add none, because the IDs are the model's."""
     content = (review.answer or {}).get("content")
     own = [
         each
@@ -159,7 +159,7 @@ def _use_problems(block: Mapping[str, Any], at: str, review: Review) -> list[Fie
     return [] if isinstance(block.get("input"), dict) else [FieldProblem(f"{at}.input", "must be an object")]
 
 
-MOST_BYTES: Final = 1 << 20  # a long text with a small picture; nobody types more
+MOST_BYTES: Final = 1 << 20  # a long text with a small picture
 MAX_DEPTH: Final = 64
 MOST_REASON: Final = 1_000  # characters
 MOST_PROBLEMS: Final = 100
@@ -170,19 +170,18 @@ _BELONG: Final = {
     "reject": frozenset[str](),
     "answer": frozenset({"action", "content"}),
 }
-"""What each word goes with, beside digest, reason and tell_server."""
+"""The members that belong to each word, in addition to digest, reason and tell_server."""
 _control: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def read(
     raw: bytes | Mapping[str, Any], review: Review, *, digest: Literal["needed", "optional"]
 ) -> Verdict | tuple[FieldProblem, ...]:
-    """The verdict in ``raw`` if it is one on ``review``. Never raises, and never empty: at least one Problem where
-    there is no verdict.
+    """Parse a verdict on ``review``. Never raises; without a verdict there is at least one problem.
 
-    Bytes are at most 1 MiB. A Mapping is what a door of ours made of fields, and may be larger by what the request
-    itself is, so that messages with pictures can be edited. A member that is null is taken as absent, not so within
-    ``edits`` and ``content``.
+    Bytes may be at most 1 MiB. A Mapping comes from fields that one of our own doors has already parsed. For sampling
+    it may be larger by the size of the request, so that messages with pictures can be edited. A null member counts as
+    absent, except within ``edits`` and ``content``.
     """
     try:
         given = _decoded(raw, review)
@@ -196,11 +195,11 @@ def read(
 
 
 def _decoded(raw: bytes | Mapping[str, Any], review: Review) -> Any:
-    """One reading whichever way it came: a Mapping goes through text too, and so meets the same law."""
+    """Decode bytes or a Mapping by the same rules: a Mapping is encoded first."""
     if isinstance(raw, bytes):
         return decode(raw, max_bytes=MOST_BYTES, max_depth=MAX_DEPTH)
     try:
-        # what a person typed may hold half a character; replaced, as strictjson does
+        # typed text may contain a lone surrogate: replace it, as strictjson does
         text = (
             json.dumps(dict(raw), ensure_ascii=False, allow_nan=False)
             .encode("utf-16-le", "surrogatepass")
@@ -238,14 +237,14 @@ def _read(given: dict[str, Any], review: Review, digest: Literal["needed", "opti
 
 
 def found_at(found: list[FieldProblem], *paths: str) -> bool:
-    """Whether one of these fields has a problem already."""
+    """Whether one of these fields already has a problem."""
     return any(problem.path in paths for problem in found)
 
 
 def _digest_problems(
     given: Mapping[str, Any], review: Review, digest: Literal["needed", "optional"]
 ) -> list[FieldProblem]:
-    """T13: it names what the person saw."""
+    """T13: the digest identifies the content that the reviewer saw."""
     if "digest" not in given:
         return [] if digest == "optional" else [FieldProblem("digest", "is missing: it names exactly what was shown")]
     return (
@@ -271,7 +270,7 @@ def _reason_problems(given: Mapping[str, Any], review: Review) -> list[FieldProb
 
 
 def _word_problems(word: str, given: Mapping[str, Any], review: Review) -> list[FieldProblem]:
-    """Whether the review can be answered with this word, and what was said goes with it."""
+    """Check that the review can be decided with this word, and that the other members belong to the word."""
     found = [
         FieldProblem(name, f"does not belong to {word!r}")
         for name in ("edits", "action", "content")

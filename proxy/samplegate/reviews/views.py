@@ -1,17 +1,23 @@
-"""Pure. Views of a review for reviewers outside: the API's, a webhook's data, a command's input, and forms in words
-(R32). Pure; JSON-able copies.
+"""Pure. JSON views of a review: for the API, webhook data and a command's input; and forms in words (R32).
 
-``id, digest, state, stage, reviewer, rule, server, caller, era, kind, mode, method, during`` (list of {method, tool}),
-``created, expires, answers_until, decided, used`` (RFC 3339, UTC, null where there is none), ``seconds_left`` (0 unless
-pending), ``late_seconds, link, worst_usd`` (dollars), ``who, door, verdict`` (null or what was said), ``notes``
-(sentences), ``show, truncated``; and unless ``show`` is "none" also ``arguments`` (of the call), ``request`` (sampling:
-MCP's params as a model would be asked; elicitation: message and requestedSchema, or message and url), ``address`` (url
-mode: host, host_unicode, port, warnings), ``bounds`` (of edits; null: it cannot be approved, and ``why``), ``changed``
-(params the rule changed), ``unsent`` (list of {param, value, effect}: what no model is sent of a sampling request),
-``answer`` (stage answer).
+Members: ``id, digest, state, stage, reviewer, rule, server, caller, era, kind, mode, method, during`` (list of {method,
+tool}), ``created, expires, answers_until, decided, used`` (RFC 3339, UTC, null if not set), ``seconds_left`` (0 unless
+pending), ``late_seconds, link, worst_usd`` (dollars), ``who, door, verdict`` (null or the verdict), ``notes``
+(sentences), ``show, truncated``.
 
-Content that leaves has no secrets, names pictures by type and size, and is cut to a number of bytes. Schemas may be any
-JSON. It escapes nothing: each way of showing it does.
+Unless ``show`` is "none", there are also:
+
+- ``arguments``: of the call.
+- ``request``: for sampling, MCP's params as a model would get them; for elicitation, message and requestedSchema, or
+message and url.
+- ``address``: url mode: host, host_unicode, port, warnings.
+- ``bounds``: of edits; null: the request cannot be approved, and ``why`` has the reason.
+- ``changed``: params that the rule changed.
+- ``unsent``: list of {param, value, effect}: params of a sampling request that are not sent to the model.
+- ``answer``: stage answer.
+
+"redacted" views have no secrets. Large views replace pictures by type and size, and are cut to a number of bytes.
+Schemas may be any JSON. Views escape nothing: each output format does.
 """
 
 from __future__ import annotations
@@ -34,7 +40,7 @@ _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 def span(seconds: float) -> str:
-    """Seconds as 42 s, 13 min, 24 h, 3 d; never less than 0 s."""
+    """A duration in the form 42 s, 13 min, 24 h or 3 d; never less than 0 s."""
     for unit, size in _UNITS:
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit}"
@@ -59,7 +65,7 @@ _BOUNDS: Final = {
 
 
 def kind(schema: Mapping[str, Any]) -> str:
-    """One of a list, some of a list, or the type's name."""
+    """A form field's kind: one of a list, some of a list, or the type's name."""
     found = schema.get("type")
     if found == "array":
         return "some of a list"
@@ -67,7 +73,10 @@ def kind(schema: Mapping[str, Any]) -> str:
 
 
 def lines(schema: Mapping[str, Any], *, secret: bool) -> Iterator[str]:
-    """All but its name, kind, title and description. ``secret``: it looks like one, so no default is told (R39)."""
+    """Lines about a form field, except its name, kind, title and description.
+
+    ``secret``: the field looks like a secret, so its default is not shown (R39).
+    """
     bounds = [words.format(_short(schema[name])) for name, words in _BOUNDS.items() if name in schema]
     if bounds:
         yield f"must be {', '.join(bounds)}"
@@ -81,7 +90,7 @@ def lines(schema: Mapping[str, Any], *, secret: bool) -> Iterator[str]:
 
 
 def choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The values that an enum takes, each with its title or "", of all four ways to write one."""
+    """The values of an enum in any of its four notations, each with its title or ""."""
     listed = schema.get("items") if schema.get("type") == "array" else schema
     if not isinstance(listed, Mapping):
         return []
@@ -98,7 +107,7 @@ def choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _short(value: Any) -> str:
-    """As somebody would type it: lists with commas."""
+    """The value as a user would type it: lists with commas."""
     if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
         value = ", ".join(value)
     text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)
@@ -107,17 +116,15 @@ def _short(value: Any) -> str:
 
 Clean = Callable[[str], str]
 
-MAX_DEPTH: Final = 70  # params nest 64 deep at most
+MAX_DEPTH: Final = 70  # params nest at most 64 deep
 TOO_DEEP: Final = "[nested too deep]"
 
 _STEPS: Final = ((16_384, 2_000), (4_096, 500), (1_024, 100), (256, 50), (128, 20), (64, 8))
-"""Characters that texts, and items that lists and objects, are cut to, step by step, until the whole is small enough.
-"""
+"""Successive limits on the characters of a text and the items of a list or object, until the view is small enough."""
 
 
 def cleaned(value: Any, clean: Clean | None, depth: int = 0) -> Any:
-    """Every text, names of members too, through ``clean``; pictures, sounds and other binary data as their type and
-    size."""
+    """A copy in which ``clean`` has processed every text and member name, and media are replaced by type and size."""
     if depth > MAX_DEPTH:
         return TOO_DEEP
     match value:
@@ -135,14 +142,14 @@ def _members(value: Mapping[str, Any], clean: Clean | None, depth: int) -> dict[
     out: dict[str, Any] = {}
     for name, each in value.items():
         free = name if clean is None else clean(name)
-        while free in out:  # two names that differed in their secrets stay two
+        while free in out:  # names that differ only in their secrets must not merge
             free += "#"
         out[free] = cleaned(each, clean, depth + 1)
     return out
 
 
 def without_media(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A content block with the size of its data in bytes in the data's place; anything else as it is."""
+    """A content block with the size of its data in bytes instead of the data; other blocks are unchanged."""
     name = "data" if block.get("type") in ("image", "audio") else "blob"
     data = block.get(name)
     if not isinstance(data, str):
@@ -154,12 +161,12 @@ def without_media(block: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def all_without_media(value: Any) -> Any:
-    """The same for all of a value, with texts as they are."""
+    """A copy of a value without media; its texts are unchanged."""
     return cleaned(value, None)
 
 
 def without_secret_defaults(schema: Any) -> Any:
-    """A requestedSchema in which fields that look secret bring no values along (R39)."""
+    """A requestedSchema without the values of fields that look secret (R39)."""
     secret = secret_fields(schema)
     if not secret:
         return schema
@@ -176,13 +183,15 @@ def _without(field: Any, names: frozenset[str]) -> Any:
 
 
 def size(value: Any) -> int:
-    """Bytes as compact JSON."""
+    """The size as compact JSON, in bytes."""
     return len(json.dumps(value, separators=(",", ":")))
 
 
 def cut(value: dict[str, Any], most: int) -> dict[str, Any] | None:
-    """``value`` with its texts and lists cut until it is at most ``most`` bytes of ASCII JSON; None where that does not
-    help."""
+    """``value`` without media, its texts and lists cut until it is at most ``most`` bytes of ASCII JSON.
+
+    None if no cut is enough.
+    """
     value = all_without_media(value)
     for characters, items in _STEPS:
         if size(value) <= most:
@@ -205,15 +214,17 @@ def _cut(value: Any, characters: int, items: int) -> Any:
 
 MOST_MESSAGES: Final = 10
 MOST_FIELDS: Final = 30
-# characters of a form with all that its fields may be: a chat's block holds 3000 with what is escaped in it
+# characters of a form with the bounds and choices of its fields: a Slack block has 3000, escapes included
 FITS: Final = 2_500
 _address_of: Final = re.compile(r"(?i)\b[a-z][a-z0-9+.-]{0,30}://\S+")
 
 
 def form_in_words(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Names of ours and texts of the server's, the most important first. ``told``: of ``told``, whose ``show`` is not
-    "none"."""
-    if "request" not in told:  # too large to be told
+    """(name, text) pairs of a request, the most important first: our names, the server's texts.
+
+    ``told``: from ``to_view``, with a ``show`` other than "none".
+    """
+    if "request" not in told:  # too large for the view
         return
     request = told["request"]
     if told["stage"] == "answer":
@@ -233,7 +244,7 @@ def form_in_words(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _opening(told: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """R41, T12: the host apart, the address itself nowhere."""
+    """R41, T12: the host alone, never the whole URL."""
     address = told.get("address") or {}
     host, shown = address.get("host") or "none that can be told", address.get("host_unicode")
     yield "Host", host if shown in (None, "", host) else f"{host}\n(looks like {shown})"
@@ -284,7 +295,7 @@ def _block(block: Any) -> str:
 
 
 def _fields(schema: Any) -> str:
-    """Each with its bounds, default and choices; without them where that is too much to read here."""
+    """The fields with their bounds, defaults and choices, or without them if that is too long for a message."""
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(properties, Mapping) or not properties:
         return "nothing but a yes"
@@ -310,7 +321,7 @@ def _json(value: Any) -> str:
 
 
 MOST_BYTES: Final = 256 * 1024
-"""A good ``most`` for webhooks and commands."""
+"""The usual ``most`` for webhooks and commands."""
 _PLAIN: Final = (
     "id",
     "digest",
@@ -333,11 +344,12 @@ _URL: Final = ("message", "url")
 def to_view(
     review: Review, *, show: Show, now: float, url: str | None, clean: Clean | None = None, most: int | None = None
 ) -> dict[str, Any]:
-    """The review as JSON values. ``clean`` takes secrets out of a text (show "redacted"); ``most`` bounds the bytes of
-    it as JSON in ASCII.
+    """The review as JSON values.
 
-    What secret-looking fields of a form were filled in with is never told. Beyond ``most``, pictures go first, then
-    texts and lists are cut, then the content is left out altogether; ``truncated`` and a note say so.
+    ``clean`` removes secrets from a text (show "redacted"); ``most`` limits the view in bytes of ASCII JSON.
+
+    Values of secret-looking form fields are never included. Beyond ``most``, pictures are dropped first, then texts and
+    lists are cut, then the content is omitted; ``truncated`` and a note show this.
     """
     review = scrub_verdict(review)
     bare = _outline(review, now, url) | {"show": show, "truncated": False}
@@ -361,7 +373,7 @@ def to_view(
 
 
 def _outline(review: Review, now: float, url: str | None) -> dict[str, Any]:
-    """Who, what, when, where: no content and no names of fields."""
+    """The view without content or field names."""
     return {
         **{name: getattr(review, name) for name in _PLAIN},
         "during": [{"method": call.method, "tool": call.tool} for call in review.calls],
@@ -387,7 +399,7 @@ def moment(seconds: float | None) -> str | None:
 
 
 def notes(review: Review, now: float) -> list[str]:
-    """What whoever decides should know beside the request, as sentences. Without content."""
+    """Sentences that a reviewer should know beside the request. Without content."""
     found = []
     if review.mode == "url" and review.state == "pending":  # R45
         found.append(
@@ -408,7 +420,7 @@ def notes(review: Review, now: float) -> list[str]:
 
 
 def withdrawn_for(events: Sequence[ReviewEvent]) -> str:
-    """Why a review was withdrawn, by its history; "" if it was not."""
+    """Why a review was withdrawn, from its history; "" if it was not."""
     return next((event.detail for event in reversed(events) if event.what == "withdrawn"), "")
 
 
@@ -430,7 +442,7 @@ def _content(review: Review, show: Show, clean: Clean | None) -> dict[str, Any]:
 
 
 def _plain(struct: msgspec.Struct) -> Any:
-    """As a JSON parser would give it: lists, no tuples."""
+    """The struct as decoded JSON: lists, no tuples."""
     return msgspec.json.decode(msgspec.json.encode(struct))
 
 
@@ -450,7 +462,7 @@ def _address(address: ShownUrl) -> dict[str, Any]:
 
 
 def verdict_json(verdict: Verdict, review: Review) -> dict[str, Any]:
-    """A verdict in the form that it is given in (``verdict.py``), with nulls left out."""
+    """A verdict in its input format (``verdict.py``), without nulls."""
     out: dict[str, Any] = {"verdict": verdict.word}
     if verdict.edits is not None:
         out["edits"] = _plain(verdict.edits)

@@ -1,2 +1,1 @@
-"""How the tables of reviews came to be, step by step, for alembic. ``env.py`` is run by it; ``versions/`` holds one
-file a step, never changed."""
+"""The alembic migrations of the review tables. alembic runs ``env.py``; ``versions/`` has one file per migration."""

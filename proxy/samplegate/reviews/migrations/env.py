@@ -1,5 +1,4 @@
-"""What alembic runs to make a step: within the transaction of the connection that it is given, so that it is done
-wholly or not at all."""
+"""The alembic environment: migrates the tables within the transaction of the given connection, wholly or not at all."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""One run of a reviewer's command: the review as JSON on standard input, its verdict on standard output; and the
-reading of such verdicts.
+"""A reviewer's command: one run, with the review as JSON on standard input and its verdict on standard output.
 
-No shell reads the command, its environment has none of the gate's secrets, and its stderr is discarded, because it may
-contain content. Nothing of its process group outlives the run. Not tested on Windows, where only the program itself is
-ended.
+No shell reads the command. Its environment has none of the gate's secrets. Its stderr is discarded, because it may
+contain content. When a run ends, its whole process group is killed. Not tested on Windows, where only the program
+itself is killed.
+
+``read`` and ``give`` also handle the verdicts in webhook responses.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ MOST_BY: Final = 100  # characters of a name
 
 
 def read(raw: bytes, review: Review) -> tuple[Verdict, str] | tuple[FieldProblem, ...]:
-    """The verdict and who it says that it is by ("" for nobody), or all that is wrong with it. ``by`` is the answer's
-    own word, unproved."""
+    """The verdict and its unverified author (``by``; "" if there is none), or all problems."""
     try:
         found: Any = strictjson.decode(raw, max_bytes=verdicts.MOST_BYTES, max_depth=verdicts.MAX_DEPTH)
     except strictjson.JsonFault as fault:
@@ -41,7 +41,7 @@ def read(raw: bytes, review: Review) -> tuple[Verdict, str] | tuple[FieldProblem
     given: bytes | Mapping[str, Any] = (
         {name: value for name, value in found.items() if name != "by"} if isinstance(by, str) else raw
     )
-    # the answer to a message is about what the message showed
+    # optional, because a response can only be about the review in its message
     verdict = verdicts.read(given, review, digest="optional")
     return (verdict, _name(by) if isinstance(by, str) else "") if isinstance(verdict, Verdict) else verdict
 
@@ -51,14 +51,16 @@ def _name(text: str) -> str:
 
 
 def _place(problem: FieldProblem) -> str:
-    """Where a problem is, in our words only: a form's names of fields are content, and an unknown name is anybody's."""
+    """A problem's place in our own words: field names of a form are content, and an unknown name may be anything."""
     name = problem.path.partition(".")[0]
     return name if name in _PLACES else "elsewhere" if name else "the whole of it"
 
 
 async def give(store: ReviewStore, log: Log, review: Review, raw: bytes, *, door: AnswerDoor, now: float) -> str | None:
-    """Give it to the store. What came of it in a few words; None: it does not read, which the log says. Raises
-    Unavailable."""
+    """Record a verdict in the store. Raises Unavailable.
+
+    Returns the result in a few words; None if it cannot be parsed, which is logged.
+    """
     match read(raw, review):
         case (Verdict() as verdict, str(by)):
             pass
@@ -83,7 +85,7 @@ async def give(store: ReviewStore, log: Log, review: Review, raw: bytes, *, door
 
 
 MAX_OUTPUT: Final = 1024 * 1024  # bytes of a verdict
-# seconds from the program's end to that of its output, which something it left behind may hold open
+# seconds from the program's exit to the end of its output, which a leftover process may keep open
 LAST_WORDS: Final = 1.0
 _PASSED: Final = frozenset(
     "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP XDG_CONFIG_HOME XDG_DATA_HOME XDG_CACHE_HOME"
@@ -92,7 +94,7 @@ _PASSED: Final = frozenset(
 
 
 def environment_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """The few variables that any program needs. A key that the command needs stands in a file of its own."""
+    """The few variables that any program needs. Keys that the command needs belong in a file of their own."""
     return {name: value for name, value in environment.items() if name.upper() in _PASSED or name.startswith("LC_")}
 
 
@@ -105,11 +107,12 @@ async def run(
     seconds: float,
     output: int = MAX_OUTPUT,
 ) -> Said:
-    """Run it once, at most so long. Empty output and code 0: a verdict may come later by another door. Cancelled: it is
-    killed.
+    """Run the command once, at most ``seconds``. Cancellation kills it.
 
-    ``environment`` is the gate's; ``folder`` is where it runs, and what a relative path of a program is below. Raises
-    nothing else.
+    Empty output with exit code 0 means that a verdict may arrive later through another door.
+
+    ``environment`` is the gate's, of which the command gets only a part; ``folder`` is the working directory, and
+    relative program paths start there. Raises nothing but CancelledError.
     """
     starting = asyncio.ensure_future(
         asyncio.get_running_loop().subprocess_exec(
@@ -125,7 +128,7 @@ async def run(
     )
     try:
         transport, talk = await asyncio.shield(starting)
-    # while it starts: asyncio would end the program alone, and not what it has started by now
+    # cancelled during the start: asyncio would kill only the program, not processes that it has already started
     except asyncio.CancelledError:
         with suppress(OSError, ValueError):
             await _end(*await starting)
@@ -157,7 +160,7 @@ async def _heard(transport: asyncio.SubprocessTransport, talk: _Talk) -> Said:
 
 
 def _said(raw: bytes, code: int | None) -> Said:
-    """Fails closed: whatever it printed, only a program that ended well has given a verdict."""
+    """The result of a run. It fails closed: only a program that exits with 0 gives a verdict."""
     if code != 0:
         return RetryLater(
             f"it was ended by signal {-code}" if code is not None and code < 0 else f"it ended with code {code}"
@@ -166,8 +169,10 @@ def _said(raw: bytes, code: int | None) -> Said:
 
 
 class _Talk(asyncio.SubprocessProtocol):
-    """Writes to the program and hears it. Not asyncio's streams: with those its end is told only after that of its
-    output."""
+    """Writes the input and collects the output.
+
+    asyncio's streams are not used, because they report the exit only after the end of the output.
+    """
 
     def __init__(self, told: bytes, most: int) -> None:
         new = asyncio.get_running_loop().create_future
@@ -179,9 +184,9 @@ class _Talk(asyncio.SubprocessProtocol):
         self._told = told
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # cast, since uvloop's transports have the shape and not the class
+        # cast, because uvloop's transports have the methods but not the class
         entry = cast("asyncio.WriteTransport", cast("asyncio.SubprocessTransport", transport).get_pipe_transport(0))
-        # it need not read, and may have ended before this: uvloop has closed the pipe then
+        # the program may have exited without reading, and uvloop has then closed the pipe
         with suppress(RuntimeError):
             entry.write(self._told)
         entry.close()
@@ -206,8 +211,10 @@ def _done(future: asyncio.Future[None]) -> None:
 
 
 def _kill(transport: asyncio.SubprocessTransport) -> None:
-    """The program and all that it started, also when it has ended by itself: its group is empty then, or holds what it
-    left behind."""
+    """Kill the program's process group.
+
+    After the program has exited, the group is empty or contains only leftover processes.
+    """
     with suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
             transport.kill()

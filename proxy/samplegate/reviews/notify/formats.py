@@ -1,12 +1,11 @@
-"""Pure. Messages to reviewers as bytes: Standard Webhooks' body and signature, Slack's blocks, and the tokens of
-callbacks. Pure; sends nothing.
+"""Pure. Notification formats: the body and signature of Standard Webhooks, Slack blocks, and callback tokens.
 
-Signatures are symmetric (``v1`` of standardwebhooks.com); a receiver recognizes a repeated message by its id. A
-callback's token is derived from the store's key, so that none is stored, and is good for one review and exactly what
-was asked (its digest) until it expires (T13).
+Signatures are symmetric (``v1`` of standardwebhooks.com); a receiver recognizes a repeated message by its ID. A
+callback token is derived from the store's key, so none is stored. It is valid for one review and its digest until the
+review expires (T13).
 
-In a Slack message a server's text is escaped, plain or preformatted: never a link, a mention, markup or hidden (T29).
-Its only URL is ours. Chats fetch the URLs that they show, so a URL elicitation appears by its host only (T12).
+In a Slack message the server's text is escaped, plain or preformatted: never a link, a mention, markup or hidden (T29).
+The only URL is ours. Chats fetch the URLs that they show, so a URL elicitation appears by its host only (T12).
 """
 
 from __future__ import annotations
@@ -28,23 +27,22 @@ from samplegate.reviews.review import Delivery, Review
 from samplegate.reviews.views import MOST_BYTES, Clean, form_in_words, moment, to_view
 
 FENCE: Final = "```"
-LEAST: Final = 200  # characters: in less nothing is said that helps
+LEAST: Final = 200  # characters; a shorter text does not help the reader
 _entities: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _address: Final = re.compile(
     r"(?i)\b([a-z][a-z0-9+.-]{0,30}):(?=//)|\b(mailto|tel|data|javascript|slack):(?=\S)|\b(www)\.(?=\S)"
 )
 _GAP: Final = "\u200b"
-"""Between what a chat would take for a link or a fence: nobody sees it, and it is neither any more."""
+"""A zero-width space, which breaks links and fences."""
 
 
 def line(text: str, most: int) -> str:
-    """One line of plain text of at most ``most`` characters, entities too."""
+    """One line of plain text, at most ``most`` characters after escaping."""
     return _cut_escaped(_seen(text, keep=""), most)
 
 
 def preformatted(name: str, text: str, most: int) -> str | None:
-    """A name of ours and the text between fences, at most ``most`` characters in all, entities and fences too; None if
-    there is no room for it."""
+    """Our heading and a text between fences, at most ``most`` characters after escaping; None if there is no room."""
     head = f"*{name}*\n{FENCE}\n"
     room = most - len(head) - len(FENCE) - 1
     if room < LEAST:
@@ -54,7 +52,9 @@ def preformatted(name: str, text: str, most: int) -> str | None:
 
 
 def _seen(text: str, keep: str) -> str:
-    """Without what is not seen or turns the direction; addresses so that no chat makes links of them."""
+    """The text without invisible or direction-changing characters, and with addresses that chats do not turn into
+    links.
+    """
     seen = "".join(
         c if c in keep or not _hidden(c) else " " if c in "\n\r\t" else "\ufffd" for c in text.replace("\r\n", "\n")
     )
@@ -66,7 +66,7 @@ def _hidden(character: str) -> bool:
 
 
 def _cut_escaped(text: str, most: int) -> str:
-    """Escaped, and at most ``most`` characters then, with a mark where something is missing; never half an entity."""
+    """The escaped text, cut to at most ``most`` characters with a mark, never within an entity."""
     out = "".join(_entities.get(c, c) for c in text[: most + 1])
     if len(out) <= most:
         return out
@@ -85,8 +85,7 @@ Format: TypeAlias = Literal["standard", "slack"]
 
 
 class ReviewView(msgspec.Struct, frozen=True):
-    """How a review is told: as of ``now``, with links below ``url`` (None: there is no page), and ``key`` for callbacks
-    (the store's)."""
+    """How to present a review: the time, the page's base URL (None: no page), and the store's key for callbacks."""
 
     now: float
     url: str | None
@@ -95,8 +94,10 @@ class ReviewView(msgspec.Struct, frozen=True):
 
 
 def data(review: Review, view: ReviewView, *, callback: bool) -> dict[str, Any]:
-    """The review as whoever is told sees it: as its rule says by ``show``. ``callback``: with how a verdict is given
-    later, if it still waits."""
+    """The review's view, redacted as its rule's ``show`` requires.
+
+    ``callback``: include the URL and token for a later verdict if the review is still pending.
+    """
     found = to_view(review, show=review.show, now=view.now, url=view.url, clean=view.clean, most=MOST_BYTES)
     if not callback or review.state != "pending" or view.url is None:
         return found
@@ -110,8 +111,10 @@ def data(review: Review, view: ReviewView, *, callback: bool) -> dict[str, Any]:
 
 
 def standard(delivery: Delivery, review: Review, view: ReviewView) -> bytes:
-    """``{"type", "timestamp", "data"}``: the event, when it was, the review as it is now. The callback only where a
-    verdict is asked for."""
+    """The body of a Standard Webhooks message: ``{"type", "timestamp", "data"}``.
+
+    The timestamp is the event's; the data is the review as it is now. Only ``review.opened`` has a callback.
+    """
     event = delivery.event
     body = {
         "type": event,
@@ -122,18 +125,20 @@ def standard(delivery: Delivery, review: Review, view: ReviewView) -> bytes:
 
 
 def for_slack(delivery: Delivery, review: Review, view: ReviewView) -> bytes:
-    """A message for a channel: no callback, since everybody in it would have it."""
+    """The body of a Slack message. It has no callback, because the whole channel would see it."""
     return encoded(message(delivery.event, data(review, view, callback=False)))
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
-    """ASCII, so that no receiver has to guess."""
+    """Compact ASCII JSON, so that no receiver has to guess the encoding."""
     return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
 
 
 def key_of(secret: str) -> bytes | None:
-    """The key in a secret: base64, behind ``whsec_`` or without it, as the reference libraries read it. None: there is
-    none in it."""
+    """The key in a secret: base64, with or without ``whsec_``, as the reference libraries decode it.
+
+    None if the secret contains no key.
+    """
     coded = secret.strip().removeprefix("whsec_").rstrip("=")
     try:
         return base64.b64decode(coded + "=" * (-len(coded) % 4), validate=True) or None
@@ -142,8 +147,10 @@ def key_of(secret: str) -> bytes | None:
 
 
 def headers(keys: Sequence[bytes], *, id: str, at: float, body: bytes) -> dict[str, str]:
-    """The three headers of a message. ``keys``: the newest first, one signature each, so that a receiver may know
-    either. ``at``: unix seconds."""
+    """The three signature headers of a message.
+
+    ``keys``: the newest first, one signature each, so that the receiver needs only one of them. ``at``: Unix seconds.
+    """
     seconds = str(int(at))
     signed = f"{id}.{seconds}.".encode() + body
     signatures = " ".join(
@@ -153,20 +160,20 @@ def headers(keys: Sequence[bytes], *, id: str, at: float, body: bytes) -> dict[s
 
 
 TOKEN_PREFIX: Final = "cb1."
-"""What every token begins with, so that it is told from a person's token."""
+"""The prefix of every callback token, which distinguishes it from a reviewer's token."""
 
 _PURPOSE: Final = b"samplegate review callback 1"
 _token: Final = re.compile(r"cb1\.([0-9]{1,12})\.([A-Za-z0-9_-]{43})\Z")
 
 
 def make(key: bytes, review_id: str, digest: str, expires: float) -> str:
-    """The token. ``key``: the store's 32 bytes. ``expires``: unix seconds, cut to whole ones, so never later."""
+    """A callback token. ``key``: the store's 32 bytes. ``expires``: Unix seconds, rounded down, so never later."""
     seconds = int(expires)
     return f"{TOKEN_PREFIX}{seconds}.{_code(key, review_id, digest, seconds)}"
 
 
 def callback_fault(key: bytes, token: str, review_id: str, digest: str, now: float) -> str | None:
-    """Why a token does not open this review, None if it does. Whether the review still waits is the store's to say."""
+    """Why a token is not valid for this review, None if it is. The store checks whether the review is still pending."""
     found = _token.match(token)
     if found is None:
         return "is no callback token"
@@ -177,7 +184,7 @@ def callback_fault(key: bytes, token: str, review_id: str, digest: str, now: flo
 
 
 def _code(key: bytes, review_id: str, digest: str, seconds: int) -> str:
-    """A key of its own for this purpose: what is signed here fits nothing else that the store's key signs."""
+    """The signature, with a derived key: it is valid for nothing else that the store's key signs."""
     own = hmac.digest(key, _PURPOSE, hashlib.sha256)
     bound = json.dumps([review_id, digest, seconds], separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(hmac.digest(own, bound, hashlib.sha256)).rstrip(b"=").decode()
@@ -189,8 +196,8 @@ FIELD: Final = 2_000
 TEXT: Final = 3_000
 LINK: Final = 3_000
 ALTOGETHER: Final = 12_000
-"""Characters of what is asked: our bound, for a message that somebody still reads. The page has the whole."""
-_SHORT: Final = 100  # of a name, so that the title's end is seen too
+"""Our own limit on the characters of the request, so that the message stays readable. The page shows everything."""
+_SHORT: Final = 100  # characters of a name, so that the end of the title stays visible
 _TITLES: Final = {
     "sampling": "asks a model",
     "form": "asks for a form to be filled in",
@@ -199,7 +206,7 @@ _TITLES: Final = {
 
 
 def message(event: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of an incoming webhook. ``told``: of ``views.told``."""
+    """The body of a Slack incoming webhook. ``told``: from ``views.to_view``."""
     text, blocks = _opened(told) if event == "review.opened" else _news(told)
     return {"text": text, "mrkdwn": False, "blocks": blocks[:MOST_BLOCKS], "unfurl_links": False, "unfurl_media": False}
 
@@ -221,7 +228,7 @@ def _opened(told: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _news(told: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
-    """That nothing is to be done any more, in a line."""
+    """One line that the review has ended."""
     who = f" by {_short(told['who'])}" if told["who"] else ""
     door = f" ({told['door']})" if told["door"] not in (None, "gate") else ""
     what = f"{told['id']} for {_short(told['server'])}: {told['state']}{who}{door}"
@@ -229,14 +236,14 @@ def _news(told: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
 
 
 def title_of(told: Mapping[str, Any]) -> str:
-    """What is to be decided, and for which server."""
+    """The request and its server, as a title."""
     if told["stage"] == "answer":
         return f"{_short(told['server'])} is to be sent a model's answer"
     return f"{_short(told['server'])} {_TITLES[told['mode'] or 'sampling']}"
 
 
 def _facts(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """At most ten fields stand in a section."""
+    """Facts about the review. Slack allows at most ten fields in a section."""
     yield "Server", _short(told["server"])
     yield "Caller", _short(told["caller"])
     yield "During", ", ".join(_short(call["tool"] or call["method"]) for call in told["during"][:5]) or "no call"
@@ -261,7 +268,7 @@ def _asked(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _until(told: Mapping[str, Any]) -> str:
-    """Two ends: the request's, after which a verdict is for the next same one, and the review's."""
+    """The request's deadline, after which a verdict answers the next identical request, and the review's."""
     ends, waits = told["expires"], told["answers_until"]
     if waits is None or datetime.fromisoformat(waits) >= datetime.fromisoformat(ends):
         return f"The request waits, and a verdict is taken, until {_time(ends)}"
@@ -269,7 +276,7 @@ def _until(told: Mapping[str, Any]) -> str:
 
 
 def _time(moment: str) -> str:
-    """In the reader's own time zone, where Slack knows it."""
+    """The time in the reader's own time zone, which Slack knows."""
     return f"<!date^{int(datetime.fromisoformat(moment).timestamp())}^{{date_short_pretty}} {{time}}|{moment}>"
 
 

@@ -1,1 +1,1 @@
-"""One file a step. A step that was released is not changed: the next one is added."""
+"""One file per migration. Never change a released migration; add another."""

@@ -1,4 +1,4 @@
-"""Reviews, their history, their deliveries, and what the store knows of itself."""
+"""Tables for reviews, their history, their deliveries, and facts about the store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """From nothing."""
+    """Create all tables in an empty database."""
     _reviews()
     _events()
     _deliveries()
