@@ -1,10 +1,10 @@
-"""The outbox: takes due deliveries from the store, carries each out by webhook or command, and lets reviews expire.
+"""The outbox: delivers due notifications by webhook or command, expires reviews, and purges ended ones.
 
-Delivery is at least once: a delivery is leased, so another process repeats those of a killed one. A message keeps its
-id, so that the receiver recognizes a repetition. Every process with the store open may run one; they share the work.
+Delivery is at least once: a delivery is leased, so another process repeats the deliveries of a killed one. A message
+keeps its ID, so that the receiver recognizes a repetition. Processes that share a store share the work.
 
-A reviewer whose endpoint is down gets one message at a time, with growing pauses: 10,000 waiting messages do not flood
-it, and no other reviewer waits for it.
+A reviewer whose endpoint is down gets one message at a time, with growing pauses. So 10,000 waiting messages do not
+flood it, and no other reviewer waits for it.
 """
 
 from __future__ import annotations
@@ -38,57 +38,57 @@ from samplegate.reviews.service import Pause, Wakeups, pause
 from samplegate.reviews.store import ReviewStore
 from samplegate.reviews.views import Clean
 
-AT_ONCE: Final = 8  # messages or commands under way to one reviewer
+AT_ONCE: Final = 8  # concurrent messages or commands per reviewer
 
 
 class ReviewerQueue:
-    """One reviewer, as one loading of the policy has it: what went wrong before a reload counts no more after it."""
+    """The delivery state of one reviewer: concurrency, failures and backoff. A policy reload starts it afresh."""
 
     def __init__(self, name: str, reviewer: Reviewer) -> None:
         self.name, self.reviewer = name, reviewer
         self.under_way = 0
         self.gone = False
-        """It wants nothing more."""
+        """The endpoint answered 410 and gets no more messages."""
         self._failures = 0
         self._not_before = 0.0
         self._said = ""
         self._odd: str | None = None
 
     def room(self, now: float) -> int:
-        """How many more may be taken."""
+        """How many more deliveries may be taken."""
         if self.gone or now < self._not_before:
             return 0
         return max(0, (1 if self._failures else AT_ONCE) - self.under_way)
 
     @property
     def ready(self) -> float:
-        """From when on it may be tried again."""
+        """When the backoff ends."""
         return self._not_before
 
     def failed(self, said: str, *, now: float, after: float | None, chance: float) -> bool:
-        """It was not reached, or could not take it. Whether that is news, to be told once."""
+        """Record a failed delivery and start the backoff. Returns whether the failure is new and must be logged."""
         self._failures += 1
         self._not_before = max(self._not_before, now + max(webhooks.retry_wait(self._failures, chance), after or 0.0))
         return self.news(said)
 
     def news(self, said: str) -> bool:
-        """Whether this fault was not the last one that was told."""
+        """Whether this failure differs from the last one that was logged."""
         before, self._said = self._said, said
         return said != before
 
     def is_news_odd(self, odd: str | None) -> bool:
-        """Whether an answer is odd in another way than the one before it; None: it is not odd."""
+        """Whether a response is odd in another way than the previous one; None: it is not odd."""
         before, self._odd = self._odd, odd
         return odd not in (None, before)
 
     def worked(self) -> bool:
-        """It was reached. Whether that is news."""
+        """Record a delivery and end the backoff. Returns whether the last delivery had failed."""
         before, self._said = self._said, ""
         self._failures, self._not_before = 0, 0.0
         return bool(before)
 
 
-# seconds that a taken delivery is ours: longer than any webhook takes, and what a killed process costs
+# seconds of a delivery's lease: longer than any webhook takes; the delivery of a killed process waits as long
 LEASE: Final = 60.0
 HOLD: Final = 20.0  # seconds between two renewals while a command runs
 NEWS: Final = 3_600.0  # seconds during which a reviewer is notified of a review's outcome
@@ -96,38 +96,40 @@ OVER: Final = "nobody is asked any more"
 
 
 class OutboxContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What the outbox is given."""
+    """The outbox's dependencies."""
 
     store: ReviewStore
     place: SecretSources
     way: NetworkAccess
     url: str | None
-    """How people reach the page, without a slash at its end; None: there is none, so no links and no callbacks."""
+    """The page's public base URL, without a slash at its end; None: no page, so no links and no callbacks."""
     clean: Callable[[Show], Clean | None]
-    """What takes secrets out of a text; asked each time, so that a reload holds."""
+    """The function that removes secrets from a text; looked up each time, so that a reload takes effect."""
     log: Log
     count: Callable[..., object]
-    """A metric's name, and labels as keywords."""
+    """Takes a metric's name, and labels as keywords."""
     waiting: Callable[[Mapping[str, tuple[int, float]], float], object] = lambda _pending, _now: None
-    """Is told some times a minute of what is pending by reviewer, and the time."""
+    """Gets the pending reviews by reviewer, and the time, every second to every five seconds."""
     wall: Callable[[], float]
     random: Callable[[int], bytes]
     pause: Pause = pause
 
     def chance(self) -> float:
-        """From 0 to below 1."""
+        """A random number from 0 to below 1."""
         return int.from_bytes(self.random(6), "big") / 2**48
 
 
 class DeliveryAttempt:
-    """One delivery that was taken. ``run`` once."""
+    """One attempt at a leased delivery. Call ``run`` once."""
 
     def __init__(self, world: OutboxContext, waking: Wakeups, stream: ReviewerQueue, delivery: Delivery) -> None:
         self._world, self._waking, self._stream, self._delivery = world, waking, stream, delivery
 
     async def run(self) -> float | None:
-        """Carry it out and say in the store what became of it; when it is due again, if it is. Raises Unavailable: then
-        it is taken again by time."""
+        """Deliver and record the result. Returns when the next attempt is due, or None.
+
+        Raises Unavailable; the delivery is then repeated after its lease.
+        """
         review = await self._review()
         if review is None or self._is_over(review):
             await self._given_up(OVER)
@@ -159,7 +161,7 @@ class DeliveryAttempt:
     async def _webhook(self, review: Review, webhook: Webhook) -> Said | WebhookNotReady:
         message = await asyncio.to_thread(
             webhooks.message, self._delivery, review, webhook, view=await self._view(review), place=self._world.place
-        )  # files are read, and 256 KiB are written
+        )  # reads files and writes up to 256 KiB
         if isinstance(message, WebhookNotReady):
             return message
         said = await send(message, self._world.way, now=self._world.wall())
@@ -172,7 +174,7 @@ class DeliveryAttempt:
         return await self._judged(review, said, "webhook")
 
     def _look(self, review: Review, said: VerdictReceived | Delivered) -> None:
-        """Say once if it was taken by something that may show it to nobody."""
+        """Log once if a successful response looks like that of a page that no reviewer sees."""
         odd = said.odd if isinstance(said, Delivered) else None
         if self._stream.is_news_odd(odd):
             self._world.log.warning(
@@ -189,7 +191,7 @@ class DeliveryAttempt:
         )
 
     async def _command(self, review: Review, argv: list[str]) -> Said | None:
-        """None: it was stopped, since nobody asks any more, or somebody else has taken it."""
+        """Run the command. None: it was stopped because the review has ended or another process has the delivery."""
         if self._delivery.event != "review.opened":
             return Delivered("a command is not told of it")
         world = self._world
@@ -214,13 +216,13 @@ class DeliveryAttempt:
         return await self._judged(review, said, "command") if isinstance(said, VerdictReceived) else said
 
     async def _hold(self) -> None:
-        """Keep it ours while the command runs. Ends when there is no more use in it."""
+        """Renew the lease while the command runs. Returns when the command is no longer needed."""
         world = self._world
         with self._waking.woken() as event:
             while True:
                 await world.pause(event, HOLD)
                 event.clear()
-                with suppress(Unavailable):  # the command goes on; the lease may run out
+                with suppress(Unavailable):  # the command goes on; the lease may expire
                     review = await self._review()
                     if review is None or self._is_over(review) or not await self._held(world.wall()):
                         return
@@ -281,18 +283,19 @@ class DeliveryAttempt:
         self._world.count("samplegate_review_deliveries_total", reviewer=self._stream.name, result=result)
 
 
-GLANCE: Final = 2.0  # seconds between two cheap looks whether another process has changed anything
-# seconds between two looks for what is due though nobody said so, such as what a killed process had taken
+GLANCE: Final = 2.0  # seconds between two cheap checks for other processes' changes
+# seconds between two checks for due deliveries without a change, such as those of a killed process
 SWEEP: Final = 15.0
-TICK: Final = 1.0  # seconds between two looks for what has expired, while anything is pending
-IDLE: Final = 5.0  # the same while nothing is
+TICK: Final = 1.0  # seconds between two checks for expired reviews while any is pending
+IDLE: Final = 5.0  # the same while none is pending
 PURGE: Final = 3_600.0
 
 
 class Outbox:
-    """One process's deliveries. ``reviewers``: of the policy in force, the same objects until it is loaded anew.
+    """The outbox of one process.
 
-    ``keep``: seconds that a review is kept after it ended.
+    ``reviewers`` returns the current policy's reviewers, as the same objects until a reload. ``keep``: seconds that a
+    review is kept after its end.
     """
 
     def __init__(self, world: OutboxContext, reviewers: Callable[[], Mapping[str, Reviewer]], *, keep: float) -> None:
@@ -306,7 +309,7 @@ class Outbox:
         self._store_fails = False
 
     async def run(self) -> None:
-        """Until it is cancelled: then commands are killed, and what was taken is given to others by time."""
+        """Run until cancelled. Then commands are killed, and the leases of deliveries expire."""
         stop = self._world.store.watch(self._waking)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -333,7 +336,7 @@ class Outbox:
         if newest == self._seen and now < self._look_at:
             return
         if newest != self._seen:
-            self._waking()  # commands look whether they are still wanted
+            self._waking()  # running commands check whether they are still needed
         self._look_at = now + SWEEP
         await self._take(tasks, now)
         self._seen = newest
@@ -362,7 +365,7 @@ class Outbox:
         return stream
 
     def _start(self, tasks: asyncio.TaskGroup, stream: ReviewerQueue, delivery: Delivery) -> None:
-        if delivery.id in self._under_way:  # its lease ran out while the store was away: it is ours again
+        if delivery.id in self._under_way:  # its lease expired during a store failure, and this process took it again
             return
         self._under_way.add(delivery.id)
         stream.under_way += 1
@@ -385,7 +388,7 @@ class Outbox:
         self._waking()
 
     async def _tidy(self) -> None:
-        """Reviews expire by time, and ended ones are forgotten."""
+        """Expire reviews and purge ended ones."""
         purge_at, never = 0.0, asyncio.Event()
         with self._waking.woken() as event:
             while True:
@@ -406,7 +409,7 @@ class Outbox:
         await self._world.store.write(lambda store: store.purge(before))
 
     async def _expire(self, now: float) -> bool:
-        """Whether anything is pending."""
+        """Expire reviews. Returns whether any were pending."""
         pending = await self._world.store.read(lambda store: store.pending())
         self._world.waiting(pending, now)
         if pending:
@@ -414,7 +417,7 @@ class Outbox:
         return bool(pending)
 
     def _broke(self, problem: Exception) -> None:
-        """A fault of ours: nobody else would tell anybody anything again."""
+        """Log a bug and go on after a pause, because a dead outbox would notify no one."""
         self._look_at = max(self._look_at, self._world.wall() + IDLE)
         self._world.log.error("review.outbox_broke", exc_info=problem)
 

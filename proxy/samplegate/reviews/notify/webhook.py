@@ -1,11 +1,12 @@
-"""Webhooks: one message with its secrets (read from files and variables at each send), its format, the permitted
-addresses, the POST and its answer.
+"""Webhook delivery: secrets, permitted addresses, retries, the POST and its response.
 
-Redirects are refused, and answers are bounded in size and time. The operator chooses a webhook's URL, but not the
-addresses of its name: they may belong to this machine, its network or a cloud's metadata. So the name is resolved once
-for each message, and the connection goes only to addresses that were resolved and checked, against DNS rebinding.
-Literal addresses are checked alike, also the odd ones (``127.1``, ``0x7f000001``), since the system's own look-up reads
-them.
+Secrets and URLs are read from files and variables for each message. Redirects are refused, and responses are limited in
+size and time.
+
+The operator chooses a webhook's URL, but not the addresses of its name: they may belong to this machine, its network or
+a cloud's metadata service. So the name is resolved once per message, and the connection goes only to resolved and
+checked addresses, against DNS rebinding. Literal addresses are checked, too, also unusual notations (``127.1``,
+``0x7f000001``), because the system's resolver accepts them.
 """
 
 from __future__ import annotations
@@ -37,31 +38,31 @@ from samplegate.reviews.review import Delivery, Review
 IP: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Lookup: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""A host and a port -> its addresses as texts. Raises OSError."""
+"""Resolves a host and a port to addresses. Raises OSError."""
 
-# Not public either, though `ipaddress` of Python 3.11 or of a later version calls some of their addresses global:
-# protocol assignments, the relays of 6to4, Teredo (2001::/32 is in the first of IPv6) and 6to4, which lead to any IPv4
-# address, and documentation.
+# Networks that are not public, though `ipaddress` of Python 3.11 or later calls some of their addresses global:
+# protocol assignments; the relays of 6to4; Teredo (2001::/32, within the first IPv6 network) and 6to4, which lead to
+# any IPv4 address; documentation.
 _NOT_PUBLIC: Final[tuple[Network, ...]] = tuple(
     map(ipaddress.ip_network, "192.0.0.0/24 192.88.99.0/24 2001::/23 2002::/16 3fff::/20".split())
 )
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
-MOST_ADDRESSES: Final = 8  # of one name that are tried
+MOST_ADDRESSES: Final = 8  # addresses of one name that are tried
 
 
 class Forbidden(msgspec.Struct, frozen=True):
-    """No address of a host may be connected to. ``why`` is for the log: an address, or what the name lacks."""
+    """No address of a host may be connected to. ``why`` is for the log: an address, or what is missing."""
 
     why: str
 
 
 def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
-    """The networks of a setting. Raises ValueError for a text that is none; host bits are cut off."""
+    """The networks of a setting. Raises ValueError for other texts; host bits are ignored."""
     return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
 
 
 def is_public(address: IP) -> bool:
-    """Whether it is everybody's way to one place out there, whatever form it is written in."""
+    """Whether an address is globally reachable, in whichever notation."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return is_public(address.ipv4_mapped)
@@ -73,8 +74,10 @@ def is_public(address: IP) -> bool:
 
 
 def may_go(address: IP, networks: Sequence[Network], *, plain: bool) -> bool:
-    """Whether a connection may be made. Plain http only into listed networks: out there anybody on the way reads and
-    changes it."""
+    """Whether a connection is permitted.
+
+    Plain HTTP is permitted only into listed networks, because anyone on a public path can read and change it.
+    """
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     return _within(address, networks) or (not plain and is_public(address))
@@ -87,8 +90,7 @@ def _within(address: IP, networks: Iterable[Network]) -> bool:
 async def checked(
     host: str, port: int, networks: Sequence[Network], *, plain: bool, lookup: Lookup | None = None
 ) -> tuple[str, ...] | Forbidden:
-    """The addresses of a host that may be connected to, in the system's order. Raises OSError where the name has
-    none."""
+    """The permitted addresses of a host, in the system's order. Raises OSError if the name has none."""
     found = await (lookup or system_lookup)(host, port)
     addresses = [read for text in found if (read := _ip(text)) is not None]
     allowed = dict.fromkeys(str(address) for address in addresses if may_go(address, networks, plain=plain))
@@ -113,13 +115,13 @@ def _ip(text: str) -> IP | None:
 
 
 async def system_lookup(host: str, port: int) -> Sequence[str]:
-    """What the system's resolver says, in a thread. Raises OSError."""
+    """The addresses from the system's resolver, which runs in a thread. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(entry[4][0]) for entry in found]
 
 
 def literal(host: str) -> tuple[str, ...]:
-    """The address that a host is by itself, in any notation that the system reads; empty for a name. Asks nobody."""
+    """The address that a host literal means, in any notation that the system reads; empty for a name. Offline."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
@@ -127,26 +129,28 @@ def literal(host: str) -> tuple[str, ...]:
     return tuple(str(entry[4][0]) for entry in found)
 
 
-FIRST: Final = 2.0  # seconds: a person waits at the other end
+FIRST: Final = 2.0  # seconds, because a reviewer is waiting
 LONGEST: Final = 300.0  # seconds: the longest wait for a message after an endpoint has been repaired
-MOST_ASKED: Final = 3_600.0  # seconds: what a peer may ask for; the review's own end may come first
+MOST_ASKED: Final = 3_600.0  # seconds: the longest delay that a peer may request; the review may end earlier
 
 _seconds: Final = re.compile(r"[0-9]{1,9}\Z")
 
 
 def retry_wait(tries: int, chance: float) -> float:
-    """Seconds until the next try after ``tries`` failures (from 1), between half and whole of a doubling time.
-    ``chance``: from 0 to below 1.
+    """Seconds until the next attempt after ``tries`` failures (from 1): exponential backoff with jitter.
 
-    Spread, so that what failed together does not come back together.
+    The result is between half and all of a doubling time of at most ``LONGEST``. ``chance``: from 0 to below 1. The
+    jitter spreads messages that failed together.
     """
     whole = min(LONGEST, FIRST * 2.0 ** min(max(tries, 1) - 1, 32))
     return whole * (0.5 + chance / 2)
 
 
 def retry_after(text: str | None, now: float) -> float | None:
-    """Seconds that a Retry-After header asks for (RFC 9110 10.2.3: seconds or a date), at most MOST_ASKED; None: it
-    says nothing that can be read."""
+    """The seconds in a Retry-After header (RFC 9110 10.2.3: seconds or a date), at most MOST_ASKED.
+
+    None if the header is missing or unreadable.
+    """
     if text is None:
         return None
     text = text.strip()
@@ -159,24 +163,23 @@ def retry_after(text: str | None, now: float) -> float | None:
     return min(max(until - now, 0.0), MOST_ASKED)
 
 
-MAX_BYTES: Final = 16 * 1024  # a key has 24 to 64 bytes, an address some hundred
+MAX_BYTES: Final = 16 * 1024  # a key has 24 to 64 bytes, a URL a few hundred
 
 
 class WebhookNotReady(msgspec.Struct, frozen=True):
-    """Why nothing is sent: ``what`` names the file or variable, never what is in it."""
+    """Why nothing is sent: ``what`` names the file or variable, never its content."""
 
     what: str
 
 
 class SecretSources(msgspec.Struct, frozen=True):
-    """Where files and variables of the policy are."""
+    """The folder and the environment that the policy's files and variables are read from."""
 
     folder: Path
     environment: Mapping[str, str]
 
     def read(self, name: str, file: str | None, variable: str | None) -> str | WebhookNotReady | None:
-        """The text in the file or variable, bare of blanks around it; None where neither is named. ``name``: its key in
-        the policy."""
+        """The stripped text of the file or variable; None if neither is given. ``name``: the key in the policy."""
         if file is not None:
             return self._file(f"{name}_file {file}", self.folder / file)
         if variable is not None:
@@ -201,7 +204,7 @@ class SecretSources(msgspec.Struct, frozen=True):
 
 
 def url_of(webhook: Webhook, place: SecretSources) -> str | WebhookNotReady:
-    """Where it is told."""
+    """The webhook's URL, from the policy, a file or a variable."""
     found = webhook.url or place.read("url", webhook.url_file, webhook.url_env)
     if found is None:
         return WebhookNotReady("there is no url")
@@ -211,8 +214,10 @@ def url_of(webhook: Webhook, place: SecretSources) -> str | WebhookNotReady:
 
 
 def keys_of(webhook: Webhook, place: SecretSources) -> tuple[bytes, ...] | WebhookNotReady:
-    """The keys that sign, the newest first. All that the policy names must be there: else a receiver might know none of
-    them."""
+    """The signing keys, the newest first.
+
+    Every key in the policy must be readable, because the receiver may know only the unreadable one.
+    """
     keys: list[bytes] = []
     for name, file, variable in (
         ("secret", webhook.secret_file, webhook.secret_env),
@@ -235,14 +240,16 @@ BODIES: Final[Mapping[Format, Callable[[Delivery, Review, ReviewView], bytes]]] 
     "slack": formats.for_slack,
 }
 ANSWERING: Final[frozenset[Format]] = frozenset({"standard"})
-"""Formats whose receivers may answer with a verdict. Whoever reads a chat's message is none."""
+"""Formats whose responses may contain a verdict. A chat's response does not come from a reviewer."""
 
 
 def message(
     delivery: Delivery, review: Review, webhook: Webhook, *, view: ReviewView, place: SecretSources
 ) -> WebhookMessage | WebhookNotReady:
-    """What is posted where. Without a readable key nothing is: a receiver that takes unsigned messages would take
-    anybody's."""
+    """The message to post.
+
+    Without a readable key nothing is sent, because a receiver that accepts unsigned messages would accept anyone's.
+    """
     url = url_of(webhook, place)
     if isinstance(url, WebhookNotReady):
         return url
@@ -259,17 +266,17 @@ def message(
 
 
 class VerdictReceived(msgspec.Struct, frozen=True):
-    """Told, and there is a verdict in the answer: not read yet."""
+    """Delivered, with a verdict in the response, still to be parsed."""
 
     raw: bytes
     said: str
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """Told; a verdict may come later by another door.
+    """Delivered; a verdict may come later through another door.
 
-    ``odd``: the answer is neither JSON nor empty, as that of a sign-in page that stands before the receiver; this is
-    its media type, "none" without.
+    ``odd``: the media type ("none" if missing) of a response that is neither JSON nor empty nor "ok". A sign-in page in
+    front of the receiver responds like this.
     """
 
     said: str
@@ -277,21 +284,23 @@ class Delivered(msgspec.Struct, frozen=True):
 
 
 class RetryLater(msgspec.Struct, frozen=True):
-    """Not told: the other end could not, or was not reached. ``after``: seconds that it asks to be left alone; None: it
-    says nothing."""
+    """Not delivered: the endpoint failed or was unreachable.
+
+    ``after``: the delay that it requested, in seconds; None: none.
+    """
 
     said: str
     after: float | None = None
 
 
 class DeliveryRefused(msgspec.Struct, frozen=True):
-    """Not told, and unlikely to be before somebody mends the configuration; tried again all the same."""
+    """Not delivered, probably until the configuration is corrected; retried nevertheless."""
 
     said: str
 
 
 class EndpointGone(msgspec.Struct, frozen=True):
-    """Not told: the other end wants nothing more, ever (410)."""
+    """Not delivered: the endpoint wants no more messages (410)."""
 
     said: str
 
@@ -301,44 +310,44 @@ Said: TypeAlias = VerdictReceived | Delivered | RetryLater | DeliveryRefused | E
 
 
 class WebhookBounds(msgspec.Struct, frozen=True):
-    """What one try may take."""
+    """The limits of one attempt."""
 
     connect: float = 5.0
-    """Seconds until there is a connection, TLS included."""
+    """Seconds until the connection is established, TLS included."""
     total: float = 15.0
-    """Seconds for all of it: the look-up, the connection, the answer's last byte."""
+    """Seconds from the DNS lookup to the last byte of the response."""
     body: int = 1024 * 1024
-    """Bytes of an answer that are read."""
+    """Maximum bytes of a response body."""
 
 
 class NetworkAccess(msgspec.Struct, frozen=True):
-    """How the net may be used."""
+    """Permitted networks, proxies, limits, DNS and TLS for webhooks."""
 
     networks: Sequence[Network] = ()
     environment: Mapping[str, str] = {}
-    """For ``https_proxy``, ``all_proxy`` and ``no_proxy``, in small letters or capitals."""
+    """For ``https_proxy``, ``all_proxy`` and ``no_proxy``, in lower or upper case."""
     bounds: WebhookBounds = WebhookBounds()
     lookup: Lookup | None = None
-    """None: the system's."""
+    """None: the system's resolver."""
     tls: ssl.SSLContext | None = None
     """None: the system's certificates."""
 
 
 class WebhookMessage(msgspec.Struct, frozen=True):
-    """What is sent where."""
+    """An HTTP request to a webhook."""
 
     url: str
     headers: Mapping[str, str]
     body: bytes
 
 
-MAX_HEADER: Final = 8 * 1024  # bytes of one line of an answer's head
+MAX_HEADER: Final = 8 * 1024  # bytes of one line of a response's head
 _AGAIN: Final = frozenset({408, 425, 429})
 _media: Final = re.compile(r"none|[a-z0-9][a-z0-9.+-]{0,49}/[a-z0-9][a-z0-9.+-]{0,99}")
 
 
 async def send(message: WebhookMessage, way: NetworkAccess, *, now: float) -> Said:
-    """Try once. ``now``: unix seconds, for Retry-After. Never raises but for cancellation."""
+    """Make one attempt. ``now``: Unix seconds, for Retry-After. Raises nothing but CancelledError."""
     try:
         async with asyncio.timeout(way.bounds.total):
             return await _send(message, way, now)
@@ -357,7 +366,7 @@ async def send(message: WebhookMessage, way: NetworkAccess, *, now: float) -> Sa
 
 
 def _kind(problem: Exception) -> str:
-    """A fault without the peer's words: aiohttp's messages quote what came."""
+    """A fault without the peer's words, because aiohttp's messages quote the response."""
     cause = problem.os_error if isinstance(problem, aiohttp.ClientConnectorError) else problem
     return (
         "the connection was refused"
@@ -383,7 +392,7 @@ async def _send(message: WebhookMessage, way: NetworkAccess, now: float) -> Said
 
 
 async def _literal(url: URL, way: NetworkAccess) -> tuple[str, ...] | Forbidden:
-    """A URL's host that is an address is checked here even where the proxy connects to it."""
+    """Check a URL's literal address here even if the proxy connects to it."""
     found = literal(url.host or "")
 
     async def itself(_host: str, _port: int) -> Sequence[str]:
@@ -393,7 +402,7 @@ async def _literal(url: URL, way: NetworkAccess) -> tuple[str, ...] | Forbidden:
 
 
 def proxy_of(url: URL, environment: Mapping[str, str]) -> URL | None:
-    """The environment's proxy for this URL, None where there is none or it is not used."""
+    """The environment's proxy for this URL, None if there is none or it is bypassed."""
     if url.scheme != "https":
         return None
     found = {
@@ -407,8 +416,7 @@ def proxy_of(url: URL, environment: Mapping[str, str]) -> URL | None:
 
 
 def _bypassed(host: str, no_proxy: str) -> bool:
-    """Whether a host is in a list of names and ends of names, with or without a dot before them; ``*`` is every
-    host."""
+    """Whether a host is in ``no_proxy``: names and suffixes, with or without a leading dot; ``*`` is every host."""
     names = [name.strip().lower().partition(":")[0].lstrip(".") for name in no_proxy.split(",")]
     return any(name == "*" or host.lower() == name or host.lower().endswith(f".{name}") for name in names if name)
 
@@ -418,7 +426,7 @@ def _basic(user: str, password: str) -> str:
 
 
 class _Checked(AbstractResolver):
-    """Gives out what was checked, whatever it is asked."""
+    """A resolver that returns only the checked addresses."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = addresses
@@ -445,7 +453,7 @@ class _Checked(AbstractResolver):
 
 def _connector(addresses: Sequence[str], tls: ssl.SSLContext | None) -> aiohttp.TCPConnector:
     def only_checked(info: tuple[Any, ...]) -> socket.socket:
-        """The last gate: literal addresses never come by the resolver, and the client's ways may change."""
+        """Check once more, because literal addresses bypass the resolver, and aiohttp may change."""
         if info[4][0] not in addresses:
             raise PermissionError("an address that was not checked")
         return socket.socket(info[0], info[1], info[2])
@@ -461,7 +469,7 @@ def _connector(addresses: Sequence[str], tls: ssl.SSLContext | None) -> aiohttp.
 
 
 class _Path(msgspec.Struct, frozen=True):
-    """How one message goes: to ``url``, by way of ``proxy`` if there is one, over one of ``addresses``."""
+    """The route of a message: to ``url``, through ``proxy`` if set, over one of ``addresses``."""
 
     url: URL
     proxy: URL | None
@@ -519,7 +527,7 @@ async def _read(answer: aiohttp.ClientResponse, bounds: WebhookBounds, now: floa
 
 
 def _acknowledges(body: bytes) -> bool:
-    """Whether it may be a receiver's answer: JSON, nothing, or the "ok" of chats."""
+    """Whether the body may be a receiver's response: JSON, nothing, or the "ok" of chats."""
     if body.strip().lower() in (b"", b"ok"):
         return True
     try:
@@ -530,14 +538,16 @@ def _acknowledges(body: bytes) -> bool:
 
 
 def _media_type(answer: aiohttp.ClientResponse) -> str:
-    """As the peer names it, if that is a name."""
+    """The response's Content-Type, if it is well-formed."""
     found = answer.headers.get("Content-Type", "none").partition(";")[0].strip().lower()
     return found if _media.fullmatch(found) else "not a media type"
 
 
 def holds_verdict(body: bytes) -> bool:
-    """Whether an answer means to give a verdict; one that two parsers could read differently does, and is then refused
-    by whoever reads it."""
+    """Whether a response is meant to contain a verdict.
+
+    A body that is not strict JSON counts if it looks like one; its parser then refuses it.
+    """
     try:
         found = strictjson.decode(body)
     except strictjson.JsonFault:

@@ -1,5 +1,4 @@
-"""The reviewers' listener as one ASGI application: its routes, and what stands around them. Not where it listens, nor
-who people are."""
+"""The ASGI application of the reviewers' listener: its routes and middleware."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from samplegate.reviews.web.sign_in import HOME, SessionMiddleware, SignIn, list
 
 
 class ReviewsApp:
-    """The application. ``end``: streams end and none begins, so that a listener can close."""
+    """The application. ``end`` ends its event streams and accepts no new ones, so that a listener can close."""
 
     def __init__(self, web: Web, *, poll: float, keep_alive: float, body_time: float) -> None:
         self._feed = events.Feed(web, poll=poll, keep_alive=keep_alive)
@@ -30,7 +29,7 @@ class ReviewsApp:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
-        # `app`: the router raises what it refuses, and Guard words it
+        # `app`: makes the router raise its refusals, which PageGuard turns into responses
         await self._app({**scope, "app": self}, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -43,18 +42,18 @@ class ReviewsApp:
                 return
 
     def end(self) -> None:
-        """For the daemon's shutdown."""
+        """End the event streams, for the daemon's shutdown."""
         self._feed.end()
 
 
 def reviews_app(
     web: Web, *, poll: float = events.POLL, keep_alive: float = events.KEEP_ALIVE, body_time: float = BODY_TIME
 ) -> ReviewsApp:
-    """The API below /v1 and the page below /reviews.
+    """The API below /v1 and the page below /reviews. Call it in the running event loop.
 
-    ``poll``: seconds between two looks at the store for other processes' changes, while somebody listens.
-    ``keep_alive``: seconds of silence on a stream. ``body_time``: seconds that a body has. To be made in the running
-    event loop.
+    ``poll``: seconds between two checks of the store for other processes' changes, while a stream is open.
+    ``keep_alive``: seconds of silence on a stream before a comment is sent. ``body_time``: seconds for a request's
+    body.
     """
     return ReviewsApp(web, poll=poll, keep_alive=keep_alive, body_time=body_time)
 
@@ -64,7 +63,7 @@ def _more(web: Web, feed: events.Feed) -> list[Route]:
         return RedirectResponse(HOME, 303)
 
     async def changes(request: Request) -> Response:
-        """The page's own stream, as long as its session holds."""
+        """The page's event stream, which lasts as long as its session."""
         if person_of(web, request) is None:
             return stranger(request)
         return events.EventStream(feed, listener_of(request), events.last_seen(request))

@@ -1,4 +1,6 @@
-"""The context of the page and the API, and their short forms of durations, names and problems."""
+"""The shared context of page and API: dependencies, signed-in users, problem responses, and formats of times and
+amounts.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,12 @@ def span(seconds: float) -> str:
 
 
 def moment(at: float) -> str:
-    """``22 Nov 2026, 10:03:33 UTC``."""
+    """A time for users: ``22 Nov 2026, 10:03:33 UTC``."""
     return f"{_utc(at):%-d %b %Y, %H:%M:%S} UTC"
 
 
 def stamp(at: float) -> str:
-    """The same for ``<time datetime>``."""
+    """A time for ``<time datetime>``: ``2026-11-22T10:03:33Z``."""
     return f"{_utc(at):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -48,8 +50,7 @@ def _utc(at: float) -> dt.datetime:
 
 
 def dollars(units: int) -> str:
-    """An amount in the ledger's units: ``$12.34``, and below a dollar two digits that count, rounded up:
-    ``$0.0013``."""
+    """An amount in the ledger's units: ``$12.34``; below a dollar two significant digits, rounded up: ``$0.0013``."""
     amount = Decimal(units) / SCALE["usd"]
     if amount == 0 or amount >= 1:
         return f"${amount:,.2f}"
@@ -59,7 +60,7 @@ def dollars(units: int) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes: ``512 bytes``, ``3.4 KiB``, ``12 MiB``."""
+    """A size: ``512 bytes``, ``3.4 KiB``, ``12 MiB``."""
     if count < 1024:
         return "1 byte" if count == 1 else f"{count} bytes"
     for name, unit in (("KiB", 1024), ("MiB", 1024**2)):
@@ -70,55 +71,56 @@ def size(count: int) -> str:
 
 
 def many(count: int, one: str, more: str = "") -> str:
-    """``1 message``, ``3 messages``, ``12,345 bytes``."""
+    """A count with its noun: ``1 message``, ``3 messages``, ``12,345 bytes``."""
     return f"{count:,} {one if count == 1 else more or one + 's'}"
 
 
 Posted: TypeAlias = Mapping[str, Sequence[str]]
-"""A form's fields; a name may come several times."""
+"""A form's fields; a name may occur several times."""
 
 
 def first_value(posted: Posted, name: str) -> str | None:
-    """The field's value, None where the form does not have it."""
+    """The field's first value, None if the form does not have the field."""
     values = posted.get(name)
     return values[0] if values else None
 
 
 def unbroken(text: str) -> str:
-    """With the line ends of this world: browsers send CRLF."""
+    """The text with LF as its line ends, because browsers send CRLF."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def same(original: str, typed: str) -> bool:
-    """Whether a field that was filled with ``original`` came back untouched."""
+    """Whether a field that was filled with ``original`` came back unchanged."""
     return unbroken(original).replace("\0", "\ufffd") == unbroken(typed)
 
 
 def kept(original: str, typed: str) -> str:
-    """What stands in the field now: ``original`` to the letter where it is untouched."""
+    """The field's value: exactly ``original`` if the field is unchanged."""
     return original if same(original, typed) else unbroken(typed)
 
 
 PROBLEM: Final = "application/problem+json"
 CHALLENGE: Final[Mapping[str, str]] = {"www-authenticate": 'Bearer realm="samplegate reviews"'}
-"""What a 401 names (RFC 6750)."""
+"""The header of a 401 (RFC 6750)."""
 
 
 def problem(status: int, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
-    """A response: ``type``, ``title`` and ``status`` by the status, ``detail`` in a sentence, and members of its
-    own."""
+    """A problem response (RFC 9457): ``title`` follows from the status, ``detail`` is a sentence, ``more`` are other
+    members.
+    """
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **more}
     return Response(json.dumps(body), status, headers, PROBLEM)
 
 
 def unfit(problems: Sequence[tuple[str, str]]) -> Response:
-    """422: something in the request is wrong, each with its place."""
+    """422: invalid input, with the path of each problem."""
     told = [{"path": path, "what": what} for path, what in problems]
     return problem(422, "the request has problems; each says where and what", problems=told)
 
 
 def unknown() -> Response:
-    """401: nobody is known by what was given, or nothing was."""
+    """401: the token is missing or unknown."""
     return problem(
         401,
         "no token that is known; send `Authorization: Bearer` and a token of `people` in the settings",
@@ -127,7 +129,7 @@ def unknown() -> Response:
 
 
 def missing() -> Response:
-    """404: there is no such review, or it is not for this person; which of both is not told."""
+    """404: the review does not exist or belongs to other reviewers. The response does not reveal which."""
     return problem(404, "there is no such review for this token")
 
 
@@ -135,47 +137,46 @@ Role: TypeAlias = Literal["viewer", "reviewer", "admin"]
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Somebody who signed in. ``reviewers``: the policy's reviewers in whose name this person may act; None: all."""
+    """A user who has signed in. ``reviewers``: the policy's reviewers for whom this user may act; None: all."""
 
     name: str
     role: Role
     reviewers: tuple[str, ...] | None = None
 
     def reviewers_among(self, asked: Sequence[str] | None) -> tuple[str, ...] | None:
-        """Of the reviewers that are asked for (None: all), those whose reviews this person may see (None: all)."""
+        """Of the requested reviewers (None: all), those whose reviews this user may see (None: all)."""
         theirs = None if self.role == "admin" else self.reviewers
         if asked is None:
             return theirs
         return tuple(name for name in dict.fromkeys(asked) if theirs is None or name in theirs)
 
     def sees(self, review: Review) -> bool:
-        """Whether this person may look at it."""
+        """Whether this user may see the review."""
         return self.reviewers_among((review.reviewer,)) != ()
 
     def decides(self, review: Review) -> bool:
-        """Whether this person may give a verdict on it."""
+        """Whether this user may decide the review."""
         return self.role != "viewer" and self.sees(review)
 
 
 class Web(msgspec.Struct, frozen=True, kw_only=True):
-    """The listener's side of the world; each a plain callable or value, so that a fake is a few lines."""
+    """The dependencies of the page and the API: plain callables and values, so that a fake takes a few lines."""
 
     store: ReviewStore
     person: Callable[[str], Person | None]
-    """A token -> whose it is; asked each time, so that a reload holds at once."""
+    """The user with a token; looked up each time, so that a reload takes effect at once."""
     known: Callable[[bytes], Person | None] = lambda _: None
-    """The SHA-256 of a token -> whose it is: what a session at the page is asked by, so that a token that is taken away
-    ends it."""
+    """The user with the SHA-256 of a token. Sessions of the page use it, so that a revoked token ends them."""
     url: str
-    """How people reach this listener, without a slash at its end: ``https://reviews.example.com``."""
+    """The listener's public base URL, without a slash at its end: ``https://reviews.example.com``."""
     wall: Callable[[], float]
     """Unix seconds."""
     random: Callable[[int], bytes]
     log: Log
     version: str
     count: Callable[..., None] = lambda *_, **__: None
-    """A metric's name, and labels as keywords."""
+    """Takes a metric's name, and labels as keywords."""
     hosts: tuple[str, ...] = ()
-    """Host headers that are taken besides that of ``url`` and this machine's own."""
+    """Permitted Host headers, in addition to that of ``url`` and this machine's own."""
     session: int = 43_200
-    """Seconds that somebody stays signed in at the page."""
+    """Seconds that a user stays signed in at the page."""
