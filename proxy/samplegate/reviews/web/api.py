@@ -1,7 +1,7 @@
-"""The REST API: what waits and what became of it, and verdicts. A bearer token says who asks; no cookie is ever looked
-at, and no GET decides.
+"""The REST API: lists reviews, shows them and their history, streams changes and accepts verdicts.
 
-Not the page, and not what a verdict may say: that is ``reviews/verdict.py`` for every door.
+A bearer token identifies the user or the callback; cookies are ignored, and no GET decides. ``reviews/verdict.py``
+defines the format of verdicts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ _limit: Final = re.compile(r"[0-9]{1,3}")
 
 
 def list_filter(query: Sequence[tuple[str, str]], person: Person) -> Filter | list[tuple[str, str]]:
-    """The reviews that are asked for, of those that this person may see. ``query``: names and values as they came."""
+    """The filter for the requested reviews, limited to those that this user may see; or the problems of the query.
+
+    ``query``: names and values as received.
+    """
     given: dict[str, list[str]] = {}
     for name, value in query:
         given.setdefault(name, []).append(value)
@@ -85,12 +88,14 @@ def _filter(given: dict[str, list[str]], person: Person) -> Filter:
 
 EACH: Final = Pace(burst=100, rate=5.0)
 ALL: Final = Pace(burst=1_000, rate=50.0)
-"""Wrong tokens that are answered 401 before 429: more than a program with an old token makes, which is not to lock its
-neighbours out."""
+"""Wrong tokens that are answered with 401 before 429.
+
+The limit is higher than a program with an old token needs, so that it does not lock out its neighbours.
+"""
 
 
 def openapi_document(version: str) -> dict[str, Any]:
-    """The description of this API (OpenAPI 3.1) for one release."""
+    """The API's OpenAPI 3.1 document for one release."""
     text = files("samplegate.reviews.web").joinpath("openapi.yaml").read_bytes()
     found: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     found["info"]["version"] = version
@@ -98,7 +103,7 @@ def openapi_document(version: str) -> dict[str, Any]:
 
 
 class Decider(msgspec.Struct, frozen=True):
-    """Who may give a verdict on one review, and by what door. ``show``: what they are told of the review afterwards."""
+    """The user or callback that decides a review, and the door. ``show``: how much of the review the response shows."""
 
     who: str
     door: Literal["api", "callback"]
@@ -106,7 +111,7 @@ class Decider(msgspec.Struct, frozen=True):
 
 
 class ReviewApi:
-    """The routes over one store. ``feed``: its changes."""
+    """The routes over one store. ``feed``: the store's changes."""
 
     def __init__(self, web: Web, feed: Feed) -> None:
         self._web = web
@@ -125,7 +130,7 @@ class ReviewApi:
         ]
 
     async def _openapi(self, request: Request) -> Response:
-        """Public: it says what any release says."""
+        """Public, because the document is the same for every installation of a release."""
         return JSONResponse(self._openapi_document)
 
     async def _list(self, request: Request) -> Response:
@@ -170,7 +175,7 @@ class ReviewApi:
         return await self._decide(review, verdict, giver)
 
     async def _decide(self, review: Review, verdict: Verdict, giver: Decider) -> Response:
-        """The first verdict wins; a later one is told what came of it."""
+        """Record the verdict. The first verdict wins; a later one gets 409 with the current state."""
         now = self._web.wall()
         outcome = await self._web.store.write(
             lambda store: store.decide(review.id, verdict, who=giver.who, door=giver.door, now=now)
@@ -190,7 +195,7 @@ class ReviewApi:
         return await self._shown(outcome, giver.show)
 
     async def _to_decide(self, request: Request) -> tuple[Review, Decider] | Response:
-        """A review and who may decide it: a person of its reviewer, or who shows the token that was made for it."""
+        """The review, and a user of its reviewer or the holder of its callback token."""
         token = headers_of(request.scope).bearer()
         if token is not None and token.startswith(formats.TOKEN_PREFIX):
             return await self._by_callback(request, token)
@@ -205,7 +210,9 @@ class ReviewApi:
         return review, Decider(person.name, "api", "full")
 
     async def _by_callback(self, request: Request, token: str) -> tuple[Review, Decider] | Response:
-        """Whether there is such a review is told to nobody whose token does not open it."""
+        """The review of a callback token. Without a valid token, the response does not reveal whether the review
+        exists.
+        """
         key, review = await self._web.store.write(lambda store: store.key()), await self._get(request)
         why = formats.callback_fault(
             key, token, review.id if review else "", review.digest if review else "", self._web.wall()
@@ -215,7 +222,7 @@ class ReviewApi:
         return self._wrong(request, problem(401, f"the token {why}", headers=CHALLENGE))
 
     async def _seen(self, request: Request) -> Review | Response:
-        """The review of the path, if this person may see it."""
+        """The review in the path, if this user may see it."""
         person = self._person(request)
         if isinstance(person, Response):
             return person
@@ -227,7 +234,7 @@ class ReviewApi:
         return await self._web.store.read(lambda store: store.get(id)) if ID.fullmatch(id) else None
 
     def _person(self, request: Request) -> Person | Response:
-        """Who asks: by a token in the one header for it."""
+        """The user with the bearer token, or a 401 or 429."""
         token = headers_of(request.scope).bearer()
         person = None if token is None else self._web.person(token)
         if person is not None:
@@ -235,8 +242,9 @@ class ReviewApi:
         return unknown() if token is None else self._wrong(request, unknown())
 
     def _wrong(self, request: Request, refused: Response) -> Response:
-        """The answer to a wrong token. A valid one is never slowed down: behind a proxy all of them come from one
-        address."""
+        """The response to a wrong token. Valid tokens are never limited, because behind a proxy all have the same
+        address.
+        """
         wait = self._mistakes.attempt(sender(request.scope))
         return (
             problem(429, "too many wrong tokens came from here", headers={"retry-after": str(wait)})
@@ -245,7 +253,7 @@ class ReviewApi:
         )
 
     async def _shown(self, review: Review, show: Show) -> Response:
-        """In a thread: one with many pictures takes a tenth of a second, in which others are served."""
+        """Encode in a thread, because a review with many pictures takes a tenth of a second."""
         return await to_thread.run_sync(lambda: JSONResponse(self._told(review, show)))
 
     def _told(self, review: Review, show: Show) -> dict[str, object]:

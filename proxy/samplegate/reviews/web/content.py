@@ -1,13 +1,12 @@
-"""A peer's messages, texts, Markdown and pictures, made harmless for a page. Omitted parts are counted, never dropped
-silently.
+"""Safe rendering of a peer's messages, texts, Markdown and pictures. Omitted parts are counted, never dropped silently.
 
 Markdown becomes passive HTML that shows everything: no links, no fetched images, no raw HTML. Parts that Markdown would
-hide stay visible: line ends, addresses, titles of links, the info line of a fence. So reference definitions, tables and
-entities are left as the text they are, and what nests too deep or would have its lines joined is not rendered: a person
-must see what a model will see. nh3 cleans the result as well.
+hide stay visible: line ends, addresses, titles of links, the info line of a fence. Reference definitions, tables and
+entities stay plain text. A text that nests too deep or would have its lines joined is not rendered, because a reviewer
+must see exactly what a model will see. nh3 cleans the result as well.
 
-Pictures are found by number and known by their first bytes (R3, T12); a peer's media type is not trusted. SVG is not
-one of the types, and a picture that would unfold to more than MAX_PIXELS is not sent. The browser decodes them.
+Pictures are addressed by number and recognized by their first bytes (R3, T12); a peer's media type is not trusted. SVG
+is not supported. A picture of more than MAX_PIXELS pixels when decoded is not sent. Only the browser decodes pictures.
 """
 
 from __future__ import annotations
@@ -33,41 +32,41 @@ from samplegate.reviews.web.context import size
 from samplegate.text import hides, visible
 
 MAX_TEXT: Final = 100_000  # characters of one text
-# characters of all texts of one page: some MiB of HTML at worst, which browsers lay out in a second
+# characters of all texts of one page: a few MiB of HTML at most, which browsers lay out in a second
 MAX_PAGE: Final = 400_000
-MAX_MARKDOWN: Final = 100_000  # characters of one page that are parsed: at worst a second
-FOLDED: Final = 4_000  # a longer text shows its beginning, and opens
+MAX_MARKDOWN: Final = 100_000  # characters of one page that are parsed as Markdown, in at most a second
+FOLDED: Final = 4_000  # a longer text is folded after its beginning
 OPENING: Final = 600
-MAX_STRING: Final = 2_000  # characters of one string within JSON on the page; the raw answer has it whole
+MAX_STRING: Final = 2_000  # characters of one string within JSON on the page; the raw JSON has all of it
 
 
 class ShownText(msgspec.Struct, frozen=True):
-    """A text as the page has it."""
+    """A text as the page shows it."""
 
     html: Markup
     rendered: bool
-    """From Markdown; else as it is, with its line breaks."""
+    """Rendered from Markdown; otherwise plain text with its line breaks."""
     total: int
     """Characters."""
     left_out: int
-    """Characters of its end that the page does not have."""
+    """Characters cut from the end."""
     hidden: int
-    """Characters that would not be seen, and are written out."""
+    """Invisible characters, which the page spells out."""
     opening: Markup
-    """The beginning of a long text, "" for one that is shown at once."""
+    """The beginning of a folded text, "" if the text is not folded."""
 
 
 class PageBudget:
-    """What is left of a page. Not a value: it is used up as the page is made."""
+    """The remaining budget of a page for texts. Mutable: each text uses some of it."""
 
     def __init__(self) -> None:
         self.characters = MAX_PAGE
         self._markdown = MAX_MARKDOWN
         self.left_out = 0
-        """Characters that found no room: whoever approves did not see them."""
+        """Characters that did not fit, so the reviewer has not seen them."""
 
     def text(self, text: str, *, rendered: bool = True) -> ShownText:
-        """A peer's prose."""
+        """A peer's text, as Markdown if it fits the budget."""
         kept = text[: min(MAX_TEXT, self.characters)]
         self.characters -= len(kept)
         self.left_out += len(text) - len(kept)
@@ -81,12 +80,12 @@ class PageBudget:
         )  # fmt: skip
 
     def json(self, value: Any) -> ShownText:
-        """Decoded JSON, laid out, with its long strings cut."""
+        """Indented JSON, with its long strings cut."""
         return self.text(json.dumps(abridged(value), indent=2, ensure_ascii=False, default=str), rendered=False)
 
 
 def abridged(value: Any) -> Any:
-    """The same with the ends of long strings counted instead of shown."""
+    """A copy with long strings cut, and the number of their missing characters."""
     match value:
         case dict():
             return {name: abridged(item) for name, item in value.items()}
@@ -99,13 +98,13 @@ def abridged(value: Any) -> Any:
 
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-MAX_PIXELS: Final = 50_000_000  # 200 MB once it is decoded
+MAX_PIXELS: Final = 50_000_000  # 200 MB when decoded
 
 _jpeg_size: Final = re.compile(rb"\xff[\xc0-\xc3\xc5-\xc7\xc9-\xcb\xcd-\xcf]..\x08(....)", re.DOTALL)
 
 
 class Picture(NamedTuple):
-    """What may be sent: the type its bytes have, width and height in pixels where its head says them."""
+    """A picture that may be sent: its real type, and its width and height in pixels (0 if unknown)."""
 
     type: str
     data: bytes
@@ -114,8 +113,7 @@ class Picture(NamedTuple):
 
 
 def all_of(review: Review) -> Iterator[Mapping[str, Any]]:
-    """The image blocks of a review in the order that the page has them: the messages', then those of a model's
-    answer."""
+    """The image blocks of a review in the page's order: those of the messages, then those of a model's answer."""
     messages = review.params.get("messages")
     for message in messages if isinstance(messages, list | tuple) else ():
         yield from within(message.get("content") if isinstance(message, Mapping) else None)
@@ -124,7 +122,7 @@ def all_of(review: Review) -> Iterator[Mapping[str, Any]]:
 
 
 def within(content: Any) -> Iterator[Mapping[str, Any]]:
-    """The image blocks of a content."""
+    """The image blocks of a message's content."""
     for block in content if isinstance(content, list | tuple) else (content,):
         if isinstance(block, Mapping):
             if block.get("type") == "image":
@@ -150,7 +148,7 @@ def picture(block: Mapping[str, Any]) -> Picture | str:
 
 
 def decoded(block: Mapping[str, Any]) -> bytes | None:
-    """The bytes of an image or audio block; None where they are no base64."""
+    """The bytes of an image or audio block; None if they are not base64."""
     data = block.get("data")
     if not isinstance(data, str):
         return None
@@ -171,7 +169,7 @@ def _type(data: bytes) -> str | None:
 
 
 def _size(type_: str, data: bytes) -> tuple[int, int]:
-    """Pixels as the head says, 0 where it does not say them plainly."""
+    """Width and height in pixels from the header, 0 if they are not found there."""
     match type_:
         case "image/png":
             return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
@@ -193,15 +191,15 @@ def _webp_size(data: bytes) -> tuple[int, int]:
     return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(data[28:30], "little") & 0x3FFF
 
 
-MAX_CHARACTERS: Final = 16_384  # of one text; the parser's time is worse than linear in what is written to hurt it
+MAX_CHARACTERS: Final = 16_384  # of one text, because the parser's time is worse than linear for hostile texts
 
 _TAGS: Final = frozenset("p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong span".split())
 _SHIFT: Final = {"h1": "h3", "h2": "h4", "h3": "h5"}
-"""A peer's headings stand below ours."""
+"""A peer's headings rank below the page's."""
 
 
 class _Renderer(RendererHTML):
-    """Every rule that puts a peer's characters into HTML, through ``visible``."""
+    """A renderer that passes all of a peer's characters through ``visible``."""
 
     def text(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         return str(visible(tokens[idx].content))
@@ -210,9 +208,9 @@ class _Renderer(RendererHTML):
         return str(visible(tokens[idx].content))
 
     def softbreak(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        return "<br>"  # a person sees the lines that were sent: as blanks, logs and tables would run together
+        return "<br>"  # show the lines that were sent; joined with blanks, logs and tables would be unreadable
 
-    hardbreak = softbreak  # and no line end after it: the page keeps blanks as they are
+    hardbreak = softbreak  # without a line end after it, because the page preserves whitespace
 
     def code_inline(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         return f"<code>{visible(tokens[idx].content)}</code>"
@@ -247,12 +245,12 @@ class _Renderer(RendererHTML):
 
 
 def _letters(text: str) -> Counter[str]:
-    """All that is no blank and no mark of Markdown."""
+    """The characters that are neither blanks nor Markdown syntax, counted."""
     return Counter(c for c in text if c.isalnum() or not (c.isascii() or c.isspace()))
 
 
 def _written(tokens: Iterable[Token]) -> Iterator[str]:
-    """What the renderer puts out of the source."""
+    """The parts of the source that the renderer outputs."""
     for token in tokens:
         yield token.info
         yield from (str(value) for value in token.attrs.values())
@@ -263,8 +261,7 @@ def _written(tokens: Iterable[Token]) -> Iterator[str]:
 
 
 def _joins_lines(tokens: Iterable[Token]) -> bool:
-    """Whether line ends within a paragraph would be blanks: those in code, in what stands for a picture and in a link's
-    title are."""
+    """Whether rendering would turn line ends within a paragraph into blanks, as in code, image texts, link titles."""
     return any(
         t.content.count("\n") > sum(c.type in ("softbreak", "hardbreak") for c in t.children or ())
         for t in tokens
@@ -288,14 +285,14 @@ def _unescaped(url: str) -> str:
     return url
 
 
-# An address is shown, never followed: it is shown as it is written, and whatever its scheme.
+# An address is shown as it is written, with any scheme, and never followed.
 _parser.normalizeLink = _unescaped  # type: ignore[method-assign]
 _parser.normalizeLinkText = _unescaped  # type: ignore[method-assign,assignment]
 _parser.validateLink = lambda url: True  # type: ignore[method-assign]
 
 
 def html_of(text: str) -> Markup | None:
-    """As HTML; None where it is too long, or something of it would be lost: then it is shown as the text it is."""
+    """The text as HTML; None if it is too long or would lose a part. It is then shown as plain text."""
     if len(text) > MAX_CHARACTERS:
         return None
     try:
@@ -303,7 +300,7 @@ def html_of(text: str) -> Markup | None:
         if _letters(text) - _letters("".join(_written(tokens))) or _joins_lines(tokens):
             return None
         html = _parser.renderer.render(tokens, _parser.options, {})
-    except Exception:  # a peer wrote it: whatever it makes the parser do, it can still be read
+    except Exception:  # hostile text may make the parser fail; it is then shown as plain text
         return None
     return Markup(nh3.clean(html, tags=set(_TAGS), attributes={"span": {"class"}, "ol": {"start"}}, link_rel=None))
 
@@ -316,21 +313,21 @@ What: TypeAlias = Literal["text", "image", "note", "tool_use", "tool_result"]
 
 
 class Block(msgspec.Struct, frozen=True):
-    """One content block."""
+    """A content block as the page shows it."""
 
     what: What
     text: ShownText | None = None
     note: str = ""
-    """What is said of it: its type and size, or why it is not shown."""
+    """The block's type and size, or why it is not shown."""
     name: str = ""
-    """A tool's name, or its use that a result answers."""
+    """A tool's name, or the ID of the tool use that a result answers."""
     picture: int | None = None
-    """The number it is fetched by."""
+    """The picture's number in its URL."""
     parts: tuple[Block, ...] = ()
 
 
 class ShownMessage(msgspec.Struct, frozen=True):
-    """One message."""
+    """A message as the page shows it."""
 
     number: int
     role: str
@@ -338,15 +335,14 @@ class ShownMessage(msgspec.Struct, frozen=True):
 
 
 class ContentReader:
-    """Reads the content of one page, from its top to its end: it counts pictures and blocks as they come. Not a
-    value."""
+    """Reads the content of one page from top to bottom, counting its pictures and blocks. Mutable."""
 
     def __init__(self, space: PageBudget) -> None:
         self._space = space
         self._pictures = 0
         self._left = MAX_BLOCKS
         self.left_out = 0
-        """Messages and blocks that found no room."""
+        """Messages and blocks that did not fit."""
 
     def messages(self, params: Mapping[str, Any]) -> tuple[ShownMessage, ...]:
         """The messages of a sampling request."""
@@ -415,7 +411,7 @@ def _pictures(content: Any) -> int:
 
 
 def _sound(block: Mapping[str, Any]) -> str:
-    """Sound is not played: who needs to hear it has it in the raw answer. Its digest tells two of them apart."""
+    """A note instead of a player: the raw JSON has the audio. The hash distinguishes two recordings."""
     data = decoded(block)
     said = str(block.get("mimeType", ""))[:60]
     if data is None:

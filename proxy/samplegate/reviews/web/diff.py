@@ -1,5 +1,7 @@
-"""What was changed of a text, in pieces that are the same, gone or new. Two texts that are too large to compare are
-gone and new as a whole."""
+"""Text diffs for edits: the pieces of a text that stayed, were removed or were added.
+
+Two texts that are too large to compare are removed and added as a whole.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +10,33 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-MAX_PIECES: Final = 3_000  # words or lines that are compared; the time grows with the square
+MAX_PIECES: Final = 3_000  # words or lines that are compared; the time grows quadratically
 
 What: TypeAlias = Literal["same", "gone", "new"]
-_words: Final = re.compile(r"\s+|\w+(?:(?<=\d)[.,:](?=\d)\w+)*|[^\w\s]")  # 1,000.5 is one
+_words: Final = re.compile(r"\s+|\w+(?:(?<=\d)[.,:](?=\d)\w+)*|[^\w\s]")  # 1,000.5 is one word
 _lines: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _SIGNS: Final = frozenset(".,:")
 """Between digits they are part of a number."""
 _KEPT: Final = 160
-"""Characters that are shown of what stayed, on either side of a change."""
+"""Characters of unchanged text on either side of a change."""
 
 
 class Piece(NamedTuple):
-    """A stretch of a text."""
+    """A piece of a text."""
 
     what: What
     text: str
 
 
 class ShownChange(NamedTuple):
-    """What an edit changes, under the label that its field has."""
+    """The change of one field, under the field's label."""
 
     label: str
     pieces: tuple[Piece, ...]
 
 
 def pieces(before: str, after: str) -> tuple[Piece, ...]:
-    """From one text to the other: those that are not new are ``before``, those that are not gone are ``after``."""
+    """The diff of two texts: all pieces but the new are ``before``, all but the gone are ``after``."""
     head = _whole_words(before, after, _common(before, after))
     tail = _common(before[head:][::-1], after[head:][::-1])
     tail = _whole_words(before[::-1], after[::-1], tail)
@@ -44,7 +46,7 @@ def pieces(before: str, after: str) -> tuple[Piece, ...]:
 
 
 def shortened(found: Sequence[Piece]) -> tuple[Piece, ...]:
-    """The same with the middle of long stretches that stayed left out, for a person who looks for what changed."""
+    """The same pieces with the middle of long unchanged ones left out, so that the changes are easy to find."""
     return tuple(
         Piece("same", _cut(p.text, n > 0, n < len(found) - 1)) if p.what == "same" else p for n, p in enumerate(found)
     )
@@ -56,7 +58,7 @@ def _cut(text: str, before: bool, after: bool) -> str:
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters they begin with alike; by halves, for the texts may be large."""
+    """The length of the common prefix. A binary search, because the texts may be large."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -65,14 +67,14 @@ def _common(one: str, other: str) -> int:
 
 
 def _whole_words(one: str, other: str, count: int) -> int:
-    """Back to where no word is cut in two, of neither text."""
+    """The largest position up to ``count`` that cuts no word of either text."""
     while count and (_is_within(one, count) or _is_within(other, count)):
         count -= 1
     return count
 
 
 def _is_within(text: str, at: int) -> bool:
-    """Whether a word or a number goes on across this place; the same when both are read backwards."""
+    """Whether a word or a number continues across this position; the same for reversed texts."""
     before, after = text[at - 1 : at], text[at : at + 1]
     if _is_letter(before) and _is_letter(after):
         return True
@@ -114,7 +116,7 @@ def _joined(found: Sequence[Piece]) -> list[Piece]:
 
 
 def of_edits(params: Mapping[str, Any], model: str, edits: Mapping[str, Any]) -> list[ShownChange]:
-    """What ``edits`` (as a verdict has them) change of a sampling request, whose model would have been ``model``."""
+    """The changes by ``edits`` (as in a verdict) to a sampling request, whose model would have been ``model``."""
     names = {"model": "Model", "systemPrompt": "System prompt", "maxTokens": "Max tokens", "temperature": "Temperature"}
     now = {"model": model, **params}
     changes: list[ShownChange] = []
@@ -127,7 +129,7 @@ def of_edits(params: Mapping[str, Any], model: str, edits: Mapping[str, Any]) ->
 
 
 def of_content(old: Any, new: Any, label: str) -> list[ShownChange]:
-    """What changed between two contents with the same blocks."""
+    """The changes between two contents with the same blocks."""
     ours, theirs = (content if isinstance(content, list | tuple) else [content] for content in (old, new))
     places = [label if len(ours) == 1 else f"{label}, part {n}" for n in range(1, len(ours) + 1)]
     return [
@@ -142,6 +144,6 @@ def _change(label: str, old: object, new: object) -> ShownChange:
 
 
 def _other(label: str, old: object, new: object) -> ShownChange:
-    """One value in place of another: part of a number is none."""
+    """A replaced value. Numbers are replaced whole, never in part."""
     gone = () if old is None else (Piece("gone", str(old)),)
     return ShownChange(label, (*gone, Piece("new", str(new))))

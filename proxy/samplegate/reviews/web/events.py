@@ -1,8 +1,7 @@
-"""What changes, as server-sent events: one look at the store for all who listen, and each is told of the reviews that
-they may see.
+"""Server-sent events for changes of reviews: one store query for all listeners, each of whom gets what they may see.
 
-A store may be changed by other processes: it is asked about once a second, and at once after a change of our own. An
-event says that something happened and to which review, never its content.
+Other processes may change the store, so it is polled about once a second, and at once after a change by this process.
+An event names the change and the review, and never contains message content.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from samplegate.reviews.web.context import Person, Web
 from samplegate.reviews.web.security import error_response
 
 MAX_LISTENERS: Final = 64
-POLL: Final = 1.0  # seconds: what another process's change takes at most to be seen
-KEEP_ALIVE: Final = 15.0  # seconds between two signs of life: proxies give up silent streams after 30 to 60
-MAX_STREAM: Final = 3_600.0  # seconds; then the browser connects anew, and whoever is gone unnoticed is let go
-PAGE: Final = 200  # events that are fetched at a time
-MAX_OUTLINES: Final = 512  # events whose reviews are remembered, for listeners that come to them a moment later
+POLL: Final = 1.0  # seconds until another process's change is seen, at most
+KEEP_ALIVE: Final = 15.0  # seconds between two comments, because proxies close silent streams after 30 to 60 seconds
+MAX_STREAM: Final = 3_600.0  # seconds; then the browser reconnects, and connections that died unnoticed are released
+PAGE: Final = 200  # events per query
+MAX_OUTLINES: Final = 512  # events whose reviews are cached for listeners that need them a moment later
 _number: Final = 18  # digits
 
 
@@ -39,7 +38,7 @@ class Feed:
         self.keep_alive = keep_alive
         self.listeners = 0
         self.ended = asyncio.Event()
-        """Set: all streams end; the daemon goes."""
+        """Set when the daemon shuts down: all streams end."""
         self._poll = poll
         self._lock = asyncio.Lock()
         self._newest = -1
@@ -49,7 +48,7 @@ class Feed:
         self._outlines: dict[int, Review | None] = {}
 
     def enter(self) -> asyncio.Event | None:
-        """One listener more, and what is set when it should look; None where there are enough."""
+        """Add a listener and return the event that wakes it; None if there are too many listeners."""
         if self.listeners >= MAX_LISTENERS or self.ended.is_set():
             return None
         self.listeners += 1
@@ -60,7 +59,7 @@ class Feed:
         return bell
 
     def leave(self, bell: asyncio.Event) -> None:
-        """One less."""
+        """Remove a listener."""
         self.listeners -= 1
         self._nudged.discard(bell)
         if not self._nudged and self._unwatch is not None:
@@ -68,13 +67,15 @@ class Feed:
             self._unwatch = None
 
     def end(self) -> None:
-        """Every stream ends, and none begins."""
+        """End all streams and accept no new ones."""
         self.ended.set()
         self._nudge()
 
     async def newest(self, *, fresh: bool = False) -> int:
-        """The number of the newest event, as of a look that is at most ``poll`` seconds old, or of now. It goes back
-        only where another store has taken this one's place. Raises Unavailable."""
+        """The number of the newest event, at most ``poll`` seconds old, or current if ``fresh``.
+
+        The number decreases only if another store has replaced this one. Raises Unavailable.
+        """
         async with self._lock:
             now = asyncio.get_running_loop().time()
             if fresh or now - self._looked >= self._poll:
@@ -85,7 +86,7 @@ class Feed:
             return self._newest
 
     async def outline(self, event: ReviewEvent) -> Review | None:
-        """The review of an event, without its contents; None where it is gone. One look for all who listen."""
+        """The review of an event, without its content; None if it was purged. One query serves all listeners."""
         async with self._lock:
             if event.number not in self._outlines:
                 found = await self.web.store.read(lambda store: store.get(event.review))
@@ -97,7 +98,7 @@ class Feed:
             return self._outlines[event.number]
 
     async def wait(self, bell: asyncio.Event) -> None:
-        """Until something may have changed."""
+        """Wait until something may have changed."""
         try:
             async with asyncio.timeout(self._poll):
                 await bell.wait()
@@ -112,8 +113,11 @@ class Feed:
 
 
 class EventStream(Response):
-    """The response. ``person``: who listens, asked again before every event; None ends it. ``after``: the last event
-    they know; None: from now."""
+    """The response with an event stream.
+
+    ``person``: the current listener, checked before every event; None ends the stream. ``after``: the last event that
+    the client knows; None: start with the next event.
+    """
 
     def __init__(self, feed: Feed, person: Callable[[], Person | None], after: int | None) -> None:
         super().__init__()
@@ -122,7 +126,7 @@ class EventStream(Response):
         self._after = after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The listener's place is taken and given back here: a response that is never sent takes none."""
+        """Take the listener's place here and release it at the end, because a response may never be sent."""
         bell = self._feed.enter()
         if bell is None:
             await error_response(
@@ -130,7 +134,7 @@ class EventStream(Response):
             )(scope, receive, send)
             return
         try:
-            # a number beyond it is of a store that was there before
+            # a greater number is from an earlier store
             newest = await self._feed.newest(fresh=True)
             after = newest if self._after is None else min(self._after, newest)
             await send(
@@ -147,7 +151,7 @@ class EventStream(Response):
             self._feed.leave(bell)
 
     async def _until_gone(self, bell: asyncio.Event, after: int, receive: Receive, send: Send) -> None:
-        """Tell until the client is gone, or there is nothing more to tell."""
+        """Send events until the client disconnects, the feed or the session ends, or MAX_STREAM passes."""
         telling = asyncio.ensure_future(self._tell(bell, after, send))
         gone = asyncio.ensure_future(_gone(receive))
         try:
@@ -166,7 +170,7 @@ class EventStream(Response):
         await send(_part(b"retry: 2000\n\n"))
         while not self._feed.ended.is_set():
             newest = await self._feed.newest()
-            if newest < after:  # another store, whose numbers begin again: its last event is told
+            if newest < after:  # another store, whose numbers start again: send its last event
                 after = newest - 1
             if newest > after:
                 events = await self._changes(after)
@@ -176,7 +180,7 @@ class EventStream(Response):
                 if len(events) == PAGE:
                     after = events[-1].number
                     continue
-                # those of forgotten reviews are gone
+                # the events of purged reviews are missing
                 after = max(newest, *(event.number for event in events[-1:]), after)
             if self._person() is None:
                 return
@@ -189,7 +193,7 @@ class EventStream(Response):
         return await self._feed.web.store.read(lambda store: store.changes(after, PAGE))
 
     async def _texts(self, events: Sequence[ReviewEvent]) -> list[bytes]:
-        """Those that this person may see. A review that is gone is nobody's any more."""
+        """The events that this user may see, encoded. Events of purged reviews are left out."""
         found: list[bytes] = []
         for event in events:
             review = await self._feed.outline(event)
@@ -201,12 +205,12 @@ class EventStream(Response):
 
 
 def event_json(event: ReviewEvent) -> dict[str, Any]:
-    """An event for programs, its time as everywhere in the API."""
+    """An event as JSON for programs, with the API's time format."""
     return {name: getattr(event, name) for name in ReviewEvent.__struct_fields__} | {"at": moment(event.at)}
 
 
 def last_seen(request: Request) -> int | None:
-    """What a client that comes back says it knows; None where it says nothing that is a number."""
+    """The event number in a reconnecting client's Last-Event-ID; None if it is missing or no number."""
     said = request.headers.get("last-event-id", "")
     return int(said) if said.isascii() and said.isdigit() and len(said) <= _number else None
 

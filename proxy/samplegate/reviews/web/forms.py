@@ -1,7 +1,7 @@
-"""The forms of a review's page: their fields, the input as verdict JSON, and problems beside the fields.
+"""Forms on the page of a review: their fields, the input as a verdict, and problems beside the fields.
 
-Inputs have names of ours (``f.0``), because a peer's names would control autofill. What looks like a secret is never
-filled in (R39).
+Inputs have names of ours (``f.0``), because a peer's names would control autofill. Fields that look like secrets are
+never prefilled (R39).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from samplegate.reviews.web.context import Posted, first_value, kept, same, unbr
 from samplegate.secret_names import secret_fields
 
 MAX_FIELDS: Final = 200
-MAX_OPTIONS: Final = 3_000  # of all fields: beyond, a form is written as JSON
+MAX_OPTIONS: Final = 3_000  # of all fields: beyond, the reviewer writes the form as JSON
 MAX_RADIOS: Final = 6
 MAX_LABEL: Final = 300
 MAX_DESCRIPTION: Final = 4_000
-LONG: Final = 200  # characters that a text may have to be a line
+LONG: Final = 200  # characters up to which a text has a one-line input
 
 Draws: TypeAlias = Literal["line", "lines", "number", "date", "email", "url", "radios", "select", "checkboxes"]
 NONE: Final = "none"
-"""The value of the choice that is no answer."""
+"""The value of the option for no answer."""
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One choice; ``value`` is its number, for a peer's own values may be anything."""
+    """One option; ``value`` is its number, because a peer's values may be any text."""
 
     value: str
     label: str
@@ -42,12 +42,12 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class FormEntry(msgspec.Struct, frozen=True):
-    """One field."""
+    """One field of a form."""
 
     name: str
-    """Of the input."""
+    """The name of the HTML input."""
     key: str
-    """The peer's name for it."""
+    """The peer's name of the field."""
     label: str
     description: str
     draws: Draws
@@ -60,12 +60,12 @@ class FormEntry(msgspec.Struct, frozen=True):
 
 
 def drawable(form: Form) -> bool:
-    """Whether it is small enough to be drawn."""
+    """Whether the form is small enough for HTML inputs."""
     return len(form.fields) <= MAX_FIELDS and sum(len(choices(field)) for field in form.fields) <= MAX_OPTIONS
 
 
 def entries(form: Form, posted: Posted | None, problems: Mapping[str, str]) -> tuple[FormEntry, ...]:
-    """Every field with its default, or with what was typed; ``problems`` by the peer's names."""
+    """Every field with its default or the posted input. ``problems`` are by the peer's names."""
     secrets = secret_fields(form.schema)
     return tuple(
         _entry(n, field, field.name in secrets, posted, problems.get(field.name, ""))
@@ -89,7 +89,7 @@ def _entry(n: int, field: Field, secret: bool, posted: Posted | None, problem: s
 
 
 def choices(field: Field) -> list[tuple[str, str]]:
-    """The values of an enum and what they are called."""
+    """The values of an enum with their labels."""
     source = (
         field.schema.get("items", {}) if field.type == "multi_enum" else field.schema if field.type == "enum" else {}
     )
@@ -157,7 +157,7 @@ def _initial(default: Any) -> str:
 
 
 def _hints(field: Field) -> Iterator[str]:
-    """What the schema wants of it, in words."""
+    """The schema's constraints in words."""
     schema = field.schema
     if field.type in ("integer", "number"):
         yield "a whole number" if field.type == "integer" else "a number"
@@ -188,15 +188,14 @@ MAX_INTEGER: Final = 2**63 - 1
 
 
 class Unfilled:
-    """Nothing was typed or chosen: the field is left out."""
+    """No input: the field is left out."""
 
 
 UNFILLED: Final = Unfilled()
 
 
 def content(form: Form, posted: Posted) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values by the peer's names, and what is wrong by the same names. Empty fields are left out, never filled with
-    defaults."""
+    """The values and the problems, both by the peer's names. Empty fields are left out, never filled with defaults."""
     values: dict[str, Any] = {}
     problems: dict[str, str] = {}
     for n, field in enumerate(form.fields):
@@ -211,7 +210,7 @@ def content(form: Form, posted: Posted) -> tuple[dict[str, Any], dict[str, str]]
 
 
 class FormProblem(str):
-    """What is wrong with what was typed."""
+    """A problem with an input, as a text."""
 
     __slots__ = ()
 
@@ -239,7 +238,10 @@ def _numbered(field: Field) -> list[tuple[str, str]]:
 
 
 def _picked(field: Field, numbers: Any) -> Any:
-    """The chosen values in their order. None chosen is no answer, or the empty list where one is needed."""
+    """The selected values in the enum's order.
+
+    No selection is no answer, or the empty list if the field is required and may be empty.
+    """
     values = dict(_numbered(field))
     if not set(numbers) <= values.keys():
         return FormProblem("must be some of the choices")
@@ -248,7 +250,7 @@ def _picked(field: Field, numbers: Any) -> Any:
 
 
 def number(typed: str, *, whole: bool) -> Any:
-    """What was typed as a number, or the Problem with it."""
+    """The input as a number, or the problem with it."""
     text = typed.strip().replace("\u2212", "-")
     found = _to_number.match(text)
     if found is None or (whole and (found[1] or found[2])):
@@ -259,7 +261,7 @@ def number(typed: str, *, whole: bool) -> Any:
 
 
 def as_json(posted: Posted) -> Mapping[str, Any] | str:
-    """Content that was written as JSON, for forms too large to be drawn; or what is wrong with it."""
+    """A form's content that was written as JSON because the form is too large for inputs; or the problem with it."""
     try:
         value = decode((first_value(posted, "content") or "").encode("utf-8", "replace"), max_bytes=1 << 20)
     except JsonFault as fault:
@@ -282,16 +284,16 @@ _part: Final = re.compile(r"content(?:\.(\d+))?(?:\.|\Z)")
 
 
 class ErrorSummaryLine(msgspec.Struct, frozen=True):
-    """One line of the summary."""
+    """One line of the error summary."""
 
     anchor: str
-    """The field's id; "" for none."""
+    """The ID of the field; "" if there is none."""
     label: str
     what: str
 
 
 def summary(problems: Mapping[str, str], kind: Kind, entries: Sequence[FormEntry]) -> tuple[ErrorSummaryLine, ...]:
-    """All that is wrong, in the order in which it was found."""
+    """All problems, in the order in which they were found."""
     by_key = {f"content.{entry.key}": entry for entry in entries}
     return tuple(_wrong(path, what, kind, by_key) for path, what in problems.items())
 
@@ -310,7 +312,7 @@ def _wrong(path: str, what: str, kind: Kind, by_key: Mapping[str, FormEntry]) ->
 
 
 def at(problems: Mapping[str, str], kind: Kind) -> dict[str, str]:
-    """What is wrong with each field, by its id; where several things are, they are one sentence."""
+    """The problems by the ID of their field; several of one field are joined."""
     found: dict[str, str] = {}
     for path, what in problems.items():
         name = field_of(path, kind)
@@ -319,7 +321,7 @@ def at(problems: Mapping[str, str], kind: Kind) -> dict[str, str]:
 
 
 def field_of(path: str, kind: Kind) -> str:
-    """The id of the field that a problem belongs to; "" where it has none."""
+    """The ID of the field that a problem belongs to; "" if there is none."""
     if path in _NAMES:
         return _NAMES[path][0]
     if found := _message.match(path):
@@ -329,13 +331,13 @@ def field_of(path: str, kind: Kind) -> str:
     return "content" if kind == "elicitation" else f"answer.{found[1] or 0}"
 
 
-# characters of one form: up to three bytes each on the way back, and the listener takes 1 MiB
+# characters of one form: URL-encoded they have up to twelve bytes each, and the listener accepts 4 MiB
 MAX_EDITED: Final = 150_000
 MAX_EDITORS: Final = 200
 
 
 class Editor(msgspec.Struct, frozen=True):
-    """One text."""
+    """An editable text."""
 
     name: str
     label: str
@@ -343,7 +345,7 @@ class Editor(msgspec.Struct, frozen=True):
 
 
 def editors(review: Review) -> tuple[Editor, ...]:
-    """The texts of the messages, as far as they fit into a form."""
+    """The editable texts of the messages, as far as they fit into a form."""
     if review.bounds is None:
         return ()
     found = [
@@ -355,7 +357,7 @@ def editors(review: Review) -> tuple[Editor, ...]:
 
 
 def answers(review: Review) -> tuple[Editor, ...]:
-    """The texts of a model's answer; an empty one where a person is to write it."""
+    """The editable texts of a model's answer, or an empty one for the reviewer's own answer."""
     if review.answer is None:
         return (Editor("answer.0", "Your answer", ""),)
     found = list(texts(review.answer.get("content")))
@@ -378,39 +380,40 @@ PREVIEW: Final = "preview"
 
 
 Touched: TypeAlias = Literal["untouched", "edited", "written", "both"]
-"""What the reviewer has typed into the decision form: nothing, edits of what was asked or answered, an answer of their
-own, or both of these."""
+"""The reviewer's input in the decision form: none, edits of the request or the model's answer, an own answer, or both
+edits and an own answer.
+"""
 
 
 class TypedForm(msgspec.Struct, frozen=True):
-    """What the decision form holds, whichever button was pressed."""
+    """The input of the decision form, independent of the button."""
 
     touched: Touched
     edits: dict[str, Any]
-    """Of a sampling request: the changed params."""
+    """The changed params of a sampling request."""
     answer: Any
-    """The content that a person wrote: a text, a model's edited answer, or the values of a form."""
+    """The reviewer's answer: a text, a model's answer as edited, or the values of a form."""
     problems: dict[str, str]
     labels: tuple[str, ...]
-    """Of the fields that were changed."""
+    """The labels of the changed fields."""
 
 
 class PostedForm(msgspec.Struct, frozen=True):
-    """What a reviewer said on the page."""
+    """The reviewer's input as a verdict, with its problems."""
 
     verdict: dict[str, Any]
     problems: dict[str, str]
-    """By the paths that ``review.Problem`` has: what cannot even be put into a verdict."""
+    """Problems that keep the input from becoming a verdict, by the paths of ``review.FieldProblem``."""
     preview: bool
-    """Nothing is decided: the page shows what the decision would be."""
+    """True: decide nothing, and show the result of the decision."""
     typed: TypedForm
 
 
 def parse_form(review: Review, posted: Posted) -> PostedForm:
-    """The verdict of the decision form; ``do`` names the button.
+    """The verdict of the decision form; ``do`` is the button.
 
-    A page has one decision form, so every button comes with everything that was typed. A button that would drop a part
-    of it is refused (``_dropped``); only a refusal of the request may do so, because it releases nothing.
+    A page has one decision form, so every button submits all inputs. A button that would drop some of them is refused
+    (``_dropped``). Only buttons that reject or decline may drop them, because they release nothing.
     """
     do = first_value(posted, "do") or ""
     found = _typed(review, posted)
@@ -431,7 +434,7 @@ def parse_form(review: Review, posted: Posted) -> PostedForm:
 
 
 def _chosen(word: str, review: Review, found: TypedForm) -> dict[str, Any] | None:
-    """What a button says, with everything of the form that belongs to it. None: no such button."""
+    """The verdict of a button, with the inputs that belong to it. None: unknown button."""
     match word:
         case "edit" if review.stage == "answer" and found.touched == "edited":
             return {"verdict": "answer", "content": found.answer}
@@ -454,14 +457,14 @@ def _chosen(word: str, review: Review, found: TypedForm) -> dict[str, Any] | Non
 
 
 def _previewed(review: Review, touched: Touched) -> str:
-    """The button that fits what was typed."""
+    """The button that matches the input."""
     if review.kind == "elicitation":
         return "accept"
     return "answer" if touched == "written" else "edit"
 
 
 def _dropped(do: str, review: Review, found: TypedForm) -> str | None:
-    """Why this button would drop what was typed, or has nothing to send; None if it does what it says."""
+    """Why this button would drop an input or has nothing to send; None if it is right."""
     labels = ", ".join(found.labels)
     match do, found.touched:
         case (("approve" | "edit" | "answer" | "preview"), "both"):
@@ -489,8 +492,10 @@ def _dropped(do: str, review: Review, found: TypedForm) -> str | None:
 
 
 def _typed(review: Review, posted: Posted) -> TypedForm:
-    """What differs from the page as it was first shown. An absent field is untouched: browsers send every field that is
-    there."""
+    """The changes from the page as it was first shown.
+
+    An absent field counts as unchanged, because browsers submit every field of a form.
+    """
     if review.kind == "elicitation":
         content, problems = ({}, {}) if review.mode == "url" else _content(review, posted)
         return TypedForm("untouched", {}, content, problems, ())
@@ -515,7 +520,7 @@ _LABELS: Final = {
 
 
 def edits(review: Review, posted: Posted) -> tuple[dict[str, Any], dict[str, str]]:
-    """What was changed of a sampling request; fields that were left alone are left out."""
+    """The changed params of a sampling request, and the problems; unchanged fields are left out."""
     params, found, problems = review.params, dict[str, Any](), dict[str, str]()
     prompt = first_value(posted, "edit.system")
     if prompt is not None and not same(params.get("systemPrompt") or "", prompt):
@@ -548,7 +553,7 @@ def _messages(params: Mapping[str, Any], posted: Posted) -> Iterator[Any]:
 
 
 def _texts(content: Any, posted: Posted, place: str) -> Any:
-    """The content with the texts that were typed; whatever is no text stays."""
+    """The content with the submitted texts; other blocks are unchanged."""
     if isinstance(content, list | tuple):
         return [_text(block, first_value(posted, f"{place}.{b}")) for b, block in enumerate(content)]
     return _text(content, first_value(posted, f"{place}.0"))
@@ -561,14 +566,14 @@ def _text(block: Any, typed: str | None) -> Any:
 
 
 def texts(content: Any) -> Iterator[tuple[int, str]]:
-    """The texts of a content that can be edited, with their places."""
+    """The editable texts of a content, with their positions."""
     for b, block in enumerate(content if isinstance(content, list | tuple) else [content]):
         if isinstance(block, Mapping) and block.get("type") == "text":
             yield b, str(block.get("text", ""))
 
 
 def _answer(review: Review, posted: Posted) -> Any:
-    """A text, or the model's answer with its texts edited."""
+    """The reviewer's own text, or the model's answer with its texts edited."""
     if review.answer is None:
         return unbroken(first_value(posted, "answer.0") or "")
     return _texts(review.answer.get("content"), posted, "answer")

@@ -1,4 +1,7 @@
-"""The pages for reviewers: the queue, one review, a verdict on it, the history; and the parts of a review on each."""
+"""The HTML pages for reviewers: the queue, a review with its decision form, and the history.
+
+Functions above ``Pages`` build the values for the templates.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +41,14 @@ _blank: Final = re.compile(f"[{_BLANKS}]+")
 
 
 class ReviewSummary(NamedTuple):
-    """``words`` is "" where there are none."""
+    """A summary of a review for a list. ``words`` may be ""."""
 
     label: str
     words: str
 
 
 def review_summary(review: Review) -> ReviewSummary:
-    """What a person would look at first. Never raises: what is of no known shape has no words."""
+    """The part of the review that a reviewer needs first. Never raises: unknown shapes have no words."""
     if review.stage == "answer":
         return ReviewSummary("answer", first_words(next(_texts(review.answer or {}), "")))
     if review.kind == "sampling":
@@ -56,8 +59,10 @@ def review_summary(review: Review) -> ReviewSummary:
 
 
 def first_words(text: str) -> str:
-    """The beginning of a text as one line. Only plain blanks and line ends are joined: what else is not seen is written
-    out where it is shown."""
+    """The beginning of a text as one line.
+
+    Only plain blanks and line ends are collapsed; the template spells out other invisible characters.
+    """
     text = text.lstrip(_BLANKS)
     line = _blank.sub(" ", text[:_LOOKED_AT]).rstrip(" ")
     if len(line) <= LENGTH and len(text) <= _LOOKED_AT:
@@ -66,7 +71,7 @@ def first_words(text: str) -> str:
 
 
 def _last(params: Mapping[str, Any]) -> str:
-    """The last text of the user that says something."""
+    """The last text of the user that is not blank."""
     messages = params.get("messages")
     for message in reversed(messages if isinstance(messages, list | tuple) else ()):
         if isinstance(message, Mapping) and message.get("role") == "user":
@@ -81,7 +86,7 @@ def _texts(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _host(url: str) -> str:
-    """As the network sees it, and in its letters; a host that readers disagree on is none."""
+    """The host in ASCII and in Unicode. A host that parsers read differently is not shown."""
     address = shown_url(url)
     if address.host:
         return address.host if address.host_unicode == address.host else f"{address.host} ({address.host_unicode})"
@@ -89,25 +94,28 @@ def _host(url: str) -> str:
 
 
 Phase: TypeAlias = Literal["waits", "outlived", "used", "taken", "kept", "unused", "expired", "withdrawn"]
-"""``waits``: its request does; ``outlived``: only the review does. Decided: ``used``, ``taken`` by a request that
-waits, ``kept`` for the next same one, or ``unused`` and past."""
+"""The phase of a review.
+
+``waits``: the request waits; ``outlived``: only the review is still open. After a verdict: ``used``; ``taken`` by a
+waiting request; ``kept`` for the next identical request; ``unused`` and expired.
+"""
 
 
 class ReviewStatus(msgspec.Struct, frozen=True):
-    """Where it is between its request and its end."""
+    """The phase of a review and its times."""
 
     phase: Phase
     request_until: float
-    """When its request stops waiting, or did."""
+    """When the request stops waiting, or stopped."""
     review_until: float
     late: float
-    """Seconds that a verdict is good for after it was given; 0: only for a request that waits."""
+    """How long a verdict can be used after it was given, in seconds; 0: only by a request that waits."""
     kept_until: float
-    """Decided: when the verdict is good for nothing any more."""
+    """If decided: when the verdict expires."""
 
 
 def review_status(review: Review, now: float) -> ReviewStatus:
-    """How it stands at ``now``."""
+    """The review's status at ``now``."""
     request_until = review.expires if review.answers_until is None else min(review.answers_until, review.expires)
     kept_until = (review.decided or 0.0) + review.late
     return ReviewStatus(
@@ -128,7 +136,7 @@ def _phase(review: Review, now: float, request_until: float, kept_until: float) 
 
 
 def request_summary(review: Review) -> str:
-    """What it is about, behind the server's name."""
+    """The request in a few words, to follow the server's name."""
     if review.stage == "answer":
         return "gets an answer of a model"
     if review.kind == "sampling":
@@ -141,25 +149,25 @@ def request_summary(review: Review) -> str:
 
 
 def kind(review: Review) -> str:
-    """In two words."""
+    """The kind of review in at most two words."""
     if review.kind == "sampling":
         return "Model answer" if review.stage == "answer" else "Sampling"
     return "Web page" if review.mode == "url" else "Form"
 
 
 class ShownVerdict(msgspec.Struct, frozen=True):
-    """A verdict as it is shown."""
+    """A verdict as the page shows it."""
 
     changes: tuple[ShownChange, ...]
     blocks: tuple[Block, ...]
-    """A written or edited answer to a sampling request."""
+    """A reviewer's own answer to a sampling request."""
     action: str
-    """Of an elicitation."""
+    """The action of an elicitation's answer."""
     content: ShownText | None
 
 
 def outcome(review: Review, space: PageBudget) -> ShownVerdict | None:
-    """What was said of a review that is decided; secrets that were filled in are not shown again (R39)."""
+    """The verdict of a decided review. Secrets that were filled in are not shown again (R39)."""
     verdict = scrub_verdict(review).verdict
     if verdict is None:
         return None
@@ -177,7 +185,7 @@ def outcome(review: Review, space: PageBudget) -> ShownVerdict | None:
 
 
 def changes(review: Review, typed: TypedForm) -> tuple[ShownChange, ...]:
-    """What the edits in the form change."""
+    """The changes by the edits in the form."""
     if review.answer is not None:
         return short(diff.of_content(review.answer.get("content"), typed.answer, "The answer"))
     model = review.bounds.models[0] if review.bounds and review.bounds.models else ""
@@ -185,7 +193,7 @@ def changes(review: Review, typed: TypedForm) -> tuple[ShownChange, ...]:
 
 
 def sent(verdict: Mapping[str, Any]) -> str:
-    """The values of a form as the server would get them, laid out; "" where there are none."""
+    """The values of a form as the server would get them, as indented JSON; "" if there are none."""
     content = verdict.get("content")
     return (
         json.dumps(content, indent=2, ensure_ascii=False) if isinstance(content, dict) and "action" in verdict else ""
@@ -193,7 +201,7 @@ def sent(verdict: Mapping[str, Any]) -> str:
 
 
 def short(found: list[ShownChange]) -> tuple[ShownChange, ...]:
-    """Without the middles of what stayed."""
+    """The changes without the middles of long unchanged texts."""
     return tuple(ShownChange(change.label, diff.shortened(change.pieces)) for change in found)
 
 
@@ -205,7 +213,7 @@ STATES: Final[tuple[State, ...]] = get_args(State)
 
 
 async def waiting(store: ReviewStore, person: Person, asked: Mapping[str, str], now: float) -> dict[str, Any]:
-    """The names of ``waiting.html``, in pages by ``asked["after"]``, the last of the page before."""
+    """The variables of ``waiting.html``. ``asked["after"]`` is the last review of the page before."""
     chosen = _chosen(asked)
     after = asked["after"][:100]
     wanted = replace(
@@ -224,7 +232,7 @@ async def waiting(store: ReviewStore, person: Person, asked: Mapping[str, str], 
 
 
 async def history(store: ReviewStore, person: Person, asked: Mapping[str, str], now: float) -> dict[str, Any]:
-    """The names of ``history.html``. A filter that is none is taken for no filter."""
+    """The variables of ``history.html``. An invalid filter is ignored."""
     chosen = _chosen(asked) | {"state": asked["state"] if asked["state"] in STATES else ""}
     states = tuple(state for state in STATES if state == chosen["state"])
     wanted = replace(_filter(chosen, person), states=states, before=asked["before"][:100] or None, limit=PAGE + 1)
@@ -238,7 +246,7 @@ async def history(store: ReviewStore, person: Person, asked: Mapping[str, str], 
 
 
 def _chosen(asked: Mapping[str, str]) -> dict[str, str]:
-    """The filters of both lists; "" for none."""
+    """The filters of both lists; "" if not set."""
     names = {name: asked[name].strip()[:MAX_NAME] for name in ("reviewer", "server")}
     return {"kind": asked["kind"] if asked["kind"] in KINDS else "", **names}
 
@@ -269,23 +277,22 @@ def _row(review: Review, now: float) -> dict[str, Any]:
 
 MAX_TOOLS: Final = 100
 _APART: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature", "tools"})
-"""The params of a sampling request that have a place of their own on the page."""
+"""The params of a sampling request that have a section of their own on the page."""
 
 
 class RejectedForm(msgspec.Struct, frozen=True):
-    """A form that was posted and decided nothing: what was typed comes back with what is wrong, or with what it would
-    come to."""
+    """A posted form that decided nothing. The page shows its input again, with the problems or a preview."""
 
     posted: Posted
     said: forms.PostedForm
     problems: Mapping[str, str]
-    """By path, as ``review.Problem`` has them."""
+    """By the paths of ``review.FieldProblem``."""
 
 
 def view(
     review: Review, events: Sequence[ReviewEvent], person: Person, now: float, tried: RejectedForm | None = None
 ) -> dict[str, Any]:
-    """The names of ``review.html``."""
+    """The variables of ``review.html``."""
     space = PageBudget()
     reader = ContentReader(space)
     problems = {} if tried is None else tried.problems
@@ -315,7 +322,7 @@ def view(
 
 
 class _Typed:
-    """What stands in a field: what was typed, else what the template says."""
+    """The value of an input: the posted one, else the template's."""
 
     def __init__(self, posted: Posted | None) -> None:
         self._posted = posted
@@ -329,7 +336,7 @@ def _sampling(review: Review, space: PageBudget, reader: ContentReader) -> dict[
     params, answer = review.params, review.answer
     apart = _APART | {each.param for each in review.unsent}
     system, others = params.get("systemPrompt"), {name: value for name, value in params.items() if name not in apart}
-    # in the order of the page, for what comes first has room first
+    # in the page's order, because earlier parts use the budget first
     released = () if answer is None else reader.content(answer.get("content"))
     about = (
         None
@@ -370,7 +377,7 @@ Handler = Callable[[Request, Person], Awaitable[Response]]
 
 
 def routes(web: Web) -> list[Route]:
-    """All of ``/reviews`` but signing in and out and the events."""
+    """The routes below ``/reviews``, except those for signing in and out and for events."""
     pages = Pages(web)
     return [
         render.ROUTE,
@@ -385,14 +392,13 @@ def routes(web: Web) -> list[Route]:
 
 
 class Pages:
-    """The handlers of one listener. Nothing is remembered between requests."""
+    """The handlers of one listener. They keep no state between requests."""
 
     def __init__(self, web: Web) -> None:
         self._web = web
 
     def signed_in(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """The handler for who is signed in; everybody else is sent to do that. A store that cannot be reached is said
-        so."""
+        """The handler for signed-in users. Others are redirected to the sign-in page. A failed store gets 503."""
 
         async def handle(request: Request) -> Response:
             person = sign_in.person_of(self._web, request)
@@ -413,33 +419,37 @@ class Pages:
         return handle
 
     async def waiting(self, request: Request, person: Person) -> Response:
-        """What waits, oldest first."""
+        """The queue, oldest first."""
         asked = {name: request.query_params.get(name, "") for name in ("reviewer", "server", "kind", "after")}
         return self._page(
             request, "waiting.html", person, **await waiting(self._web.store, person, asked, self._web.wall())
         )
 
     async def history(self, request: Request, person: Person) -> Response:
-        """All of them, newest first, as far as the filters let through."""
+        """All reviews, newest first, filtered."""
         asked = {name: request.query_params.get(name, "") for name in ("state", "reviewer", "server", "kind", "before")}
         return self._page(
             request, "history.html", person, **await history(self._web.store, person, asked, self._web.wall())
         )
 
     async def one(self, request: Request, person: Person) -> Response:
-        """One review, with the forms that decide it."""
+        """One review, with its decision form."""
         review = await self._seen(request, person)
         return self._missing(request, person) if review is None else await self._shown(request, person, review)
 
     async def back(self, request: Request, person: Person) -> Response:
-        """Where a form was refused, the browser stands at the address that it was sent to; asked for, that is the
-        review. It decides nothing."""
+        """Redirect to the review.
+
+        After a refused form the browser shows the form's URL, so that a reload with GET must work. It decides nothing.
+        """
         del person
         return RedirectResponse(f"/reviews/{quote(request.path_params['id'], safe='')}", 303)
 
     async def verdict(self, request: Request, person: Person) -> Response:
-        """A form was posted: 303 where it decided, 422 with what is wrong at its field, 409 with how it stands, 200
-        with what it would come to."""
+        """Handle a posted decision form.
+
+        303 after a decision, 422 with the problems at their fields, 409 with the current state, 200 for a preview.
+        """
         posted = await sign_in.read_form(self._web, request)
         if isinstance(posted, Response):
             return posted
@@ -488,12 +498,12 @@ class Pages:
         return self._missing(request, person) if found is None else found
 
     async def raw(self, request: Request, person: Person) -> Response:
-        """The whole of what was asked as JSON, as text."""
+        """The whole request as JSON, in plain text."""
         review = await self._seen(request, person)
         return self._missing(request, person) if review is None else await to_thread.run_sync(render.raw_of, review)
 
     async def _seen(self, request: Request, person: Person) -> Review | None:
-        """The review, if this person may look at it, as it is now: time may have ended it a moment ago."""
+        """The review, if this user may see it, with its current state: it may just have expired."""
         review = await self._web.store.read(lambda store: store.get(request.path_params["id"]))
         if review is None or not person.sees(review):
             return None
@@ -503,7 +513,7 @@ class Pages:
         self, request: Request, person: Person, review: Review, tried: RejectedForm | None = None, *, status: int = 200
     ) -> Response:
         events = await self._web.store.read(lambda store: store.history(review.id))
-        # a large review takes a tenth of a second to lay out, in which others are served
+        # in a thread, because rendering a large review takes a tenth of a second
         values = await to_thread.run_sync(view, review, events, person, self._web.wall(), tried)
         return self._page(request, "review.html", person, status=status, late_by=status == 409, **values)
 

@@ -1,4 +1,6 @@
-"""Templates rendered to pages, static files, pictures and raw JSON. Autoescape is on; an undefined name is a fault."""
+"""Rendering of pages from templates, static files, pictures and raw JSON. Autoescape is on; an undefined name is an
+error.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,12 @@ def _read(name: str) -> tuple[bytes, str]:
 
 
 def address(name: str) -> str:
-    """Where a page finds the file, with its digest: a new one has a new address."""
+    """The URL of a static file, with its digest, so that a new version has a new URL."""
     return f"/reviews/static/{name}?{_read(name)[1]}"
 
 
 async def serve(request: Request) -> Response:
-    """One of our files. Nothing of the file system is reached by a name that somebody sends."""
+    """A static file. Only listed names are served, so a request cannot reach other files."""
     name = request.path_params["name"]
     if name not in TYPES:
         return PlainTextResponse("there is no such file\n", 404)
@@ -56,11 +58,11 @@ ROUTE: Final = Route("/reviews/static/{name}", serve)
 
 MOST: Final = 50
 _MEANINGS: Final = {"joined": "the same request came again and waits"}
-"""Of events whose names do not say it."""
+"""Explanations of events whose names are not clear by themselves."""
 
 
 class HistoryLine(msgspec.Struct, frozen=True):
-    """One event, or several that are the same to a person: ``event`` is the last of them."""
+    """An event in the history, or several equal ones: ``event`` is the last of them."""
 
     event: ReviewEvent
     count: int
@@ -68,8 +70,10 @@ class HistoryLine(msgspec.Struct, frozen=True):
 
 
 def lines(events: Sequence[ReviewEvent]) -> tuple[HistoryLine, ...]:
-    """The last lines, in order. Whoever is put off and asks again joins each time: one line for as long as nothing else
-    happens."""
+    """The last lines of a history, in order.
+
+    A request that is put off joins again at each retry; consecutive joins share one line.
+    """
     found: list[HistoryLine] = []
     for what, some in groupby(events, lambda event: event.what):
         alike = list(some)
@@ -86,14 +90,13 @@ HEADERS: Final = {
     "x-dns-prefetch-control": "off",
     "permissions-policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=(), clipboard-read=()",
 }
-"""Of a page, beside those that every answer has (``security.py``)."""
+"""Headers of pages, in addition to those of every response (``security.py``)."""
 
 
 def page(
     web: Web, request: Request, template: str, *, status: int = 200, person: Person | None = None, **values: Any
 ) -> Response:
-    """One page of ``templates/``. ``person``: who is signed in, for the bar at the top; ``values`` are the template's
-    own names."""
+    """A page from ``templates/``. ``person``: the user in the top bar; ``values``: the template's own variables."""
     values = {"form_token": "", "here": request.url.path, **values}
     html = _environment().get_template(template).render(web=web, now=web.wall(), person=person, **values)
     return HTMLResponse(html, status, HEADERS)
@@ -127,7 +130,7 @@ _SANDBOX: Final = {**HEADERS, "content-security-policy": "default-src 'none'; sa
 
 
 def picture_of(review: Review, number: int) -> Response | None:
-    """The picture with this number on the page; None where there is none that may be shown."""
+    """The picture with this number on the page; None if it does not exist or may not be shown."""
     block = next(itertools.islice(content.all_of(review), number, None), None)
     found = None if block is None else content.picture(block)
     if found is None or isinstance(found, str):
@@ -136,9 +139,9 @@ def picture_of(review: Review, number: int) -> Response | None:
 
 
 def raw_of(review: Review) -> Response:
-    """Everything that was asked, as indented text."""
+    """The whole request as indented text."""
     whole = {"method": review.method, "params": review.params, "arguments": review.arguments}
     if review.answer is not None:
         whole["answer"] = review.answer
-    text = json.dumps(whole, indent=2, ensure_ascii=True)  # what is not ASCII is escaped: nothing hides here either
+    text = json.dumps(whole, indent=2, ensure_ascii=True)  # escape non-ASCII characters, so that none is hidden
     return Response(text, 200, {**_SANDBOX, "content-disposition": "inline"}, "text/plain; charset=utf-8")

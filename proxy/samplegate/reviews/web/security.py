@@ -1,9 +1,9 @@
-"""What holds for every request before and after its handler: its host and origin, the size and time of its body,
-headers of the answer, faults.
+"""Request security for the reviewers' listener: Host and Origin checks, limits on bodies and wrong tokens, security
+headers.
 
-Plain ASGI around the application: the body is counted as it comes, whatever it announced, and a stream passes through
-unbuffered. ``FailedLoginLimiter`` limits how often an address, and all together, may send an unknown token; it keeps no
-token.
+It is plain ASGI around the application: it counts a body's bytes as they arrive, whatever Content-Length is, and
+streams pass through unbuffered. It also turns exceptions into responses. ``FailedLoginLimiter`` limits unknown tokens
+per address and overall; it stores no token.
 """
 
 from __future__ import annotations
@@ -29,19 +29,22 @@ from samplegate.request_headers import RequestHeaders, host_name, is_local_name
 from samplegate.reviews.web.context import Web, problem
 from samplegate.urls import PORTS, address_of, split
 
-# that are remembered: the one unseen for longest goes first, and the budget for all holds without it
+# addresses to remember; the least recently seen is dropped first, and the overall limit still applies to it
 MAX_ADDRESSES: Final = 4096
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """``burst`` mistakes at once, and ``rate`` a second from there on."""
+    """A limit: ``burst`` failures at once, then ``rate`` per second."""
 
     burst: float
     rate: float
 
 
 class FailedLoginLimiter:
-    """Token buckets over a clock in seconds. One that is set back refills nothing."""
+    """A rate limiter for failed logins: token buckets per address and overall. Its clock is in seconds.
+
+    A clock that is set back refills no bucket.
+    """
 
     def __init__(self, each: Pace, all: Pace, clock: Callable[[], float]) -> None:
         self._each = each
@@ -58,14 +61,14 @@ class FailedLoginLimiter:
         return max(_wait(mine, self._each), _wait(theirs, self._all))
 
     def attempt(self, address: str) -> int:
-        """Count a wrong token, unless this address has to wait; the seconds it has to."""
+        """Count a wrong token unless this address must wait. Returns the seconds that it must wait."""
         wait = self.wait(address)
         if not wait:
             self.made(address)
         return wait
 
     def made(self, address: str) -> None:
-        """It was wrong."""
+        """Count a wrong token."""
         now = self._clock()
         self._spent = (_left(self._spent, self._all, now) + 1, now)
         self._spent_by[address] = (_left(self._spent_by.pop(address, (0.0, now)), self._each, now) + 1, now)
@@ -74,7 +77,7 @@ class FailedLoginLimiter:
 
 
 def _left(spent: tuple[float, float], pace: Pace, now: float) -> float:
-    """The mistakes that are not made good yet."""
+    """The failures that still count against the limit."""
     count, since = spent
     return max(0.0, count - max(0.0, now - since) * pace.rate)
 
@@ -84,28 +87,28 @@ def _wait(spent: float, pace: Pace) -> int:
     return 0 if over <= 0 else ceil(over / pace.rate)
 
 
-MAX_VERDICT: Final = 1024 * 1024  # bytes: edited messages are text, and long ones make some 100 KiB
-# the same by the page: a form spends three bytes on one, and nine on a letter of some alphabets
+MAX_VERDICT: Final = 1024 * 1024  # bytes of a verdict for the API; long edited messages have about 100 KiB
+# bytes of a verdict from the page: a form encodes some characters in three bytes, and those of some alphabets in nine
 MAX_FORM: Final = 4 * MAX_VERDICT
 MAX_BODY: Final = 64 * 1024  # bytes of any other body: a token and a few fields
-BODY_TIME: Final = 30.0  # seconds from the head to the end of the body
+BODY_TIME: Final = 30.0  # seconds from a request's head to the end of its body
 
 PAGE_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
     " base-uri 'none'; frame-ancestors 'none'"
 )
-"""For pages: nothing but our own files, nothing inline, nowhere else to post to."""
+"""For pages: only our own files, nothing inline, no other target for forms."""
 API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
 _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",  # not no-referrer: browsers would then send `Origin: null` with our own forms
+    "referrer-policy": "same-origin",  # with no-referrer, browsers would send `Origin: null` with our own forms
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=(), payment=()",
     "cache-control": "no-store",
 }
-_CLOSE: Final = {"connection": "close"}  # what is left of the body would be read as the next request
+_CLOSE: Final = {"connection": "close"}  # otherwise the rest of the body would be read as the next request
 _DETAILS: Final = {
     404: "nothing is here; /reviews is the page and /v1/openapi.json describes the API",
     405: "this path does not take this method",
@@ -113,15 +116,15 @@ _DETAILS: Final = {
 
 
 class BodyTooLarge(Exception):
-    """A body came to more bytes than are taken."""
+    """A body has more bytes than permitted."""
 
 
 class BodyTooSlow(Exception):
-    """A body did not come to its end in time."""
+    """A body did not arrive in time."""
 
 
 class PageGuard:
-    """Stands around an application."""
+    """The outermost middleware: checks requests, limits bodies, adds headers and handles exceptions."""
 
     def __init__(self, app: ASGIApp, web: Web, *, body_time: float = BODY_TIME) -> None:
         self._app = app
@@ -145,7 +148,7 @@ class PageGuard:
                 await answer(scope, receive, sent)
 
     def _answer_to(self, problem: Exception, scope: Scope) -> Response:
-        """What cannot be done is told; what should not have happened is logged whole and told in a fixed sentence."""
+        """The response to an exception: its reason if it is expected, else a fixed sentence and a full log entry."""
         match problem:
             case HTTPException():
                 return error_response(
@@ -189,7 +192,7 @@ class PageGuard:
 
 
 class _Sent:
-    """What is sent, with the headers that every answer has, and without a body where HEAD asked."""
+    """Adds the security headers to a response, and removes the body of a response to HEAD."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._head = scope["method"] == "HEAD"
@@ -210,39 +213,41 @@ class _Sent:
 
 
 def is_api(scope: MutableMapping[str, Any]) -> bool:
-    """Whether a program asks, which wants JSON."""
+    """Whether the request is for the API, which responds with JSON."""
     return str(scope["path"]).startswith("/v1/") or scope["path"] == "/v1"
 
 
 def error_response(
     scope: MutableMapping[str, Any], status: int, detail: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer that no handler made: problem details for programs, a line of text for people."""
+    """A response without a handler: problem details for the API, a line of text for the page."""
     if is_api(scope):
         return problem(status, detail, headers=headers)
     return PlainTextResponse(f"{HTTPStatus(status).phrase}: {detail}\n", status, headers)
 
 
 def too_large(scope: MutableMapping[str, Any]) -> Response:
-    """413; the rest of the body is not waited for."""
+    """413, without waiting for the rest of the body."""
     return error_response(scope, 413, f"body: is larger than {bound_of(scope['path'])} bytes; send less", _CLOSE)
 
 
 def bound_of(path: str) -> int:
-    """The most bytes of a body."""
+    """The maximum size of a body, in bytes."""
     if not path.endswith("/verdict"):
         return MAX_BODY
     return MAX_FORM if path.startswith("/reviews/") else MAX_VERDICT
 
 
 def path_for_log(path: str) -> str:
-    """A path for the log: it is the client's, so it is short and plain."""
+    """A path for the log, short and ASCII, because clients choose it."""
     return path[:100].encode("ascii", "backslashreplace").decode()
 
 
 def _bounded(receive: Receive, most: int, seconds: float) -> Receive:
-    """The body's parts, counted and timed. What comes after its end (that the client is gone) is waited for as long as
-    it takes."""
+    """Receives the body with limits on its bytes and its time.
+
+    The wait for the disconnect after the body is not limited.
+    """
     until: float | None = asyncio.get_running_loop().time() + seconds
     taken = 0
 
@@ -270,10 +275,9 @@ def headers_of(scope: MutableMapping[str, Any]) -> RequestHeaders:
 
 
 def is_forged_host(headers: RequestHeaders, web: Web) -> bool:
-    """It came under a name that is none of the listener's: a page whose name was made to lead here (DNS rebinding,
-    R96).
+    """Whether the Host is not one of the listener's names, as in DNS rebinding (R96).
 
-    An address as Host is no such name, and a client that sends none is no browser.
+    An IP address as Host is accepted. So is a missing Host, because every browser sends one.
     """
     host = headers.one(b"host")
     if host is None:
@@ -285,7 +289,9 @@ def is_forged_host(headers: RequestHeaders, web: Web) -> bool:
 
 
 def is_cross_origin(headers: RequestHeaders, web: Web) -> bool:
-    """A page of another origin sent it; what sends no Origin is no page, or no page's script or form."""
+    """Whether a page of another origin sent the request. Requests without Origin do not come from other pages' scripts
+    or forms.
+    """
     if not headers.has(b"origin"):
         return False
     origin = _origin(headers.one(b"origin") or "")
@@ -293,21 +299,26 @@ def is_cross_origin(headers: RequestHeaders, web: Web) -> bool:
         return True
     if origin == _origin(web.url):
         return False
-    # Reached by another of its names, behind a proxy perhaps, which makes http of https: then the Host alone tells.
-    # Under the name of `url` the scheme must be that of `url`, or who listens on the way could put up a page under
+    # The request used another of the listener's names, perhaps behind a proxy that terminates TLS, so only the Host
+    # counts. Under the name in `url` the scheme must match too, because an attacker on the path could serve a page over
     # plain http.
     host = (headers.one(b"host") or "").lower()
     return host == urlsplit(web.url).netloc.lower() or origin != _origin(f"{origin[0]}://{host}")
 
 
 def is_cross_site(headers: RequestHeaders) -> bool:
-    """A browser says that what sent this is no page of ours; what says nothing is an old one, or none."""
+    """Whether the browser reports (Sec-Fetch-Site) that another site or no page sent the request.
+
+    Old browsers and other programs report nothing, and pass.
+    """
     return headers.all(b"sec-fetch-site") not in ([], ["same-origin"])
 
 
 def is_own_page(headers: RequestHeaders, web: Web) -> bool:
-    """A browser says that a page of ours sent it, in one of the two ways that all of them say it of a form that is
-    posted."""
+    """Whether the browser reports that one of our own pages sent the request.
+
+    Every browser sends at least one of Origin and Sec-Fetch-Site with a posted form.
+    """
     return (
         not is_cross_origin(headers, web)
         and not is_cross_site(headers)
@@ -316,8 +327,7 @@ def is_own_page(headers: RequestHeaders, web: Web) -> bool:
 
 
 def sender(scope: MutableMapping[str, Any]) -> str:
-    """Whose requests are counted together: an address, or the network of an IPv6 one, since a host has 2**64 of
-    those."""
+    """The address that failures are counted by: for IPv6 the /64 network, because a host has 2**64 addresses."""
     client = scope.get("client")
     address = address_of(client[0] if client else "")
     if isinstance(address, IPv6Address):
@@ -326,7 +336,7 @@ def sender(scope: MutableMapping[str, Any]) -> str:
 
 
 def _origin(text: str) -> tuple[str, str, int] | None:
-    """Scheme, host and port; None for what is no http origin, ``null`` among it."""
+    """An origin's scheme, host and port; None for other texts, including ``null``."""
     parts = split(text.lower())
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         return None

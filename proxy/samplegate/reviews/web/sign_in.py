@@ -1,7 +1,7 @@
-"""Signing in at the page and out again: a token for a session cookie, the session of each request, and forms that only
-our own pages post.
+"""Sign-in and sign-out at the page: session cookies, the session of each request, and CSRF protection of forms.
 
-The API knows no cookie and has none of this. Not the page's looks: those are a template.
+A cookie is signed and names its user, token and end, so sessions are not stored. Only sessions that were signed out are
+remembered. The API ignores cookies.
 """
 
 from __future__ import annotations
@@ -24,18 +24,15 @@ from samplegate.reviews.web import render
 from samplegate.reviews.web.context import Person, Web
 from samplegate.reviews.web.security import FailedLoginLimiter, Pace, headers_of, is_cross_site, is_own_page, sender
 
-# A session at the page, as a cookie that nobody else can make: who signed in, by which token, until when. Pure but for
-# its randomness.
-#
-# Nothing is kept of it here but which sessions were signed out before their time.
-
-MAX_COOKIE: Final = 1024  # characters; ours have some 300
-MAX_ENDED: Final = 10_000  # sessions that were signed out and would still hold
+MAX_COOKIE: Final = 1024  # characters; ours have about 300
+MAX_ENDED: Final = 10_000  # sessions that were signed out and have not expired
 
 
 class CookieClaims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a cookie says. ``token`` is the SHA-256 of the token in hex: enough of what cannot be guessed, and too
-    little to sign in with."""
+    """The content of a session cookie.
+
+    ``token`` is the token's SHA-256 in hex, which can neither be guessed nor used to sign in.
+    """
 
     id: str
     name: str
@@ -45,14 +42,13 @@ class CookieClaims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def made(claims: CookieClaims, key: bytes) -> str:
-    """The cookie of the claims, signed with the store's key."""
+    """The cookie with these claims, signed with the store's key."""
     text = base64.urlsafe_b64encode(msgspec.json.encode(claims)).rstrip(b"=")
     return f"{text.decode()}.{_signature(text, key)}"
 
 
 def read_cookie(cookie: str, key: bytes, now: float) -> CookieClaims | None:
-    """The claims of a cookie that we signed and whose time is not over; the signature is held against it before
-    anything else is read."""
+    """The claims of a cookie that is signed by us and has not expired. The signature is checked before parsing."""
     text, _, signature = cookie.rpartition(".")
     if (
         len(cookie) > MAX_COOKIE
@@ -68,16 +64,15 @@ def read_cookie(cookie: str, key: bytes, now: float) -> CookieClaims | None:
 
 
 def session_form_token(id: str, key: bytes) -> str:
-    """What the forms of a session carry, and no other page knows."""
+    """The CSRF token of a session's forms, which no other site knows."""
     return hmac.new(_derived(key, b"form"), id.encode(), hashlib.sha256).hexdigest()
 
 
 class EndedSessions:
-    """Sessions that were signed out, until their cookies are worth nothing anyway. In this process: a restart forgets
-    them.
+    """Sessions that were signed out before they expired. Kept in this process: a restart forgets them.
 
-    Over MAX_ENDED, the token with the most of them has all its sessions ended instead: no sign-out is lost, and no
-    other person's session ends.
+    Beyond MAX_ENDED, all sessions of the token with the most entries end instead. So every sign-out stays effective,
+    and no other user's session ends.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -85,7 +80,7 @@ class EndedSessions:
         self._until: dict[str, dict[str, int]] = {}
         """By token, then by session."""
         self._all_until: dict[str, int] = {}
-        """By token: sessions up to this time are over."""
+        """By token: sessions that expire up to this time have ended."""
 
     def add(self, claims: CookieClaims) -> bool:
         """End a session. True if there were too many, so that all sessions of one token ended."""
@@ -118,7 +113,7 @@ def _signature(text: bytes, key: bytes) -> str:
 
 
 def _derived(key: bytes, use: bytes) -> bytes:
-    """A key for one use of the store's: what is signed for one is worth nothing for another."""
+    """A key derived for one use: a signature for one use is invalid for another."""
     return hmac.new(key, b"samplegate reviews page " + use, hashlib.sha256).digest()
 
 
@@ -127,11 +122,12 @@ SIGN_OUT: Final = "/reviews/sign-out"
 HOME: Final = "/reviews"
 FORM_FIELD: Final = "form_token"
 """The hidden field of every form of a session."""
-MAX_FIELDS: Final = 2_000  # of a form: schemas with some hundred fields have been seen
+MAX_FIELDS: Final = 2_000  # of a form: some schemas have hundreds of fields
 EACH: Final = Pace(burst=10, rate=0.2)
 ALL: Final = Pace(burst=200, rate=5.0)
-"""Nobody guesses a token of 256 bits; this keeps the log and the machine quiet, and tokens that people thought up a
-little safer."""
+"""Limits on wrong tokens. Generated tokens of 256 bits cannot be guessed; the limits keep the log short, spare the
+machine, and make hand-written tokens a little safer.
+"""
 
 _SESSION: Final = "samplegate.session"
 _FOREIGN: Final = "This form was not sent by a page of ours"
@@ -139,41 +135,42 @@ _place: Final = re.compile(r"/reviews(?:/[A-Za-z0-9_-]{1,64}){0,2}(?:\?[A-Za-z0-
 
 
 class PageSession(msgspec.Struct, frozen=True):
-    """Somebody who is signed in now, and what their forms carry."""
+    """The session of a signed-in user, with the CSRF token of its forms."""
 
     claims: CookieClaims
     person: Person
     form: str
     now: Callable[[], Person | None]
-    """Who it is by now, for what goes on after the request came in."""
+    """The current user, for responses that outlast the request's start."""
 
 
 def person_of(web: Web, request: Request) -> Person | None:
-    """Who is signed in, None for nobody. Asked of the settings with each request: a token that is taken away ends its
-    sessions."""
-    del web  # what it says was asked when the request came in
+    """The user who has signed in, or None.
+
+    Tokens are looked up with each request, so that a revoked token ends its sessions.
+    """
+    del web  # the session was looked up when the request arrived
     session: PageSession | None = request.scope.get(_SESSION)
     return None if session is None else session.person
 
 
 def listener_of(request: Request) -> Callable[[], Person | None]:
-    """Who is signed in, to be asked again and again by what stands open: None once the session is over, by whatever it
-    ends."""
+    """A function that returns the current user, for open streams. It returns None once the session has ended."""
     session: PageSession | None = request.scope.get(_SESSION)
     return (lambda: None) if session is None else session.now
 
 
 def form_token(web: Web, request: Request) -> str:
-    """What the hidden field ``form_token`` of this session's forms holds; empty for nobody, whose only form needs
-    none."""
+    """The value of the hidden field ``form_token`` of this session's forms; empty if no user is signed in."""
     del web
     session: PageSession | None = request.scope.get(_SESSION)
     return "" if session is None else session.form
 
 
 async def read_form(web: Web, request: Request) -> Mapping[str, list[str]] | Response:
-    """The fields of a form that a page of ours posted in this session, each with all its values; a response where it is
-    none."""
+    """The fields of a form that one of our pages posted in this session, each with all its values; otherwise an error
+    page.
+    """
     session: PageSession | None = request.scope.get(_SESSION)
     if session is None:
         return _said(
@@ -195,10 +192,10 @@ async def read_form(web: Web, request: Request) -> Mapping[str, list[str]] | Res
 
 
 def stranger(request: Request) -> Response:
-    """Nobody is signed in: to the sign-in page, and back here afterwards.
+    """The redirect of an unknown user to the sign-in page and back.
 
-    A browser that follows a link from another site leaves a strict cookie out: then a page of ours asks once more, and
-    the cookie comes along.
+    A browser that follows a link from another site omits a strict cookie. Then a page of ours repeats the request,
+    which includes the cookie.
     """
     headers = request.headers
     if (
@@ -220,12 +217,12 @@ def stranger(request: Request) -> Response:
 
 
 def back_to(place: str) -> str:
-    """Where to go after signing in: a page of ours and nowhere else."""
+    """The page to open after signing in: one of ours, never another site."""
     return place if _place.fullmatch(place) and not place.startswith((SIGN_IN, SIGN_OUT)) else HOME
 
 
 class SignIn:
-    """The two routes, and what they remember: mistakes, and sessions that were ended."""
+    """The two routes and their state: failed logins and ended sessions."""
 
     def __init__(self, web: Web) -> None:
         self._web = web
@@ -239,7 +236,7 @@ class SignIn:
         ]
 
     async def session(self, scope: Scope) -> PageSession | None:
-        """Whose session a request belongs to. Raises Unavailable where the store cannot say its key."""
+        """The session of a request. Raises Unavailable if the store cannot be read."""
         cookie = Request(scope).cookies.get(self._cookie)
         if cookie is None:
             return None
@@ -251,7 +248,9 @@ class SignIn:
         return PageSession(claims, person, session_form_token(claims.id, key), lambda: self._who(claims))
 
     def _who(self, claims: CookieClaims) -> Person | None:
-        """Whose session it is now: nobody's once it is over, signed out, or its token is nobody's or another's."""
+        """The current user of a session: None after its end or sign-out, or if the token is revoked or belongs to
+        another user.
+        """
         if self._web.wall() >= claims.until or claims in self._ended:
             return None
         person = self._web.known(bytes.fromhex(claims.token))
@@ -274,8 +273,9 @@ class SignIn:
         return await self._welcome(person, token, place)
 
     def _wrong(self, request: Request, place: str) -> Response:
-        """The answer to a wrong token. A valid one is never slowed down: behind a proxy all of them come from one
-        address."""
+        """The response to a wrong token. Valid tokens are never limited, because behind a proxy all have the same
+        address.
+        """
         address = sender(request.scope)
         wait = self._mistakes.attempt(address)
         if wait:
@@ -286,7 +286,7 @@ class SignIn:
         return self._page(request, 403, place, "nobody has this token; look whether it is whole")
 
     async def _welcome(self, person: Person, token: str, place: str) -> Response:
-        """A new session with an id of its own, whatever cookie came along."""
+        """A new session with a new ID, whatever cookie the request has."""
         until = int(self._web.wall()) + self._web.session
         claims = CookieClaims(
             self._web.random(16).hex(), person.name, hashlib.sha256(token.encode()).hexdigest(), until
@@ -319,8 +319,9 @@ class SignIn:
 
     @property
     def _cookie(self) -> str:
-        """``__Host-``: browsers take it only with Secure, for this host alone, so that no page of a neighbouring name
-        sets one."""
+        """The cookie's name. Browsers accept ``__Host-`` only with Secure and for this host alone, so that no sibling
+        host can set it.
+        """
         return "__Host-samplegate" if self._is_secure else "samplegate"
 
     def _set(self, response: Response, value: str, seconds: int) -> None:
@@ -330,7 +331,7 @@ class SignIn:
 
 
 class SessionMiddleware:
-    """Finds each page's session before its handler runs. The API and our own files have none."""
+    """Looks up the session of each page before its handler runs. The API and static files have none."""
 
     def __init__(self, app: ASGIApp, signin: SignIn) -> None:
         self._app = app
@@ -347,7 +348,7 @@ class SessionMiddleware:
 
 
 async def _fields(web: Web, request: Request) -> dict[str, list[str]] | Response:
-    """A posted form's fields, each with its values as they came."""
+    """The fields of a posted form, each with its values as received; otherwise an error page."""
     if is_cross_site(headers_of(request.scope)):
         return _said(web, request, 403, _FOREIGN, "Nothing was done. Open the page of the reviews itself.")
     if headers_of(request.scope).media_type() != "application/x-www-form-urlencoded":
@@ -368,7 +369,7 @@ async def _fields(web: Web, request: Request) -> dict[str, list[str]] | Response
 
 
 def _said(web: Web, request: Request, status: int, title: str, text: str) -> Response:
-    """A page that says why nothing was done."""
+    """A page that explains why the request was refused."""
     return render.page(
         web,
         request,
