@@ -1,10 +1,10 @@
-"""The commands: ``main.py`` imports one only when it is asked for, and calls its ``arguments(parser)`` and
+"""Commands of the command line. ``main.py`` imports a command's module on use, and calls its ``arguments(parser)`` and
 ``command(args) -> int``."""
 
 from typing import Final
 
 OK: Final = 0
 FAILED: Final = 1
-"""What was looked at has a fault."""
+"""The checked input has a problem."""
 UNREADABLE: Final = 2
-"""A file cannot be read or written; argparse leaves with the same code for wrong usage."""
+"""A file cannot be read or written. argparse uses the same code for wrong usage."""

@@ -1,5 +1,8 @@
-"""``samplegate check``: the problems of policies, of their tests and of the scripts they name, and what each server is
-told. Runs nothing."""
+"""``samplegate check``: validates policies, their tests and the scripts they name, and shows which capabilities each
+server sees.
+
+Runs nothing.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ _ERAS: Final[tuple[tuple[Era, str], ...]] = (("legacy", LEGACY[-1]), ("modern", 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Servers to which a policy means the same, and what; ``str()`` names them."""
+    """Servers (``who``) for which a policy has the same capability reports."""
 
     who: tuple[str, ...]
     requests: tuple[CapabilityReport, ...]
@@ -50,7 +53,7 @@ class Offered:
 
 @dataclass(slots=True)
 class Checked:
-    """What there is to say about one file."""
+    """Result of checking one file."""
 
     file: Path
     sort: Sort = "policy"
@@ -58,7 +61,7 @@ class Checked:
     problems: list[Problem] = field(default_factory=list)
     offers: list[Offered] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
-    """What may be meant so, and is worth knowing."""
+    """Findings that may be intended."""
     unreadable: str | None = None
 
 
@@ -74,7 +77,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Check all files; 0 if none has a problem (warnings are none), 1 if one has, 2 if one cannot be read."""
+    """Check all files. Returns 0 without problems (warnings are allowed), 1 with problems, 2 if a file is
+    unreadable."""
     try:
         variables = environment(args.env_file)
     except InputError as problem:
@@ -143,8 +147,8 @@ def _note(file: Path, text: str, rule: int) -> Problem:
 
 
 def _script_problems(policy: Path, text: str, place: Place, name: str) -> tuple[Problem, ...]:
-    """Those of the script that a scripted model or an answer names, or that it cannot be read: the place in the policy
-    is then the one to mend."""
+    """Problems of the script that a scripted model or an answer names. An unreadable script is reported at its place in
+    the policy."""
     script = policy.parent / name
     try:
         parse_script(read(script), file=str(script))
@@ -185,7 +189,7 @@ def _report(checked: Checked) -> Iterator[str]:
 
 
 def _lasting(checked: Checked) -> list[str]:
-    """The limits that are kept in the state folder."""
+    """Names of the limits that are kept in the state folder."""
     return (
         []
         if checked.loaded is None
@@ -194,12 +198,12 @@ def _lasting(checked: Checked) -> list[str]:
 
 
 def _waits(checked: Checked) -> list[Wait]:
-    """Who is asked by which rule, and how long they have."""
+    """The policy's reviews: who is asked by which rule, and for how long."""
     return [] if checked.loaded is None else list(waits(checked.loaded.policy))
 
 
 def _with_newer_servers(checked: Checked) -> Iterator[str]:
-    """What differs in 2026-07-28, where capabilities are declared call by call."""
+    """Differences in 2026-07-28, where capabilities are declared with each call."""
     policy = None if checked.loaded is None else checked.loaded.policy
     if policy is not None and any(_names_a_call(rule.match) for rule in policy.rules):
         yield (
@@ -253,12 +257,13 @@ def _offered_json(offered: Offered) -> dict[str, Any]:
     return {"servers": list(offered.who), "requests": [msgspec.to_builtins(coverage) for coverage in offered.requests]}
 
 
-# -- what a policy means to each server that it names: servers, callers and eras, put together where they are the same
+# -- capabilities for each server, caller and era, grouped where they are the same
 # -------------------------------
 
 
 def offers(book: CompiledPolicy) -> list[Offered]:
-    """For every server the policy names, and for any other; another caller or era only where it makes a difference."""
+    """Capability reports for each server in the policy and for any other. Callers and eras appear only where they
+    differ."""
     groups: dict[tuple[CapabilityReport, ...], list[str]] = {}
     for label, server in _servers(book.policy):
         usual, _ = _eras(book, server, LOCAL)
@@ -274,7 +279,7 @@ def offers(book: CompiledPolicy) -> list[Offered]:
 
 
 def forwards_forms_first(book: CompiledPolicy) -> list[str]:
-    """The rules that forward forms before any other rule takes them, for any server and caller."""
+    """Names of the rules that are the first to take forms, and forward them, for some server and caller."""
     askers = (
         Asker(server, caller, era, None)
         for _, server in _servers(book.policy)
@@ -291,7 +296,7 @@ def _eras(book: CompiledPolicy, server: str, caller: str) -> tuple[tuple[Capabil
 
 
 def _servers(policy: Policy) -> Iterator[tuple[str, str]]:
-    """Each server as it is called in the policy, with a name that stands for it."""
+    """Label and example name of each server in the policy, and of any other server."""
     named = dict.fromkeys([*policy.servers, *(name for rule in policy.rules for name in _names(rule.match, "server"))])
     for name in named:
         if (example := _example(name)) is not None:
@@ -317,7 +322,7 @@ def _names(match: Match, condition: str) -> Iterator[str]:
 
 
 def _example(name: str) -> str | None:
-    """A name that a glob takes, None where none comes to mind; a plain name is its own."""
+    """A name that matches a glob, or None if none was found. A plain name is its own example."""
     if not is_glob(name):
         return name
     example = re.sub(r"\[([^]!])[^]]*\]", r"\1", name).replace("*", "x").replace("?", "x")

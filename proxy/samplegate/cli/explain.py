@@ -1,5 +1,8 @@
-"""``samplegate explain``: one request put to a policy: which rule takes it, why the earlier ones do not, what comes of
-it. Nothing is sent."""
+"""``samplegate explain``: shows which rule a request matches, why earlier rules do not, and the outcome.
+
+It also shows the models with their upper bounds of cost, the limits that the request draws on, and the reviewers with
+their deadlines. Nothing is sent or reserved, and no reviewer is asked. Whether a limit has room now is not checked.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +49,6 @@ from samplegate.protocol import rawjson, results, server_requests
 from samplegate.protocol.requests import BadRequest, Origin, Request
 from samplegate.runtime.process import compile_book, load_policy
 
-# What a request may come to that a model answers, as `explain` shows it: which model and why, the worst case of each,
-# what limits it draws on.
-#
-# Nothing is drawn: whether a limit has room at the moment is not looked at.
-
 _UNIT: Final[dict[Quantity, str]] = {
     "requests": "requests",
     "input_tokens": "input tokens",
@@ -62,7 +60,7 @@ _UNIT: Final[dict[Quantity, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One account of one limit."""
+    """A draw on one account of a limit."""
 
     terms: LimitSpec
     draw: Draw
@@ -70,7 +68,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """The models in the order in which they are asked, and what is drawn. ``untold`` says why a draw cannot be told."""
+    """Models in the order of use, and draws on limits. ``untold`` is the reason why draws are unknown."""
 
     choice: ModelChoice | None
     worst: dict[str, Worst]
@@ -79,7 +77,7 @@ class Spending:
 
 
 def spending(book: CompiledPolicy, request: Request, decision: Decision) -> Spending:
-    """Of a decision that was made for the request."""
+    """The spending of a decision."""
     made = draws_of(book, decision, Claimant(request.origin, _calls(request), "its session", decision.rule or ""))
     draws, untold = ((), made) if isinstance(made, str) else (made, None)
     drawn = [Drawn(book.terms[draw.limit], draw) for draw in draws]
@@ -100,7 +98,7 @@ def spending(book: CompiledPolicy, request: Request, decision: Decision) -> Spen
 
 
 def _calls(request: Request) -> tuple[str, ...]:
-    """Names for the calls that the request may belong to: real ones are given by the session."""
+    """Placeholder names for the calls that the request may belong to. At run time, the session names them."""
     calls = len(request.origin.calls)
     if calls == 0:
         return ("its session, for there is no call",)
@@ -108,7 +106,7 @@ def _calls(request: Request) -> tuple[str, ...]:
 
 
 def spending_lines(spent: Spending) -> Iterator[str]:
-    """A line for each model and each draw."""
+    """A text line for each model and each draw."""
     if spent.choice is not None:
         width = max(map(len, [*spent.worst, *spent.choice.unfit]))
         for number, (name, worst) in enumerate(spent.worst.items(), 1):
@@ -146,7 +144,7 @@ def _amount(terms: LimitSpec, amount: int) -> str:
 
 
 def _dollars(units: int) -> str:
-    """To a millionth of a dollar, or as small as it is."""
+    """Dollars, to a millionth or to the first digits of a smaller amount."""
     dollars = units / SCALE["usd"]
     return f"{dollars:.6f}".rstrip("0").rstrip(".") if dollars >= 1e-6 or not units else f"{dollars:.3g}"
 
@@ -164,7 +162,7 @@ def _per(terms: LimitSpec) -> str:
 
 
 def spending_as_json(spent: Spending) -> dict[str, Any]:
-    """The same for programs; dollars as numbers, null for an unknown price."""
+    """The same as JSON: dollars as numbers, null for an unknown price."""
     return {
         "choice": None if spent.choice is None else _choice_json(spent, spent.choice),
         "draws": [
@@ -204,9 +202,6 @@ def _score_json(choice: ModelChoice, name: str) -> dict[str, float] | None:
     return {"total": score.total, "cost": score.cost, "speed": score.speed, "intelligence": score.intelligence}
 
 
-# What a request that is escalated to a person comes to, as `explain` shows it: who is asked, for how long, and what
-# follows. Asks nobody.
-
 _FOLLOWS: Final[dict[Otherwise, str]] = {
     "next": "the later rules are asked",
     "deny": "it is denied",
@@ -216,27 +211,27 @@ _FOLLOWS: Final[dict[Otherwise, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReviewStage:
-    """One person who is asked. Seconds."""
+    """One reviewer in a review. Times are in seconds."""
 
     reviewer: str
     stage: Stage
     timeout: float
-    """How long the review waits."""
+    """Timeout of the review."""
     here: float
-    """How long this request does."""
+    """How long this request can wait."""
     late: float
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewStages:
-    """All that are asked, in their order, and what follows without a verdict on the request."""
+    """All reviewers in order, and what follows if there is no verdict on the request."""
 
     asking: tuple[ReviewStage, ...]
     otherwise: Otherwise | None
 
 
 def review_stages(book: CompiledPolicy, request: Request, decision: Decision) -> ReviewStages | None:
-    """Of a decision that was made for the request; None where no person is asked."""
+    """The reviews of a decision; None if no reviewer is asked."""
     asking: list[ReviewStage] = []
     if isinstance(decision.act, Escalated):
         asking.append(_asking(book, request, decision.act.reviewer, "request", decision.act.timeout))
@@ -252,7 +247,7 @@ def _asking(book: CompiledPolicy, request: Request, name: str, stage: Stage, tim
 
 
 def review_lines(waiting: ReviewStages) -> Iterator[str]:
-    """A line for each."""
+    """A text line for each reviewer, and for the timeout."""
     for one in waiting.asking:
         what = "decides" if one.stage == "request" else "sees the answer before the server does"
         time = (
@@ -268,7 +263,7 @@ def review_lines(waiting: ReviewStages) -> Iterator[str]:
 
 
 def review_as_json(waiting: ReviewStages) -> dict[str, Any]:
-    """The same for programs; times in seconds."""
+    """The same as JSON; times are in seconds."""
     asking = [
         {
             "reviewer": one.reviewer,
@@ -283,7 +278,7 @@ def review_as_json(waiting: ReviewStages) -> dict[str, Any]:
 
 
 def review_outcome(decision: Decision, request: Request, back: str, refused: Callable[[Request, str], str]) -> str:
-    """What goes over the wire, as a sentence."""
+    """The server's answer after a review, as a sentence."""
     act = decision.act
     assert isinstance(act, Escalated)
     no = f"if rejected, {refused(request, 'decline')}"
@@ -301,13 +296,13 @@ def review_outcome(decision: Decision, request: Request, back: str, refused: Cal
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Everything that is printed."""
+    """All results that are printed."""
 
     method: str
     request: Request
     decision: Decision
     waiting: ReviewStages | None
-    """Who is asked, if anybody."""
+    """The reviews, if any."""
     steps: Sequence[RuleStep]
     spending: Spending
 
@@ -354,7 +349,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Decide one request and say why; 1 if the policy or the request has a fault, 2 if a file cannot be read."""
+    """Decide one request and explain it. Returns 1 for an invalid policy or request, 2 for an unreadable file."""
     try:
         scene = _scene(args)
         asked = _asked(args.request)
@@ -389,8 +384,8 @@ def _scene(args: argparse.Namespace) -> Scene:
 
 
 def _asked(name: str) -> tuple[str, bytes | None]:
-    """The method and params of the request in a file or on stdin; without the white space between them, for `size`
-    counts bytes as sent."""
+    """Method and params of the request in a file or on stdin. White space is removed, because `size` counts bytes as
+    sent."""
     source = "stdin" if name == "-" else name
     raw = (sys.stdin.read() if name == "-" else read(Path(name))).encode("utf-8", "replace")
     try:
@@ -465,7 +460,7 @@ def _where(origin: Origin) -> str:
 
 
 def _particulars(decision: Decision) -> Mapping[str, Any]:
-    """What the act holds, without the request's own content."""
+    """Details of the act, without the request's own content."""
     match decision.act:
         case (
             Allowed(models=models, params=params, timeout=timeout, changed=changed)
@@ -487,8 +482,7 @@ def _particulars(decision: Decision) -> Mapping[str, Any]:
 
 
 def outcome(explained: Explained) -> str:
-    """What goes over the wire, as a sentence: a pushed request in the legacy eras, a key of a round in the modern
-    one."""
+    """The server's answer as a sentence: to a pushed request in the legacy eras, in a round in the modern era."""
     request, modern = explained.request, explained.request.origin.era == "modern"
     back = "in the gate's retry of the call" if modern else "as the reply to its request"
     if not explained.decision.declared:

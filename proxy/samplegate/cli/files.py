@@ -1,4 +1,4 @@
-"""The commands' inputs: files with their kind, and the tests of each policy; the environment; ``--client``."""
+"""Inputs of the commands: files and their kinds, tests of a policy, environment, and capabilities of ``--client``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WIDEST: Final = 60
 
 
 def read(path: Path) -> str:
-    """The text of a UTF-8 file, its line ends as they are. Raises Unreadable."""
+    """Text of a UTF-8 file, with its line ends. Raises InputError."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as problem:
@@ -34,17 +34,16 @@ def read(path: Path) -> str:
 
 
 def is_test(path: Path) -> bool:
-    """Whether a file is a test file by its name."""
+    """Whether a file is a test file, by its name."""
     return path.stem.endswith(SUFFIX)
 
 
 def sort_of(path: Path, text: str) -> Sort:
-    """What a file is: a test by its name, a script of the built-in model by its `cases` without `version` and `rules`,
-    else a policy."""
+    """Kind of a file: tests by its name, a script by `cases` without `version` and `rules`, otherwise a policy."""
     if is_test(path):
         return "tests"
     try:
-        # a recorded script is larger than a policy may be
+        # a recorded script may be larger than a policy
         root, _ = compose(text, most_bytes=MAX_BYTES, most_values=MAX_VALUES)
     except tree.Unreadable:
         return "policy"
@@ -53,17 +52,17 @@ def sort_of(path: Path, text: str) -> Sort:
 
 
 def test_of(policy: Path) -> Path:
-    """Where the cases of a policy stand: ``ci_test.yaml`` beside ``ci.yaml``."""
+    """Path of a policy's tests: ``ci_test.yaml`` beside ``ci.yaml``."""
     return policy.with_name(f"{policy.stem}{SUFFIX}{policy.suffix}")
 
 
 def policy_of(test: Path) -> Path:
-    """The other way round."""
+    """Path of the policy of a test file."""
     return test.with_name(test.stem.removesuffix(SUFFIX) + test.suffix)
 
 
 def environment(env_file: Path | None) -> Mapping[str, str]:
-    """As `run` has it: what is set in the process goes before the file. Raises Unreadable with every problem of the
+    """Environment as for `run`: process variables override the file. Raises InputError with every problem of the
     file."""
     if env_file is None:
         return os.environ
@@ -74,7 +73,7 @@ def environment(env_file: Path | None) -> Mapping[str, str]:
 
 
 def declared(said: str) -> list[Declared]:
-    """The capabilities of a list with commas. Raises Unreadable for one that there is not."""
+    """Capabilities in a comma-separated list. Raises InputError for an unknown one."""
     names = [name for name in said.split(",") if name]
     known: tuple[Declared, ...] = get_args(Declared)
     if unknown := [name for name in names if name not in known]:
@@ -83,17 +82,17 @@ def declared(said: str) -> list[Declared]:
 
 
 def count(number: int, noun: str) -> str:
-    """``1 case`` or ``2 cases``."""
+    """Number and noun: ``1 case`` or ``2 cases``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def plain(word: str) -> str:
-    """Untrusted text (a peer's name, a word of a log), made safe for a terminal."""
+    """Untrusted text (a peer's name, a word in a log), made safe for a terminal."""
     return word if word.isascii() and word.isprintable() and len(word) <= WIDEST else short_value(word)
 
 
 def refused(problem: InputError | PolicyError) -> int:
-    """Say what keeps a command from working; the exit code for it."""
+    """Print why a command cannot work, and return its exit code."""
     if isinstance(problem, PolicyError):
         print("\n".join(map(str, problem.problems)), file=sys.stderr)
         return FAILED
@@ -102,5 +101,5 @@ def refused(problem: InputError | PolicyError) -> int:
 
 
 def complain(message: str) -> None:
-    """One line on stderr, as every command says what keeps it from working."""
+    """Print one error line to stderr."""
     print(f"samplegate: {message}", file=sys.stderr)

@@ -1,5 +1,8 @@
-"""``samplegate init``: writes a starter policy and its test from the templates in ``starter/``, which forward whatever
-the client can answer."""
+"""``samplegate init``: writes a starter policy and its test from the templates in ``starter/``.
+
+For clients with a user, the starter forwards every request that the client can answer. With ``--headless`` it forwards
+no forms.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Write both files; nothing that exists is overwritten."""
+    """Write both files, without overwriting anything."""
     policy: Path = args.path if args.path.suffix in SUFFIXES else args.path / NAME
     tests = test_of(policy)
     if args.api_key_file is not None and args.model is None:
@@ -89,12 +92,12 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _write(path: Path, text: str) -> None:
-    with path.open("x", encoding="utf-8", newline="\n") as file:  # not "w": somebody may have been quicker
+    with path.open("x", encoding="utf-8", newline="\n") as file:  # not "w": the file may exist by now
         file.write(text)
 
 
 def _from_policy(key_file: str, folder: Path) -> str:
-    """A key's file as the policy says it: relative to itself, where the command line means the current folder."""
+    """Path of the key file relative to the policy; the command line's is relative to the current folder."""
     try:
         return key_file if Path(key_file).is_absolute() else Path(os.path.relpath(key_file, folder)).as_posix()
     except ValueError:  # Windows: on another drive
@@ -102,8 +105,7 @@ def _from_policy(key_file: str, folder: Path) -> str:
 
 
 def policy_text(name: str, model: str | None, api_key_file: str | None, *, headless: bool) -> str:
-    """The starter policy, for clients with a person or without; without a model its rule for sampling stands commented
-    out."""
+    """Starter policy, interactive or headless. Without a model, its sampling rule is commented out."""
     if model is None:
         models, sampling = NO_MODELS, "".join(f"  # {line[2:]}\n" for line in ALLOW.splitlines())
     else:
@@ -114,7 +116,7 @@ def policy_text(name: str, model: str | None, api_key_file: str | None, *, headl
 
 
 def tests_text(name: str, model: str | None, *, headless: bool) -> str:
-    """The cases of the starter."""
+    """Test cases of the starter policy."""
     sampling, expect = "without a model in the policy, a client that cannot sample gets no answer", "{effect: none}"
     if model is not None:
         sampling = "for a client that cannot, the model does"
@@ -123,11 +125,11 @@ def tests_text(name: str, model: str | None, *, headless: bool) -> str:
 
 
 def _starter(headless: bool, suffix: str) -> Template:
-    """A file of ``starter/``."""
+    """A template of ``starter/``."""
     name = f"{'headless' if headless else 'interactive'}{suffix}.yaml"
     return Template(files("samplegate.cli").joinpath("starter", name).read_text("utf-8"))
 
 
 def _quoted(text: str) -> str:
-    """Text from the command line as a YAML string: JSON's is one, and safe whatever is in it."""
+    """Text from the command line as a YAML string. A JSON string is one, and safe for any text."""
     return json.dumps(text, ensure_ascii=False)

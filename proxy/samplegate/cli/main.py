@@ -1,7 +1,7 @@
-"""The command line: the commands, their dispatch and their exit codes. Each module has its command's arguments.
+"""The command line: its commands, their dispatch and exit codes. Each command's module defines its arguments.
 
-Nothing but argparse is imported here, and a command only once it is called: `samplegate run` starts with every session
-of a client.
+Only argparse is imported here, and a command's module only when it is called, because `samplegate run` starts with
+every session of a client.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 
 from samplegate import __version__
 
-INTERRUPTED = 130  # what a shell reports for a process that ended by SIGINT
+INTERRUPTED = 130  # a shell's code for a process that ended by SIGINT
 
 EXIT_CODES = """\
 exit codes:
@@ -43,13 +43,12 @@ COMMANDS: Final = {
     "schema": ("samplegate.cli.schema", "print the JSON Schema of the policy file, for editors"),
     "init": ("samplegate.cli.init", "write a starter policy and its test"),
 }
-"""Each command's module and its line in the help. A module has ``arguments``, which adds them to a parser, and
-``command``, which runs it."""
+"""Module and help line of each command. A module has ``arguments``, which adds them to a parser, and ``command``, which
+runs it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code (``EXIT_CODES``); wrong usage leaves by SystemExit(2), as argparse
-    does."""
+    """Run one command and return its exit code (``EXIT_CODES``). Wrong usage raises SystemExit(2), as in argparse."""
     try:
         return _call(parse(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
@@ -57,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _WrongUsage(Exception):
-    """The message of a wrong command line, and the parser that has its usage."""
+    """A wrong command line: the message, and the parser with the usage to print."""
 
     def __init__(self, parser: argparse.ArgumentParser, message: str) -> None:
         super().__init__(message)
@@ -65,7 +64,7 @@ class _WrongUsage(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Its parsers of commands are of this class too."""
+    """Parser that raises _WrongUsage instead of exiting. Subparsers have the same class."""
 
     def error(self, message: str) -> NoReturn:
         """Raises _WrongUsage."""
@@ -73,8 +72,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The command line as values; for run, ``command`` is everything behind ``--``. Wrong usage is also the answer to
-    the client of a run."""
+    """Parse the command line; for run and serve, ``command`` is everything after ``--``. Wrong usage of run is also
+    reported to the client."""
     try:
         return _parsed(argv)
     except _WrongUsage as wrong:
@@ -91,7 +90,7 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
     parser = _parser(next((word for word in argv if not word.startswith("-")), ""))
     if list(argv[:1]) not in (["run"], ["serve"]):
         return parser.parse_args(argv)
-    cut = argv.index("--") if "--" in argv else len(argv)  # the wrapped command's own options are none of ours
+    cut = argv.index("--") if "--" in argv else len(argv)  # options of the wrapped command are not ours
     args, command = parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
     if args.name == "run" and not command and args.url is None:
         parser.error(
@@ -109,8 +108,8 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
 def _call(args: argparse.Namespace) -> int:
     try:
         code: int = import_module(COMMANDS[args.name][0]).command(args)
-        if sys.stdout is not None:  # None: the caller closed it
-            sys.stdout.flush()  # here, because a failure while the interpreter ends cannot be caught
+        if sys.stdout is not None:  # None if the caller closed it
+            sys.stdout.flush()  # here, because an error while the interpreter ends cannot be caught
         return code
     except OSError as problem:
         if problem.filename is not None or problem.errno not in (errno.EPIPE, errno.ENOSPC, errno.EIO):
@@ -119,15 +118,15 @@ def _call(args: argparse.Namespace) -> int:
             print(
                 f"samplegate: stdout: cannot be written: {(problem.strerror or str(problem)).lower()}", file=sys.stderr
             )
-        # `samplegate schema | head`, a full disk; the interpreter would complain again when it flushes stdout at its
-        # end
+        # stdout is a closed pipe (`samplegate schema | head`) or a full disk; without this, the interpreter would
+        # report an error again when it flushes stdout at exit
         if sys.stdout is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
 def _parser(chosen: str) -> argparse.ArgumentParser:
-    """The parser of the command line; only the chosen command has its arguments."""
+    """The command-line parser. Only the chosen command gets its arguments."""
     parser = _Parser(
         prog="samplegate",
         allow_abbrev=False,

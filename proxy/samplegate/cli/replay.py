@@ -1,7 +1,6 @@
-"""``samplegate replay``: the requests of decision logs put to another policy, and which of them it decides otherwise.
-Nothing is sent or written.
+"""``samplegate replay``: decides the recorded requests of decision logs under another policy, and shows what changes.
 
-Deciding again is ``audit/replay.py``'s; here the changes are grouped and told.
+Nothing is sent or written. ``audit/replay.py`` decides again; this module groups and prints the changes.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from samplegate.policytest import suite
 from samplegate.protocol.requests import ClientCapabilities
 from samplegate.runtime.process import compile_book, load_policy
 
-SHOWN: Final = 3  # ids of a group, for a person; each leads to its record
-LISTED: Final = 1_000  # for a program
-MAX_GROUPS: Final = 10_000  # a log may be anybody's
-MAX_HANDED_ON: Final = 100_000  # forwards whose second record is still to come
+SHOWN: Final = 3  # ids of a group in text output; each identifies a record
+LISTED: Final = 1_000  # in JSON output
+MAX_GROUPS: Final = 10_000  # bound on memory, because a log may come from anyone
+MAX_HANDED_ON: Final = 100_000  # forwards whose second record has not been read yet
 
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """What is the same about changes that stand in one group."""
+    """Key of a group: what its changes have in common."""
 
     kind: str
     server: str
@@ -46,7 +45,7 @@ class Flip:
 
 @dataclass(slots=True)
 class Group:
-    """Changes of one kind."""
+    """Changes with the same key."""
 
     count: int = 0
     ids: list[str] = field(default_factory=list)
@@ -59,12 +58,12 @@ class Group:
 
 @dataclass(slots=True)
 class Replayed:
-    """What came of all records."""
+    """Result of replaying all records."""
 
     same: int = 0
     changed: dict[Flip, Group] = field(default_factory=dict)
     rest: Group = field(default_factory=Group)
-    """Changes beyond MAX_GROUPS kinds of them."""
+    """Changes beyond MAX_GROUPS groups."""
     untold: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -97,8 +96,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Replay all records; 1 with ``--fail-on-change`` where one changed, or for a policy with problems, 2 if a file
-    cannot be read."""
+    """Replay all records.
+
+    Returns 1 for a policy with problems, or with ``--fail-on-change`` if a decision changed; 2 if a file is unreadable.
+    """
     try:
         client = None if args.client is None else suite.capabilities(declared(args.client))
         loaded = load_policy(read(args.policy), file=str(args.policy), environment=environment(args.env_file))
@@ -107,7 +108,7 @@ def command(args: argparse.Namespace) -> int:
         replayed = _replay(logs, book, client)
     except (InputError, PolicyError) as problem:
         return refused(problem)
-    for warning in loaded.warnings:  # a variable that is not set makes changes where there are none
+    for warning in loaded.warnings:  # a missing variable causes changes that are not real
         complain(f"warning: {warning}")
     if args.json:
         print(json.dumps(_json(replayed, logs), indent=2, ensure_ascii=False))
@@ -122,7 +123,7 @@ def _replay(logs: Logs, book: CompiledPolicy, client: ClientCapabilities | None)
     replayed = Replayed()
     handed_on: dict[str, None] = {}
     for line in settled(logs):
-        if line.decision_id in handed_on:  # its second record: the request was held against the policy before
+        if line.decision_id in handed_on:  # its second record: the request has been replayed already
             del handed_on[line.decision_id]
             continue
         if comes_again(line.outcome, line.door):

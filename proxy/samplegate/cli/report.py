@@ -1,5 +1,4 @@
-"""``samplegate report``: what decision logs come to, as tables for a person or JSON for a program. The sums are
-``audit/report.py``'s."""
+"""``samplegate report``: summarizes decision logs as tables or JSON. ``audit/report.py`` computes the sums."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from samplegate.errors import InputError
 from samplegate.policy.conditions import short_value
 from samplegate.policy.ledger import SCALE
 
-ROWS: Final = 10  # of a table, for a person; --json has them all
-# of the calls of a model; all else are failures
+ROWS: Final = 10  # rows of a table in text output; --json has all
+# counters of a model's calls that are not failures; all others are
 _SUMS: Final = frozenset({"calls", "input_tokens", "output_tokens", "units", "unpriced"})
 STATE: Final = "SAMPLEGATE_STATE"
 
@@ -43,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Sum up all records; 0 also where there are none, 2 if a log cannot be read."""
+    """Summarize all records. Returns 0, even without records, or 2 if a log is unreadable."""
     try:
         logs = Logs(args.log or _default(os.environ))
         report = Report("" if args.since is None else _since(args.since))
@@ -71,7 +70,7 @@ def _default(environ: Any) -> list[str]:
 
 
 def _since(said: str) -> str:
-    """A day or a moment as records write it."""
+    """A day or time in the format of the records."""
     try:
         moment = datetime.fromisoformat(said)
         return timestamp((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
@@ -79,7 +78,7 @@ def _since(said: str) -> str:
         raise InputError(f"--since: {short_value(said)} is no date; write 2026-11-01, or 2026-11-01T08:00Z") from None
 
 
-# -- for a person
+# -- text
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -169,7 +168,7 @@ def _attempts(server: ServerReport) -> Iterator[str]:
 
 
 def _dollars(counts: Counter[str]) -> str:
-    """What calls of one model came to; what nobody knows is a ``?``, never nothing."""
+    """Cost of the calls of one model. An unknown part is shown as ``?``, never as zero."""
     known = _usd(counts["units"] / SCALE["usd"])
     if not counts["unpriced"]:
         return known
@@ -177,7 +176,7 @@ def _dollars(counts: Counter[str]) -> str:
 
 
 def _usd(dollars: float) -> str:
-    """With as many decimals as it takes to see that it is not nothing."""
+    """A cost with enough decimals to show that it is not zero."""
     return (
         f"{dollars:.4f}"
         if dollars >= 0.01 or not dollars
@@ -196,8 +195,7 @@ def _most(names: Names, by: str) -> list[tuple[str, Counter[str]]]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns of text: the first and any failures to the left, numbers to the right. Nothing for a table without
-    rows."""
+    """A text table: the first column and failures left-aligned, numbers right-aligned. Empty without rows."""
     if not rows:
         return
     shown_rows = [[plain(cell) for cell in row] for row in rows[:ROWS]]
@@ -212,7 +210,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield f"  and {len(rows) - ROWS} more"
 
 
-# -- for a program
+# -- JSON
 # ----------------------------------------------------------------------------------------------------------------------
 
 

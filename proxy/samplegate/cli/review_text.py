@@ -1,7 +1,7 @@
-"""Reviews on a terminal: the list, and one review with everything a reviewer needs. Text of servers and models is made
-harmless.
+"""Text of reviews for a terminal: the list, and one review with everything a reviewer needs.
 
-Content is shown to every user who may read the store. It cannot control the terminal, hide, or pass for a line of ours.
+Content of servers and models is made harmless: it cannot control the terminal, hide, or pass for a line of ours. Every
+user who can read the store sees it.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from samplegate.secret_names import secret_fields
 from samplegate.urls import shown_url
 
 MARK: Final = "  | "
-"""Before every line that is not ours."""
-MOST: Final = 200_000  # characters of one text; what is cut off is said
-SHORT: Final = 11  # characters of an id: 8 random ones, of which no two people will see a pair
+"""Prefix of each line with untrusted content."""
+MOST: Final = 200_000  # characters of one text; a line tells how many were cut off
+SHORT: Final = 11  # characters of an id: 8 random ones, so that a collision in a list is very unlikely
 WIDEST: Final = 24
 HEAD: Final = ("id", "age", "waits", "left", "reviewer", "server", "kind", "what")
-"""``waits``: how long the request itself still does; ``left``: how long a verdict is taken, for the next same request
-then."""
+"""``waits``: time until the request itself expires. ``left``: time until the review expires; a verdict after ``waits``
+answers the next same request."""
 _TOLD: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature"})
 
 
 def harmless(text: str) -> str:
-    """On one line; what is not seen (control, escape sequences, bidi, halves of characters) as its escape."""
+    """Text as one line, with invisible characters (control, escape sequences, bidi, surrogates) escaped."""
     return (
         text
         if text.isprintable()
@@ -41,13 +41,13 @@ def harmless(text: str) -> str:
 
 
 def short(text: str, most: int) -> str:
-    """The same, cut to so many characters, with blanks drawn together."""
+    """Harmless text with collapsed white space, cut to ``most`` characters."""
     text = harmless(" ".join(text[: most * 20].split()))
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def quoted(text: str) -> Iterator[str]:
-    """Its lines, each marked as not ours."""
+    """The lines of an untrusted text, each with MARK."""
     for line in text[:MOST].replace("\r\n", "\n").split("\n"):
         yield MARK + harmless(line)
     if len(text) > MOST:
@@ -55,12 +55,12 @@ def quoted(text: str) -> Iterator[str]:
 
 
 def as_json(value: Any) -> Iterator[str]:
-    """A decoded value for people, pictures as their size."""
+    """A decoded value as indented JSON, with media replaced by their size."""
     yield from quoted(json.dumps(all_without_media(value), indent=2, ensure_ascii=False))
 
 
 def content(found: Any) -> Iterator[str]:
-    """A message's content, one block or several: text as it is, other blocks as JSON."""
+    """Content of a message, one block or several: text as it is, other blocks as JSON."""
     for one in found if isinstance(found, list) else [found]:
         if (
             isinstance(one, dict)
@@ -74,17 +74,17 @@ def content(found: Any) -> Iterator[str]:
 
 
 def moment(seconds: float) -> str:
-    """Unix seconds as a time of UTC."""
+    """Unix seconds as a UTC time."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def today(review: Review, now: float) -> Review:
-    """As it stands now: the gate notes an end some moments later."""
+    """The review's state at ``now``. The gate records an expiry with a short delay."""
     return expired(review, now) or review
 
 
 def table(reviews: Sequence[Review], now: float) -> Iterator[str]:
-    """A line for each under a head."""
+    """A table of reviews with a header."""
     rows = [HEAD, *(_row(review, now) for review in reviews)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD) - 1)]
     for row in rows:
@@ -92,8 +92,8 @@ def table(reviews: Sequence[Review], now: float) -> Iterator[str]:
 
 
 def line(review: Review, now: float) -> str:
-    """One review, for `watch`."""
-    id, age, _waits, *rest = _row(review, now)  # under no head, two times would be one too many
+    """One review as a line, for `watch`."""
+    id, age, _waits, *rest = _row(review, now)  # without a header, two times would confuse
     return "  ".join((id, age, *rest))
 
 
@@ -120,7 +120,7 @@ def _waits(review: Review, now: float) -> str:
 
 
 def what(review: Review) -> str:
-    """What it is about, in a line."""
+    """Summary of the request in one line."""
     tools = ", ".join(call.tool or call.method for call in review.calls)
     if review.mode == "url":
         text = f"opens {shown_url(str(review.params.get('url', ''))).host or 'no host that can be told'}"
@@ -147,13 +147,13 @@ def _text(message: Any) -> str:
     return "no text"
 
 
-# -- one, whole
+# -- one review in full
 # ----------------------------------------------------------------------------------------------------------------------
 
 
 def lines(review: Review, now: float) -> Iterator[str]:
-    """All of it, but what secret-looking fields were filled in with. What stands behind a mark is the server's, the
-    caller's or a model's."""
+    """A review in full, except for values of secret-looking fields. Lines with MARK are content of the server, the
+    caller or a model."""
     review = scrub_verdict(review)
     yield f"review {review.id}: {review.state}"
     yield from _facts(review, now)
@@ -172,7 +172,7 @@ def lines(review: Review, now: float) -> Iterator[str]:
 
 
 def history(events: Iterable[ReviewEvent]) -> Iterator[str]:
-    """What was said of it so far, by whom and by what way."""
+    """The events of a review: when, what, by whom and through which channel."""
     yield "so far:"
     for event in events:
         by = (
@@ -258,7 +258,7 @@ def _edits(bounds: EditBounds) -> Iterator[str]:
 
 
 def _url(review: Review) -> Iterator[str]:
-    """R41: the whole address as text, its host apart, and nothing to click on."""
+    """R41: the whole address as text, its host separately, and no link."""
     url = str(review.params.get("url", ""))
     address = shown_url(url)
     yield "it says:"

@@ -1,8 +1,9 @@
-"""`samplegate reviews`: look at what waits for people, and decide it, in whatever process the request waits. Needs the
-store, and no listener.
+"""`samplegate reviews`: lists, shows, watches and decides reviews, in whatever process their requests wait.
 
-What is shown is shown to whoever may read the store's file; there are no roles here. Nothing of it is logged. Typed
-values are converted to the types of the form; ``core.review.verdicts`` checks them, field by field.
+It needs the store, but no listener. Everyone who can read the store's file sees all content; there are no roles.
+Nothing is logged.
+
+Typed values are converted to the types of the form's fields; ``reviews/verdict.py`` validates them.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from samplegate.reviews.views import choices, span, to_view, withdrawn_for
 MOST_MEANT: Final = 5
 MOST_NAME: Final = 100
 NOTHING: Final = "nothing is pending"
-EVERY: Final = 0.5  # seconds between two looks of `watch`
+EVERY: Final = 0.5  # seconds between two polls of `watch`
 AT_A_TIME: Final = 200
 _QUIET: Final = frozenset({"joined", "told", "untold"})
-"""What happens to a review without changing it for people; --json has it all the same."""
+"""Events that mean no change for reviewers; --json shows them, too."""
 _whole: Final = re.compile(r"[+-]?[0-9]{1,18}\Z", re.ASCII)
 _words: Final = {"true": True, "yes": True, "false": False, "no": False}
 
@@ -136,17 +137,17 @@ def _own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def _some(text: str) -> int:
-    """1 to 999. Raises argparse.ArgumentTypeError."""
+    """An integer from 1 to 999. Raises argparse.ArgumentTypeError."""
     if not text.isdecimal() or not 1 <= int(text[:4]) <= 999:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 999")
     return int(text)
 
 
 def command(args: argparse.Namespace) -> int:
-    """Do one of them: 1 if it was refused or came too late, 2 if there is no such review or store."""
+    """Run a subcommand. Returns 1 if the verdict was refused or too late, 2 without such a review or store."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal without Unicode is no reason to show nothing
+            stream.reconfigure(errors="backslashreplace")  # without Unicode, the terminal shows escapes
     try:
         kept = _store(args)
         try:
@@ -159,8 +160,8 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _store(args: argparse.Namespace) -> SqlReviewStore:
-    """The store of the line, the variables or the settings file, which may be that of `run` or of `serve`. It must be
-    there. Raises Unreadable."""
+    """The store of the arguments, variables or settings (of `run` or `serve`), which is not created. Raises
+    InputError."""
     problems: list[str] = []
     values, _ = gather(
         {**SERVE_SETTINGS, **SETTINGS}, os.environ, args.settings, {"state": args.state, "store": args.store}, problems
@@ -175,8 +176,7 @@ def _store(args: argparse.Namespace) -> SqlReviewStore:
 
 
 def _meant(kept: SqlReviewStore, typed: str) -> Review:
-    """The review of an id, or of a beginning that no other has, with or without its ``rv_``. Raises Unreadable,
-    Unavailable."""
+    """The review with an id or a unique prefix, with or without ``rv_``. Raises InputError or Unavailable."""
     for begin in (typed, f"rv_{typed}"):
         ids = [begin] if kept.get(begin) is not None else kept.starting(begin, MOST_MEANT + 1)
         if len(ids) > 1:
@@ -212,8 +212,10 @@ def _list(args: argparse.Namespace, kept: SqlReviewStore) -> int:
 
 
 def _standing(kept: SqlReviewStore, wanted: Filter, now: float) -> Iterator[Review]:
-    """Those that still stand so now, a page of the store after the other: what has run out since nobody noted it hides
-    nothing behind it."""
+    """Reviews in the wanted states, from all pages of the store.
+
+    A review that has expired without a note of it in the store is filtered out, and the next ones take its place.
+    """
     while found := kept.list(wanted):
         yield from (
             review
@@ -241,8 +243,7 @@ def _watch(args: argparse.Namespace, kept: SqlReviewStore) -> int:
 
 
 def _decide(args: argparse.Namespace, kept: SqlReviewStore) -> int:
-    """Say it of what is in the store now, or of the digest that was seen before; what an id stands for never
-    changes."""
+    """Decide the review as stored, or only if it has the given digest. The content behind an id never changes."""
     review = _meant(kept, args.id)
     verdict = read({**_given(args, review), "digest": args.digest or review.digest}, review, digest="needed")
     if not isinstance(verdict, Verdict):
@@ -263,7 +264,7 @@ def _decide(args: argparse.Namespace, kept: SqlReviewStore) -> int:
 
 
 def _who(args: argparse.Namespace) -> str:
-    """As whom it is recorded; nothing depends on it."""
+    """Name of the person who decides, for the record only."""
     name = args.as_ or os.environ.get("USER")
     if not name:
         try:
@@ -288,7 +289,7 @@ def _follows(review: Review, now: float) -> str:
 
 
 def _given(args: argparse.Namespace, review: Review) -> dict[str, Any]:
-    """The typed decision as the JSON verdict that the page and the API also send. Raises Unreadable."""
+    """The typed decision as the JSON verdict that the page and the API also send. Raises InputError."""
     if args.what == "approve":
         edits = {
             "model": args.model,
@@ -317,7 +318,7 @@ def _given(args: argparse.Namespace, review: Review) -> dict[str, Any]:
 
 
 def _fields(pairs: Sequence[str], review: Review) -> dict[str, Any]:
-    """``name=value`` in the types of the form; a list is ``name=a,b``, or the name again. Raises Unreadable."""
+    """Parse ``name=value`` by the types of the form. A list is ``name=a,b``, or a repeated name. Raises InputError."""
     form = read_form(review.params.get("requestedSchema"), review.revision)
     known: Mapping[str, Field] = {} if isinstance(form, NotFlat) else {field.name: field for field in form.fields}
     found: dict[str, Any] = {}
@@ -336,7 +337,7 @@ def _fields(pairs: Sequence[str], review: Review) -> dict[str, Any]:
 
 
 def _listed(text: str, field: Field) -> list[str]:
-    """The values of a list: between commas, but for a choice that has commas in it."""
+    """Split a list at commas, except for a choice that contains commas."""
     values = {value for value, _ in choices(field.schema)}
     if not text or text in values:
         return [text] if text else []
@@ -344,7 +345,7 @@ def _listed(text: str, field: Field) -> list[str]:
 
 
 def _typed(text: str, kind: str) -> Any:
-    """The value that a text says, as a field of that type takes it; the text where it says none."""
+    """Convert text to the type of a field. Text that does not fit the type is returned unchanged."""
     if kind == "boolean":
         return _words.get(text.lower(), text)
     if kind not in ("integer", "number"):
@@ -359,7 +360,7 @@ def _typed(text: str, kind: str) -> Any:
 
 
 def _json_of(option: str, name: str) -> Any:
-    """The JSON in a file or on stdin. Raises Unreadable."""
+    """JSON from a file or stdin. Raises InputError."""
     text = sys.stdin.buffer.read(MOST_BYTES + 1) if name == "-" else read_file(Path(name)).encode()
     try:
         return decode(text, max_bytes=MOST_BYTES, max_depth=MAX_DEPTH)
@@ -370,7 +371,7 @@ def _json_of(option: str, name: str) -> Any:
 def watch(
     store: SqlReviewStore, reviewer: str | None, *, json_lines: bool, pause: Callable[[float], Any] = time.sleep
 ) -> None:
-    """Say what waits, then what happens. Ends with KeyboardInterrupt; raises Unavailable where even the first look
+    """Print pending reviews, then each change. Ends with KeyboardInterrupt. Raises Unavailable if the first read
     fails."""
     last = store.last_change()
     for text in _waiting(store, reviewer, json_lines):
@@ -399,8 +400,8 @@ def _waiting(store: SqlReviewStore, reviewer: str | None, json_lines: bool) -> I
 
 
 def _news(store: SqlReviewStore, last: int, reviewer: str | None, json_lines: bool) -> Iterator[tuple[int, str | None]]:
-    """The number of each new event, with what is said of it. A store that was replaced counts from the beginning
-    again."""
+    """Number and line of each new event; the line is None for an event that is not shown. A replaced store starts again
+    at low numbers."""
     newest = store.last_change()
     if newest < last:
         yield newest, None

@@ -1,4 +1,4 @@
-"""``samplegate schema``: prints a JSON Schema, so that an editor completes and checks while one writes."""
+"""``samplegate schema``: prints a JSON Schema, for completion and validation in editors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Print the schema of the policy, or with ``--tests`` of the test file, with ``--settings`` of the daemon's
-    settings."""
+    """Print the schema of the policy, of the test file (``--tests``) or of the daemon's settings (``--settings``)."""
     if args.settings:
         from samplegate.config import json_schema
 

@@ -1,7 +1,7 @@
-"""``samplegate test``: puts the cases of ``NAME_test.yaml`` to ``NAME.yaml``, says which fail and why, and what none of
-them reaches.
+"""``samplegate test``: runs the cases of ``NAME_test.yaml`` against ``NAME.yaml``, and shows failures and coverage.
 
-``policytest/play.py`` runs the cases, and ``policytest/coverage.py`` counts what they reach.
+``policytest/play.py`` runs the cases, and ``policytest/coverage.py`` computes the coverage. `explain` prints rules with
+``step_lines``, too.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ from samplegate.policytest.play import run
 from samplegate.runtime.process import compile_book, load_policy
 from samplegate.yamlfile.tree import Node, compose
 
-# How `samplegate test --coverage` tells what the cases of each policy reach. Not the counting:
-# ``policytest/coverage.py``.
-
 
 def coverage_lines(policy: Path, coverage: Coverage, least: float | None) -> Iterator[str]:
-    """What is missing, each with its line, and the sum; ``least`` is the percentage that was asked for."""
+    """Coverage as text: each rule or arm that no case reaches, with its line, and the totals. ``least`` is the required
+    percentage."""
     yield from (_line(policy, one) for one in coverage.missing)
     yield from (f"{_line(policy, one)}; it is left out" for one in coverage.uncounted)
     reached = (
@@ -44,17 +42,17 @@ def coverage_lines(policy: Path, coverage: Coverage, least: float | None) -> Ite
 
 
 def is_below_minimum(coverage: Coverage, least: float | None) -> bool:
-    """Whether it is less than was asked for."""
+    """Whether the coverage is below the required percentage."""
     return least is not None and coverage.percent < least
 
 
 def percentage(coverage: Coverage) -> int:
-    """Rounded down: 100 means all."""
+    """Coverage in per cent, rounded down, so that 100 means complete."""
     return floor(coverage.percent)
 
 
 def coverage_as_json(policy: Path, coverage: Coverage, least: float | None) -> dict[str, Any]:
-    """The same for programs."""
+    """The same as JSON."""
     return {
         "policy": str(policy),
         "percent": round(coverage.percent, 2),
@@ -74,11 +72,8 @@ def _line(policy: Path, one: Missing) -> str:
     return f"{policy}:{one.line}: rule {one.rule!r}: {one.what}"
 
 
-# The rules that were looked at, as `test` and `explain` print them. Not the looking.
-
-
 def step_lines(steps: Sequence[RuleStep]) -> list[str]:
-    """One line a rule: its number, whether it was taken, its name and effect, and why."""
+    """One line for each rule: number, whether it was taken, name, effect and reason."""
     width = max((len(step.rule) for step in steps), default=0)
     return [
         f"{number:>3} {'taken' if step.taken else 'no   '} {step.rule:<{width}}  {step.effect:<7}  {step.why}".rstrip()
@@ -87,22 +82,22 @@ def step_lines(steps: Sequence[RuleStep]) -> list[str]:
 
 
 def steps_as_json(steps: Sequence[RuleStep]) -> list[dict[str, Any]]:
-    """The same for programs."""
+    """The same as JSON."""
     return [{"rule": step.rule, "effect": step.effect, "taken": step.taken, "why": step.why} for step in steps]
 
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """A policy that cases are put to."""
+    """A policy under test."""
 
     book: CompiledPolicy
     root: Node
-    """The tree of its text, for the lines."""
+    """The YAML tree of the policy, for line numbers."""
 
 
 @dataclass(slots=True)
 class FileResult:
-    """What came of one test file, or of a policy that has none."""
+    """Result of one test file, or of a policy without one."""
 
     tests: Path
     policy: Path | None = None
@@ -136,7 +131,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _percent(text: str) -> float:
-    """0 to 100. Raises argparse.ArgumentTypeError."""
+    """A percentage from 0 to 100. Raises argparse.ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
@@ -147,7 +142,7 @@ def _percent(text: str) -> float:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Try all cases of all files; 0 if every one passed and enough is reached, 1 if not, 2 if a file cannot be read."""
+    """Run all cases of all files. Returns 0 if all pass with enough coverage, 1 if not, 2 for an unreadable file."""
     outcomes = [_outcome(tests) for tests in _tests(args.policies)]
     least: float | None = args.fail_under
     reached = _coverages(outcomes) if args.coverage or least is not None else {}
@@ -170,7 +165,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _coverages(outcomes: Sequence[FileResult]) -> dict[Path, Coverage]:
-    """By policy: several files of tests may share one."""
+    """Coverage by policy, because several test files may share one."""
     shared: dict[Path, list[FileResult]] = {}
     for outcome in outcomes:
         if outcome.policy is not None and outcome.tested is not None:
@@ -186,7 +181,7 @@ def _coverages(outcomes: Sequence[FileResult]) -> dict[Path, Coverage]:
 
 
 def _tests(given: Sequence[Path]) -> list[Path]:
-    """The test files, each once: a hook is given the policy and its test side by side."""
+    """The test files, each once: a pre-commit hook may pass both a policy and its test."""
     return list(
         dict.fromkeys(
             path if is_test(path) or path.is_dir() else test_of(path) for path in given if not _is_script(path)
@@ -195,11 +190,11 @@ def _tests(given: Sequence[Path]) -> list[Path]:
 
 
 def _is_script(path: Path) -> bool:
-    """A hook is given those too, and they have no tests of their own."""
+    """Whether a file is a script. A hook may pass these too, but they have no tests."""
     try:
         return sort_of(path, read(path)) == "script"
     except InputError:
-        return False  # told where it is read again
+        return False  # reported when it is read again
 
 
 def _outcome(tests: Path) -> FileResult:
@@ -221,7 +216,7 @@ def _outcome(tests: Path) -> FileResult:
 
 
 def _tested(policy: Path) -> Tested:
-    """The real environment is not looked at: a case says what ``${VAR}`` stands for."""
+    """Load a policy without the real environment: the cases give the values of ``${VAR}``."""
     text = read(policy)
     return Tested(compile_book(load_policy(text, file=str(policy), environment={}), policy.parent), compose(text)[0])
 
@@ -239,7 +234,7 @@ def _report(outcome: FileResult) -> Iterator[str]:
 
 
 _BY: Final = {"allow": "the model's answer", "escalate": "the reviewer's answer", "forward": "the client's answer"}
-"""What the server gets where that is not known yet."""
+"""The server's answer, if it depends on a model or a person."""
 
 
 def _passed(tests: Path, trial: CaseResult) -> str:
@@ -263,7 +258,7 @@ def _failure(tests: Path, trial: CaseResult) -> Iterator[str]:
 
 
 def _where(mismatch: Mismatch) -> str:
-    """``steps.1.effect (line 14, request 3 of 10)``, or ``effect`` of a case without steps."""
+    """Path of a mismatch: ``steps.1.effect (line 14, request 3 of 10)``, or ``effect`` for a case without steps."""
     place, _, rest = mismatch.where.partition(", ")
     return f"{place}.{mismatch.what} ({rest})" if place else mismatch.what
 

@@ -1,5 +1,5 @@
-"""`samplegate token`: make a token for a caller of the daemon, or for a person who decides. The settings keep its hash
-only; it is shown once."""
+"""`samplegate token`: creates a token for a caller or a reviewer, and its hash for the settings. The token is shown
+only once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, get_args
 
 from samplegate.config.identities import PersonToken, Role, Token
 
-BYTES: Final = 32  # of randomness: nobody guesses it, so a plain hash of it is enough
+BYTES: Final = 32  # random bytes: enough that a plain hash is safe
 _NO_HASH: Final = "0" * 64
 
 
@@ -27,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    """The token on stdout, and on stderr the line that the settings need."""
+    """Print the token to stdout, and the line for the settings to stderr."""
     why = _wrong(args.caller, args.role, args.reviewers)
     if why is not None:
         print(f"samplegate: token: {why}", file=sys.stderr)
@@ -51,7 +51,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _wrong(name: str, role: str | None, reviewers: str | None) -> str | None:
-    """Why there is no token for these, None if there is."""
+    """Why the arguments are invalid; None if they are valid."""
     if role is None and reviewers is not None:
         return "--reviewers is for people; give --role too"
     for _, why in (Token(name, _NO_HASH) if role is None else PersonToken(name, "viewer", _NO_HASH)).faults():
