@@ -1,8 +1,10 @@
-"""The tape of ``run --record FILE``: what models and clients really answered, appended as cases of a script, for the
-next run to answer from.
+"""Cassettes: ``run --record FILE`` appends the answers of models and clients as cases of a script, which the next run
+plays back.
 
-Not the decision log: nothing depends on it, and a case that could not be written is only told. The file has contents
-and is its owner's alone (mode 0600). After every case it is a whole script again.
+A case has the answer, the fingerprint of the request and, as a comment, the request's first characters. A form with a
+value in a field that looks like a secret gets no case, because no program may fill it in again (R39). The file has
+content, so only its owner can read it (mode 0600). It is a complete script after every case. Nothing depends on it: if
+a case cannot be written, that is only logged.
 """
 
 from __future__ import annotations
@@ -27,23 +29,17 @@ from samplegate.protocol.strictjson import JsonFault, decode
 from samplegate.secret_names import looks_secret, secret_fields
 from samplegate.yamlfile.tree import PolicyError
 
-# From a request and what was really answered to a case of a script, as YAML, so that the next run needs nobody.
-
-#
-# A case holds what was answered, of what was asked only the fingerprint and, as a comment, the first characters. A form
-# in which a person filled in a field that looks like a secret has no case: no machine fills that in again (R39).
-
 HEADER: Final = "cases:\n"
 EXCERPT: Final = 60
 
-# What YAML takes only as an escape, and halves of characters, which it does not take at all.
+# Characters that YAML allows only as escapes, and unpaired surrogates, which it does not allow at all.
 _unseen: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff]")
 _halves: Final = re.compile("[\ud800-\udfff]")
 _harmful: Final = re.compile(r"[^\w .,;:?!()/-]+")
 
 
 class Taped(msgspec.Struct, frozen=True):
-    """A case, as it is written."""
+    """A case in its written form."""
 
     fingerprint: str
     text: str
@@ -52,7 +48,7 @@ class Taped(msgspec.Struct, frozen=True):
 def taped_answer(
     params: Mapping[str, Any], result: Any, *, input_tokens: int | None = None, output_tokens: int | None = None
 ) -> Taped | None:
-    """The case for a result as it was released (decoded); None where a script can say no such thing."""
+    """The case for a released (decoded) result; None if a script cannot express it."""
     if not isinstance(result, Mapping):
         return None
     if "action" in result:
@@ -65,14 +61,14 @@ def taped_answer(
 def taped_failure(
     params: Mapping[str, Any], failure: str, *, input_tokens: int | None = None, output_tokens: int | None = None
 ) -> Taped | None:
-    """The case for a model that failed; None where the failure is none of a model's."""
+    """The case for a failed model; None if the failure is not a model's."""
     if failure not in get_args(Failure):
         return None
     return _taped(params, {"fail": failure, "input_tokens": input_tokens, "output_tokens": output_tokens})
 
 
 def _form(params: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """What a form was answered, empty where no machine may answer it so: an accepted url (R41), a secret filled in."""
+    """A form's answer; empty if no program may give it: an accepted URL (R41), or a secret."""
     action, values = result.get("action"), result.get("content") or {}
     if action != "accept":
         return {"action": action}
@@ -85,7 +81,7 @@ def _form(params: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any
 
 
 def _block(block: Any) -> Any:
-    """A content block without what a script does not say: annotations, ``_meta``."""
+    """A content block with the members that a script knows: without annotations and ``_meta``."""
     if not isinstance(block, Mapping):
         return block
     known = {"type", *BLOCKS.get(str(block.get("type")), ())}
@@ -93,7 +89,7 @@ def _block(block: Any) -> Any:
 
 
 def _taped(params: Mapping[str, Any], case: Mapping[str, Any]) -> Taped | None:
-    """The case as text, once it is sure that it reads as what it is."""
+    """The case as text; None if it cannot be read back."""
     key = fingerprint(params)
     lines = [
         f"- fingerprint: {_yaml(key)}",
@@ -108,13 +104,13 @@ def _taped(params: Mapping[str, Any], case: Mapping[str, Any]) -> Taped | None:
 
 
 def _yaml(value: Any) -> str:
-    """JSON, which is YAML too but for some characters."""
+    """JSON, which is also YAML except for some characters."""
     text = json.dumps(value, ensure_ascii=False)
     return _unseen.sub(lambda found: f"\\u{ord(found[0]):04x}", _halves.sub("\ufffd", text))
 
 
 def _excerpt(params: Mapping[str, Any]) -> str:
-    """The first harmless characters of the newest text, for whoever looks for a case in the file."""
+    """The first harmless characters of the newest text, to find a case in the file."""
     text = next((text for text in _texts(params) if text.strip()), "")
     return " ".join(_harmful.sub(" ", text[: 4 * EXCERPT]).split())[:EXCERPT].strip()
 
@@ -129,28 +125,28 @@ def _texts(params: Mapping[str, Any]) -> Iterator[str]:
                 yield block["text"]
 
 
-MAX_REPEATS: Final = 100  # of one answer, where another one follows: a server may ask the same for ever
+MAX_REPEATS: Final = 100  # of one answer before a different one: a server may repeat a request endlessly
 _RULES: Final = {
     (True, False): "in the rules that allow",
     (False, True): "in an `allow`, in place of the rules that forward sampling",
     (True, True): "in the rules that allow, and in an `allow` in place of those that forward sampling",
 }
-"""Where the model of a tape belongs, by whether models and whether the client answered sampling."""
+"""Where a policy names the cassette's model: whether models answered, whether the client answered sampling."""
 _PROBE: Final = '- fingerprint: "0000000000000000"\n  fail: error\n'
 
 
 class Cassette:
-    """An open file of cases, locked until it is closed. ``warn`` is a log's ``warning``; it is told once what could not
-    be written."""
+    """An open cassette file, locked until it is closed. ``warn`` is a log's ``warning``; it is called once, for the
+    first case that is left out."""
 
     def __init__(self, path: Path, fd: int, size: int, known: Script | None, warn: Callable[..., object]) -> None:
         self.path = path
         self.cases = 0
-        """How many were written."""
+        """The number of cases written."""
         self.left_out = 0
-        """How many answers no case could hold, or the file would not take."""
+        """The number of answers left out: no case could express them, or the file could not be written."""
         self.sorts: set[tuple[str, str]] = set()
-        """Of which kind and effect the recorded ones were."""
+        """The kind and effect of the recorded answers."""
         self._fd = fd
         self._size = size
         self._known = frozenset[str]() if known is None else known.prints
@@ -162,8 +158,8 @@ class Cassette:
 
     @classmethod
     def open(cls, path: Path, *, warn: Callable[..., object] = lambda _event, **_fields: None) -> Cassette:
-        """A tape that does not exist, is empty, or is a file of cases that more can follow. Raises Unavailable for any
-        other file."""
+        """Open a cassette: a new or empty file, or a file of cases to which more can be appended. Raises Unavailable
+        for any other file."""
         try:
             make_folder(path.parent)
             fd = os.open(
@@ -183,7 +179,7 @@ class Cassette:
             raise
 
     def take_record(self, record: Record) -> None:
-        """Take what stands in a record of the decision log, if it is a model's or the client's answer. Never raises."""
+        """Record the answer in a record of the decision log, if a model or the client gave it. Never raises."""
         params = record.request if record.asked is None else record.asked
         attempts = record.attempts
         failure = (
@@ -213,12 +209,12 @@ class Cassette:
         input_tokens: int | None = None,
         output_tokens: int | None = None,
     ) -> None:
-        """Take one answer, after its record stands. Only a model's (effect allow) and the client's (effect forward) are
-        taken. Never raises.
+        """Record one answer after it was logged: a model's (effect allow) or the client's (effect forward). Never
+        raises.
 
-        ``params`` are what a model was asked, within its rule's bounds, as the ``scripted`` model will be; for a
-        forward what the server sent. ``result`` is the result's JSON as released, ``failure`` the model's
-        (``core.prompt.Failure``).
+        ``params`` are the model's params within the rule's constraints, as the ``scripted`` model will get them; for a
+        forward, the server's params. ``result`` is the result's JSON as released, ``failure`` the model's failure
+        (``policy.prompt.Failure``).
         """
         by_model = effect == "allow" and (failure is not None or decided_by == "policy")
         by_client = effect == "forward" and failure is None and decided_by == "client"
@@ -239,11 +235,11 @@ class Cassette:
             self._leave_out("an answer has more than one reading")
         except OSError as problem:
             self._leave_out(f"the file cannot be written: {problem.strerror or type(problem).__name__}")
-        except Exception as problem:  # nobody's answer waits for this, and none is to be lost over it
+        except Exception as problem:  # a fault in recording must not fail the request
             self._leave_out(f"a fault while recording ({type(problem).__name__})")
 
     def summary(self, folder: Path) -> list[str]:
-        """For the end of a run: what was recorded, and the lines of a policy in ``folder`` that answer from it."""
+        """The summary of a run: the number of cases, and the lines of a policy in ``folder`` that answer from them."""
         missed = f", {self.left_out} left out" if self.left_out else ""
         if not self.cases:
             return [f"recorded no new cases in {self.path}{missed}"]
@@ -262,15 +258,15 @@ class Cassette:
         return lines
 
     def close(self) -> None:
-        """Give the file free."""
+        """Unlock and close the file."""
         if self._fd >= 0:
             unlock(self._fd)
             os.close(self._fd)
             self._fd = -1
 
     def _keep(self, said: Taped | None, kind: str, effect: str) -> None:
-        """Write a case, unless the file knew the request from the start, or the last case of its fingerprint says the
-        same and stays."""
+        """Write a case, unless the file had its request at the start, or its fingerprint's last case is identical and
+        stays the last."""
         if said is None:
             self._leave_out("a script cannot say what was answered")
             return
@@ -286,7 +282,7 @@ class Cassette:
         self.sorts.add((kind, effect))
 
     def _append(self, text: str, cases: int) -> None:
-        """Whole or not at all."""
+        """Append text, all or nothing."""
         data = ((HEADER if self._fresh else "") + text).encode()
         if self._size + len(data) > MAX_BYTES:
             raise OSError(0, f"it would be larger than {MAX_BYTES} bytes")
@@ -309,7 +305,7 @@ class Cassette:
 
 
 def _read(path: Path, fd: int) -> str:
-    """All that stands in the file, once it is ours."""
+    """Lock the file and read its text."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         raise Unavailable(f"record: {path} is no file; name one")
     try:
@@ -327,8 +323,8 @@ def _read(path: Path, fd: int) -> str:
 
 
 def _script(path: Path, text: str) -> Script | None:
-    """The cases of the file, None where there are none yet. What can be read and be added to is a tape, whoever wrote
-    it."""
+    """The cases of the file, or None if it is empty. A file is a cassette if it can be read and appended to, whatever
+    program wrote it."""
     if not text.strip():
         return None
     try:
@@ -348,6 +344,6 @@ def _script(path: Path, text: str) -> Script | None:
 
 
 def _beside(path: Path, folder: Path) -> str:
-    """The path as a policy in ``folder`` names it."""
+    """The path as a policy in ``folder`` refers to it."""
     here, there = path.resolve(), folder.resolve()
     return here.relative_to(there).as_posix() if here.is_relative_to(there) else here.as_posix()

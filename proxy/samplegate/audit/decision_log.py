@@ -1,10 +1,8 @@
-"""The decision log: every request with its outcome, recorded before the outcome is released; the log's queue, batches
-and deadlines.
+"""The decision log: records every request's outcome before its release, with a queue, batches and deadlines.
 
-Records that arrive while a batch is written form the next batch, so that many waiting writers share one commit. A
-record that could not be written in time is Unavailable to the gate, which then releases nothing. If the outcome of a
-write is unknown, the record may still be in the log. It states the intention, so the log may have more than was
-released, never less.
+Records that arrive while a batch is written form the next batch, so that many waiting writers share one commit. If a
+record cannot be written in time, the gate gets Unavailable and releases nothing. If it is unknown whether a write
+succeeded, the record may still be in the log. So the log may have more outcomes than were released, never fewer.
 """
 
 from __future__ import annotations
@@ -30,16 +28,16 @@ from samplegate.files import PATIENCE, SQLITE, Patience
 T = TypeVar("T")
 
 MOST_WAITING: Final = 10_000
-LARGEST: Final = 256  # entries of one batch: what the last of them waits for its neighbours
-GRACE: Final = 5.0  # seconds that a batch may take by itself once it has begun
+LARGEST: Final = 256  # entries of one batch: the last entry waits for all of them
+GRACE: Final = 5.0  # seconds for a batch that has begun
 
 
 class Full(Exception):
-    """Too many wait already, or nothing is taken any more."""
+    """The queue is full or closed."""
 
 
 class Late(Exception):
-    """Its time was over. ``begun``: it may stand, or may come to."""
+    """An entry was not committed in time. ``begun``: it may still be committed."""
 
     def __init__(self, *, begun: bool) -> None:
         super().__init__("begun" if begun else "waiting")
@@ -47,15 +45,15 @@ class Late(Exception):
 
 
 class LogEntry(msgspec.Struct, Generic[T], frozen=True):
-    """Something to commit, and what tells of it."""
+    """An item to commit, and the future for its result."""
 
     item: T
     done: Future[None]
 
 
 class Batches(Generic[T]):
-    """``commit`` gets some entries at a time and tells each of them what came of it; what it does not tell of, or
-    leaves by raising, has failed."""
+    """Batched commits in one thread. ``commit`` gets several entries and sets the result of each. An entry whose result
+    is not set has failed."""
 
     def __init__(self, commit: Callable[[Sequence[LogEntry[T]]], None], name: str) -> None:
         self._commit = commit
@@ -67,23 +65,23 @@ class Batches(Generic[T]):
         self._closed = False
 
     async def put(self, item: T, seconds: float) -> None:
-        """Wait until it is committed: ``seconds`` for its batch to begin, GRACE more for its end. Raises Full, Late,
-        what the commit failed with.
+        """Commit an item. It waits ``seconds`` for its batch to begin, and GRACE more for the end of the batch. Raises
+        Full, Late or the commit's exception.
 
-        A cancellation before its batch has begun takes it back; after that, it waits for the end of the batch, and is
-        ignored where that is good.
+        A cancellation before the batch has begun removes the item. Later, it waits for the end of the batch, and is
+        ignored if the commit succeeds.
         """
         done: Future[None] = Future()
         self._give(LogEntry(item, done))
         answer = asyncio.wrap_future(done)
-        # so that asyncio does not complain of it
+        # asyncio would log an exception that is never retrieved
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         cancelled: asyncio.CancelledError | None = None
         try:
             await asyncio.wait([answer], timeout=seconds)
         except asyncio.CancelledError as problem:
             cancelled = problem
-        if done.cancel():  # nobody has begun with it
+        if done.cancel():  # its batch has not begun
             raise cancelled or Late(begun=False)
         with anyio.CancelScope(shield=True):
             await asyncio.wait([answer], timeout=GRACE)
@@ -93,16 +91,16 @@ class Batches(Generic[T]):
         answer.result()
 
     def errand(self, what: Callable[[], object]) -> None:
-        """Have the thread do something between two batches. Nothing is told of it; without a thread it is left
-        undone."""
+        """Run a function in the thread between two batches. It reports no result, and is skipped if there is no
+        thread."""
         with self._wake:
             if self._thread is not None and not self._closed:
                 self._errands.append(what)
                 self._wake.notify()
 
     async def aclose(self, last: Callable[[], object], seconds: float) -> None:
-        """Take no more, commit what waits, do ``last`` and end the thread; no longer than so many seconds, after which
-        it is left to itself."""
+        """Close the queue: commit the waiting entries, call ``last`` and end the thread. After ``seconds``, the thread
+        is abandoned."""
         with self._wake:
             thread, self._closed = self._thread, True
             if thread is None:
@@ -121,7 +119,7 @@ class Batches(Generic[T]):
                 raise Full(f"{MOST_WAITING} wait already")
             self._waiting.append(entry)
             if self._thread is None:
-                # a daemon: a disk that does not answer must not keep the process from ending
+                # a daemon thread, so that a disk that does not answer cannot block the end of the process
                 self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 self._thread.start()
             self._wake.notify()
@@ -142,7 +140,7 @@ class Batches(Generic[T]):
 
 
 def _carried_out(commit: Callable[[Sequence[LogEntry[Any]]], None], batch: Sequence[LogEntry[Any]]) -> None:
-    """Nobody is left waiting, whatever becomes of the commit."""
+    """Commit a batch. Every entry gets a result, even if the commit raises."""
     problem: BaseException = RuntimeError("nothing was told of it")
     try:
         commit(batch)
@@ -160,37 +158,37 @@ def _told(done: Future[None], what: Callable[[], object]) -> None:
         done.set_result(None)
 
 
-QUEUE: Final = 10.0  # seconds that a record waits for the earlier ones of this process
-PROBES: Final = 1.0  # seconds between two probes of a place that failed
-CLOSING: Final = 5.0  # seconds for what still waits at the end
+QUEUE: Final = 10.0  # seconds that a record waits for earlier records of this process
+PROBES: Final = 1.0  # seconds between two probes of a sink that failed
+CLOSING: Final = 5.0  # seconds at shutdown for the waiting records
 
 
 class LogSink(Protocol):
-    """Where records are kept. Asked by one thread, but for ``show`` and ``fault``. Raises OSError, TimeoutError where
-    others hold it."""
+    """A store for records: files or a database. One thread calls it, except for ``show`` and ``fault``. Methods raise
+    OSError, and TimeoutError if another process has it locked."""
 
     def show(self, now: float) -> Path | str:
-        """Where a record of that time goes, for a person."""
+        """The place of a record of that time, for display."""
         ...
 
     def fault(self, now: float) -> str | None:
-        """Why a record of that time could not be kept, as words to stand after the place. Makes nothing."""
+        """Why a record of that time could not be written, as a phrase that follows the place. Creates nothing."""
         ...
 
     def keep(self, records: Sequence[Record], patience: Patience) -> int:
-        """Keep the first of the records, as durably as it was set up; how many now stand, at least one. Raising: none
-        of them."""
+        """Write the first of the records, as durably as configured. Returns how many were written, at least one. If it
+        raises, none was written."""
         ...
 
     def probe(self, patience: Patience) -> None:
-        """Whether the place takes something again. Leaves nothing behind."""
+        """Test whether the store is writable again. Leaves nothing behind; raises OSError."""
 
     def close(self) -> None:
-        """Give it free."""
+        """Close the store."""
 
 
 class AsyncDecisionLog:
-    """Records of one process to one place, in one thread: those that come while it writes are written together."""
+    """The decision log of one process: one thread writes, and records that arrive meanwhile are written together."""
 
     def __init__(self, place: LogSink, *, patience: float = PATIENCE, queue: float = QUEUE) -> None:
         self._place = place
@@ -198,15 +196,15 @@ class AsyncDecisionLog:
         self._queue = queue
         self._allowed = math.inf
         self._hurried = math.inf
-        self._spent = 0.0  # by the one thread that writes, which alone changes it
+        self._spent = 0.0  # changed only by the thread that writes
         self._batches = Batches(self._commit, "samplegate-decisions")
         self._problem: str | None = None
         self._probed = -math.inf
         self.last: Path | str | None = None
-        """Where the latest record went."""
+        """The place of the latest record."""
 
     def check_writable(self, now: float) -> None:
-        """Raises Unavailable where a record of ``now`` (unix seconds) could not be written; makes nothing."""
+        """Raises Unavailable if a record of ``now`` (Unix seconds) could not be written. Creates nothing."""
         problem = self._place.fault(now)
         if problem is not None:
             raise Unavailable(
@@ -215,19 +213,19 @@ class AsyncDecisionLog:
             )
 
     def problem(self) -> str | None:
-        """Why the last write failed, None once one has succeeded, or a probe that this call starts. Does not block."""
+        """Why the last write failed; None once a write succeeds, or a probe, which this call may start. Does not
+        block."""
         if self._problem is not None and time.monotonic() - self._probed >= PROBES:
             self._probed = time.monotonic()
             self._batches.errand(self._probe)
         return self._problem
 
     def set_shutdown_deadline(self, seconds: float) -> None:
-        """The end has begun: from now on writing takes ``seconds`` at most, all records together; a lock that is waited
-        for is given up then."""
+        """Begin the shutdown: from now on, writing takes at most ``seconds`` in all, including waits for a lock."""
         self._allowed, self._hurried = min(self._allowed, seconds), min(self._hurried, time.monotonic())
 
     async def write(self, record: Record) -> None:
-        """Keep the record. Raises Unavailable; a cancellation waits for a write that has begun."""
+        """Write a record. Raises Unavailable. A cancellation waits for a write that has begun."""
         try:
             await self._batches.put(record, max(0.0, min(self._queue, self._left())))
         except (Full, Late) as problem:
@@ -237,7 +235,7 @@ class AsyncDecisionLog:
             raise Unavailable(self._words(record.time, problem)) from problem
 
     async def aclose(self) -> None:
-        """Write what waits, and give the place free; nothing is taken any more."""
+        """Write the waiting records and close the store."""
         await self._batches.aclose(self._place.close, max(0.0, min(CLOSING, self._left())))
 
     def _commit(self, batch: Sequence[LogEntry[Record]]) -> None:
@@ -249,14 +247,15 @@ class AsyncDecisionLog:
             self._spent += max(0.0, time.monotonic() - max(begun, self._hurried))
 
     def _some(self, batch: Sequence[LogEntry[Record]]) -> Sequence[LogEntry[Record]]:
-        """Keep the first of the batch; the others."""
+        """Write the first records of the batch, and return the others."""
         now = batch[0].item.time
         try:
             if self._left() <= 0:
                 raise TimeoutError("the time for the last records is over")
             kept = self._place.keep([entry.item for entry in batch], self._still)
         except Exception as problem:
-            if len(batch) > 1 and not isinstance(problem, OSError):  # a fault of ours, and perhaps with one record only
+            # a fault of ours, perhaps with one record only
+            if len(batch) > 1 and not isinstance(problem, OSError):
                 return [left for entry in batch for left in self._some([entry])]
             self._problem = self._words(now, problem)
             for entry in batch:
@@ -271,7 +270,7 @@ class AsyncDecisionLog:
         try:
             self._place.probe(self._still)
         except Exception:
-            return  # what was told of the write still holds
+            return  # the problem of the last write remains
         self._problem = None
 
     def _words(self, now: float, problem: Exception) -> str:
@@ -300,50 +299,50 @@ Durability: TypeAlias = Literal["written", "synced"]
 
 
 class DecisionLog(Protocol):
-    """What the gate's process needs of a decision log."""
+    """The decision log as the process uses it."""
 
     @property
     def last(self) -> Path | str | None:
-        """Where the latest record went, for a person; None before the first."""
+        """The place of the latest record, for display; None before the first."""
         ...
 
     def check_writable(self, now: float) -> None:
-        """Raises Unavailable where a record of ``now`` (unix seconds) could not be written; makes nothing."""
+        """Raises Unavailable if a record of ``now`` (Unix seconds) could not be written. Creates nothing."""
 
     def problem(self) -> str | None:
-        """Why the last write failed, None where none has, or where it would do again. Does not block."""
+        """Why the last write failed; None if none did or writing works again. Does not block."""
         ...
 
     def set_shutdown_deadline(self, seconds: float) -> None:
-        """The end has begun: from now on writing takes ``seconds`` at most, all records together."""
+        """Begin the shutdown: from now on, writing takes at most ``seconds`` in all."""
 
     async def write(self, record: Record) -> None:
-        """Returns once the record is kept, as durably as was set. Raises Unavailable."""
+        """Return once the record is written, as durably as configured. Raises Unavailable."""
 
     async def aclose(self) -> None:
-        """Write what waits, and take nothing any more."""
+        """Write the waiting records and close the log."""
 
 
 class NoDecisionLog:
-    """``--decision-log none``: the operator wants no record."""
+    """The disabled log of ``--decision-log none``."""
 
     last: Path | None = None
 
     def check_writable(self, now: float) -> None:
-        """Nothing is ever written."""
+        """Do nothing."""
 
     def problem(self) -> str | None:
-        """Nothing can fail."""
+        """None: no write can fail."""
         return None
 
     def set_shutdown_deadline(self, seconds: float) -> None:
-        """There is nothing to hurry."""
+        """Do nothing."""
 
     async def write(self, record: Record) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
     async def aclose(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
 
 def decision_log(
@@ -356,11 +355,11 @@ def decision_log(
     max_bytes: int = 0,
     keep: int = 0,
 ) -> DecisionLog:
-    """The log that is set: a path, ``sqlite:PATH``, ``none``, or None for the daily file in the state folder, which is
-    named for ``server``.
+    """The configured log: a path, ``sqlite:PATH``, ``none``, or None for the daily file of ``server`` in the state
+    folder.
 
-    ``max_bytes``: the length at which a file is put aside (0: never); ``keep``: how many of those stay (0: all); a
-    database heeds neither. Raises Unavailable for a database that cannot be meant.
+    ``max_bytes``: the size at which a file is rotated (0: never). ``keep``: how many rotated files stay (0: all). A
+    database ignores both. Raises Unavailable for an invalid database path.
     """
     if setting == "none":
         return NoDecisionLog()
@@ -375,7 +374,7 @@ def decision_log(
 
 def _database(setting: str) -> Path:
     name = setting.removeprefix(SQLITE)
-    # SQLAlchemy's own way to write it reads another path out of it; and memory is no log
+    # SQLAlchemy's URL syntax would name a different path, and a database in memory is no log
     if not name or name.startswith((":", "//")):
         raise Unavailable(f"decision log: {setting} names no file; write sqlite:PATH")
     return Path(name)

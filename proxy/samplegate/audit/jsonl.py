@@ -1,14 +1,14 @@
-"""The decision log as files of JSON lines: append, rotation by size, and the names of the files.
+"""The decision log as files of JSON lines: appending, rotation by size, and file names.
 
-``written``: a line is the kernel's when it counts as kept, so a crash of the gate loses nothing and a crash of the
-machine may. ``synced``: it is on the disk, with its file's name.
+``written``: a line counts as written once the kernel has it, so only a crash of the machine can lose it. ``synced``: it
+is on the disk, with the name of its file.
 
-An append is made under a lock, whole or not at all. Other programs (logrotate, whether it renames or copies and
-truncates) tear no line either: every append opens the name anew and goes to the end.
+An append is made under a lock, all or nothing. Other programs (logrotate, by renaming or by copying and truncating) do
+not break lines: every append opens the file by name and writes at its end.
 
-``audit.jsonl`` is the file being written. When it is full it becomes ``audit.jsonl.000001``, the next one
-``audit.jsonl.000002``: the number tells the order, the highest is the newest but for the file itself. The six digits
-tell them from what logrotate makes (``.1`` is its newest).
+``audit.jsonl`` is the file being written. When it is full, it is renamed to ``audit.jsonl.000001``, the next one to
+``audit.jsonl.000002``, and so on: the highest number is the newest rotated file. The six digits distinguish them from
+logrotate's files (whose newest is ``.1``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _tail: Final = re.compile(rf"\.([0-9]{{{DIGITS},18}})\Z")
 
 
 def main_of(path: Path) -> tuple[Path, int | None]:
-    """The log that a file is a part of, and its number there; None for the file being written, and for any other
+    """The log of a rotated file, and the file's number. None as number for the file being written, and for any other
     name."""
     found = _tail.search(path.name)
     if found is None or not path.name[: found.start()]:
@@ -49,7 +49,7 @@ def main_of(path: Path) -> tuple[Path, int | None]:
 
 
 def turned(path: Path) -> list[tuple[int, Path]]:
-    """The files that this log had before, oldest first, with their numbers. Raises OSError; no folder is no files."""
+    """The rotated files of this log with their numbers, oldest first; none if the folder is missing. Raises OSError."""
     try:
         with os.scandir(path.parent) as entries:
             names = [entry.name for entry in entries if entry.name.startswith(path.name)]
@@ -60,11 +60,11 @@ def turned(path: Path) -> list[tuple[int, Path]]:
 
 
 def turn(path: Path, keep: int) -> None:
-    """Put the file aside, and remove the oldest of those beyond ``keep`` (0: none). For the holder of its lock, who
-    alone may rename it.
+    """Rotate the file, and remove the oldest rotated files beyond ``keep`` (0: none). The caller must hold the file's
+    lock.
 
-    Raises OSError; then the file is still in place. That an old one cannot be removed is no reason to lose a record:
-    the next turn tries again.
+    Raises OSError if the file could not be renamed. If an old file cannot be removed, the next rotation retries,
+    because that is no reason to lose a record.
     """
     before = turned(path)
     path.rename(path.with_name(f"{path.name}.{(before[-1][0] if before else 0) + 1:0{DIGITS}d}"))
@@ -76,10 +76,9 @@ def turn(path: Path, keep: int) -> None:
 
 
 def series(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """The open files of the log in order, oldest first, none missed and none twice though it is turned meanwhile.
-    Raises OSError.
+    """The open files of the log, oldest first. A rotation meanwhile makes it miss or repeat none. Raises OSError.
 
-    What is removed before its turn comes is left out.
+    A file that is removed before its turn is left out.
     """
     last = 0
     while True:
@@ -96,24 +95,24 @@ def series(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
         try:
             file = path.open("rb")
         except FileNotFoundError:
-            if any(number > last for number, _ in turned(path)):  # it was put aside after we had looked
+            if any(number > last for number, _ in turned(path)):  # rotated after we listed the files
                 continue
-            if last:  # and nothing has been written since
+            if last:  # nothing was written since the rotation
                 return
             raise
         with file:
-            if any(number > last for number, _ in turned(path)):  # it was turned over before we had it
+            if any(number > last for number, _ in turned(path)):  # rotated before we opened it
                 continue
             yield path, file
             return
 
 
 class Appender:
-    """Appends to files, as durably as told. It keeps none of them open.
+    """Appends to files as durably as configured, and keeps none of them open.
 
-    ``synced``: a line stands when it is on the disk, with the name of its file. ``max_bytes``: the length at which a
-    file is put aside (0: never); only a single line that is longer makes a longer file. ``keep``: how many of those
-    stay (0: all).
+    ``synced``: a line counts as written once it is on the disk, with the name of its file. ``max_bytes``: the size at
+    which a file is rotated (0: never); only a single longer line exceeds it. ``keep``: how many rotated files stay (0:
+    all).
     """
 
     def __init__(self, *, synced: bool = False, max_bytes: int = 0, keep: int = 0) -> None:
@@ -124,11 +123,11 @@ class Appender:
         """The file whose name is known to be on the disk."""
 
     def append(self, path: Path, lines: Sequence[bytes], *, patience: Patience = lambda: PATIENCE) -> int:
-        """Append the first of the lines, each with a line end; how many now stand, at least one. Makes the file (mode
-        0600) and its folder (0700).
+        """Append the first of the lines, each with a line end. Returns how many were written, at least one. Creates the
+        file (mode 0600) and its folder (0700).
 
-        A half line that a crashed writer left is ended first, and what this call could only write in part, or not bring
-        to the disk, is taken back. Raises OSError, TimeoutError for the lock among them: then none of them stands.
+        An incomplete line of a crashed writer is ended first. If this call can write or sync only a part, that part is
+        removed. Raises OSError (TimeoutError for the lock): then no line was written.
         """
         while True:
             self._make_folder(path.parent)
@@ -143,7 +142,7 @@ class Appender:
                 turn(path, self._keep)
 
     def probe(self, path: Path, size: int, *, patience: Patience = lambda: PATIENCE) -> None:
-        """Whether so many bytes could be appended: they are, as empty lines, and taken back. Raises OSError."""
+        """Test whether so many bytes could be appended, by appending and removing empty lines. Raises OSError."""
         self._make_folder(path.parent)
         with locked_file(path, patience) as fd:
             if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -152,7 +151,7 @@ class Appender:
                 _cut(fd, before)
 
     def _room(self, size: int, lines: Sequence[bytes]) -> int:
-        """How many of the lines the file of this size is for."""
+        """How many of the lines fit into a file of this size."""
         if not self._max_bytes:
             return len(lines)
         ends = accumulate((len(line) + 1 for line in lines), initial=size)
@@ -170,7 +169,8 @@ class Appender:
             raise
 
     def _sync_name(self, path: Path, fd: int) -> None:
-        """A file that we meet for the first time may have been made a moment ago, by whomever."""
+        """Sync the folder the first time that we meet a file, because its name may be new, whichever process made
+        it."""
         found = identity_of(fd)
         if self._named != found:
             sync_folder(path.parent)
@@ -182,7 +182,7 @@ class Appender:
                 sync_folder(made.parent)
 
     def _pass_on(self, fd: int, lines: Sequence[bytes]) -> int:
-        """To a pipe or terminal: there is nothing to lock and nothing to heal."""
+        """Write to a pipe or terminal, where there is nothing to lock or repair."""
         if self._synced:
             raise OSError(0, "it is no file, so nothing is ever on a disk there")
         _write(fd, lines[0] + b"\n")
@@ -203,18 +203,18 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _cut(fd: int, size: int) -> None:
-    """Back to a length, unless it is shorter by now: somebody truncated it."""
+    """Truncate to a size, unless another program has made the file shorter."""
     if os.fstat(fd).st_size > size:
         os.ftruncate(fd, size)
 
 
 KEY_BYTES: Final = 32
-LARGEST: Final = 4 * 1024 * 1024  # bytes appended at once, but for a longer line
+LARGEST: Final = 4 * 1024 * 1024  # bytes appended at once, except for a longer line
 
 
 class HashKey:
-    """The key of the hashes of a log's contents, in a file of its own. It is read again when the log is another file,
-    which may have another key."""
+    """The key of a log's content hashes, in a file of its own. It is read again when the log is a different file, which
+    may have another key."""
 
     def __init__(self, file: Path, content: ContentMode) -> None:
         self._file = file
@@ -227,7 +227,7 @@ class HashKey:
         found = log, identity(log)
         if self._unused or (found[1] is not None and found == self._for):
             return self._key
-        if found[1] is not None and not log.is_file():  # a pipe or device: there is no place beside it
+        if found[1] is not None and not log.is_file():  # a pipe or device has no folder for a key
             self._key = self._key or os.urandom(KEY_BYTES)
         else:
             self._key = secret(self._file, KEY_BYTES, patience=patience, proposed=self._key)
@@ -236,7 +236,7 @@ class HashKey:
 
 
 class LogFile:
-    """Where lines go. Several processes may share a place; each append is under the file's lock."""
+    """The decision log in files. Several processes may share a file; each append is made under its lock."""
 
     def __init__(
         self,
@@ -248,8 +248,8 @@ class LogFile:
         max_bytes: int = 0,
         keep: int = 0,
     ) -> None:
-        """``at`` gives the file for a time in unix seconds, ``key`` is where the key of the hashes is kept; the rest is
-        as for ``decision_log``."""
+        """``at`` returns the file for a time (Unix seconds). ``key`` is the file of the hash key. The other arguments
+        are those of ``decision_log``."""
         self._at = at
         self._content: ContentMode = content
         self._key = HashKey(key, content)
@@ -258,15 +258,15 @@ class LogFile:
         self._tried = (Path(), 1)
 
     def show(self, now: float) -> Path:
-        """The file itself."""
+        """The file's path."""
         return self._at(now)
 
     def fault(self, now: float) -> str | None:
-        """Why the file could not be written. Makes nothing."""
+        """Why the file could not be written. Creates nothing."""
         return write_fault(self._at(now), whole=self._whole)
 
     def keep(self, records: Sequence[Record], patience: Patience) -> int:
-        """Append the lines of the first records, which go to one file; how many. Raises OSError."""
+        """Append the first records that belong to one file. Returns how many. Raises OSError."""
         path, lines, size = self._at(records[0].time), list[bytes](), 0
         key = self._key.read(path, patience)
         for record in records:
@@ -278,25 +278,25 @@ class LogFile:
         return self._appender.append(path, lines, patience=patience)
 
     def probe(self, patience: Patience) -> None:
-        """Whether what was tried last would fit by now. Raises OSError."""
+        """Test whether the last failed append would fit now. Raises OSError."""
         path, size = self._tried
         self._appender.probe(path, size, patience=patience)
 
     def close(self) -> None:
-        """No file is kept open."""
+        """Do nothing: no file is kept open."""
 
 
 def one_file(path: Path) -> tuple[Callable[[float], Path], Path]:
-    """One file for everything, and where its key is."""
+    """One file for all records, and the path of its key."""
     return lambda _: path, path.with_name(path.name + ".key")
 
 
 def daily_files(state: Path, server: str) -> tuple[Callable[[float], Path], Path]:
-    """``<state>/decisions/<server>-<date>.jsonl``; the date is the record's own, in UTC."""
+    """``<state>/decisions/<server>-<date>.jsonl``, and the path of the key. The date is the record's, in UTC."""
     folder, name = state / "decisions", file_name(server)
     return lambda at: folder / f"{name}-{timestamp(at)[:10]}.jsonl", folder / ".key"
 
 
 def file_name(server: str) -> str:
-    """A server's name as part of a file's name: nothing in it leaves the folder or hides the file."""
+    """A server's name as part of a file name that can neither leave the folder nor be hidden."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", server)[:100].lstrip(".") or "_"

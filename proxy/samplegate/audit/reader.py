@@ -1,5 +1,5 @@
-"""Reader of decision logs: finds a name's files, folders, globs and databases, and yields their records one by one, so
-a log of any size fits."""
+"""Reader of decision logs: finds the files of names, folders and globs, and the databases. It yields their records one
+by one, so a log may have any size."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from samplegate.audit.record import RecordLine, read_line
 from samplegate.errors import InputError
 from samplegate.files import SQLITE, is_sqlite
 
-# bytes; a record has two contents of 1 MiB at most, and JSON may escape every byte of them
+# bytes; a record has at most two contents of 1 MiB, and JSON may escape every byte of them
 MAX_LINE: Final = 16 * 1024 * 1024
 MAX_LISTED: Final = 20
 SUFFIX: Final = "*.jsonl"
 _BESIDE: Final = (".key", "-wal", "-shm")
 
 Lines: TypeAlias = Iterator[tuple[str, bytes | None]]
-"""Lines with their places; None for one that is too long."""
+"""Lines with their places; None for a line that is too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """A log by its name: the file being written, and before it all that were put aside when they were full."""
+    """A log by its name: its rotated files, then the file being written."""
 
     path: Path
 
@@ -42,7 +42,7 @@ class LogFiles:
 
 @dataclass(frozen=True, slots=True)
 class RotatedFile:
-    """One of the files that were put aside, named by itself."""
+    """A single rotated file."""
 
     path: Path
 
@@ -56,7 +56,7 @@ class RotatedFile:
 
 @dataclass(frozen=True, slots=True)
 class SqliteLogFile:
-    """A database."""
+    """A database of records."""
 
     path: Path
 
@@ -74,20 +74,20 @@ Source: TypeAlias = LogFiles | RotatedFile | SqliteLogFile
 
 
 class Logs:
-    """The records of several logs, in the order of the names. ``bad`` counts the lines that are none; the first of them
-    are in ``listed``."""
+    """The records of several logs, in the order of the names. ``bad`` counts invalid lines; ``listed`` has the first of
+    them."""
 
     def __init__(self, given: Sequence[str]) -> None:
-        """Raises Unreadable for a name that there is no log of."""
+        """Raises InputError for a name without a log."""
         self._sources = _sources(given)
         self.files = list(dict.fromkeys(name for source in self._sources for name in _names(source)))
-        """The files that there are at the start, and databases; by name, each once."""
+        """The files and databases at the start, each once."""
         self.lines = 0
         self.bad = 0
         self.listed: list[str] = []
 
     def __iter__(self) -> Iterator[RecordLine]:
-        """Every record. Raises Unreadable for a log that cannot be read on."""
+        """Yield every record. Raises InputError if a log cannot be read to its end."""
         for source in self._sources:
             for place, text in _read(source):
                 if text is not None and not text.strip():
@@ -105,22 +105,21 @@ class Logs:
             self.listed.append(what)
 
     def complaints(self) -> Iterator[str]:
-        """One line for each of the first that are no records, and how many there are."""
+        """A line for each of the first invalid lines, and the number of the others."""
         yield from self.listed
         if self.bad > len(self.listed):
             yield f"and {self.bad - len(self.listed)} more lines that are no records"
 
 
 def _sources(given: Sequence[str]) -> list[Source]:
-    """The logs of these names, each once, in the order of the names. Raises Unreadable for a name that there is no log
-    of."""
+    """The logs of these names, each once, in the order of the names. Raises InputError for a name without a log."""
     found = list(dict.fromkeys(source for name in given for source in _meant(name)))
     whole = {source.path for source in found if isinstance(source, LogFiles)}
     return [source for source in found if not isinstance(source, RotatedFile) or main_of(source.path)[0] not in whole]
 
 
 def _names(source: Source) -> list[str]:
-    """The files that a log has at this moment, for a person. Raises Unreadable."""
+    """The current files of a log, for display. Raises InputError."""
     try:
         return source.names()
     except OSError as problem:
@@ -128,7 +127,7 @@ def _names(source: Source) -> list[str]:
 
 
 def _read(source: Source) -> Lines:
-    """All lines of a log. Raises Unreadable where it cannot be read on."""
+    """All lines of a log. Raises InputError if it cannot be read to its end."""
     try:
         yield from source.lines()
     except OSError as problem:
@@ -154,7 +153,7 @@ def _meant(name: str) -> list[Source]:
         return found
     if path.exists() or not glob.has_magic(name):
         return [_source(path)]
-    # a Path's own takes no absolute pattern
+    # Path.glob does not accept absolute patterns
     matched = [Path(one) for one in glob.glob(name, recursive=True)]  # noqa: PTH207
     if not matched:
         raise InputError(f"{name}: no file fits it")
@@ -162,8 +161,8 @@ def _meant(name: str) -> list[Source]:
 
 
 def _grouped(paths: Iterable[Path]) -> list[Source]:
-    """What was found, by name, which is by day; the parts of a log in their order. The key beside a log is none, nor
-    what SQLite keeps there."""
+    """The logs of these paths, sorted by name and so by day, with rotated files in order. Keys and SQLite's own files
+    beside a log are left out."""
     found = set(paths)
     beside = {log.with_name(main_of(log)[0].name + suffix) for log in found for suffix in _BESIDE}
     by_log = sorted(found - beside, key=lambda path: (str(main_of(path)[0]), main_of(path)[1] or 0))
@@ -171,7 +170,7 @@ def _grouped(paths: Iterable[Path]) -> list[Source]:
 
 
 def _source(path: Path) -> Source:
-    """What an existing file is, or would be."""
+    """The log of a path, which may not exist yet."""
     if main_of(path)[1] is not None:
         return RotatedFile(path)
     return SqliteLogFile(path) if _is_database(path) else LogFiles(path)
@@ -181,7 +180,7 @@ def _is_database(path: Path) -> bool:
     try:
         return path.is_file() and is_sqlite(path, empty=False)
     except OSError:
-        return False  # reading it will tell
+        return False  # the error appears when the file is read
 
 
 def _lines(path: Path, file: BinaryIO) -> Lines:

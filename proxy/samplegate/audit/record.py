@@ -1,13 +1,12 @@
 """Pure. Records of the decision log: the facts about one request, its line of JSON, and the line read back.
-``records/`` writes the files.
 
-Content is not kept unless asked for. The default is a keyed hash (HMAC-SHA256 with a random key that stays beside the
-log): it shows that two contents were the same, or what one was to whoever has it and the key. A plain hash of a short
-answer is guessed in no time.
+Content is recorded only if configured. The default is a keyed hash (HMAC-SHA256; its random key is stored beside the
+log). It shows that two contents were equal, and it confirms a content to anyone who has that content and the key. A
+plain hash of a short answer would be easy to guess.
 
-A verdict is marked as used after the record stands. Where that cannot be done nothing is released, and a second record
-of the same ``decision_id`` says so, within seconds. So only a bounded number of records, each with a verdict, is held
-back to wait for it.
+A verdict is marked as used after its record is written. If that fails, nothing is released, and a second record with
+the same ``decision_id`` revokes the first within seconds. So only a bounded number of records, each with a verdict, is
+kept back while waiting for it. ``jsonl.py`` and ``sqlite_log.py`` write the records.
 """
 
 from __future__ import annotations
@@ -37,41 +36,42 @@ from samplegate.secret_names import secret_fields, without_secrets
 ContentMode: TypeAlias = Literal["none", "hash", "full"]
 Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked"]
 Released: TypeAlias = Literal["answered", "denied", "unanswered", "withdrawn", "forwarded", "put_off"]
-"""What came of it. ``forwarded`` is the first of a modern forward's two records, ``put_off`` that of a request whose
-model has answered and whose call is put off while people look at the answer; the client's return writes the other."""
+"""The outcome of a request. ``forwarded`` is the first of a modern forward's two records. ``put_off`` is the first
+record if a model has answered, but the call is put off while a reviewer sees the answer. The second follows at the
+client's retry."""
 
-MAX_NAME: Final = 256  # characters of a name that a peer chose
+MAX_NAME: Final = 256  # characters of a name that a peer chooses
 MAX_DETAIL: Final = 2_000
 MAX_CALLS: Final = 20
-MAX_ATTEMPTS: Final = 100  # no request has as many: every model of several rules would have to fail
-# bytes of one content; beyond it the hash is kept, so that one line stays one quick append
+MAX_ATTEMPTS: Final = 100  # more than any request has: every model of several rules would have to fail
+# bytes of one content; a larger one is hashed, so that an append stays quick
 MAX_FULL: Final = 1024 * 1024
 
-# What could forge a line or drive a terminal that shows the log, and halves of characters that no UTF-8 has.
+# Characters that could forge a line or control a terminal, and unpaired surrogates, which UTF-8 cannot encode.
 _escaped: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 _user: Final = re.compile(r"^([^/]*//)[^/]*@")
-"""Up to the last @ before the path."""
+"""The user part of a URL, up to the last @ before the path."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
     """One call of one model for a request."""
 
     model: str
-    """Our name of it."""
+    """The policy's name of the model."""
     result: str
-    """``ok``, ``cancelled`` or the failure (``core.prompt.Failure``)."""
+    """``ok``, ``cancelled`` or the failure (``policy.prompt.Failure``)."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     usd: int | None = None
-    """What it cost, in units of ``ledger.SCALE["usd"]``: as settled, 0 where nothing can have been charged. None: its
-    price is unknown."""
+    """The settled cost in units of ``ledger.SCALE["usd"]``, 0 if nothing can have been charged. None: the price is
+    unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One request and what came of it. Times in unix seconds, durations in milliseconds. What is None or empty is left
-    out of the line."""
+    """One request and its outcome. Times are Unix seconds, durations milliseconds. Members that are None or empty are
+    left out of the line."""
 
     decision_id: str
     time: float
@@ -86,61 +86,61 @@ class Record:
     outcome: Released
     policy_hash: str
     round: str | None = None
-    """The round it was decided in: the same for all its requests."""
+    """The round in which it was decided, the same for all requests of the round."""
     key: str | None = None
-    """Its key in ``inputRequests``; the server chose it."""
+    """Its key in ``inputRequests``, which the server chose."""
     mode: Literal["form", "url"] | None = None
     calls: tuple[Call, ...] = ()
-    """The client requests it may belong to."""
+    """The client requests that it may belong to."""
     traceparent: str | None = None
-    """The trace context of the call it belongs to (W3C), where the client gave one."""
+    """The trace context (W3C) of the call, if the client sent one."""
     rule: str | None = None
     detail: str = ""
     shadows: tuple[Shadow, ...] = ()
     model: str | None = None
-    """The model that really answered (R1)."""
+    """The model that actually answered (R1)."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     duration_ms: float | None = None
     action: Literal["accept", "decline", "cancel"] | None = None
-    """What an elicitation was answered."""
+    """The reply to an elicitation."""
     decided_by: DecidedBy | None = None
     fits: bool | None = None
-    """Whether a forwarded client's answer fits what was asked."""
+    """Whether a forwarded client's answer fits the request."""
     tried: tuple[str, ...] = ()
-    """Rules that were tried before this one, each with why it was left: no time, or no room in a limit (``next``)."""
+    """Rules that were tried before this one, each with the reason: a timeout, or a limit without room (``next``)."""
     changed: tuple[str, ...] = ()
-    """The params that the rule's bounds changed."""
+    """The params that the rule's constraints changed."""
     attempts: tuple[Attempt, ...] = ()
-    """The calls of models, in their order: all but the last failed."""
+    """The calls of models, in order; all but the last failed."""
     usd: int | None = None
-    """What all of them cost, as settled, in units of ``ledger.SCALE["usd"]``; None where it is unknown."""
+    """Their settled cost, in units of ``ledger.SCALE["usd"]``; None if it is unknown."""
     reserved_usd: int | None = None
-    """What was reserved for them at worst, likewise."""
+    """Their reserved max cost, in the same units."""
     limits: tuple[str, ...] = ()
     """The limits that it drew on."""
     refused_by: str | None = None
     """The limit that had no room for it."""
     redacted: Mapping[str, int] = field(default_factory=dict)
-    """How many secrets of which pattern were found in the prompt and in the answer."""
+    """How many secrets of each pattern were found in the prompt and in the answer."""
     review: str | None = None
-    """The review that a person was asked to decide."""
+    """The id of its review."""
     reviewer: str | None = None
     reviewed_by: str | None = None
-    """Who decided it, as far as the door knows; None where nobody has."""
+    """The reviewer who decided, as far as the door knows; None without a verdict."""
     review_door: str | None = None
-    """By what way: ``page``, ``api``, ``cli``, ``webhook``, ``callback`` or ``command``."""
+    """How the reviewer decided: ``page``, ``api``, ``cli``, ``webhook``, ``callback`` or ``command``."""
     reviewed_ms: float | None = None
-    """What of ``duration_ms`` was spent waiting for people."""
+    """The part of ``duration_ms`` that was spent waiting for reviewers."""
     revokes: bool = False
-    """The record before of the same ``decision_id`` says what was not released after all. What was spent stands there,
-    and not here."""
+    """The earlier record with this ``decision_id`` names an outcome that was not released after all. The cost is in
+    that record only."""
     asked: Mapping[str, Any] | None = field(default=None, repr=False)
-    """What a model was asked, within its rule's bounds: for the tape, never in the line."""
+    """The model's params within the rule's constraints: for the cassette, never in the line."""
     request: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The params as asked; in the line only as the content mode says."""
+    """The params as requested; in the line only if the content mode allows it."""
     result: bytes | None = field(default=None, repr=False)
-    """The result's JSON as released; likewise."""
+    """The result's JSON as released; in the line only if the content mode allows it."""
 
 
 MEMBERS: Final[Mapping[str, str]] = {
@@ -205,7 +205,7 @@ MEMBERS: Final[Mapping[str, str]] = {
     "policy_hash": "The hash of the policy that decided.",
     "traceparent": "The trace context (W3C) of the call, if the client sent one, in `_meta` or as a header.",
 }
-"""The members of a line and their descriptions, in their order."""
+"""The members of a line and their descriptions, in order."""
 CONTENTS: Final[Mapping[str, str]] = {
     "request": "With `record_content: full`, the request's params.",
     "result": "With `record_content: full`, the released result.",
@@ -216,8 +216,8 @@ CONTENTS: Final[Mapping[str, str]] = {
 
 
 def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") -> bytes:
-    """One line of UTF-8 JSON without its line end. ``hash`` needs the ``key``; ``full`` is without secret-looking form
-    values (R39)."""
+    """One line of UTF-8 JSON without its line end. ``hash`` needs the ``key``; ``full`` leaves out form values that
+    look like secrets (R39)."""
     line: dict[str, Any] = {name: getattr(record, name, None) for name in MEMBERS}
     line |= {
         name: _clipped(line[name], MAX_NAME)
@@ -242,12 +242,12 @@ def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") 
 
 
 def comes_again(outcome: str, door: str) -> bool:
-    """Whether another record of the same request follows once its client has come back."""
+    """Whether a second record of the request follows at the client's retry."""
     return outcome == "put_off" or (outcome == "forwarded" and door != "url_error")
 
 
 def may_be_revoked(outcome: str, review: str | None) -> bool:
-    """Whether a record that revokes one with these may follow: a verdict is marked as used once the record stands, and
+    """Whether a record may be revoked by a second one: its verdict is marked as used after the record is written, and
     that may fail."""
     return review is not None and outcome in ("answered", "denied")
 
@@ -258,7 +258,7 @@ def timestamp(seconds: float) -> str:
 
 
 def content_hash(value: Any, key: bytes) -> str:
-    """``hmac-sha256:`` and the hex of the HMAC over the value's canonical JSON: sorted keys, no blanks, UTF-8."""
+    """``hmac-sha256:`` and the hex of the HMAC over the value's canonical JSON: sorted keys, no spaces, UTF-8."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return "hmac-sha256:" + hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
@@ -288,7 +288,7 @@ def _clipped(text: str | None, most: int) -> Any:
 
 
 def _contents(record: Record, content: ContentMode, key: bytes) -> dict[str, Any]:
-    """The contents as the mode says. What cannot be read as JSON with one reading is only ever hashed, as it stands."""
+    """The contents according to the mode. Content that is not JSON with one reading is only hashed, as received."""
     if content == "none":
         return {}
     found: dict[str, Any] = {"request": record.request}
@@ -311,8 +311,7 @@ def _contents(record: Record, content: ContentMode, key: bytes) -> dict[str, Any
 
 
 def _without_query(params: Any) -> Any:
-    """The address of a URL elicitation without its user, query and fragment, where such requests carry their
-    secrets."""
+    """The params with the URL of an elicitation reduced: without user, query and fragment, which may carry secrets."""
     if not isinstance(params, dict) or not isinstance(url := params.get("url"), str):
         return params
     bare = re.split(r"[?#]", url, maxsplit=1)[0]
@@ -325,27 +324,27 @@ def _dump(value: Any) -> bytes:
     return _escaped.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
-FULL: Final = 250  # characters: a name this long may have been shortened (``MAX_NAME``)
+FULL: Final = 250  # characters: a name of this length may have been shortened (``MAX_NAME``)
 _time: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z\Z")
 
 
 class RecordedTry(msgspec.Struct, frozen=True):
-    """One call of one model."""
+    """One call of one model, as recorded."""
 
     model: str
     result: str
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
-    """As settled; None where its price is unknown."""
+    """As settled; None if the price is unknown."""
 
 
 class RecordLine(msgspec.Struct, frozen=True):
-    """One record. What it does not say is None or empty; members that are not known here are left aside."""
+    """A record as read from a line. Missing members are None or empty; unknown members are ignored."""
 
     decision_id: str
     time: str
-    """RFC 3339 in UTC; two of them compare as text."""
+    """RFC 3339 in UTC, so that two of them compare as text."""
     server: str
     caller: str
     era: Era
@@ -373,12 +372,12 @@ class RecordLine(msgspec.Struct, frozen=True):
     review: str | None = None
     reviewer: str | None = None
     review_door: str | None = None
-    """By what way a person decided; None where nobody has."""
+    """How the reviewer decided; None without a verdict."""
     reviewed_ms: float | None = None
     revokes: bool = False
-    """It revokes the record before of the same ``decision_id``."""
+    """It revokes the earlier record with the same ``decision_id``."""
     request: msgspec.Raw = msgspec.Raw(b"")
-    """The params as JSON, empty where the log was not to keep contents."""
+    """The params as JSON; empty if the log has no contents."""
     result: msgspec.Raw = msgspec.Raw(b"")
 
 
@@ -386,7 +385,7 @@ _DECODER: Final = msgspec.json.Decoder(RecordLine)
 
 
 def read_line(line: bytes) -> RecordLine | str:
-    """The record in a line, or why it holds none; the sentence names members, never values."""
+    """The record in a line, or why the line has none. The message names members, never values."""
     try:
         found = _decoded(line)
     except msgspec.ValidationError as problem:
@@ -402,18 +401,18 @@ def _decoded(line: bytes) -> RecordLine:
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _DECODER.decode(json.dumps(decode(line)).encode())  # halves of characters, which a log keeps as escapes
+        return _DECODER.decode(json.dumps(decode(line)).encode())  # unpaired surrogates, which a log keeps as escapes
 
 
 MAX_HELD: Final = 10_000  # records
-MAX_BYTES: Final = 64 * 1024 * 1024  # of JSON; a log may be anybody's, and its lines may have contents
+MAX_BYTES: Final = 64 * 1024 * 1024  # of JSON: a log may come from anywhere, and its lines may have contents
 
 
 def settled(lines: Iterable[RecordLine]) -> Iterator[RecordLine]:
-    """The records of a log, each revoked one with its revoking one as one. Those with a verdict come later than they
-    stand in the log.
+    """The records of a log, each revoked record merged with the one that revokes it. Records with a verdict are yielded
+    later than their position in the log.
 
-    A revoking record is passed on by itself where the one before is not there: in a file that begins between them.
+    A revoking record without its earlier record is yielded alone: the file begins between them.
     """
     held: dict[str, tuple[RecordLine, int]] = {}
     total = 0
@@ -439,7 +438,7 @@ def settled(lines: Iterable[RecordLine]) -> Iterator[RecordLine]:
 
 
 def _revoked(first: RecordLine, last: RecordLine) -> RecordLine:
-    """What was asked and spent stands in the first, what came of it in the last."""
+    """The request and cost of the first record, with the outcome of the last."""
     return msgspec.structs.replace(
         first,
         time=last.time,
@@ -454,62 +453,61 @@ def _revoked(first: RecordLine, last: RecordLine) -> RecordLine:
 
 
 def _alone(line: RecordLine) -> RecordLine:
-    """Without the rest of the text that it was read from, which its contents would keep in memory."""
+    """A copy whose contents do not keep the text of the whole line in memory."""
     return msgspec.structs.replace(line, request=line.request.copy(), result=line.result.copy())
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What came of one request."""
+    """The result of acting on one request."""
 
     outcome: Outcome
     decision: Decision
-    """The decision that was acted on last (`on_timeout: next` may have moved it)."""
+    """The decision that was acted on last (`on_timeout: next` may have replaced it)."""
     model: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
     fits: bool | None = None
-    """Whether a client's answer fits what was asked; None where no client answered."""
+    """Whether a client's answer fits the request; None if no client answered."""
     dropped: tuple[str, ...] = ()
-    """Params that the model's provider does not take."""
+    """Params that the model's provider does not support."""
     tried: tuple[str, ...] = ()
-    """Rules that were tried before, each with why it was left: what was waited for, or the limit that had no room."""
+    """Rules that were tried before, each with the timeout or the limit that ended it."""
     handed_on_to_client: bool = False
     """A modern forward, recorded at its start."""
     is_put_off: bool = False
-    """A model has answered, and the call is put off while people look: recorded for what was spent."""
+    """A model has answered, and the call is put off for a review: recorded for its cost."""
     attempts: tuple[Attempt, ...] = ()
-    """The calls of models, in their order."""
+    """The calls of models, in order."""
     limits: tuple[str, ...] = ()
     """The limits that were drawn on."""
     refused_by: str | None = None
     """The limit that had no room for it."""
     redacted: Mapping[str, int] = {}
-    """How many secrets of which pattern were found, in prompt and answer together."""
+    """How many secrets of each pattern were found, in prompt and answer together."""
     cleaned: Mapping[str, Any] | None = None
-    """The request's params without the secrets that were found: what the record is to hold of it. None: they are kept
-    as asked."""
+    """The request's params with the found secrets redacted, for the record. None: the record has them as requested."""
     usd: int | None = None
-    """What all attempts cost, as settled, in units of ``ledger.SCALE["usd"]``; None where it is unknown or no model was
+    """The settled cost of all attempts, in units of ``ledger.SCALE["usd"]``; None if it is unknown or no model was
     asked."""
     reserved_usd: int | None = None
-    """What was reserved for them at worst, likewise."""
+    """Their reserved max cost, in the same units."""
     review: Review | None = None
-    """What a person was asked, with the verdict if there is one."""
+    """Its review, with the verdict if there is one."""
     reviewed: float = 0.0
-    """Seconds that were spent waiting for verdicts."""
+    """Seconds spent waiting for verdicts."""
     told: str = ""
-    """What a person wants the server to see."""
+    """A reviewer's message to the server."""
     revokes: bool = False
-    """The record of this request that stands already says what is not released after all."""
+    """Revokes the request's earlier record, whose outcome was not released after all."""
 
     @classmethod
     def handed_on(cls, decision: Decision) -> Done:
-        """The request goes to the client, which answers by itself: inside an ``input_required`` result, or as the
-        -32042 error that it was."""
+        """A request that the client answers by itself: in an ``input_required`` result, or as the original -32042
+        error."""
         return cls(Answered(b"{}", "client"), decision, handed_on_to_client=True)
 
     def put_off_now(self) -> Done:
-        """The same while its call is put off: nothing is released, and nothing that a person said is carried out."""
+        """The same while its call is put off: nothing is released, and no verdict is carried out."""
         waits = isinstance(self.outcome, Unanswered)
         outcome = (
             self.outcome
@@ -564,7 +562,7 @@ def describe(
 
 
 def _spent(done: Done) -> dict[str, Any]:
-    """What was drawn and spent. It stands once: a record that revokes another leaves it to that one."""
+    """The draws and the cost. Only one record has them: a revoking record leaves them to the earlier one."""
     if done.revokes:
         return {}
     names = ("input_tokens", "output_tokens", "attempts", "usd", "reserved_usd", "limits", "refused_by")
@@ -582,7 +580,7 @@ def _reviewed(done: Done) -> dict[str, Any]:
 def _said(result: bytes) -> str:
     try:
         return rawjson.string(rawjson.lookup(result, "action")) or ""
-    # a client's result of two readings: verbatim, but it says nothing that could be recorded
+    # a client's result with two readings is passed on verbatim, but has no action to record
     except rawjson.Malformed:
         return ""
 
@@ -613,7 +611,7 @@ def _released(outcome: Outcome) -> Released:
 
 
 def detail_of(done: Done) -> str:
-    """Why it came out as it did, for the operator."""
+    """The reason for the outcome, for the operator."""
     said = done.outcome.detail if isinstance(done.outcome, Denied | Unanswered) else ""
     return said or done.decision.detail
 
@@ -635,7 +633,7 @@ def _decided_by(outcome: Outcome) -> DecidedBy | None:
 
 
 def _action(item: Item, done: Done) -> Literal["accept", "decline", "cancel"] | None:
-    """What an elicitation was answered; of a client's own words only one of the three."""
+    """The reply to an elicitation; of a client's own words, only one of the three actions."""
     if item.method.startswith("sampling/") or done.handed_on_to_client:
         return None
     match done.outcome:

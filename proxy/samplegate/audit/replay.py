@@ -1,9 +1,8 @@
-"""Pure. A recorded request put to another policy: is it decided as it was. Pure; limits, brakes and time-outs are not
-played again.
+"""Pure. Replay: whether another policy decides a recorded request as it was decided. Limits, brakes and timeouts are
+not replayed.
 
-Where the log kept no contents, only what every record says is known (who asked what kind of thing, during what), and
-the rules are asked in three values, as for what is declared (``policy/capabilities.py``): surely the same, surely
-changed, or it cannot be told.
+If the log has no contents, only the facts in every record are known: the caller, the kind of request and the calls. The
+rules then have three values, as in ``policy/capabilities.py``: certainly the same, certainly changed, or unknown.
 """
 
 from __future__ import annotations
@@ -52,47 +51,47 @@ _STAND_INS: Final[tuple[Mapping[str, Any], ...]] = (
     {"type": "string", "enum": ["a"]},
     {"type": "array", "items": {"type": "string", "enum": ["a"]}},
 )
-"""What a removed field may have been: it is tried as each."""
+"""Schemas that a removed field may have had: each is tried."""
 
 
 class ReplayedDecision(msgspec.Struct, frozen=True):
-    """What a policy says to a request, as far as it is compared."""
+    """The parts of a policy's decision that are compared."""
 
     effect: str
     rule: str | None
     action: str | None = None
-    """What a denied elicitation is answered."""
+    """The reply to a denied elicitation."""
     answer: str | None = None
-    """The JSON of a fixed answer's content, without what looks like a secret; None where it is not compared. Of a
-    change only that it is another."""
+    """The JSON of a fixed answer's content, without values that look like secrets; None if it is not compared. In a
+    change: "another" if it differs."""
 
 
 class Same(msgspec.Struct, frozen=True):
-    """Decided as it was."""
+    """The decision is the same."""
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """Decided otherwise; ``now`` is what may come of it, one where that is sure."""
+    """The decision has changed; ``now`` lists the possible new decisions, a single one if it is certain."""
 
     was: ReplayedDecision
     now: tuple[ReplayedDecision, ...]
 
 
 class Untold(msgspec.Struct, frozen=True):
-    """Nobody can tell; ``why`` is one of the sentences above."""
+    """The result is unknown; ``why`` is one of the sentences above."""
 
     why: str
 
 
 def replay(book: CompiledPolicy, line: RecordLine, client: ClientCapabilities | None = None) -> Same | Changed | Untold:
-    """Hold one record against a policy. ``client`` is what the client had declared, None where nobody knows."""
+    """Compare one record with a policy. ``client`` are the client's capabilities, None if they are unknown."""
     if (why := _beyond(line)) is not None:
         return Untold(why)
     if line.reason in ("malformed", "rounds"):
-        return Same()  # no policy has a say in these
+        return Same()  # no policy decides these
     if not bytes(line.request):
         return _compared(line, _possible(book, line, client), NO_CONTENTS)
-    if line.redacted:  # the prompt in the record is not the one that was decided
+    if line.redacted:  # the recorded prompt is not the one that was decided
         return _compared(line, _possible(book, line, client), REMOVED_PARTS)
     requests = _requests(line)
     if isinstance(requests, str):
@@ -102,7 +101,7 @@ def replay(book: CompiledPolicy, line: RecordLine, client: ClientCapabilities | 
 
 
 def _beyond(line: RecordLine) -> str | None:
-    """Why no comparison would mean anything."""
+    """Why a comparison would be meaningless, or None."""
     if line.door == "unasked":
         return UNASKED
     if line.reason == "brake":
@@ -130,11 +129,11 @@ def _compared(line: RecordLine, told: set[ReplayedDecision], unsure: str) -> Sam
 
 
 def _is_same(line: RecordLine, now: ReplayedDecision) -> bool:
-    if line.reason == "not_offered":  # the server was told not to ask; a policy that grants it tells it otherwise
+    if line.reason == "not_offered":  # the server was not allowed to ask; a policy that grants it changes that
         return now.effect not in _GRANTS
-    if line.tried:  # time ran out before, or a limit had no room; the first rule is the one to compare
+    if line.tried:  # an earlier rule had a timeout or a limit without room, so the first rule is compared
         return now.effect in _GRANTS and line.tried[0].startswith(f"{now.rule}: ")
-    if line.reason == "limit":  # the rule took it, and limits are not replayed
+    if line.reason == "limit":  # the rule matched, and limits are not replayed
         return now.effect in _GRANTS and line.rule == now.rule
     if (line.effect, line.rule) != (now.effect, now.rule):
         return False
@@ -144,7 +143,7 @@ def _is_same(line: RecordLine, now: ReplayedDecision) -> bool:
 
 
 def _answered(line: RecordLine) -> str | None:
-    """The content that was answered, to compare; None where the record does not say."""
+    """The recorded answer's content to compare; None if it is not recorded."""
     result = _decoded(line.result)
     return _content(result) if isinstance(result, dict) else None
 
@@ -165,7 +164,7 @@ def _action(line: RecordLine, decision: Decision) -> str | None:
 
 
 def _fixed(line: RecordLine, request: Request, decision: Decision) -> str | None:
-    """A fixed answer, where the record says what the answer was."""
+    """The content of a fixed answer, if the record has the answer."""
     if not isinstance(decision.act, FixedAnswer) or line.outcome != "answered" or not bytes(line.result):
         return None
     return _content(without_secrets(decision.act.result, secret_fields(request.params.get("requestedSchema"))))
@@ -176,7 +175,7 @@ def _fixed(line: RecordLine, request: Request, decision: Decision) -> str | None
 
 
 def _requests(line: RecordLine) -> list[Request] | str:
-    """The request, as each of what it may have been where fields were removed from the record; why there is none."""
+    """The request, in every form that it may have had if fields were removed from the record; or why there is none."""
     params = _decoded(line.request)
     if not isinstance(params, dict):
         return UNREADABLE
@@ -198,12 +197,12 @@ def _decoded(raw: msgspec.Raw) -> Any:
 
 
 def _mended(params: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The params with something in place of what was removed, as each of what it may have been: in an address, and
-    fields that look like secrets."""
+    """The params with stand-ins for what was removed, one version for each possibility: in a URL, and in fields that
+    look like secrets."""
     url = params.get("url")
     if isinstance(url, str):
         bare = _user.sub(r"\1user@", url.removesuffix(_QUERY))
-        # an @ in a query may give an address a second reading (``urls.target``)
+        # an @ in a query may give a URL a second reading (``urls.target``)
         queries = ("?x", "?@") if url.endswith(_QUERY) else ("",)
         yield from ({**params, "url": bare + query} for query in queries)
         return
@@ -213,7 +212,7 @@ def _mended(params: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     if not removed or not isinstance(schema, dict) or not isinstance(fields, dict):
         yield params
         return
-    for stand_in in _STAND_INS:  # the title keeps it a secret in the eyes of the rules
+    for stand_in in _STAND_INS:  # with this title, the rules still treat it as a secret
         mended = {
             name: {**stand_in, "title": "password"} if name in removed else field for name, field in fields.items()
         }
@@ -225,18 +224,18 @@ def _is_removed(field: Any) -> bool:
 
 
 def _can(line: RecordLine, request: Request, client: ClientCapabilities | None) -> tuple[bool, ...]:
-    """Whether the client could be asked: both, where nobody knows."""
+    """Whether the client could be asked; both values if that is unknown."""
     if line.effect == "forward":
         return (True,)
     return (True, False) if client is None else (can_forward(request, client),)
 
 
-# -- without
+# -- without contents
 # ----------------------------------------------------------------------------------------------------------------------
 
 
 def _possible(book: CompiledPolicy, line: RecordLine, client: ClientCapabilities | None) -> set[ReplayedDecision]:
-    """All that may come of a request of which only what every record says is known."""
+    """All possible decisions on a request of which only the facts in every record are known."""
     known, found = _known(line), set[ReplayedDecision]()
     for entry in book.entries:
         if entry.rule.shadow or (held := entry.holds(known)) is False:
@@ -259,7 +258,7 @@ def _known(line: RecordLine) -> Known:
 
 
 def _ways(rule: Rule, line: RecordLine, client: ClientCapabilities | None) -> tuple[set[ReplayedDecision], bool]:
-    """What comes of a request that the rule takes, and whether it may go on to the later rules."""
+    """The possible decisions of a rule that matches, and whether the request may go on to later rules."""
     can: bool | None
     match rule:
         case DenyRule():
@@ -270,7 +269,7 @@ def _ways(rule: Rule, line: RecordLine, client: ClientCapabilities | None) -> tu
             can = None if answers.can_answer(rule, _class(line)) else False
         case ForwardRule():
             can = True if line.effect == "forward" else None if client is None else _could(line, client)
-        case EscalateRule():  # a person may be asked anything but a form that is not flat
+        case EscalateRule():  # a reviewer can be asked anything, except a form that is not flat
             can = None if _class(line) == "elicitation by form" else True
         case _ as never:
             assert_never(never)
@@ -287,7 +286,8 @@ def _class(line: RecordLine) -> str:
 
 
 def _could(line: RecordLine, client: ClientCapabilities) -> bool | None:
-    """Whether a client can be asked; None where it takes no tools, and nobody knows whether there were some."""
+    """Whether a client can be asked; None if it does not support tools, and it is unknown whether the request had
+    some."""
     if line.kind == "elicitation":
         return client.url if line.mode == "url" else client.form
     return client.sampling if client.sampling_tools or not client.sampling else None

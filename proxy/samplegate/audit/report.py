@@ -1,8 +1,6 @@
-"""Pure. What decision logs come to: who asks, how often, with which models, at what cost, and what came of it. Sums of
-lines; pure, and not their print.
+"""Pure. Summary of decision logs: requests, models, cost, refusals, limits and reviews by server.
 
-However many lines there are, the sums stay small: distinct names are bounded, and durations are counted in classes of 2
-%.
+The sums stay small for any number of lines: distinct names are bounded, and durations are counted in classes of 2 %.
 """
 
 from __future__ import annotations
@@ -16,13 +14,13 @@ from samplegate.policy.ledger import SCALE
 from samplegate.policy.prompt import Failure
 
 MAX_NAMES: Final = 1_000
-"""Distinct names of one sort that are counted by themselves: tools are named by peers, and a log may be anybody's."""
+"""Distinct names of one sort that are counted separately: peers name tools, and a log may come from anywhere."""
 OTHERS: Final = "(others)"
 OTHER: Final = "other"
 OUTCOMES: Final = get_args(Released)
 NO_CALL: Final = "(no call)"
 UNDECIDED: Final = "undecided"
-MAX_HANDED_ON: Final = 100_000  # forwards whose second record is still to come
+MAX_HANDED_ON: Final = 100_000  # requests whose second record is still to come
 _CLASS: Final = math.log(1.02)
 _LEAST: Final = 0.001  # milliseconds
 _MOST: Final = 1e12  # dollars
@@ -30,17 +28,17 @@ _FAILURES: Final = frozenset({*get_args(Failure), "cancelled"})
 
 
 class Durations:
-    """How long requests took, in classes of 2 %."""
+    """Durations of requests, in classes of 2 %."""
 
     def __init__(self) -> None:
         self._classes: Counter[int] = Counter()
 
     def add(self, milliseconds: float) -> None:
-        """Count one."""
+        """Count a duration."""
         self._classes[round(math.log(max(milliseconds, _LEAST)) / _CLASS)] += 1
 
     def quantile(self, share: float) -> float | None:
-        """Milliseconds within which that share of them was done, within 1 %; None without any."""
+        """The quantile in milliseconds, within 1 %; None without durations."""
         wanted, seen = math.ceil(share * self._classes.total()), 0
         for number in sorted(self._classes):
             seen += self._classes[number]
@@ -50,7 +48,7 @@ class Durations:
 
 
 class Names(dict[str, Counter[str]]):
-    """Counters by name, at most MAX_NAMES of them; the rest is one, OTHERS."""
+    """Counters by name, at most MAX_NAMES; all other names share OTHERS."""
 
     def of(self, name: str) -> Counter[str]:
         """The counter for a name."""
@@ -69,46 +67,45 @@ class KindReport:
 
 
 class ServerReport:
-    """What one server asked."""
+    """The requests of one server."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, KindReport] = {}
         self.callers = Names()
         self.rules = Names()
-        """By ``effect`` and rule, as ``allow: docs may summarise``."""
+        """By ``effect`` and rule, such as ``allow: docs may summarise``."""
         self.tools = Names()
-        """The tools during which it asked, or the calls that are no tool's; of several candidates each."""
+        """The tools, or calls of other methods, during which it asked. All candidates of a request count."""
         self.refusals = Names()
-        """Why requests were denied or left unanswered: reason and rule."""
+        """Why requests were denied or not answered: reason and rule."""
         self.limits = Names()
-        """Limits that had no room."""
+        """Limits without room."""
         self.models = Names()
-        """Models that answered, as their providers call them: requests, input_tokens, output_tokens."""
+        """Models that answered, by their provider's name: requests, input_tokens, output_tokens."""
         self.attempts = Names()
-        """Calls of models, by our names: calls, input_tokens, output_tokens, units (of ``ledger.SCALE``), unpriced, and
-        failures by their names."""
+        """Calls of models, by the policy's name: calls, input_tokens, output_tokens, units (of ``ledger.SCALE``),
+        unpriced, and failures by name."""
         self.reviews = Names()
-        """What came of reviews, by reviewer: reviews, and of them approved, answered, rejected and without a verdict as
-        UNDECIDED."""
+        """Reviews by reviewer: reviews, approved, answered, rejected, and UNDECIDED for those without a verdict."""
         self.doors = Names()
-        """By what ways people decided."""
+        """How reviewers decided."""
         self.reviewed = Durations()
-        """How long requests waited for a verdict that came in time, or had come before."""
+        """Waits for verdicts that were used, including verdicts that existed before."""
         self.usd = 0.0
         self.unpriced = 0
-        """Requests for which a model was called at a price nobody knows."""
+        """Requests that called a model with an unknown price."""
 
     @property
     def requests(self) -> int:
-        """All its requests."""
+        """The number of requests of all kinds."""
         return sum(kind.requests for kind in self.kinds.values())
 
 
 class Report:
-    """Takes every record of some logs, those that were revoked as ``record.settled`` has them."""
+    """Sums the records of several logs. ``record.settled`` merges revoked records first."""
 
     def __init__(self, since: str = "") -> None:
-        """``since``: records before that moment, as their time is written, are left out."""
+        """``since``: the earliest time to count, in the format of the records."""
         self.servers: dict[str, ServerReport] = {}
         self.first = ""
         self.last = ""
@@ -116,7 +113,7 @@ class Report:
         self._handed_on: dict[str, str] = {}
 
     def take(self, line: RecordLine) -> None:
-        """Count one record. The two of a request whose client comes back are one request."""
+        """Count one record. The two records of a request that the client retries count as one request."""
         if line.time < self._since:
             return
         self.first = min(self.first or line.time, line.time)
@@ -155,7 +152,7 @@ def _asked(server: ServerReport, line: RecordLine) -> None:
 
 
 def _came(server: ServerReport, line: RecordLine, *, paid: bool) -> None:
-    """``paid``: what its model cost stands in the record before."""
+    """Count an outcome. ``paid``: the earlier record has the model's cost."""
     if line.outcome in ("denied", "unanswered"):
         server.refusals.of(f"{line.reason}: {'no rule' if line.rule is None else line.rule}")["requests"] += 1
     if line.refused_by is not None:
@@ -164,7 +161,7 @@ def _came(server: ServerReport, line: RecordLine, *, paid: bool) -> None:
         _called(server.attempts.of(tried.model), tried)
     if line.reviewer is not None and line.outcome != "put_off":
         _reviewed(server, line, line.reviewer, paid=paid)
-    if line.effect == "allow" or line.attempts:  # a model whose time ran out was paid too, whoever answered then
+    if line.effect == "allow" or line.attempts:  # a model that timed out cost something, even if another rule answered
         _spent(server, line, paid=paid)
 
 
@@ -177,8 +174,8 @@ def _reviewed(server: ServerReport, line: RecordLine, reviewer: str, *, paid: bo
 
 
 def _verdict(line: RecordLine, *, paid: bool) -> str:
-    """What a person said, as far as a record tells it; an approved request may have failed all the same. A verdict
-    counts where it was used."""
+    """The verdict as far as a record shows it: an approved request may have failed later. A verdict counts if it was
+    used."""
     if line.review_door is None or line.revokes:
         return UNDECIDED
     if line.outcome == "denied" and line.reason == "review":
@@ -197,8 +194,8 @@ def _called(counts: Counter[str], tried: RecordedTry) -> None:
 
 
 def _spent(server: ServerReport, line: RecordLine, *, paid: bool) -> None:
-    """What models were paid, also for answers that were not used. Of several calls what is known is summed, and what is
-    not is counted."""
+    """Sum the cost of models, including unused answers. Calls with an unknown price are not summed; their request is
+    counted."""
     costs_something = line.cost_usd is not None or (line.outcome == "answered" and not paid)
     costs = [tried.cost_usd for tried in line.attempts] or ([line.cost_usd] if costs_something else [])
     server.usd += sum(cost for cost in costs if cost is not None and _is_known(cost))
@@ -216,5 +213,5 @@ def _spent(server: ServerReport, line: RecordLine, *, paid: bool) -> None:
 
 
 def _is_known(cost: float | None) -> bool:
-    """A log may be anybody's: a number that is none is no price."""
+    """Whether a cost is a valid number: a log may come from anywhere."""
     return cost is not None and 0 <= cost < _MOST

@@ -1,8 +1,8 @@
-"""The decision log as rows of an SQLite database: the record as JSON, and beside it the columns to search by. Importing
-it takes some 0.3 s.
+"""The decision log in a SQLite database: each record as JSON, with columns to search by. Importing this module takes
+about 0.3 s.
 
-``synced``: a commit is on the disk when it returns (``synchronous=FULL``); else it is the kernel's (``NORMAL``):
-killing any process loses nothing, a power cut the last moments.
+``synced``: a commit is on the disk when it returns (``synchronous=FULL``). Otherwise the kernel has it (``NORMAL``): a
+killed process loses nothing, a power cut the last moments.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ DECISIONS: Final = Table(
     Index("decisions_time", "time"),
     Index("decisions_decision_id", "decision_id"),
     *(Index(f"decisions_{name}", name, "time") for name in ("server", "caller", "kind", "outcome", "rule")),
-    sqlite_autoincrement=True,  # a number never comes round again, so that ``id`` is the order of the records
+    sqlite_autoincrement=True,  # numbers are never reused, so that ``id`` is the order of the records
 )
-"""``time`` is RFC 3339 in UTC, ``record`` the line of JSON that a file would have; the other columns say what stands in
-it, to be searched."""
+"""``time`` is RFC 3339 in UTC, and ``record`` is the line of JSON that a file would have. The other columns repeat
+members of the record for searches."""
 
 
 def _make(connection: Connection) -> None:
@@ -68,7 +68,7 @@ SCHEMA: Final = Schema(
 
 
 def row(record: Record, line: bytes) -> dict[str, Any]:
-    """The values of a record's row; ``line`` is its JSON."""
+    """The columns of a record's row. ``line`` is its JSON."""
     columns = {
         name: _text(getattr(record, name)) for name in ("decision_id", "server", "caller", "kind", "outcome", "rule")
     }
@@ -76,15 +76,15 @@ def row(record: Record, line: bytes) -> dict[str, Any]:
 
 
 def _text(value: str | None) -> str | None:
-    """Without halves of characters, which no database takes, and bounded, since indexes hold it."""
+    """The text without unpaired surrogates, which no database accepts, and of bounded length, because it is indexed."""
     return None if value is None else value[:MAX_NAME].encode("utf-8", "replace").decode()
 
 
-PAGE: Final = 500  # rows that are read at once: a reader keeps the file from being tidied up
+PAGE: Final = 500  # rows read at once, because an open read prevents checkpoints
 
 
 class SqliteLog:
-    """Where rows go. Several processes may share a file; what waits together is one transaction."""
+    """The decision log in a database. Several processes may share a file; waiting records share a transaction."""
 
     def __init__(self, path: Path, *, content: ContentMode = "hash", synced: bool = False) -> None:
         self._path = path
@@ -94,17 +94,17 @@ class SqliteLog:
         self._tried = row_of_nothing(1)
 
     def show(self, now: float) -> str:
-        """As it was set."""
+        """The setting's value."""
         return f"{SQLITE}{self._path}"
 
     def fault(self, now: float) -> str | None:
-        """Why the file could not be written. Makes nothing."""
+        """Why the file could not be written. Creates nothing."""
         if (problem := write_fault(self._path, whole=True)) is not None:
             return problem
         return None if self._file.is_open else _foreign(self._path)
 
     def keep(self, records: Sequence[Record], patience: Patience) -> int:
-        """Insert the first of the records; how many. Raises OSError."""
+        """Insert the first of the records. Returns how many. Raises OSError."""
         key = self._key.read(self._path, patience)
         rows, size = list[dict[str, Any]](), 0
         for record in records:
@@ -119,7 +119,7 @@ class SqliteLog:
         return len(rows)
 
     def probe(self, patience: Patience) -> None:
-        """Whether what was tried last would be taken by now. Raises OSError."""
+        """Test whether the last failed insert would succeed now. Raises OSError."""
         with self._transaction(patience) as connection:
             made = connection.execute(insert(DECISIONS), self._tried).inserted_primary_key
             connection.execute(delete(DECISIONS).where(DECISIONS.c.id == (made or (None,))[0]))
@@ -141,8 +141,7 @@ class SqliteLog:
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """All records of a database as lines of JSON, in the order in which they were kept. Raises OSError, also later
-    on."""
+    """All records of a database as lines of JSON, in the order of writing. Raises OSError, also while iterating."""
     last, before = 0, -1
     try:
         db = read_only(path)
@@ -162,7 +161,7 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def row_of_nothing(size: int) -> dict[str, Any]:
-    """A row that takes as much room as some others."""
+    """An empty row of a given size, for probes."""
     return {
         **dict.fromkeys(("time", "decision_id", "server", "caller", "kind", "outcome"), ""),
         "rule": None,
@@ -171,7 +170,7 @@ def row_of_nothing(size: int) -> dict[str, Any]:
 
 
 def _foreign(path: Path) -> str | None:
-    """Why the file that is there could not be a database; one that is not there, or empty, can become one."""
+    """Why an existing file cannot be a database. A missing or empty file can become one."""
     try:
         return None if is_sqlite(path, empty=True) else "is no SQLite database"
     except FileNotFoundError:
