@@ -1,8 +1,8 @@
-"""Pure. Capabilities on the wire: what a client declared, and the object rewritten to what the gate offers.
+"""Pure. Capabilities on the wire: the client's declaration, and the object rewritten to the gate's offer.
 
-Not which capabilities are offered: ``policy/capabilities.py`` derives that from the policy. Only the members that
-differ are spliced; the rest stays as it came (R109). Each modern request declares its own in its envelope (R49); the
-result is cached for each distinct declaration.
+``policy/capabilities.py`` derives the offer from the policy. Only the members that differ are spliced; the rest stays
+as received (R109). Each modern request declares its own capabilities in its envelope (R49). The result is cached for
+each distinct declaration.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from samplegate.protocol.requests import Call, ClientCapabilities, Offer
 from samplegate.protocol.rounds import Note
 from samplegate.protocol.session_state import SessionPolicy, SessionState
 
-# bytes of declared capabilities, which are gone through for each member; real ones are some hundred
+# bytes of declared capabilities, which are searched for each member; real ones have some hundred
 MAX_DECLARED: Final = 64 * 1024
 
 
@@ -38,8 +38,10 @@ _EXTENSIONS: Final = frozenset({TASKS_EXTENSION})
 
 
 def declared_by(raw: bytes | None) -> ClientCapabilities:
-    """What a ``capabilities`` object declares. Raises jsontext.Malformed for twins on the way, or where it is too
-    large."""
+    """The capabilities that a ``capabilities`` object declares.
+
+    Raises rawjson.Malformed for duplicate members on the way, or if the object is too large.
+    """
     if raw is None or raw[:1] != b"{":
         return ClientCapabilities()
     if len(raw) > MAX_DECLARED:
@@ -61,8 +63,7 @@ def declared_by(raw: bytes | None) -> ClientCapabilities:
 
 
 def _plain(raw: bytes, known: frozenset[str]) -> Collection[str]:
-    """The names of an object. Raises jsontext.Malformed where another parser could find capabilities that are not
-    rewritten here."""
+    """The names in an object. Raises Malformed if another parser could find capabilities that we do not rewrite."""
     found = members(raw).keys()
     if (name := strictjson.second_reading(found, known)) is not None:
         raise Malformed(f"its capabilities have {name[:40]!r}, which could be declared_by as another member")
@@ -75,8 +76,10 @@ def _object(raw: bytes, name: str) -> bytes | None:
 
 
 def rewritten(raw: bytes | None, client: ClientCapabilities, offer: Offer, revision: str) -> bytes:
-    """The client's capabilities as the gate declares them to the server: sampling and elicitation as offered, nothing
-    that slips past policy."""
+    """The capabilities that the gate declares to the server: sampling and elicitation as offered, the rest as received.
+
+    Whatever would bypass the policy is removed.
+    """
     text = raw if raw is not None and raw[:1] == b"{" else b"{}"
     text = _sampling(text, client, offer, revision)
     text = _elicitation(text, client, offer, revision)
@@ -107,7 +110,7 @@ def _elicitation(text: bytes, client: ClientCapabilities, offer: Offer, revision
 
 
 def _tasks(text: bytes) -> bytes:
-    """Requests borne by tasks would pass no policy, so they are not declared (R106, R108)."""
+    """Remove tasks for sampling and elicitation, because requests in tasks would bypass the policy (R106, R108)."""
     for kind in ("sampling", "elicitation"):
         if lookup(text, "tasks", "requests", kind) is not None:
             text = splice(text, ("tasks", "requests", kind), None)
@@ -122,15 +125,19 @@ def without_tasks_extension(capabilities: bytes) -> bytes:
 
 
 def has_modern_extension(raw: bytes | None) -> bool:
-    """Whether a ``capabilities`` object declares the Tasks or the UI extension. Raises jsontext.Malformed as ``read``
-    does."""
+    """Whether a ``capabilities`` object declares the Tasks or the UI extension.
+
+    Raises rawjson.Malformed as ``declared_by`` does.
+    """
     if raw is not None and len(raw) > MAX_DECLARED:
         raise Malformed(f"its capabilities are larger than {MAX_DECLARED} bytes")
     return any(lookup(raw, "extensions", name) is not None for name in (TASKS_EXTENSION, UI_EXTENSION))
 
 
 def withheld_from(client: ClientCapabilities, offer: Offer, revision: str) -> list[str]:
-    """What the client declared, the revision has and the policy keeps from the server, by name."""
+    """Names of the capabilities that the client declared and the revision has, but the policy withholds from the
+    server.
+    """
     modes = has_modes(revision)
     pairs = (
         ("sampling", client.sampling, offer.sampling),
@@ -143,27 +150,27 @@ def withheld_from(client: ClientCapabilities, offer: Offer, revision: str) -> li
 
 
 _META_VERSION: Final = META_VERSION.encode()
-# bytes of what is remembered of a session; a client varies its capabilities by tool at most
+# bytes of a session's cached declarations; a client varies its capabilities by tool at most
 MAX_KEPT: Final = 1024 * 1024
-ENTRY: Final = 4096  # bytes that stand for what else one takes: names are bounded (``state.MAX_TOOL``)
+ENTRY: Final = 4096  # bytes for the rest of a cached declaration, whose names are bounded (``session_state.MAX_TOOL``)
 MAX_VERSION: Final = 64  # bytes
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """What a request's envelope declares, and what the gate makes of it under one policy."""
+    """The capabilities of a request's envelope, and the gate's offer for them under one policy."""
 
     policy: SessionPolicy
     revision: str
     client: ClientCapabilities
     offer: Offer
     line: bytes | None
-    """The capabilities as the server is to see them, None where they stay as they came."""
+    """The capabilities for the server; None if the client's stay as received."""
     withheld: tuple[str, ...]
-    """What the client declared and is not offered, by name."""
+    """Names of the declared capabilities that are not offered."""
 
 
 class Declarations(msgspec.Struct, eq=False):
-    """The declarations of a session."""
+    """Cached declarations of a session."""
 
     state: SessionState
     _kept: dict[tuple[bytes, bytes | None, Call | None, str], Declaration] = msgspec.field(default_factory=dict)
@@ -171,8 +178,7 @@ class Declarations(msgspec.Struct, eq=False):
     _withheld: set[str] = msgspec.field(default_factory=set)
 
     def of(self, meta: rawjson.Object, call: Call | None, caller: str) -> Declaration:
-        """The declaration of a request with this ``_meta``, for the call that it is. Raises Malformed where it is too
-        large."""
+        """The declaration of a request with this ``_meta``, for its call. Raises Malformed if it is too large."""
         version, raw = meta.raw(META_VERSION) or b"", meta.raw(META_CAPABILITIES)
         if len(version) > MAX_VERSION:
             raise Malformed(f"its protocol version is longer than {MAX_VERSION} bytes")
@@ -190,22 +196,24 @@ class Declarations(msgspec.Struct, eq=False):
 
     def _made(self, version: bytes, raw: bytes | None, call: Call | None, caller: str) -> Declaration:
         revision, client = rawjson.string(version) or "", declared_by(raw)
-        # without the member nothing is declared (R49, R61)
+        # without the member, nothing is declared (R49, R61)
         offer = Offer() if raw is None else self.state.offer("modern", revision, client, call, caller)
         wanted = None if raw is None else rewritten(raw, client, offer, revision)
         withheld = tuple(withheld_from(client, offer, revision))
         return Declaration(self.state.policy, revision, client, offer, wanted if wanted != raw else None, withheld)
 
     def withheld(self, declaration: Declaration, call: Call | None, caller: str) -> list[Note]:
-        """What the client declared and is not offered, said once for each capability."""
+        """Warnings for declared capabilities that are not offered, once for each capability."""
         new = [name for name in declaration.withheld if name not in self._withheld]
         self._withheld.update(new)
         return [self.state.withheld("modern", new, call, caller)] if new else []
 
 
 def modern_meta(f: Frame) -> rawjson.Object | None:
-    """``_meta`` of a request with the modern envelope (R49, R87), None for others. Cheap for those: the key must stand
-    in the bytes, or an escape."""
+    """``_meta`` of a request with the modern envelope (R49, R87); None for others.
+
+    The check is cheap for others: the bytes must contain the key or an escape.
+    """
     if not f.may_say(_META_VERSION):
         return None
     return f.meta if META_VERSION in f.meta.members else None

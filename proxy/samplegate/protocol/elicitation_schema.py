@@ -1,9 +1,11 @@
-"""Pure. The flat form of an elicitation: the fields of a requestedSchema, and the validation of content by jsonschema.
+"""Pure. Flat forms of elicitations: the fields of a requestedSchema, and the validation of answers with jsonschema.
 
-Flat is R32's table for the revision, read from a hostile peer: a schema with anything more (references, nesting, null)
-is NotFlat and can be forwarded but never answered or verified by the gate (T16). So no reference is ever followed (the
-registry is closed, R17), patterns run on RE2 (R33), and the four formats of R32 are checked here, because jsonschema
-leaves most of them unchecked (T15). The first check imports it: that takes time.
+"Flat" is R32's table for the revision, applied to a schema from a hostile peer. A schema with anything more
+(references, nesting, null) is NotFlat: the gate may forward it, but never answers or verifies it (T16).
+
+So the gate never follows a reference (the registry is closed, R17), and patterns run on RE2 (R33). The four formats of
+R32 are checked here, because jsonschema leaves most of them unchecked (T15). The first check imports jsonschema, which
+takes time.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ from samplegate.regex import peer_searcher, utf8
 FieldType: TypeAlias = Literal["string", "number", "integer", "boolean", "enum", "multi_enum"]
 
 
-MAX_FIELDS: Final = 1_000  # as many as a request may bring at all
+MAX_FIELDS: Final = 1_000  # as many as a request may contain at all
 MAX_CHOICES: Final = 10_000
 MAX_PATTERN: Final = 1_000  # characters; RE2 is linear in the text, but its program grows with the pattern
-MAX_PATTERNS: Final = 32  # of one form; each may take milliseconds to compile, and nobody else is served meanwhile
+MAX_PATTERNS: Final = 32  # of one form; each may take milliseconds to compile, during which nothing else is served
 
 
 class NoDefault:
-    """No default."""
+    """Type of MISSING: the field has no default."""
 
 
 MISSING: Final = NoDefault()
@@ -58,7 +60,7 @@ class Form(msgspec.Struct, frozen=True):
 
 
 class NotFlat(msgspec.Struct, frozen=True):
-    """Why a schema, or one property of it, is outside the flat subset. Names the place, never a value."""
+    """The reason why a schema, or one property of it, is not flat: the place, never a value."""
 
     why: str
 
@@ -74,19 +76,18 @@ _OWN: Final[Mapping[str, frozenset[str]]] = {
     "enum": frozenset({"enum", "enumNames", "oneOf"}),
     "multi_enum": frozenset({"items", "minItems", "maxItems", "uniqueItems"}),
 }
-"""What each type may say beside ``type`` and notes. A bound that R32 does not list is harmless, as it is checked like
-the others."""
+"""The keywords of each type beside ``type`` and notes. A bound that R32 does not list is checked like the others."""
 _COUNTS: Final = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
 _NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 _NAMING: Final = frozenset(
     "properties required patternProperties $defs definitions dependentRequired dependentSchemas dependencies".split()
 )
-"""The keywords of a schema under which names of fields stand."""
+"""The keywords of a schema whose values contain names of fields."""
 _AROUND: Final = frozenset({"type", "properties", "required", "$schema", "additionalProperties"}) | _NOTES
 
 
 def read_form(schema: Any, revision: str) -> Form | NotFlat:
-    """The fields of a requestedSchema, or why it is not flat."""
+    """The fields of a requestedSchema, or the reason why it is not flat."""
     if (why := asks_more(schema)) is not None:
         return NotFlat(f"requestedSchema: {why}")
     fields: list[Field] = []
@@ -98,8 +99,7 @@ def read_form(schema: Any, revision: str) -> Form | NotFlat:
 
 
 def asks_more(schema: Any) -> str | None:
-    """Why the ``properties`` of a requestedSchema are not all that it asks for, None if they are; whatever each of them
-    is."""
+    """Why a requestedSchema demands more than its ``properties``, which are not checked; None if it does not."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return "its type is not object"
     if (odd := _unknown(schema, _AROUND)) is not None:
@@ -115,8 +115,9 @@ def asks_more(schema: Any) -> str | None:
 
 
 def read_fields(schema: Mapping[str, Any], revision: str) -> Iterator[Field | NotFlat]:
-    """Every property of a schema that asks for no more; those with a pattern beyond the first MAX_PATTERNS are not
-    flat."""
+    """Every property of a schema for which ``asks_more`` is None. Beyond MAX_PATTERNS, those with a pattern are not
+    flat.
+    """
     required, patterns = frozenset(schema.get("required", ())), 0
     for name, inner in schema.get("properties", {}).items():
         patterns += isinstance(inner, dict) and "pattern" in inner
@@ -127,7 +128,7 @@ def read_fields(schema: Mapping[str, Any], revision: str) -> Iterator[Field | No
 
 
 def read_field(name: str, schema: Any, revision: str, *, required: bool = False) -> Field | NotFlat:
-    """One property as a field, or why it is not flat."""
+    """One property as a field, or the reason why it is not flat."""
     why = "its schema is not an object" if not isinstance(schema, dict) else None
     found = None if why else _type(schema, revision)
     if why is None:
@@ -154,7 +155,7 @@ def _type(schema: Mapping[str, Any], revision: str) -> FieldType | None:
 
 
 def _fault(type_: FieldType, schema: Mapping[str, Any]) -> str | None:
-    """Why a property of that type is not flat, None if it is."""
+    """The reason why a property of that type is not flat; None if it is."""
     if (odd := _unknown(schema, _OWN[type_] | _NOTES | {"type"})) is not None:
         return f"it says {quoted_name(odd)}, which a flat {type_} field does not have"
     for name in schema.keys() & _COUNTS:
@@ -232,8 +233,9 @@ def _is_titled(values: object) -> bool:
 
 
 def all_names(schema: object) -> Iterator[str]:
-    """The names that stand in ``properties`` and its like anywhere in a schema. Depth and size were bounded when it was
-    parsed."""
+    """The names under ``properties`` and similar keywords anywhere in a schema, whose depth and size the parser
+    bounded.
+    """
     todo: list[object] = [schema]
     while todo:
         node = todo.pop()
@@ -246,8 +248,10 @@ def all_names(schema: object) -> Iterator[str]:
 
 
 def _names(value: object) -> Iterator[str]:
-    """The texts in a list, the keys of an object and the texts in its lists: ``required``, ``properties``,
-    ``dependentRequired``."""
+    """The names in one value of ``required``, ``properties`` or ``dependentRequired``.
+
+    These are the texts in a list, or the keys of an object with the texts in its lists.
+    """
     if isinstance(value, list):
         yield from (item for item in value if isinstance(item, str))
     elif isinstance(value, dict):
@@ -258,8 +262,9 @@ def _names(value: object) -> Iterator[str]:
 
 
 MAX_SEARCHED: Final = 32 * 1024
-"""Characters of a text that is held against a pattern; a longer one does not fit. RE2 takes up to 3 microseconds for
-each in so little memory."""
+"""Characters of a text that is matched with a pattern; a longer one does not fit. With so little memory, RE2 takes up
+to 3 microseconds for each.
+"""
 
 _email: Final = re.compile(r"[^@\s\x00-\x1f]{1,64}@[^@\s\x00-\x1f]{1,255}\Z")
 _date: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
@@ -271,17 +276,17 @@ _bad_escape: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def is_email(text: str) -> bool:
-    """Something on either side of one @: more would refuse addresses that work."""
+    """Whether a text has something on both sides of one @: a stricter check would refuse addresses that work."""
     return _email.match(text) is not None
 
 
 def is_date(text: str) -> bool:
-    """A full-date of RFC 3339."""
+    """Whether a text is a full-date of RFC 3339."""
     return _date.match(text) is not None and _parses(dt.date.fromisoformat, text)
 
 
 def is_moment(text: str) -> bool:
-    """A date-time of RFC 3339; a leap second counts."""
+    """Whether a text is a date-time of RFC 3339; leap seconds are valid."""
     found = _moment.match(text)
     if found is None or int(found[3]) > 60:
         return False
@@ -298,7 +303,7 @@ def _parses(read: Callable[[str], object], text: str) -> bool:
 
 
 def is_uri(text: str) -> bool:
-    """An absolute URI of RFC 3986, in characters; a web address must have a host."""
+    """Whether a text is an absolute URI of RFC 3986, in characters; a web address must have a host."""
     if _uri.match(text) is None or _bad_escape.search(text):
         return False
     return not text.lower().startswith(("http:", "https:")) or (
@@ -338,15 +343,14 @@ def _checker() -> Callable[[Any], Any]:
 
 def _pattern(validator: Any, wanted: str, instance: Any, schema: Any) -> Iterator[Any]:
     if not isinstance(instance, str) or not _within(schema, "minLength", len(instance), "maxLength"):
-        return  # a wrong length is an error of its own, and needs no search
+        return  # a wrong length is an error of its own and needs no search
     search = peer_searcher(wanted)
     if len(instance) > MAX_SEARCHED or isinstance(search, str) or search(utf8(instance)) is None:
         yield _error("pattern")
 
 
 def _choice(validator: Any, wanted: list[Any], instance: Any, schema: Any) -> Iterator[Any]:
-    # of a form's thousands of choices only those with this very value are looked into: a list of all of them would take
-    # minutes
+    # of a form's thousands of choices, check only those with this very value, because all of them would take minutes
     if not _takes(validator, [each for each in wanted if each.get("const") == instance], instance, "oneOf" in schema):
         yield _error("choice")
 
@@ -357,8 +361,9 @@ def _among(validator: Any, wanted: list[Any], instance: Any, schema: Any) -> Ite
 
 
 def _items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """The items of a list of choices, by a table of the choices: there may be tens of thousands of items and of
-    choices."""
+    """Check the items of a list of choices with a table, because there may be tens of thousands of items and of
+    choices.
+    """
     if not isinstance(instance, list) or not _within(schema, "minItems", len(instance), "maxItems"):
         return  # a wrong type or count is an error of its own
     keyword = next(name for name in ("enum", "anyOf", "oneOf") if name in wanted)
@@ -383,7 +388,7 @@ def _unique(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterato
 
 
 def _takes(validator: Any, same: list[Any], instance: Any, once: bool) -> bool:
-    """Whether one of the choices with this very value takes it; with ``once``, exactly one."""
+    """Whether one of the choices with this very value accepts it; with ``once``, exactly one."""
     plain: int = sum(each.get("type", "string") == "string" for each in same) if isinstance(instance, str) else 0
     if plain == len(same) or (plain and not once):
         return plain == 1 if once else plain > 0
@@ -402,14 +407,15 @@ def _within(schema: Mapping[str, Any], least: str, count: int, most: str) -> boo
 
 
 def check(form: Form, content: Mapping[str, Any]) -> str | None:
-    """Why ``content`` does not fit the form (R34, R36), None if it does. Names the field and the keyword, never a
-    value."""
+    """Why ``content`` does not fit the form (R34, R36); None if it does. Names the field and the keyword, never a
+    value.
+    """
     for name, value in content.items():
         if not is_value(value):
             return f"{quoted_name(name)} is not a text, a number, true, false or a list of texts"
     try:
         error = next(errors(form, content), None)
-    # the schema is a peer's: what cannot be checked does not fit, whatever jsonschema stumbled over
+    # the schema is a peer's: if jsonschema fails in any way, the content does not fit
     except Exception as problem:
         return f"it could not be checked ({type(problem).__name__})"
     if error is None:
@@ -421,21 +427,23 @@ def check(form: Form, content: Mapping[str, Any]) -> str | None:
 
 
 def errors(form: Form, content: Mapping[str, Any]) -> Iterator[Any]:
-    """jsonschema's errors: each has ``absolute_path``, ``validator`` (the keyword) and ``validator_value``. May raise
-    whatever jsonschema does."""
+    """Errors of jsonschema, with ``absolute_path``, ``validator`` (the keyword) and ``validator_value``.
+
+    May raise any exception of jsonschema.
+    """
     return iter(_checker()(form.schema).iter_errors(content))
 
 
 def is_value(value: Any) -> bool:
-    """Whether a form can bring it at all (R34): a text, a finite number, true, false or a list of texts."""
+    """Whether a form can produce the value (R34): a text, a finite number, true, false or a list of texts."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, (str, int)) or (isinstance(value, list) and all(isinstance(item, str) for item in value))
 
 
-MOST_CHOSEN: Final = 1_000  # items of one list: people choose a few, and each is looked for among up to ten thousand
+MOST_CHOSEN: Final = 1_000  # items of one list: users choose a few, and each is searched among up to ten thousand
 
-_SHOWN: Final = 8  # choices that are named where one of them must be
+_SHOWN: Final = 8  # choices that an error lists
 _TYPES: Final = {
     "string": "must be a text",
     "number": "must be a number",
@@ -453,11 +461,11 @@ _FORMATS: Final = {
 
 
 def misfits(form: Form, content: Mapping[str, Any]) -> dict[str, str]:
-    """By name of the field, the first thing that is wrong with it; empty where the content fits (R34, R36). "" stands
-    for the whole content.
+    """The first problem of each field, by its name; empty if the content fits (R34, R36). "" stands for the whole
+    content.
 
-    Stricter than the schema in one thing: fields that it does not describe are refused even where it would let them
-    pass.
+    This check is stricter than the schema in one respect: it refuses fields that the schema does not describe, even if
+    the schema would accept them.
     """
     fields = {field.name: field for field in form.fields}
     found = {name: "is no field of this form" for name in content if name not in fields}
@@ -472,7 +480,7 @@ def misfits(form: Form, content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _unlike(field: Field, value: Any) -> str | None:
-    """What is wrong with a value whatever its bounds are."""
+    """The problem of a value that does not depend on its constraints."""
     if not is_value(value):
         return _TYPES[field.type]
     if isinstance(value, list) and len(value) > MOST_CHOSEN:
@@ -491,7 +499,7 @@ def _by_schema(
                 found.setdefault(name, _said(fields[name], error.validator, error.validator_value))
             elif error.validator not in ("required", "additionalProperties") or not known:
                 found.setdefault("", f"does not fit the form's {error.validator}")
-    # the schema is a peer's: what cannot be checked does not fit, whatever jsonschema stumbled over
+    # the schema is a peer's: if jsonschema fails in any way, the content does not fit
     except Exception as problem:
         found[""] = f"could not be checked ({type(problem).__name__})"
     return found

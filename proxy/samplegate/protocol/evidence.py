@@ -1,10 +1,13 @@
-"""Pure. Evidence of how a server asks its client: a modern call that fails because the server tried to push, an input
-round, a task. No frame changes.
+"""Pure. Evidence of how a server asks its client: a failed push in a modern call, an input round, or a task.
 
-Signs of a push in the modern era, as real SDKs give them: an error that names the request (Python: -32600, "Cannot send
-'sampling/createMessage': this transport context has no back-channel"), a result with ``isError`` whose text names it
-(TypeScript), or the request itself on the wire (a server that writes frames by itself; R89). A request that was not
-declared to the server is no sign: the handshake would not have declared it either.
+No frame changes. Real SDKs show a push in the modern era in three ways:
+
+- an error that names the request (Python: -32600, "Cannot send 'sampling/createMessage': this transport context has no
+  back-channel");
+- a result with ``isError`` whose text names it (TypeScript);
+- the request itself on the wire, from a server that writes its own frames (R89).
+
+A request that was not declared to the server is no evidence, because the handshake would not have declared it either.
 """
 
 from __future__ import annotations
@@ -22,46 +25,45 @@ from samplegate.protocol.session_state import Pending, SessionState
 PUSHED: Final = "server.pushed"
 ASKED: Final = "server.asked"
 REFUSED: Final = "server.handshake_refused"
-MAX_FAILURE: Final = 64 * 1024  # bytes of a frame that is looked at; a failure is a sentence or a traceback
-MAX_CALLS: Final = 64  # calls in flight that are looked at for one frame
+MAX_FAILURE: Final = 64 * 1024  # bytes of a frame that is checked; a failure is a sentence or a traceback
+MAX_CALLS: Final = 64  # calls in flight that are checked for one frame
 _METHODS: Final = (SAMPLING, ELICITATION, ROOTS)
-_CAPABILITY_MISSING: Final = -32021  # the server says itself that the client lacks something
+_CAPABILITY_MISSING: Final = -32021  # the server itself reports that the client lacks a capability
 _CREATED: Final = b'"taskId"'
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """What was seen of one server, in any of its connections."""
+    """Evidence about one server, from all of its connections."""
 
     pushed: bool = False
-    """A modern call failed because the server tried to send a request to the client, which only the legacy eras have
-    (R89)."""
+    """A modern call failed because the server tried to send a request, which only the legacy era allows (R89)."""
     asked: bool = False
-    """It returned ``input_required`` or a task: it knows how to ask, and needs no older version."""
+    """The server returned ``input_required`` or a task: it knows how to ask, and needs no older version."""
     refused: bool = False
-    """It refused the handshake of the legacy eras."""
+    """The server refused the legacy handshake."""
 
     @property
     def prefers_legacy(self) -> bool:
-        """Whether the next connection of a server set to ``auto`` treats it as one that speaks only the legacy eras."""
+        """Whether the next connection to a server set to ``auto`` treats the server as legacy only."""
         return self.pushed and not self.asked and not self.refused
 
     def or_(self, other: Evidence) -> Evidence:
-        """Both together. Nothing that was seen is ever unseen."""
+        """The union of both; evidence is never lost."""
         return Evidence(self.pushed or other.pushed, self.asked or other.asked, self.refused or other.refused)
 
 
 OF_EVENTS: Final = {PUSHED: Evidence(pushed=True), ASKED: Evidence(asked=True), REFUSED: Evidence(refused=True)}
-"""What a session's note of each event is evidence of."""
+"""The evidence in a session's note, by event."""
 
 
 class EvidenceObserver(msgspec.Struct, eq=False):
-    """What one session has noticed. Each kind is noted once."""
+    """Evidence that one session has noted, each kind once."""
 
     state: SessionState
     _noted: set[str] = msgspec.field(default_factory=set)
 
     def answered(self, pending: Pending, f: Frame) -> list[Effect]:
-        """An answer of the server's to a call. Never raises."""
+        """Note evidence in the server's answer to a call. Never raises."""
         if pending.call is None or len(f.raw) > MAX_FAILURE:
             return []
         try:
@@ -79,12 +81,13 @@ class EvidenceObserver(msgspec.Struct, eq=False):
             return []
 
     def asked(self, pending: Pending) -> list[Effect]:
-        """The server returned ``input_required`` or a task."""
+        """Note that the server returned ``input_required`` or a task."""
         return self._note(ASKED, pending.method)
 
     def wrote(self, f: Frame) -> list[Effect]:
-        """The server wrote a request in the modern era, where it is dropped: the call that it belongs to waits for
-        nothing (R89)."""
+        """Note a request that the server wrote in the modern era. It is dropped, so its call will not get an answer
+        (R89).
+        """
         if PUSHED in self._noted or f.method not in _METHODS:
             return []
         calls = (
@@ -102,8 +105,7 @@ class EvidenceObserver(msgspec.Struct, eq=False):
 
 
 def _failed_push(pending: Pending, f: Frame) -> str | None:
-    """The request that the server tried to send, where that is what made a modern call fail. Raises
-    jsontext.Malformed."""
+    """The request whose sending made a modern call fail; None if there was none. Raises rawjson.Malformed."""
     raw = f.raw
     if raw.find(b"createMessage") < 0 and raw.find(b"elicitation") < 0 and raw.find(b"roots") < 0:
         return None
@@ -112,7 +114,7 @@ def _failed_push(pending: Pending, f: Frame) -> str | None:
 
 
 def _said(f: Frame) -> str:
-    """The text of a failure; empty for what is none."""
+    """The text of a failure; empty for anything else."""
     if f.kind == "error":
         code = f.lookup("code")
         ours = code is not None and code.strip() == str(_CAPABILITY_MISSING).encode()
@@ -130,7 +132,7 @@ def _said(f: Frame) -> str:
 
 
 def _is_declared(pending: Pending, method: str) -> bool:
-    """Whether the server was told in this call that it may ask for that."""
+    """Whether this call declared to the server that it may send such a request."""
     match method:
         case "sampling/createMessage":
             return pending.offer.sampling

@@ -1,8 +1,11 @@
-"""Pure. One JSON-RPC frame: the bytes as they stand on the wire, and an envelope read without touching what it carries.
+"""Pure. JSON-RPC frames: the bytes on the wire, and an envelope that is read without parsing its payload.
 
-Not a validator of MCP: a payload (``params``, ``result``, ``error``) stays raw JSON until somebody needs it. Reading is
-strict where two parsers could see two messages (twin members, ids of a wrong type), because the peer's parser is not
-ours (T17).
+A payload (``params``, ``result``, ``error``) stays raw JSON until it is needed; MCP itself is not validated here.
+Reading is strict if two parsers could see two messages (duplicate members, ids of a wrong type), because the peer's
+parser is not ours (T17).
+
+The module also lists the protocol revisions and their features. The peers negotiate the revision; the gate only
+observes.
 """
 
 from __future__ import annotations
@@ -15,17 +18,15 @@ import msgspec
 from samplegate.protocol import rawjson, strictjson
 from samplegate.protocol.rawjson import ENVELOPE, Malformed, dump
 
-# The protocol revisions, and what each of them can say. Not a negotiation: peers negotiate, the gate reads along.
-
 Era: TypeAlias = Literal["legacy", "modern"]
 Protocol: TypeAlias = Literal["auto", "legacy", "modern"]
-"""The protocol version that the gate speaks to a server, as the settings name it; ``auto`` finds it out."""
+"""The protocol version that the gate uses with a server, as in the settings; ``auto`` detects it."""
 
 LEGACY: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN: Final = ("2026-07-28",)
 
 CALLS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""The client requests during which a server may ask something (R59; R26 for the legacy eras)."""
+"""The client requests during which a server may ask (R59; R26 for the legacy era)."""
 
 META: Final = "_meta"
 META_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
@@ -37,23 +38,25 @@ UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
 
 
 def era_of(revision: str) -> Era:
-    """The era of a revision. One not known here counts by its date: everything from 2026-07-28 on is stateless."""
+    """The era of a revision. An unknown one counts by its date: all from 2026-07-28 on are stateless."""
     return "legacy" if revision < MODERN[0] else "modern"
 
 
 def has_batches(revision: str) -> bool:
-    """Only 2025-03-26 has JSON-RPC batches that must be received (R92); 2024-11-05 allowed them by JSON-RPC itself."""
+    """Whether a revision has batches: required in 2025-03-26 (R92), allowed in 2024-11-05 through JSON-RPC itself."""
     return revision <= "2025-03-26"
 
 
 def has_elicitation(revision: str) -> bool:
-    """From 2025-06-18 on (R29)."""
+    """Whether a revision has elicitation: from 2025-06-18 on (R29)."""
     return revision >= "2025-06-18"
 
 
 def has_modes(revision: str) -> bool:
-    """Sub-capabilities (``sampling.tools``, ``elicitation.url``), tool blocks and arrays of content: from 2025-11-25 on
-    (R6, R114)."""
+    """Whether a revision has modes: from 2025-11-25 on (R6, R114).
+
+    That covers sub-capabilities (``sampling.tools``, ``elicitation.url``), tool blocks and arrays of content.
+    """
     return revision >= "2025-11-25"
 
 
@@ -61,25 +64,24 @@ FrameId: TypeAlias = str | int
 Kind: TypeAlias = Literal["request", "notification", "result", "error"]
 
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
-MAX_ELEMENTS: Final = 20_000  # of a batch; one that is too long to be served has its first elements answered
+MAX_ELEMENTS: Final = 20_000  # of a batch; if a batch is too long to be served, its first elements are answered
 MAX_META: Final = 1024 * 1024  # bytes; the members that the protocol defines are a few hundred
 MAX_METHOD_BYTES: Final = 1024
 MAX_ID_BYTES: Final = 1024  # ids are kept in tables and logs; real ones are a few digits or a UUID
 _head: Final = re.compile(rb'\{"jsonrpc": ?"2\.0", ?"id": ?("[^"\\]{0,200}"|-?[0-9]{1,18}), ?"(result|error|method)"')
 _first: Final = re.compile(rb'\{"(result|error|method)"')
 _last: Final = re.compile(rb',"jsonrpc": ?"2\.0", ?"id": ?("[^"\\]{0,200}"|-?[0-9]{1,18})\}[ \t\r]*\Z')
-_TAIL: Final = 300  # bytes: the longest of these
+_TAIL: Final = 300  # bytes: the longest match of ``_last``
 _VERSION: Final = msgspec.Raw(b'"2.0"')
 _number: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)\Z")
 _code: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-MAX_CODE: Final = 1 << 53  # beyond it parsers disagree on a number
-MAX_DIGITS: Final = 400  # bytes of a code, which can be written with as many digits as its writer likes
+MAX_CODE: Final = 1 << 53  # beyond it, parsers disagree on a number
+MAX_DIGITS: Final = 400  # bytes of a code, which may have any number of digits
 _OF_ERRORS: Final = frozenset({"code", "message", "data"})
 
 
 class Frame(msgspec.Struct, eq=False):
-    """A frame with its envelope. ``raw`` is what came, without the line end; its payload is copied out of it, and read,
-    only when asked for, once."""
+    """A frame with its envelope. ``raw`` is the line without its end; the payload is copied and read on demand."""
 
     raw: bytes
     kind: Kind
@@ -87,7 +89,7 @@ class Frame(msgspec.Struct, eq=False):
     method: str
     envelope: rawjson.Object
     code: int | None = None
-    """Of an error, None for every other frame."""
+    """The error code; None for every other frame."""
     _payload: bytes | None = None
     _object: rawjson.Object | None = None
     _meta: rawjson.Object | None = None
@@ -99,7 +101,7 @@ class Frame(msgspec.Struct, eq=False):
 
     @property
     def object(self) -> rawjson.Object:
-        """The payload as an object; an empty one if it is absent or no object. Raises Malformed for two readings."""
+        """The payload as an object; empty if the payload is absent or no object. Raises Malformed for two readings."""
         found = self._object
         if found is None:
             found = self._object = self.envelope.inner(self._name) or _EMPTY
@@ -113,8 +115,9 @@ class Frame(msgspec.Struct, eq=False):
 
     @property
     def meta(self) -> rawjson.Object:
-        """``_meta`` of the payload; an empty one if it is absent or no object. Raises Malformed for two readings, or
-        where it is too large."""
+        """``_meta`` of the payload; empty if it is absent or no object. Raises Malformed for two readings or excess
+        size.
+        """
         found = self._meta
         if found is None:
             raw = self.object.members.get(META, b"")
@@ -124,13 +127,13 @@ class Frame(msgspec.Struct, eq=False):
         return found
 
     def lookup(self, *path: str) -> bytes | None:
-        """The raw JSON at ``path`` in the payload, None where it is absent or something on the way is no object. Raises
-        Malformed as ``members``."""
+        """The raw JSON at ``path`` in the payload; None if it is absent or a parent is no object. Raises as
+        ``members``.
+        """
         return self.object.lookup(*path)
 
     def changed(self, *, id: FrameId | None = None, payload: rawjson.Object | None = None) -> Frame:
-        """The frame under another id or with another payload; everything else stays byte for byte, and nothing is read
-        again."""
+        """The frame with another id or payload. All else stays byte for byte, and nothing is read again."""
         changes = {} if id is None else {"id": dump(id)}
         if payload is not None:
             changes[self._name] = bytes(payload.text)
@@ -141,8 +144,10 @@ class Frame(msgspec.Struct, eq=False):
         return out
 
     def may_say(self, word: bytes) -> bool:
-        """Cheap and safe: False only if no JSON spelling of ``word``, which is plain ASCII, can stand in the frame."""
-        # `in` would first take the word for a number, which takes twice as long in a short text
+        """Whether a JSON spelling of ``word`` (plain ASCII) may occur in the frame; False is certain, and the check is
+        cheap.
+        """
+        # `in` would first try to convert the word to a number, which doubles the time for a short text
         if self.raw.find(word) >= 0:
             return True
         escapes = self._escapes
@@ -158,8 +163,7 @@ class Frame(msgspec.Struct, eq=False):
 
     @property
     def payload(self) -> bytes | None:
-        """``params`` of a request or notification, ``result`` of a result, ``error`` of an error, as raw JSON; None if
-        absent."""
+        """``params`` of a request or notification, ``result`` or ``error`` of an answer, raw; None if absent."""
         if self._payload is None:
             self._payload = self.envelope.raw(self._name)
         return self._payload
@@ -174,7 +178,7 @@ _SEARCHED: Final = 1024 * 1024
 
 
 def read(line: bytes) -> Frame:
-    """Read one frame. Raises Malformed where the envelope is not JSON-RPC 2.0 or could be read in two ways."""
+    """Read one frame. Raises Malformed if the envelope is not JSON-RPC 2.0 or has two readings."""
     try:
         envelope = rawjson.read(line)
     except Malformed as problem:
@@ -188,7 +192,7 @@ def read(line: bytes) -> Frame:
 
 
 def of(line: bytes | Frame) -> Frame:
-    """A frame, read now if that was not done before. Raises Malformed as ``read``."""
+    """The frame of a line, read if necessary. Raises Malformed as ``read``."""
     return line if isinstance(line, Frame) else read(line)
 
 
@@ -198,12 +202,12 @@ class StreamOwner(TypedDict, total=False):
 
 
 def whose(line: bytes) -> StreamOwner:
-    """Whom a line that is not taken may leave waiting, as far as it tells. ``line`` may be cut short."""
+    """The id in a refused line, and whether the line answers it, as far as can be seen. ``line`` may be cut short."""
     try:
         found = rawjson.decode(line)
     except Malformed:
         found = None
-    if found is None:  # the id stands first with most writers, last with some (the TypeScript SDK)
+    if found is None:  # the id is first with most writers, last with some (the TypeScript SDK)
         head = _head.match(line)
         if head is not None:
             return {"id": plain_id(head[1]), "answers": head[2] != b"method"}
@@ -231,7 +235,7 @@ def _frame(line: bytes, envelope: rawjson.Object) -> Frame:
         name = rawjson.TEXT.decode(method)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise Malformed("its method is not a string", id) from None
-    if "\0" in name:  # where parsers in C end it
+    if "\0" in name:  # where parsers in C end the string
         raise Malformed("its method has a NUL", id)
     return Frame(line, "notification" if raw_id is None else "request", id, name, envelope)
 
@@ -250,8 +254,10 @@ def _answer(line: bytes, envelope: rawjson.Object, id: FrameId | None) -> Frame:
 
 
 def _code_of(f: Frame) -> int:
-    """The code of an error: a JSON number without a fraction, in any spelling. Of any other, parsers that convert make
-    codes of their own."""
+    """The code of an error: a JSON number without a fraction, in any spelling.
+
+    Others are refused, because parsers that convert them disagree on the code.
+    """
     try:
         found = f.object.members
         twin = strictjson.second_reading(found, _OF_ERRORS)
@@ -267,7 +273,7 @@ def _code_of(f: Frame) -> int:
 
 
 def _id(raw: bytes, *, answers: bool) -> FrameId | None:
-    """The id as a string or whole number (R57). An answer may say ``null``, or 1.0 for 1: some servers do."""
+    """The id as a string or whole number (R57). An answer may contain ``null``, or 1.0 for 1, as some servers write."""
     if len(raw) > MAX_ID_BYTES:
         raise Malformed(f"its id is longer than {MAX_ID_BYTES} bytes", answers=answers)
     if (raw.isdigit() and raw[0] != _ZERO) or _number.match(raw):
@@ -285,7 +291,7 @@ def _id(raw: bytes, *, answers: bool) -> FrameId | None:
 
 
 def plain_id(raw: bytes | None) -> FrameId | None:
-    """A raw JSON id as a string or whole number, None for anything else and for none at all (R57)."""
+    """A raw JSON id as a string or whole number; None for anything else or if absent (R57)."""
     try:
         return None if raw is None else _id(raw, answers=False)
     except Malformed:

@@ -1,8 +1,9 @@
-"""Pure. HTTP headers that mirror a frame of 2026-07-28: their names, their encoding, and whether they match the body
-(R71 to R74).
+"""Pure. HTTP headers that mirror a frame of 2026-07-28: their names, their encoding, and their match with the body (R71
+to R74).
 
-They decide nothing: the policy reads only the body (R75). The ``Mcp-Param`` headers mirror arguments of a tool, as its
-``x-mcp-header`` annotations say; of an ``inputSchema`` only these annotations are read, and no ``$ref`` is followed.
+Headers decide nothing, because the policy reads only the body (R75). The ``Mcp-Param`` headers mirror arguments of a
+tool, by its ``x-mcp-header`` annotations. Only these annotations of an ``inputSchema`` are read, and no ``$ref`` is
+followed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NAMED: Final[Mapping[str, str]] = {
     "tasks/update": "taskId",
     "tasks/cancel": "taskId",
 }
-"""Methods with an ``Mcp-Name``, and the member of their params that it mirrors (R71)."""
+"""Methods with an ``Mcp-Name``, and the mirrored member of their params (R71)."""
 _PREFIX: Final = "=?base64?"
 _SUFFIX: Final = "?="
 _plain: Final = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")
@@ -43,9 +44,9 @@ _field_value: Final = re.compile(r"[\t -~]*")
 
 
 def encode(value: str) -> str:
-    """A text as a header's value: as it is, or in base64 where it would not come out as it went in (R72).
+    """A text as a header's value: plain, or in base64 if it would not survive otherwise (R72).
 
-    Raises UnicodeEncodeError for half a character, which no header can carry.
+    Raises UnicodeEncodeError for half a character, which no header can contain.
     """
     if _plain.fullmatch(value) and not _looks_encoded(value):
         return value
@@ -53,7 +54,7 @@ def encode(value: str) -> str:
 
 
 def decode(value: str) -> str | None:
-    """The text that a header's value stands for; None where no writer that keeps to R72 would have written it."""
+    """The text of a header's value; None for a value that no writer by R72 produces."""
     if not _field_value.fullmatch(value):
         return None
     if not _looks_encoded(value):
@@ -63,8 +64,8 @@ def decode(value: str) -> str | None:
         text = base64.b64decode(inner, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None
-    # one text has one spelling: bits that base64 leaves over, or a prefix and suffix that share their question mark,
-    # are another's reading
+    # one text has one spelling: base64 with unused bits set, or a prefix and suffix that share a question mark, is
+    # another
     return text if value == _PREFIX + base64.b64encode(text.encode()).decode("ascii") + _SUFFIX else None
 
 
@@ -73,10 +74,10 @@ def _looks_encoded(value: str) -> bool:
 
 
 def standard(method: str, params: rawjson.Object, version: str) -> dict[str, str]:
-    """The headers of a POST of a request or notification (R71); no ``Mcp-Name`` where its member is absent or no text.
+    """The headers of a POST of a request or notification (R71); no ``Mcp-Name`` if its member is absent or no text.
 
-    A method or version that is not plain ASCII is encoded too, so that it cannot break out of its line: no server takes
-    it. Raises jsontext.Malformed for params of two readings.
+    A method or version that is not plain ASCII is encoded too, so that it cannot break out of its line; no server
+    accepts such a value. Raises rawjson.Malformed for params of two readings.
     """
     out = {VERSION: _written(version), METHOD: _written(method)}
     name = _named(method, params)
@@ -90,13 +91,13 @@ def _written(value: str) -> str:
 
 
 def _named(method: str, params: rawjson.Object) -> str | None:
-    """What ``Mcp-Name`` mirrors."""
+    """The mirrored value of ``Mcp-Name``."""
     member = NAMED.get(method)
     return None if member is None else rawjson.string(params.raw(member))
 
 
 def gathered(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
-    """Headers as ASGI gives them, by name in lower case: names have no case, values do (R72)."""
+    """Headers from ASGI, by name in lower case, because names ignore case and values do not (R72)."""
     out: dict[str, list[str]] = {}
     for name, value in headers:
         out.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip(" \t"))
@@ -104,11 +105,11 @@ def gathered(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
 
 
 def check(headers: Iterable[tuple[bytes, bytes]], frame: Frame) -> str | None:
-    """Why the headers of a POST do not match its body (R73), None if they do. For the message of a MISMATCH error; no
-    value of the body is in it.
+    """Why the headers of a POST do not match its body (R73); None if they do.
 
-    ``headers`` as ASGI gives them. A request must have those of R71; of a notification only those that are there count,
-    since the specification asks for none.
+    The text is for the message of a MISMATCH error and contains no value of the body. ``headers`` are as in ASGI. A
+    request must have those of R71. The specification requires none of a notification, so only the present ones are
+    checked.
     """
     found = gathered(headers)
     try:
@@ -140,7 +141,7 @@ def _differs(
     if not values:
         return f"the header {header} is missing" if needed else None
     if value is None and not encoded and not needed:
-        return None  # a notification says no version
+        return None  # a notification names no version
     text = decode(values[0]) if encoded else values[0]
     if text is None or not _field_value.fullmatch(values[0]):
         return f"the header {header} cannot be decoded"
@@ -148,36 +149,38 @@ def _differs(
 
 
 Annotations: TypeAlias = Mapping[tuple[str, ...], str]
-"""The path of a mirrored property through the arguments -> the rest of its header's name."""
+"""The rest of the header's name, by the path of a mirrored property in the arguments."""
 
 PREFIX: Final = "Mcp-Param-"
 KEY: Final = "x-mcp-header"
-MAX_ANNOTATED: Final = 64  # of one tool; HTTP servers mostly take a hundred headers
+MAX_ANNOTATED: Final = 64  # of one tool; HTTP servers usually accept a hundred headers
 MAX_SAFE: Final = 2**53 - 1
 _KEY: Final = KEY.encode()
 MAX_TOOLS: Final = 10_000  # of one page of a list
 MAX_READ: Final = 4 * 1024 * 1024  # bytes of the schemas of one page that may have annotations
-ENTRY: Final = 256  # bytes that stand for what a name takes beside its characters
-MAX_PLACES: Final = 100_000  # in those that do; a large tool has some hundreds
+ENTRY: Final = 256  # bytes of a name in addition to its characters
+MAX_PLACES: Final = 100_000  # in those schemas; a large tool has some hundreds
 _token: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _number: Final = re.compile(rb"-?[0-9]")
 _TYPES: Final = frozenset({"string", "integer", "boolean"})
 _MAPS: Final = frozenset({"patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"})
-"""Keywords whose value is schemas by name: a name is no keyword."""
+"""Keywords whose value maps names to schemas; these names are no keywords."""
 _DATA: Final = frozenset({"default", "examples", "example", "const", "enum"})
-"""Keywords whose value is data: what looks like an annotation there is none."""
+"""Keywords whose value is data, in which an annotation has no meaning."""
 
 
 class Room:
-    """How much may still be read of one page of a list."""
+    """The remaining reading budget of one page of a list."""
 
     def __init__(self) -> None:
         self.bytes, self.places = MAX_READ, MAX_PLACES
 
 
 def annotated(tool: bytes, room: Room | None = None) -> Annotations | str:
-    """What a tool of a tools/list result wants mirrored, or why its annotations are not valid: such a tool must not be
-    used over HTTP (R74)."""
+    """The mirrored arguments of a tool in a tools/list result, or why its annotations are invalid.
+
+    A tool with invalid annotations must not be used over HTTP (R74).
+    """
     if not may_say(tool, _KEY):
         return {}
     room = Room() if room is None else room
@@ -195,7 +198,7 @@ def annotated(tool: bytes, room: Room | None = None) -> Annotations | str:
 
 
 def _says_key(schema: Any) -> bool:
-    """Whether the word stands anywhere in a schema with escapes, which real ones have for other letters."""
+    """Whether the key occurs in a schema that contains escapes, which real ones have for other letters."""
     try:
         return _KEY in msgspec.json.encode(schema)
     except UnicodeEncodeError:
@@ -203,7 +206,7 @@ def _says_key(schema: Any) -> bool:
 
 
 def _schema(raw: bytes) -> Any:
-    """The schema as plain values, also where a truncated emoji or a NaN makes it not quite JSON, as real ones are."""
+    """The schema as plain values, even if a truncated emoji or a NaN makes it not quite JSON, as in real ones."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -230,7 +233,7 @@ def _collected(schema: Any, room: Room) -> Annotations | str:
 
 
 def _fault(path: tuple[str, ...] | None, node: Mapping[str, Any], seen: set[str]) -> str | None:
-    """Why one annotation is not valid."""
+    """Why one annotation is invalid; None if it is valid."""
     name = node[KEY]
     if not path:
         return f"an {KEY} stands where no chain of properties leads"
@@ -242,9 +245,9 @@ def _fault(path: tuple[str, ...] | None, node: Mapping[str, Any], seen: set[str]
 
 
 def _positions(root: Any, room: Room) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
-    """Every place in a schema where a schema can stand, with its path where only ``properties`` lead there, else None.
+    """Every position of a schema inside a schema, with its path if only ``properties`` lead there, else None.
 
-    The last one is where there is no more room.
+    The last position is the one at which the budget is exhausted.
     """
     todo: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
     while todo:
@@ -268,8 +271,10 @@ def _positions(root: Any, room: Room) -> Iterator[tuple[tuple[str, ...] | None, 
 
 
 def param_headers(wanted: Annotations, arguments: bytes | None) -> dict[str, str]:
-    """The headers that mirror a call's arguments; none for what is absent, null, an object or a list. Raises Malformed
-    for two readings."""
+    """The headers that mirror a call's arguments. Raises Malformed for two readings.
+
+    Absent and null arguments, objects and lists have no header.
+    """
     out = {}
     for path, name in wanted.items():
         text = _rendered(rawjson.lookup(arguments, *path))
@@ -279,7 +284,7 @@ def param_headers(wanted: Annotations, arguments: bytes | None) -> dict[str, str
 
 
 def _rendered(raw: bytes | None) -> str | None:
-    """An argument as text: strings as they are, numbers in decimal, booleans in small letters (R72)."""
+    """An argument as text: strings unchanged, numbers in decimal, booleans in lower case (R72)."""
     if raw is None:
         return None
     if raw[:1] == b'"':
@@ -290,16 +295,15 @@ def _rendered(raw: bytes | None) -> str | None:
 
 
 def _decimal(text: str) -> str:
-    """A whole number in digits alone, however it is spelled; another one as it stands, for the server to judge."""
+    """A whole number as digits, whatever its spelling; any other number unchanged, for the server to judge."""
     value = float(text)
     return str(int(value)) if math.isfinite(value) and value.is_integer() and abs(value) <= MAX_SAFE else text
 
 
 def check_params(given: Iterable[tuple[bytes, bytes]], wanted: Annotations, arguments: bytes | None) -> str | None:
-    """Why the ``Mcp-Param`` headers of a tools/call do not match its arguments (R73, R74), None if they do. Headers as
-    ASGI gives them.
+    """Why the ``Mcp-Param`` headers of a tools/call do not match its arguments (R73, R74); None if they do.
 
-    Headers that the tool does not name count for nothing. Numbers are compared as numbers.
+    Headers are as in ASGI. Those that the tool does not name are ignored. Numbers are compared as numbers.
     """
     found = gathered(given)
     for path, name in wanted.items():
@@ -328,25 +332,26 @@ def _as_number(text: str) -> str | None:
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A tools/list result with the tools left out whose annotations are not valid."""
+    """A tools/list result without the tools whose annotations are invalid."""
 
     result: bytes
     tools: Mapping[str, Annotations]
-    """The annotations of each tool that stayed, by name; empty for most."""
+    """The annotations of each remaining tool, by name; empty for most."""
     dropped: Mapping[str, str]
-    """Why a tool was left out, by name."""
+    """Why a tool was dropped, by name."""
     cursor: bytes | None
-    """``nextCursor`` as raw JSON, None on the last page."""
+    """``nextCursor`` as raw JSON; None on the last page."""
 
 
 def size(name: str, wanted: Annotations) -> int:
-    """Bytes that a tool's annotations count for while they are remembered."""
+    """Bytes counted for a tool's annotations while they are cached."""
     return ENTRY + 4 * len(name) + sum(ENTRY + len(header) + 4 * sum(map(len, path)) for path, header in wanted.items())
 
 
 def listed(result: bytes) -> Listed:
-    """Read the raw ``result`` of a tools/list. Everything that stays is byte for byte what it was. Raises Malformed for
-    two readings."""
+    """Parse the raw ``result`` of a tools/list. All that remains is byte for byte the same. Raises Malformed for two
+    readings.
+    """
     found = rawjson.fields(result) if result[:1] == b"{" else {}
     cursor = bytes(found["nextCursor"]) if "nextCursor" in found else None
     tools: dict[str, Annotations] = {}

@@ -1,8 +1,7 @@
-"""Pure. The text of one JSON object, read and changed where it stands: its members, with no second reading; one of them
-replaced, the rest untouched.
+"""Pure. Raw JSON objects: their members with a single reading, and splices that leave all other bytes unchanged.
 
-Not a decoder: values stay the bytes they are. Strict where two parsers could see two objects (twin members), tolerant
-of what real programs write and most read (T17).
+Values are not decoded. Reading is strict if two parsers could see two objects (duplicate members). It tolerates
+deviations that real programs write and most read (T17).
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import Any, Final, NamedTuple, NoReturn
 import msgspec
 
 ENVELOPE: Final = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
-"""The members of JSON-RPC: nobody spells these with escapes but to hide them."""
+"""The members of JSON-RPC. Only a program that hides them spells them with escapes."""
 MAX_TOLERATED: Final = 8 * 1024 * 1024  # bytes of a text that is read twice because it is not quite JSON
-MAX_NUMBERS: Final = 500_000  # NaN, Infinity and -Infinity, each: of one text that is read twice
+MAX_NUMBERS: Final = 500_000  # each of NaN, Infinity and -Infinity in one text that is read twice
 MAX_MEMBERS: Final = 10_000  # of one object; real envelopes and params have a dozen, and each costs half a microsecond
 MAX_NAMES: Final = 256 * 1024  # characters of all names of one object
-_SHORT: Final = 16 * 1024  # bytes of a text that cannot hold too many members to be read in one go
+_SHORT: Final = 16 * 1024  # bytes of a text that is too short for too many members, and so is read in one call
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 TEXT: Final = msgspec.json.Decoder(str)
 _key: Final = re.compile(rb'[ \t\r\n]*"((?:[^"\\]++|\\.)*+)"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
@@ -29,44 +28,44 @@ _open: Final = re.compile(rb"[ \t\r\n]*\{")
 
 
 class Malformed(ValueError):
-    """The bytes are not one JSON object with one reading. The message names the fault, never the content."""
+    """The bytes are not one JSON object with one reading. The message names the problem, never the content."""
 
     def __init__(self, fault: str, id: str | int | None = None, *, answers: bool = False) -> None:
         super().__init__(fault)
         self.fault = fault
         self.id = id
-        """The id, where the envelope still shows one: whoever waits for it can be told."""
+        """The id, if the envelope still shows one, so that a waiting peer gets an error."""
         self.answers = answers
-        """True if the frame has no method: it would have been an answer to ``id``."""
+        """True if the frame has no method, and so was an answer to ``id``."""
 
 
 class Member(NamedTuple):
-    """Where one member's value stands in the text of its object: ``text[start:end]``."""
+    """The position of one member's value in the text of its object: ``text[start:end]``."""
 
     start: int
     end: int
 
 
 class Object(msgspec.Struct, eq=False):
-    """One JSON object, read once. What is asked of it later, and what is changed in it, needs no second reading."""
+    """One JSON object, read once. Later lookups and changes need no second reading."""
 
     text: bytes | msgspec.Raw
     members: dict[str, msgspec.Raw]
-    """Each member as it stands on the wire, in the order of the text."""
+    """Each member as on the wire, in the order of the text."""
     clean: dict[str, msgspec.Raw] | None = None
-    """The same, as ``_cleaned`` leaves them; None where the text is JSON."""
+    """The members as ``_cleaned`` leaves them; None if the text is JSON."""
     is_plain: bool = False
-    """Whether the text is known to be nothing but its members and the least punctuation between them."""
+    """Whether the text consists only of its members and the minimal punctuation between them."""
     _at: dict[str, Member] | None = None
     _inner: dict[str, Object] | None = None
 
     def raw(self, name: str) -> bytes | None:
-        """One member's raw JSON, None if it is absent."""
+        """One member's raw JSON; None if it is absent."""
         found = self.members.get(name)
         return None if found is None else bytes(found)
 
     def inner(self, name: str) -> Object | None:
-        """The object that a member is; None if it is absent or no object. Raises Malformed as ``read``."""
+        """The object in a member; None if the member is absent or no object. Raises Malformed as ``read``."""
         known = self._inner
         if known is not None and name in known:
             return known[name]
@@ -81,8 +80,7 @@ class Object(msgspec.Struct, eq=False):
         return inner
 
     def lookup(self, *path: str) -> bytes | None:
-        """The raw JSON at ``path``, None where it is absent or something on the way is no object. Raises Malformed as
-        ``read``."""
+        """The raw JSON at ``path``; None if it is absent or a parent is no object. Raises Malformed as ``read``."""
         here: Object | None = self
         for name in path[:-1]:
             here = None if here is None else here.inner(name)
@@ -90,13 +88,13 @@ class Object(msgspec.Struct, eq=False):
 
     @property
     def at(self) -> dict[str, Member]:
-        """Where each member stands."""
+        """The position of each member."""
         if self._at is None:
             self._at = _places(self.members) if self.is_plain else _walk(bytes(self.text), self.members.values())
         return self._at
 
     def splice(self, path: tuple[str, ...], value: bytes | None) -> bytes:
-        """As the function ``splice``."""
+        """The text with one member replaced, as in the function ``splice``."""
         name, rest = path[0], path[1:]
         if rest:
             if value is None and name not in self.members:
@@ -115,7 +113,7 @@ class Object(msgspec.Struct, eq=False):
             return self._replaced(replaced)
         text, members, at = bytes(self.text), self.members.copy(), self.at
         clean = None if self.clean is None else self.clean.copy()
-        # from the end on, so that the places before it hold
+        # from the end, so that earlier positions stay valid
         for name in [name for name in reversed(at) if name in changes]:
             value = changes[name]
             if value is None:
@@ -144,8 +142,9 @@ class Object(msgspec.Struct, eq=False):
         return Object(text, members, clean)
 
     def _replaced(self, changes: Mapping[str, bytes]) -> Object:
-        """As ``changed``, of a plain text with values in the place of others: where each stands follows from the
-        lengths."""
+        """As ``changed``, for a plain text in which values only replace others: their positions follow from the
+        lengths.
+        """
         text, members = bytes(self.text), self.members.copy()
         parts: list[bytes] = []
         done = end = 0
@@ -162,14 +161,14 @@ class Object(msgspec.Struct, eq=False):
 
 
 def read(text: bytes | msgspec.Raw, clean: msgspec.Raw | None = None) -> Object:
-    """The members of one JSON object. Raises Malformed for a twin, an escaped envelope name, too many members, or no
-    object.
+    """The members of one JSON object.
 
-    ``clean``: what stands in the place of this text in a text around it that was not quite JSON.
+    Raises Malformed for a duplicate, an escaped envelope name, too many members, or no object. ``clean`` is the
+    replacement of this text if the surrounding text was not quite JSON.
     """
     found = decode(text) if clean is None else None
-    # Is there nothing but the members and the least punctuation? Then no member stands twice and no name has an escape:
-    # each twin, space or escape makes a text longer than that (an escape is longer than what it stands for).
+    # Is there nothing but the members and the minimal punctuation? Then there are no duplicates and no escaped names:
+    # each duplicate, space or escape makes the text longer (an escape is longer than its character).
     if found is not None and 1 + 4 * len(found) + sum(map(len, found)) + sum(map(len, found.values())) == len(text):
         return Object(text, found, None, True)
     text = bytes(text)
@@ -188,8 +187,10 @@ def fields(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
 
 
 def decode(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw] | None:
-    """The members as msgspec reads them, of twins the last; None if it will not have the text but a tolerant reader may
-    (a lone surrogate)."""
+    """The members as msgspec reads them (the last of duplicates).
+
+    None if msgspec refuses the text but a tolerant reader may accept it (a lone surrogate).
+    """
     try:
         return dict(_each(text)) if len(text) > _SHORT else _members.decode(text)
     except _TooMany:
@@ -203,18 +204,18 @@ def decode(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw] | None:
 
 
 class _TooMany(Exception):
-    """Ends the reading of an object. No ValueError: msgspec would take it for a fault of the value."""
+    """Ends the reading of an object. It is no ValueError, which msgspec would report as an invalid value."""
 
 
 _TOO_MANY: Final = f"an object of it has more than {MAX_MEMBERS} members, or names of more than {MAX_NAMES} characters"
 
 
 class _Name:
-    """Stands for one member's name: each is another key, so that no twin takes the place of an earlier one."""
+    """Key for one member's name. Each instance is a distinct key, so that no duplicate replaces an earlier member."""
 
 
 def _each(text: bytes | msgspec.Raw) -> list[tuple[str, msgspec.Raw]]:
-    """Every member in its order, twins too. Raises _TooMany as soon as there are too many, else what msgspec raises."""
+    """Every member in order, with duplicates. Raises _TooMany once there are too many, or an error of msgspec."""
     names: list[str] = []
     room = MAX_NAMES
 
@@ -231,12 +232,12 @@ def _each(text: bytes | msgspec.Raw) -> list[tuple[str, msgspec.Raw]]:
 
 
 def members(text: bytes) -> dict[str, Member]:
-    """Where each member of one JSON object stands. Raises Malformed as ``read``."""
+    """The position of each member of one JSON object. Raises Malformed as ``read``."""
     return read(text).at
 
 
 def _places(found: Mapping[str, msgspec.Raw]) -> dict[str, Member]:
-    """The places in a text that is plain."""
+    """The positions in a plain text."""
     out: dict[str, Member] = {}
     at = 1
     for name, value in found.items():
@@ -247,8 +248,10 @@ def _places(found: Mapping[str, msgspec.Raw]) -> dict[str, Member]:
 
 
 def _walk(text: bytes, values: Iterable[msgspec.Raw]) -> dict[str, Member]:
-    """msgspec says how long each value is, of the text itself or of the cleaned one: one walk finds every place, with
-    no second parser."""
+    """The positions in any text, from one walk and without a second parser.
+
+    msgspec gives the length of each value, in the text itself or in the cleaned one.
+    """
     at = _open_end(text)
     out: dict[str, Member] = {}
     last = b"{"
@@ -295,8 +298,10 @@ def _open_end(text: bytes) -> int:
 
 
 def _named(raw: bytes) -> str:
-    """A member's name. Those of JSON-RPC must not be spelled with escapes; in a text that is not quite JSON a name may
-    be no Unicode text."""
+    """A member's name. A name of JSON-RPC with escapes is refused.
+
+    In a text that is not quite JSON, a name may not be Unicode text.
+    """
     if b"\\" not in raw:
         return raw.decode()
     try:
@@ -308,18 +313,21 @@ def _named(raw: bytes) -> str:
     return name
 
 
-_WHOLE: Final = bytes.maketrans(b"dD", b"cC")  # every half of a character, and each pair, becomes another character
+_WHOLE: Final = bytes.maketrans(b"dD", b"cC")  # every surrogate half, and each pair, becomes another character
 _NUMBERS: Final = ((b"-Infinity", b"[-1.0000]"), (b"Infinity", b"[1.0000]"), (b"NaN", b"[0]"))
-"""What Python writes, and what stands in its place: as long, and a list fits only where a whole value does."""
+"""Numbers that Python writes, and their replacements: of the same length, and a list, which fits only where a whole
+value does.
+"""
 
 
 def _cleaned(text: bytes) -> bytes:
-    """The text with something that msgspec takes in the place of what many writers and readers have and JSON has not:
-    halves of characters in strings (truncated emoji are common), NaN and Infinity (Python writes them).
+    """The text with replacements for common deviations from JSON that msgspec refuses.
 
-    For the places alone: each value stands where it stood, though it has become another one. What passes passes as it
-    came; a request that is decided is read strictly (``requests.py``). Nothing here runs Python for each of them: a
-    peer chooses how many there are.
+    These are surrogate halves in strings (truncated emoji are common) and NaN and Infinity (Python writes them). The
+    result gives only the positions: each value keeps its place but changes. Frames that pass keep their bytes, and a
+    request that is decided is read strictly (``requests.py``).
+
+    No Python code runs for each deviation, because a peer chooses how many there are.
     """
     if len(text) > MAX_TOLERATED:
         raise Malformed("it is not JSON")
@@ -334,14 +342,14 @@ def _cleaned(text: bytes) -> bytes:
 def splice(text: bytes, path: tuple[str, ...], value: bytes | None) -> bytes:
     """``text`` with the member at ``path`` set to ``value``, or removed for None; everything else stays byte for byte.
 
-    Missing objects on the way are made; a value on the way that is no object is replaced. Raises Malformed for a twin
-    on the way.
+    Missing parents are created, and a parent that is no object is replaced. Raises Malformed for a duplicate on the
+    way.
     """
     return read(text).splice(path, value)
 
 
 def _removed(text: bytes, name: str, at: Mapping[str, Member]) -> bytes:
-    """The text without one member: all before it stands where ``at`` says."""
+    """The text without one member; all text before it is as ``at`` describes."""
     names = list(at)
     index, end = names.index(name), at[name].end
     if index:
@@ -354,8 +362,9 @@ def _removed(text: bytes, name: str, at: Mapping[str, Member]) -> bytes:
 
 
 def lookup(text: bytes | None, *path: str) -> bytes | None:
-    """The raw JSON at ``path`` in an object, None where it is absent or something on the way is no object. Raises
-    Malformed for a twin."""
+    """The raw JSON at ``path`` in an object; None if it is absent or a parent is no object. Raises Malformed for a
+    duplicate.
+    """
     for name in path:
         if text is None or text[:1] != b"{":
             return None
@@ -365,8 +374,11 @@ def lookup(text: bytes | None, *path: str) -> bytes | None:
 
 
 def elements(raw: bytes | msgspec.Raw, most: int) -> list[bytes]:
-    """The elements of a raw JSON list. Raises Malformed for more than ``most``, in the time that so many take, and for
-    a large list of no objects."""
+    """The elements of a raw JSON list. Raises Malformed for more than ``most``, or for a large list of anything but
+    objects.
+
+    The time is bounded by that of ``most`` elements.
+    """
     text = bytes(raw)
     try:
         if text.count(b",") >= most:
@@ -379,8 +391,9 @@ def elements(raw: bytes | msgspec.Raw, most: int) -> list[bytes]:
 
 
 def _count(text: bytes, most: int) -> None:
-    """Raises _TooMany for more than ``most`` objects, and what msgspec raises. Builds none of them: what they hold is
-    skipped."""
+    """Raises _TooMany for more than ``most`` objects, and the exceptions of msgspec. Skips their content and builds
+    none.
+    """
     left = most
 
     class Element(msgspec.Struct):
@@ -394,7 +407,7 @@ def _count(text: bytes, most: int) -> None:
 
 
 def string(raw: bytes | None) -> str | None:
-    """The text of a raw JSON string, None if it is none."""
+    """The text of a raw JSON string; None for anything else."""
     if raw is None or raw[:1] != b'"':
         return None
     try:
@@ -414,7 +427,7 @@ def object_of(members: Mapping[str, bytes | msgspec.Raw]) -> bytes:
 
 
 def cut(text: bytes, names: Set[str]) -> bytes:
-    """``text`` without the members of these names. Raises jsontext.Malformed for no object, or one of two readings."""
+    """``text`` without the members of these names. Raises Malformed for no object, or one of two readings."""
     at = members(text)
     if names.isdisjoint(at):
         return text
@@ -429,7 +442,7 @@ def cut(text: bytes, names: Set[str]) -> bytes:
 
 
 def inserted(text: bytes, more: bytes) -> bytes:
-    """An object with more members (raw, at least one, without braces) behind its own, of which it must have none."""
+    """An object with more members (raw, at least one, without braces) after its own; their names must be new."""
     close = text.rindex(b"}")
     head = text[:close].rstrip(b" \t\r\n")
     return head + (b"" if head.endswith(b"{") else b",") + more + text[close:]

@@ -1,10 +1,12 @@
-"""Pure. ``requestState``: a round sealed for the client, which only this gate can read, and which fits only its call
+"""Pure. Sealed ``requestState``: a round that the client carries, readable only by this gate and only for its call
 (R68, T8).
 
-AES-256-GCM. The text is ``sg1.`` and base64url of nonce and ciphertext; what binds it (server, caller, method, params
-digest) is the associated data, so a state that is shown for anything else does not open. Nothing is kept in the
-process. A round leaves with questions for the client, or is put off while people decide: then the client gets only a
-state and retries.
+The state is encrypted with AES-256-GCM. The text is ``sg1.`` and the base64url of nonce and ciphertext. The server,
+caller, method and params digest are the associated data, so a state does not open for any other call. The process keeps
+nothing.
+
+A round leaves with questions for the client, or is put off while reviewers decide. In the second case, the client gets
+only a state and retries.
 """
 
 from __future__ import annotations
@@ -23,56 +25,55 @@ from samplegate.protocol.rounds import ROOTS, ForwardRound, Returned, Round, Sea
 from samplegate.protocol.session_state import Pending, SessionState
 
 PREFIX: Final = "sg1."
-NONCE_BYTES: Final = 12  # what AES-GCM takes; random, so one key is good for 2**32 states
+NONCE_BYTES: Final = 12  # for AES-GCM; random, so one key is good for 2**32 states
 KEY_BYTES: Final = 32
-LIFETIME: Final = 900.0  # seconds that a person at the client has to answer; the server's own state rarely lives longer
+LIFETIME: Final = 900.0  # seconds that a user at the client has to answer; the server's own state rarely lives longer
 UNBOUND: Final = frozenset({"_meta", "inputResponses", "requestState"})
-"""Members of params that differ from try to try."""
+"""Members of params that differ between tries."""
 
 
 class SealedKey(msgspec.Struct, frozen=True, array_like=True):
-    """One request of the sealed round: what was asked, and what was decided."""
+    """One request of the sealed round, with its decision."""
 
     method: str
     params: str | None
-    """Its params as the server wrote them: JSON as text, since not all that a server writes can be read and written
-    again."""
+    """The params as the server sent them: JSON text, because not all of it survives being parsed and written again."""
     decision_id: str
     effect: str
     rule: str | None
     forwarded: bool
     verify: bool = False
     deadline: float | None = None
-    """In Unix seconds: when the rule's time for the client is over."""
+    """End of the rule's timeout for the client, in Unix seconds."""
     late: bool = False
-    """The client came back after that."""
+    """Whether the client returned after ``deadline``."""
     reviews: dict[str, str] = {}
-    """The reviews that were opened or joined for it, by stage and rule. One of an answer says that the rule's model has
-    answered."""
+    """The reviews opened or joined for the request, by stage and rule. A review of an answer implies that the rule's
+    model has answered.
+    """
 
 
 class SealedRound(msgspec.Struct, frozen=True, array_like=True):
-    """All that the return needs."""
+    """The content of a seal: all that the return needs."""
 
     expires: float
     policy_hash: str
     round: str
     rounds: int
     state: str | None
-    """The server's own requestState as it wrote it, the quotes too."""
+    """The server's own requestState as received, with its quotes."""
     keys: dict[str, SealedKey]
     started: float = 0.0
     call: str = ""
-    """The call's name for limits that count by call."""
+    """The call's name for limits per call."""
     shown: int = 0
-    """``input_required`` results that the client was shown in this call, this one too."""
+    """``input_required`` results that the client has got in this call, including this one."""
     replies: dict[str, str] | None = None
-    """What the client has answered before, raw JSON by key, where it is asked nothing now: the round is only put off.
-    """
+    """The client's earlier answers, raw JSON by key, if the round is only put off and asks nothing now."""
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """What a sealed round belongs to."""
+    """The call to which a sealed round belongs."""
 
     server: str
     caller: str
@@ -85,9 +86,9 @@ class Binding(msgspec.Struct, frozen=True):
 
 
 def params_digest(params: bytes | None) -> str:
-    """SHA-256 of the params as canonical JSON (sorted keys, no space) without what differs from try to try.
+    """SHA-256 of the params as canonical JSON (sorted keys, no spaces), without the members that differ between tries.
 
-    Raises ValueError or RecursionError for what Python does not read: numbers of thousands of digits, a thousand
+    Raises ValueError or RecursionError for JSON that Python does not read: numbers of thousands of digits, a thousand
     levels.
     """
     decoded: Any = {} if params is None else json.loads(params, object_pairs_hook=_single)
@@ -99,7 +100,7 @@ def params_digest(params: bytes | None) -> str:
 
 def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
-    if len(found) != len(pairs):  # another parser takes the other one: a digest of one would stand for both
+    if len(found) != len(pairs):  # another parser may read the other one, so one digest would match both
         raise ValueError("a member stands twice")
     return found
 
@@ -113,7 +114,7 @@ def seal(round: SealedRound, binding: Binding, *, key: bytes, nonce: bytes) -> s
 
 
 def unseal(text: str, binding: Binding, *, key: bytes, now: float) -> SealedRound | None:
-    """The round, or None: not ours, changed, made for another call, or too old."""
+    """The round; None if the text is not ours, was changed, belongs to another call, or is too old."""
     if not text.startswith(PREFIX):
         return None
     from cryptography.exceptions import InvalidTag
@@ -121,7 +122,7 @@ def unseal(text: str, binding: Binding, *, key: bytes, now: float) -> SealedRoun
 
     try:
         data = base64.b64decode(text.removeprefix(PREFIX), altchars=b"-_", validate=True)
-        # bits that no byte takes: not the text that we wrote (R63)
+        # base64 with unused bits set: not the text that we wrote (R63)
         if base64.urlsafe_b64encode(data).decode() != text.removeprefix(PREFIX):
             return None
         opened = AESGCM(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], binding.data())
@@ -132,13 +133,15 @@ def unseal(text: str, binding: Binding, *, key: bytes, now: float) -> SealedRoun
 
 
 MAX_PARKED: Final = 512 * 1024
-"""Bytes, with their escapes, of all that a client must carry for a round that is put off. Sealed they grow by a third,
-and with the call's own arguments the retry stays under the 1 MiB that reverse proxies take by default. What is larger
-is not put off, but ends with its client's patience."""
+"""Bytes, with their escapes, of everything that a client must carry for a round that is put off.
+
+Sealing adds a third. With the call's own arguments, the retry stays below the 1 MiB that reverse proxies accept by
+default. A larger round is not put off, but ends with its client's timeout.
+"""
 
 
 def binding(state: SessionState, pending: Pending) -> Binding | None:
-    """What a state for this call belongs to; None if its params cannot be brought into one form."""
+    """The binding of a state to this call; None if its params have no canonical form."""
     try:
         digest = params_digest(pending.params)
     except (ValueError, RecursionError):
@@ -147,8 +150,10 @@ def binding(state: SessionState, pending: Pending) -> Binding | None:
 
 
 def only_put_off(round: Round, conclusion: ForwardRound) -> bool:
-    """Whether the client is asked nothing: no key is forwarded and there are no roots to ask, or it was asked all of it
-    before."""
+    """Whether the client is asked nothing.
+
+    This is so if no key is forwarded and there are no roots to ask, or if the client was asked everything before.
+    """
     return round.returned is not None or not (conclusion.keys or round.roots)
 
 
@@ -161,7 +166,7 @@ def sealed(
     server_state: bytes | None,
     now: float,
 ) -> str | None:
-    """The round as the requestState that the client is shown; None if its call cannot be bound."""
+    """The round as the requestState for the client; None if its call cannot be bound."""
     bound = binding(state, pending)
     if bound is None:
         return None
@@ -186,7 +191,7 @@ def _key(round: Round, key: str, conclusion: ForwardRound, wall: float) -> Seale
         return SealedKey(ROOTS, None, "", "forward", None, True)
     item, before = round.items[key], None if round.returned is None else round.returned.seen.get(key)
     params = None if item.params is None else item.params.decode()
-    if before is not None:  # the client was asked: that stands, and so does whether it was in time
+    if before is not None:  # the client was asked, so the decision stands, and so does whether the answer was in time
         return SealedKey(
             item.method, params, before.decision_id, before.effect, before.rule, True, before.verify, None, before.late
         )
@@ -204,14 +209,13 @@ def _replies(round: Round) -> dict[str, str]:
 
 
 def opened(state: SessionState, pending: Pending, text: str | None, now: float) -> SealedRound | None:
-    """The round that a client shows again, None if our key does not open it for this very call (R68)."""
+    """The round of a state that the client returns; None if our key does not open it for this very call (R68)."""
     bound = binding(state, pending)
     return None if text is None or bound is None else unseal(text, bound, key=state.key, now=state.epoch + now)
 
 
 def returned(state: SessionState, round: SealedRound, answers: bytes | None, now: float) -> Returned:
-    """What the client has answered: now, with the raw ``inputResponses``, or before, where it was asked nothing this
-    time."""
+    """The client's answers: from the raw ``inputResponses`` now, or from earlier if it was asked nothing this time."""
     seen = {key: _seen(state, sealed, now) for key, sealed in round.keys.items() if sealed.forwarded}
     if round.replies is not None:
         replies = {key: raw.encode() for key, raw in round.replies.items()}
@@ -223,7 +227,7 @@ def returned(state: SessionState, round: SealedRound, answers: bytes | None, now
 
 
 def _seen(state: SessionState, key: SealedKey, now: float) -> SealedDecision:
-    """What was decided about a forwarded key, and whether the client took longer than its rule gives."""
+    """The decision for a forwarded key, and whether the client exceeded the rule's timeout."""
     late = key.late or (key.deadline is not None and state.epoch + now > key.deadline)
     return SealedDecision(key.decision_id, key.effect, key.rule, key.verify, late=late)
 
@@ -231,7 +235,7 @@ def _seen(state: SessionState, key: SealedKey, now: float) -> SealedDecision:
 def is_portable(
     pending: Pending, asked: server_requests.InputRequired, server_state: bytes | None, replies: Mapping[str, bytes]
 ) -> bool:
-    """Whether a client can carry the round: it is text, and not too much of it."""
+    """Whether a client can carry the round: it is UTF-8 text and not too large."""
     carried = [pending.params, server_state, *(item.params for item in asked.items.values()), *replies.values()]
     parts = [part for part in carried if part is not None] + [key.encode() for key in (*asked.items, *asked.roots)]
     if sum(map(len, parts)) > MAX_PARKED:

@@ -1,10 +1,11 @@
-"""Pure. Requests of a server: sampling or elicitation, read from its params and checked, with its origin. Nothing is
-decided here.
+"""Pure. Sampling and elicitation requests of a server, parsed from their params and checked.
 
-The same values come from a pushed request, from a key of an ``input_required`` result and from a -32042 error (T3).
-Other code relies on these checks: types, counts, the revision's shapes, the balance of tool results. Unknown members
-are kept (R109), and a ``requestedSchema`` outside the flat subset is no fault here (T16): it may be forwarded, only
-never answered by the gate.
+Nothing is decided here. The same values come from a pushed request, from a key of an ``input_required`` result and from
+a -32042 error (T3). Other code relies on these checks: types, counts, the revision's shapes, and the balance of tool
+results.
+
+Unknown members are kept (R109). A ``requestedSchema`` outside the flat subset is no error here (T16): the request may
+be forwarded, but the gate never answers it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Kind: TypeAlias = Literal["sampling", "elicitation"]
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What is declared to a server."""
+    """Capabilities that are declared to a server."""
 
     sampling: bool = False
     sampling_tools: bool = False
@@ -40,21 +41,22 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Who asked, during what. Every name comes from our configuration, never from a peer (T36)."""
+    """The server, caller and calls of a request. Every name comes from our configuration, never from a peer (T36)."""
 
     server: str
     caller: str
     era: Era
     revision: str
     calls: tuple[Call, ...] = ()
-    """The client requests it may belong to: one is known, several are candidates, none is none in flight."""
+    """The client requests to which it may belong: one is certain, several are candidates, none means none in flight."""
     trace: str = ""
-    """The trace context of that request (W3C), for the record only."""
+    """The W3C trace context of that request, for the record only."""
 
 
 class SamplingRequest(msgspec.Struct, frozen=True):
-    """``sampling/createMessage``. ``params`` is the decoded, checked JSON object; lists and dicts in it are not to be
-    changed."""
+    """``sampling/createMessage``. ``params`` is the decoded, checked JSON object; its lists and dicts must not be
+    changed.
+    """
 
     origin: Origin
     params: Mapping[str, Any]
@@ -64,7 +66,7 @@ class SamplingRequest(msgspec.Struct, frozen=True):
 
 
 class ElicitationRequest(msgspec.Struct, frozen=True):
-    """``elicitation/create``. ``mode`` is resolved (absent means form, R30)."""
+    """``elicitation/create``. ``mode`` is resolved: absent means form (R30)."""
 
     origin: Origin
     params: Mapping[str, Any]
@@ -77,16 +79,17 @@ Request: TypeAlias = SamplingRequest | ElicitationRequest
 
 
 class BadRequest(msgspec.Struct, frozen=True):
-    """A request that no rule is asked about: what is wrong with it, as the JSON-RPC error the specification names."""
+    """An invalid request that no rule sees, as the JSON-RPC error that the specification names."""
 
     code: int
     message: str
-    """Names the place and the fault, never the content."""
+    """The place and the problem, without content."""
 
 
 class ClientCapabilities(msgspec.Struct, frozen=True):
-    """What the client itself declared, at the grain at which requests are asked (R113, T24: ``elicitation: {}`` is form
-    only)."""
+    """Capabilities that the client declared, in the units that requests need (R113, T24: ``elicitation: {}`` is form
+    only).
+    """
 
     sampling: bool = False
     sampling_tools: bool = False
@@ -96,7 +99,7 @@ class ClientCapabilities(msgspec.Struct, frozen=True):
     roots: bool = False
 
 
-MAX_MESSAGES: Final = 10_000  # a year's chat; every one of them is looked at in one go
+MAX_MESSAGES: Final = 10_000  # a year's chat; all messages are checked in one go
 MAX_BLOCKS: Final = 10_000
 
 Object: TypeAlias = dict[str, Any]
@@ -110,8 +113,9 @@ _RESOURCE: Final = frozenset({"uri", "mimeType", "text", "blob", "_meta"})
 
 
 def check_messages(messages: Any, revision: str) -> None:
-    """Raises Fault where ``messages`` is not what ``revision`` allows (R2, R6, R13) or its tool results do not balance
-    (R10, R11)."""
+    """Raises JsonFault if ``revision`` does not allow ``messages`` (R2, R6, R13) or the tool results do not balance
+    (R10, R11).
+    """
     if not isinstance(messages, list):
         raise JsonFault("messages: must be a list")
     if len(messages) > MAX_MESSAGES:
@@ -208,8 +212,7 @@ def _check_result(block: Object, revision: str, place: str) -> None:
 
 
 def _check_other(block: Object, place: str) -> None:
-    """A block of a tool's result that no message has by itself: a resource or a link to one, or what is not known
-    here."""
+    """Check a block that only a tool's result may contain: a resource, a link to one, or an unknown type."""
     unambiguous(block, _CONTENT, place)
     if isinstance(resource := block.get("resource"), dict):
         unambiguous(resource, _RESOURCE, f"{place}.resource")
@@ -222,23 +225,23 @@ _BLOCKS: Final[dict[str, tuple[str, Callable[[Object, str, str], None]]]] = {
     "tool_use": ("2025-11-25", _check_use),
     "tool_result": ("2025-11-25", _check_result),
 }
-"""Each type of content: the first revision that has it, and what it must hold."""
+"""Each type of content, with the first revision that has it and the check of its members."""
 
 
 def unambiguous(node: Object, known: frozenset[str], place: str) -> None:
-    """Raises Fault where a member resembles one of ``known`` so much that another parser may take it for that one."""
+    """Raises JsonFault for a member that another parser may take for one of ``known``."""
     if (name := resembling(node, known)) is not None:
         raise JsonFault(f"{place}: {quoted_name(name)} could be read as another member")
 
 
 def required(node: Object, name: str, type_: type | tuple[type, ...], what: str, place: str) -> None:
-    """Raises Fault unless the member is there and of that JSON type."""
+    """Raises JsonFault unless the member exists and has that JSON type."""
     if not isinstance(node.get(name), type_):
         raise JsonFault(f"{place}.{name}: must be {what}" if place else f"{name}: must be {what}")
 
 
 def optional(node: Object, name: str, type_: type | tuple[type, ...], what: str, place: str) -> None:
-    """As required, for a member that may be absent. A null is taken out: several SDKs read it as absent."""
+    """Check a member that may be absent. A null is removed, because several SDKs read it as absent."""
     if node.get(name) is not None:
         required(node, name, type_, what, place)
     elif name in node:
@@ -253,7 +256,7 @@ METHOD_NOT_FOUND: Final = -32601
 MAX_TOOLS: Final = 1_000
 MAX_HINTS: Final = 1_000
 MAX_STOPS: Final = 1_000
-MAX_PROPERTIES: Final = 1_000  # nobody fills in such a form; the check of an answer is linear in it
+MAX_PROPERTIES: Final = 1_000  # real forms have far fewer fields; the check of an answer is linear in their number
 
 _SAMPLING: Final = frozenset(
     "messages maxTokens systemPrompt includeContext temperature stopSequences metadata modelPreferences tools"
@@ -274,8 +277,10 @@ _SCHEMA: Final = frozenset(
 
 
 def parse(method: str, params: bytes | None, origin: Origin) -> Request | BadRequest:
-    """The request in ``params`` (raw JSON, None for absent) as ``origin.revision`` defines it; BadRequest for anything
-    else, whatever the bytes."""
+    """The request in ``params`` (raw JSON, None for absent), as ``origin.revision`` defines it.
+
+    Returns BadRequest for anything else, whatever the bytes.
+    """
     if method not in (SAMPLING, ELICITATION):
         return BadRequest(METHOD_NOT_FOUND, "method: is neither sampling/createMessage nor elicitation/create")
     try:
@@ -320,7 +325,7 @@ def _check_sampling(node: Object, revision: str) -> None:
 
 
 def _whole(value: Any, place: str) -> int:
-    """A positive whole number; 5.0 is one in JSON, true is not (T15)."""
+    """A positive whole number; in JSON, 5.0 is one and true is not (T15)."""
     if isinstance(value, float) and value.is_integer() and value < 1 << 63:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -350,7 +355,7 @@ def _check_stops(node: Object) -> None:
 
 
 def _check_preferences(node: Object) -> None:
-    """Types only: a priority outside 0..1 or an empty hint is advice that is not followed (R20, R21), no fault."""
+    """Check types only: a priority outside 0..1 or an empty hint is advice that is ignored (R20, R21), not an error."""
     optional(node, "modelPreferences", dict, "an object", "")
     preferences: Object = node.get("modelPreferences", {})
     unambiguous(preferences, _PREFERENCES, "modelPreferences")
@@ -364,8 +369,10 @@ def _check_preferences(node: Object) -> None:
 
 
 def _check_tools(node: Object) -> None:
-    """Looked at in every revision, so that nobody behind meets tools of another type; whether they may come is the
-    capability's question (R8)."""
+    """Check the tools in every revision, so that later code never meets tools of another type.
+
+    Whether a server may send tools depends on the capability (R8).
+    """
     for index, tool in enumerate(_list(node, "tools", MAX_TOOLS, "")):
         if not isinstance(tool, dict):
             raise JsonFault(f"tools.{index}: must be an object")

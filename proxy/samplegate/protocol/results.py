@@ -1,8 +1,7 @@
-"""Pure. Outcomes as they go onto the wire: results shaped for the negotiated revision, errors, and the end of a call.
-The one place that words errors.
+"""Pure. Outcomes on the wire: results in the shape of the negotiated revision, errors, and the end of a call.
 
-A server learns kind, reason class and decision id, never the rule, lest it get round it, unless the operator says so
-(``explain_to_server``).
+Only this module words errors. A server learns the kind, the class of the reason and the decision id. It learns the
+rule, which it could then evade, only if the operator allows that (``explain_to_server``).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from samplegate.protocol.rounds import Release
 from samplegate.protocol.strictjson import quoted_name
 
 REJECTED: Final = -1
-"""R24: the code of a refused sampling request; own codes stay out of the reserved ranges (R56)."""
+"""The code of a refused sampling request (R24); own codes stay outside the reserved ranges (R56)."""
 BAD_PARAMS: Final = -32602
 INTERNAL: Final = -32603
 METHOD_NOT_FOUND: Final = -32601
@@ -46,20 +45,19 @@ _SAID: Final[Mapping[Reason, str]] = {
 
 
 def is_error(kind: str, outcome: Denied | Unanswered) -> bool:
-    """Whether an outcome has no milder form than an error, which in the modern era ends the call (R70)."""
+    """Whether an outcome can only be an error, which in the modern era ends the call (R70)."""
     return kind == "sampling" or outcome.code != REJECTED
 
 
 def refused_answer(kind: str, era: Era, outcome: Denied | Unanswered) -> str:
-    """What the server gets for an outcome without an answer: ``decline``, ``cancel``, ``error CODE``, or ``call
-    ends``."""
+    """The server's result for an outcome without answer: ``decline``, ``cancel``, ``error CODE``, or ``call ends``."""
     if not is_error(kind, outcome):
         return _action(outcome)
     return "call ends" if era == "modern" else f"error {outcome.code}"
 
 
 def sentence(kind: str, release: Release) -> str:
-    """What a peer is told about a request that was not answered."""
+    """The sentence for a peer about a request that was not answered."""
     outcome = release.outcome
     assert isinstance(outcome, Denied | Unanswered)
     said = f"{kind} request {_refused(outcome) if isinstance(outcome, Denied) else _SAID[outcome.reason]}"
@@ -71,7 +69,7 @@ def sentence(kind: str, release: Release) -> str:
 
 
 def _refused(outcome: Denied) -> str:
-    if outcome.code != REJECTED:  # a rule's `otherwise: deny` is a denial too
+    if outcome.code != REJECTED:  # a rule's `otherwise: deny` is also a denial
         return _SAID[Reason.RULE]
     return (
         "refused: no answer in time"
@@ -81,8 +79,10 @@ def _refused(outcome: Denied) -> str:
 
 
 def sampling_result(result: Mapping[str, Any], revision: str) -> dict[str, Any] | None:
-    """A createMessage result for a revision: before 2025-11-25 exactly one block that is text, image or audio (R6);
-    None if it cannot be."""
+    """A createMessage result for a revision; None if there is no such form.
+
+    Before 2025-11-25, content is exactly one block of text, image or audio (R6).
+    """
     content = result["content"]
     blocks: Sequence[Mapping[str, Any]] = content if isinstance(content, list) else [content]
     if has_modes(revision):
@@ -96,22 +96,22 @@ def sampling_result(result: Mapping[str, Any], revision: str) -> dict[str, Any] 
 
 
 def provenance(result: bytes, *, decided_by: str, decision_id: str) -> bytes:
-    """A result of our own with who decided in its ``_meta``: a machine never poses as a person."""
+    """A result of our own whose ``_meta`` names who decided, so that a machine never poses as a person."""
     mark = rawjson.dump({"decided_by": decided_by, "decision_id": decision_id})
     return rawjson.splice(result, ("_meta", PROVENANCE), mark)
 
 
 def related(result: bytes, request_params: bytes | None) -> bytes:
-    """A result that carries the task its request belonged to (R106)."""
+    """A result with the task to which its request belonged (R106)."""
     try:
         task = rawjson.lookup(request_params, "_meta", META_RELATED_TASK)
-    except rawjson.Malformed:  # the params have two readings: the request was refused for it
+    except rawjson.Malformed:  # params with two readings: the request was refused for that
         return result
     return result if task is None else rawjson.splice(result, ("_meta", META_RELATED_TASK), task)
 
 
 def pushed(id: frames.FrameId, kind: str, release: Release, params: bytes | None) -> bytes:
-    """The answer to a pushed request. Withdrawn requests are not answered: not for them."""
+    """The answer to a pushed request; not for withdrawn requests, which get none."""
     outcome = release.outcome
     match outcome:
         case Answered(result=result, decided_by="client"):
@@ -151,7 +151,7 @@ def _action(outcome: Denied | Unanswered) -> str:
 
 
 def nested(kind: str, release: Release) -> bytes | None:
-    """The entry of ``inputResponses`` for one key, None if it can only end the call (R70: there is no error form)."""
+    """The ``inputResponses`` entry of one key; None if the key can only end the call (R70: there is no error form)."""
     outcome = release.outcome
     match outcome:
         case Answered(result=result, decided_by="client"):
@@ -166,8 +166,7 @@ def nested(kind: str, release: Release) -> bytes | None:
 
 
 def ended_call(id: frames.FrameId, method: str, era: Era, kind: str, release: Release) -> bytes:
-    """The answer to a client's call that the gate ends: an ``isError`` result for tools/call, error -1 for the others
-    (R70)."""
+    """The answer to a client's call that the gate ends: an ``isError`` result for tools/call, else error -1 (R70)."""
     if method != "tools/call":
         return _error(id, REJECTED, kind, release)
     result: dict[str, Any] = {"content": [{"type": "text", "text": sentence(kind, release)}], "isError": True}
@@ -178,10 +177,9 @@ def ended_call(id: frames.FrameId, method: str, era: Era, kind: str, release: Re
 
 
 def input_required(id: frames.FrameId, requests: Mapping[str, bytes], state: str) -> bytes:
-    """The ``input_required`` result that hands keys on to the client, each as the server wrote it, under a sealed
-    state.
+    """The ``input_required`` result that sends keys to the client, each as received, with a sealed state.
 
-    With no keys it says only "come back" (R60, R62).
+    Without keys, it only asks the client to return (R60, R62).
     """
     inner = b",".join(msgspec.json.encode(key) + b":" + raw for key, raw in requests.items())
     asked = b',"inputRequests":{' + inner + b"}" if requests else b""
@@ -196,8 +194,10 @@ _OF_BLOCKS: Final = frozenset({"type", "text", "data", "mimeType", "id", "name",
 
 
 def second_reading(result: Mapping[str, Any], fields: frozenset[str] = frozenset()) -> str | None:
-    """Why a result of sampling or elicitation is not read alike by all parsers, None if it is. ``fields``: those of the
-    form that it answers."""
+    """Why parsers may read a result of sampling or elicitation differently; None if all agree.
+
+    ``fields`` are the fields of the form that the result answers.
+    """
     twin = strictjson.second_reading(result, _MEMBERS)
     if twin is None:
         content = result.get("content")
@@ -224,6 +224,8 @@ _ACTIONS: Final = frozenset({"accept", "decline", "cancel"})
 
 
 def _is_plain(action: object) -> bool:
-    """Whether no parser takes an action for one of the three that it is not: enums are read in any case, and other
-    types become texts."""
+    """Whether no parser confuses an action with one of the three.
+
+    Some parsers ignore the case of enums, and some convert other types to text.
+    """
     return isinstance(action, str) and (action in _ACTIONS or strictjson.fold(action).strip() not in _ACTIONS)

@@ -1,8 +1,12 @@
-"""Pure. JSON with one reading: text that two parsers could understand differently, or that is meant to hurt one, is
-refused.
+"""Pure. JSON with a single reading: text that two parsers could read differently, or that could harm one, is refused.
 
-Not for frames (``frames.py`` leaves payloads raw): for the few payloads that are decided, where a twin member or a NaN
-would let the peer's parser see something else than the policy did.
+This reader is for the few payloads that the policy decides. There, a duplicate member or a NaN would let the peer's
+parser see something else than the policy did. ``frames.py`` leaves all other payloads raw.
+
+Lenient parsers compare the names of members without case, width or underscores, and up to a NUL. Go, .NET and Jackson
+fold case. pydantic accepts a field's own name beside its alias: ``input_responses`` for ``inputResponses``, ``meta``
+for ``_meta``. Parsers in C end a name at a NUL. If one of them takes a member for another, the object has a second
+reading.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from typing import Any, Final
 MAX_BYTES: Final = 32 * 1024 * 1024  # some images or sounds, as base64; more is refused before it is decoded
 MAX_DEPTH: Final = 64  # real requests nest below 10, generated schemas below 30
 MAX_BROKEN: Final = 100_000  # lone surrogates: each is replaced by itself
-# bounds time and memory: three bytes of JSON can become a hundred of Python, and each costs a microsecond
+# bounds time and memory: three bytes of JSON can become a hundred of Python, and each value costs a microsecond
 MAX_VALUES: Final = 100_000
 
 _SHOWN: Final = 60  # characters of a name in a message
@@ -30,15 +34,15 @@ _surrogate: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class JsonFault(ValueError):
-    """What is wrong with a peer's JSON: the place and the fault, never the content."""
+    """A problem in a peer's JSON: the place and the problem, without content."""
 
 
 def decode(text: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES) -> Any:
-    """The value of one JSON text (RFC 8259). Raises Fault for anything with a second reading or out of bounds.
+    """The value of one JSON text (RFC 8259). Raises JsonFault for a second reading or a value out of bounds.
 
-    Refused: twin members, NaN, infinities and numbers that overflow to them, whole numbers beyond 64 bits, bytes that
-    are not UTF-8. A lone surrogate (a cut emoji) becomes U+FFFD, because what cannot be encoded could be neither
-    matched, sampled nor recorded.
+    Refused: duplicate members, NaN, infinities and numbers that overflow to them, whole numbers beyond 64 bits, bytes
+    that are not UTF-8. A lone surrogate (a cut emoji) becomes U+FFFD, because a value that cannot be encoded could be
+    neither matched, sampled nor recorded.
     """
     if len(text) > max_bytes:
         raise JsonFault(f"it is larger than {max_bytes} bytes")
@@ -50,14 +54,13 @@ def decode(text: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPT
 
 
 def check_values(text: bytes, most: int = MAX_VALUES) -> None:
-    """Raises Fault for JSON of more than ``most`` values, without reading it."""
+    """Raises JsonFault for JSON with more than ``most`` values, without parsing it."""
     if separators(text) >= most:
         _count(text, most)
 
 
 def quoted_name(name: str) -> str:
-    """A peer's name for a person: quoted, on one line, at most 60 characters, with control characters and marks of
-    direction escaped."""
+    """A peer's name for display: quoted, on one line, at most 60 characters, control and direction marks escaped."""
     text = repr(name[:_SHOWN])
     if len(text) <= _SHOWN:
         return text
@@ -68,18 +71,18 @@ def quoted_name(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """The same, without quotes where a name is plain."""
+    """A peer's name for display, without quotes if it is plain."""
     return name if _plain.match(name) else quoted_name(name)
 
 
 def separators(text: bytes) -> int:
-    """How many values a JSON text has at most, cheaply: those in its strings count too."""
+    """An upper bound on the number of values in a JSON text; it is cheap because it includes separators in strings."""
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def _count(text: bytes, most: int) -> None:
-    """Raises Fault for too many values: separators inside strings, as in a long prose, do not count."""
-    bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")  # in this order: what is left of a quote is one
+    """Raises JsonFault for too many values; separators inside strings, as in long prose, do not count."""
+    bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")  # in this order, so that only real quotes remain
     if bare.count(b'"') > 4 * most or separators(_strings.sub(b"", bare)) >= most:
         raise JsonFault(f"it holds more than {most} values")
 
@@ -122,14 +125,14 @@ def _finite(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    """Beyond 64 bits the peers' parsers disagree on the value, and some refuse to write it."""
+    """Refuses more than 64 bits: peers' parsers disagree on such a value, and some cannot write it."""
     if len(text) > 20 or not -(1 << 63) <= (value := int(text)) < 1 << 64:
         raise JsonFault("it holds a whole number beyond 64 bits")
     return value
 
 
 def _deeper(value: Any, limit: int) -> bool:
-    """True if containers nest more than ``limit`` levels; level by level, so that no depth costs stack."""
+    """Whether containers nest more than ``limit`` levels; level by level, so that no depth costs stack."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(limit):
         level = [
@@ -148,7 +151,7 @@ class _Mending:
         self._left = MAX_BROKEN
 
     def mended(self, value: Any) -> Any:
-        """The value without any. Raises Fault for too many, and for members that become the same."""
+        """The value without lone surrogates. Raises JsonFault for too many, or if two members become the same."""
         root = [value]
         todo: list[Any] = [root]
         while todo:
@@ -170,7 +173,7 @@ class _Mending:
         return root[0]
 
     def _text(self, text: str) -> str:
-        # halves without their other halves are what UTF-8 cannot hold, three bytes each
+        # lone halves are what UTF-8 cannot encode, three bytes each
         broken = (len(text.encode("utf-8", "surrogatepass")) - len(text.encode("utf-8", "ignore"))) // 3
         self._left -= broken
         if self._left < 0:
@@ -178,24 +181,19 @@ class _Mending:
         return _half.sub("\ufffd", text) if broken else text
 
 
-# Names of JSON members as lenient parsers compare them: without regard to case, width or underscores, and up to a NUL.
-#
-# Go, .NET and Jackson fold case. pydantic takes a field's own name beside its alias: ``input_responses`` for
-# ``inputResponses``, ``meta`` for ``_meta``. Parsers in C end a name at a NUL. A member that one of them takes for
-# another is a second reading of its object.
-
 _LONGEST: Final = 100  # characters that are compared; the longest name of the protocol has 43
 MAX_FOLDED: Final = 1024
-"""Characters, of all names of one object that are not ASCII: folding one can cost two microseconds. The protocol's
-names are ASCII."""
+"""Characters in the non-ASCII names of one object. Folding one can cost two microseconds, and the protocol's names are
+ASCII.
+"""
 
 
 def second_reading(names: Collection[str], known: frozenset[str]) -> str | None:
     """The first of ``names`` that a lenient parser takes for one of ``known`` or for another of ``names``; None if
-    there is none.
+    absent.
 
-    The names of one object, which ``jsontext`` has bounded. The first name past MAX_FOLDED counts as a second reading,
-    because it is not compared.
+    ``names`` are those of one object, bounded by ``rawjson``. The first name beyond MAX_FOLDED counts as a second
+    reading, because it is not compared.
     """
     found = resembling(names, known)
     if found is not None or len(names) < 2:
@@ -215,21 +213,21 @@ def second_reading(names: Collection[str], known: frozenset[str]) -> str | None:
 
 
 def resembling(names: Collection[str], known: frozenset[str]) -> str | None:
-    """The first of ``names`` that a lenient parser takes for one of ``known``, which it is not; None if there is none.
+    """The first of ``names`` that is not in ``known`` but that a lenient parser takes for one of these; None if absent.
 
-    ``known``: names of the protocol. They are ASCII, and how they fold is remembered.
+    ``known`` are names of the protocol. They are ASCII, and their folded forms are cached.
     """
     return next((name for name in names if resembles(name, known)), None)
 
 
 def resembling_field(names: Collection[str], fields: frozenset[str]) -> str | None:
-    """The same for a peer's own names, such as the fields of a form."""
+    """The first of ``names`` that a lenient parser takes for one of a peer's ``fields``, such as those of a form."""
     loose = frozenset(map(_loosely, fields))
     return next((name for name in names if name not in fields and _loosely(name) in loose), None)
 
 
 def resembles(name: str, known: frozenset[str]) -> bool:
-    """Whether a lenient parser takes ``name`` for one of ``known``, which it is not."""
+    """Whether ``name`` is not in ``known`` but a lenient parser takes it for one of these."""
     return (
         name not in known
         and (name.isascii() or all(map(_is_ascii, name[:_LONGEST])))
@@ -238,23 +236,22 @@ def resembles(name: str, known: frozenset[str]) -> bool:
 
 
 def fold(name: str) -> str:
-    """A name without regard to case and width, up to a NUL; a longer one than any of the protocol's is cut."""
+    """A name without case and width, up to a NUL; a name longer than any of the protocol's is cut."""
     if name.isascii():
         return name.partition("\0")[0].lower()
     wide = unicodedata.normalize("NFKC", name[:_LONGEST]).partition("\0")[0]
-    # upper case first: Java and others take a dotless i for an i; the dot above is what is left of a dotted capital
+    # upper case first: Java and others read a dotless i as an i; a dotted capital leaves its dot above
     return unicodedata.normalize("NFKC", wide.upper().casefold()).replace("\u0307", "")
 
 
 def _loosely(name: str) -> str:
-    """The same without underscores."""
+    """A folded name without underscores."""
     return name.lower() if name.isascii() and name.isalnum() else fold(name).replace("_", "")
 
 
 @lru_cache(maxsize=8192)
 def _is_ascii(letter: str) -> bool:
-    """Whether a letter folds to ASCII: a name folds to ASCII, as all names of the protocol are, only if each of its
-    letters does."""
+    """Whether a letter folds to ASCII: a name folds to ASCII only if each of its letters does."""
     return fold(letter).isascii()
 
 

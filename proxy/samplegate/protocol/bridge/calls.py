@@ -1,8 +1,8 @@
-"""Pure. The client's requests in flight and the frames that wait at a bridge, with the ways between a bridge, its inner
-session and the shell.
+"""Pure. Client requests in flight at a bridge, waiting frames, and the interface of a bridge to its inner session and
+the relay.
 
-A request's progress only rises, even if a retry starts again (T33). The queue is bounded, because a peer chooses how
-much it writes.
+The progress of a request only rises, even if a retry starts again (T33). The queue is bounded, because a peer chooses
+how much it sends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_CALLS: Final = 10_000  # in flight for one client; real ones have a few
 
 
 class BridgedCall(msgspec.Struct, eq=False):
-    """A request of the client's."""
+    """A client request at a bridge."""
 
     stream: int
     id: FrameId
@@ -39,17 +39,17 @@ class BridgedCall(msgspec.Struct, eq=False):
     token: bytes | None = None
     """Its progressToken, raw JSON."""
     params: bytes | None = None
-    """As the server sees them; kept where a retry may need them."""
+    """The params as the server sees them, kept if a retry may need them."""
     rounds: int = 0
-    """How often the client was asked something in it."""
+    """How often the client was asked in this call."""
     progress: float | None = None
     """The last value that the client has seen."""
     size: int = 0
-    """Bytes that it counts for beside the inner session's own."""
+    """Bytes counted in addition to those of the inner session."""
 
 
 class Calls(msgspec.Struct, eq=False):
-    """The requests in flight. An id is the client's for the whole session, whichever stream it comes on (R57)."""
+    """The requests in flight. A client's id is unique in the whole session, on all streams (R57)."""
 
     inflight: Inflight
     """Counts their bytes with those of the inner session."""
@@ -57,7 +57,7 @@ class Calls(msgspec.Struct, eq=False):
     by_token: dict[FrameId, BridgedCall] = msgspec.field(default_factory=dict)
 
     def add(self, call: BridgedCall) -> None:
-        """Take one in."""
+        """Add a request."""
         self.by_id[call.id] = call
         call.size = ENTRY + len(call.params or b"")
         self.inflight.size += call.size
@@ -66,7 +66,7 @@ class Calls(msgspec.Struct, eq=False):
             self.by_token[token] = call
 
     def remove(self, call: BridgedCall) -> bool:
-        """It is over; False if it was before."""
+        """Remove a finished request; False if it was removed before."""
         if self.by_id.get(call.id) is not call:
             return False
         del self.by_id[call.id]
@@ -77,22 +77,22 @@ class Calls(msgspec.Struct, eq=False):
         return True
 
     def clear(self) -> None:
-        """All are over."""
+        """Remove all requests."""
         self.inflight.size -= sum(call.size for call in self.by_id.values())
         self.by_id.clear()
         self.by_token.clear()
 
     def grow(self, call: BridgedCall, size: int) -> None:
-        """So many bytes more are remembered of one until it is over, or fewer."""
+        """Change the bytes counted for a request until it is over; ``size`` may be negative."""
         if self.by_id.get(call.id) is call:
             self.inflight.size += size
         call.size += size
 
     def shown(self, stream: int, f: Frame, *, ours: bool) -> ToClient | None:
-        """A progress notification as the client may see it, None if it must not: values only rise, whatever a retry
-        begins anew.
+        """A progress notification for the client; None if it must not see it, because values only rise, even after a
+        retry.
 
-        ``ours``: a beat of the gate's, which takes the next value there is. ``stream`` is for a token that no call
+        ``ours``: a notification of the gate, which gets the next possible value. ``stream`` is for a token that no call
         gave.
         """
         call = self._of(f.lookup("progressToken"))
@@ -112,7 +112,7 @@ class Calls(msgspec.Struct, eq=False):
 
 
 def beat(call: BridgedCall) -> ToClient | None:
-    """Progress of ours on a call, one step up; None if the client gave no token, or nothing is above."""
+    """Our own progress on a call, one step up; None if the client gave no token, or no higher value exists."""
     before = 0.0 if call.progress is None else call.progress
     value = max(before + STEP, math.nextafter(before, math.inf))
     if call.token is None or not math.isfinite(value):
@@ -127,12 +127,12 @@ FULL: Final = f"refused: {MAX_FRAMES} frames or {MAX_BYTES >> 20} MiB wait for t
 
 
 def full(stream: int, f: Frame) -> ToClient:
-    """The refusal of a request for which there is no room."""
+    """Refusal of a request for which there is no room."""
     return ToClient(stream, frames.error(f.id, results.INTERNAL, FULL), True)
 
 
 class HeldFrame(msgspec.Struct, frozen=True):
-    """One frame, the stream it came on and when."""
+    """A waiting frame with its stream and time of arrival."""
 
     stream: int
     frame: Frame
@@ -140,13 +140,13 @@ class HeldFrame(msgspec.Struct, frozen=True):
 
 
 class HeldFrames(msgspec.Struct, eq=False):
-    """The frames that wait."""
+    """Frames that wait until the server has opened."""
 
     held: list[HeldFrame] = msgspec.field(default_factory=list)
     size: int = 0
 
     def add(self, stream: int, f: Frame, now: float) -> bool:
-        """Take one in; False if there is no room for it."""
+        """Add a frame; False if there is no room for it."""
         if len(self.held) >= MAX_FRAMES or self.size + len(f.raw) > MAX_BYTES:
             return False
         self.held.append(HeldFrame(stream, f, now))
@@ -158,20 +158,20 @@ class HeldFrames(msgspec.Struct, eq=False):
         return any(held.stream == stream and held.frame.kind == "request" and held.frame.id == id for held in self.held)
 
     def open_calls(self) -> list[OpenCall]:
-        """The requests among them, without those that stay open by design."""
+        """The waiting requests, except listens, which stay open by design."""
         some = (held for held in self.held if held.frame.kind == "request" and held.frame.method != LISTEN)
         return [OpenCall(held.stream, held.frame.id, held.frame.method) for held in some if held.frame.id is not None]
 
     def remove(self, stream: int, id: FrameId) -> bool:
-        """A request is taken back; False if none waits by that id."""
+        """Remove a cancelled request; False if none with that id waits."""
         return self._keep([h for h in self.held if h.stream != stream or h.frame.kind != "request" or h.frame.id != id])
 
     def stream_closed(self, stream: int) -> bool:
-        """Nobody waits on a stream any more; False if nobody did."""
+        """Remove the frames of a closed stream; False if there were none."""
         return bool(self.held) and self._keep([held for held in self.held if held.stream != stream])
 
     def take(self) -> list[HeldFrame]:
-        """All that waits; nothing does then."""
+        """Remove and return all waiting frames."""
         taken, self.held, self.size = self.held, [], 0
         return taken
 
@@ -182,13 +182,13 @@ class HeldFrames(msgspec.Struct, eq=False):
 
 
 class FrameReceiver(Protocol):
-    """Takes one line from a side, or the frame that it was read as; never raises for what a peer wrote."""
+    """Processes one line of a side, or the frame that was read from it; never raises because of a peer's input."""
 
     def __call__(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects: ...
 
 
 class SessionProtocol(Protocol):
-    """The methods of ``core.session.session.Session``; their meaning is told there."""
+    """The methods of ``session.Session``, which documents them."""
 
     @property
     def state(self) -> SessionState: ...
@@ -213,17 +213,17 @@ Action = Callable[[], Effects]
 
 
 class BridgeIO(msgspec.Struct, frozen=True):
-    """Ways of one bridge."""
+    """Callbacks of a bridge to its inner session, its server and its client."""
 
     say: Callable[[int, bytes], Effects]
-    """Write a line to the inner session, on a stream of the client's."""
+    """Write a line to the inner session, on a stream of the client."""
     ask: Callable[[FrameId, str, bytes], Effects]
-    """Send the server a request of ours: its id, method and params, which are stamped."""
+    """Send the server a request of ours, with its id, method and params, to which the stamp is added."""
     cancel: Callable[[FrameId], Effects]
-    """Take one back."""
+    """Cancel a request of ours."""
     answer: Callable[[BridgedCall, bytes], Effects]
-    """Answer a request of the client's with a line, unless it is over."""
+    """Answer a client's request with a line, unless it is over."""
     after: Callable[[float, Action], Effects]
-    """Do something in so many seconds."""
+    """Run an action after so many seconds."""
     now: Callable[[], float]
-    """The time of the session, as far as it is known."""
+    """The last known time of the session."""

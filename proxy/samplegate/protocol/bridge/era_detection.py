@@ -1,9 +1,9 @@
-"""Pure. Era detection: which eras a server speaks, by the answers to the probe ``server/discover`` and to
-``initialize`` (R84 to R86, T22).
+"""Pure. Era detection: the eras of a server, by its answers to ``server/discover`` and ``initialize`` (R84 to R86,
+T22).
 
-A modern client that asks a legacy server gets the answer "legacy eras only" if that offers the server more: the client
-has roots, or the policy would forward what it declares. Bridged, it could be asked nothing (``modern_client.py``). Most
-clients then begin again in those eras.
+A modern client that asks a legacy server may get the answer "legacy eras only". It does if that gives the server more:
+the client has roots, or the policy would forward what the client declares. Through the bridge, such a client could not
+be asked (``modern_client.py``). Most clients then start again in the legacy era.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from samplegate.protocol.session_state import DISCOVER, INTERNAL, PROBE, Session
 
 _MODERN_ERRORS: Final = frozenset({-32020, -32021, UNSUPPORTED_VERSION})
 _PLAIN_ERRORS: Final = frozenset({-32700, -32600, -32601, -32602})
-"""What servers say to a method or a time that they do not know. Any other error may be a link's or a passing one: it
-tells nothing for later."""
+"""Errors of servers that do not know a method, or get it too early. Any other error may come from a link or be
+temporary, and so is no evidence.
+"""
 
 
 class Eras(msgspec.Struct, frozen=True):
-    """What is known of the eras that a server speaks; None where nobody has asked yet, or the answer was
-    inconclusive."""
+    """The known eras of a server; None if they were not probed or the answer was inconclusive."""
 
     legacy: bool | None = None
     modern: bool | None = None
 
     def and_(self, found: Eras) -> Eras:
-        """The same with what was found since."""
+        """These eras, updated with later findings."""
         return Eras(
             self.legacy if found.legacy is None else found.legacy, self.modern if found.modern is None else found.modern
         )
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What one answer tells."""
+    """Conclusion from one answer."""
 
     modern: bool
-    """Whether to speak modern to the server."""
+    """Whether to use the modern era with the server."""
     eras: Eras
-    """What of it may be kept (R86)."""
+    """The part that may be cached (R86)."""
 
 
 def probe(id: FrameId) -> bytes:
@@ -57,7 +57,7 @@ def probe(id: FrameId) -> bytes:
 
 
 def finding(f: Frame) -> Finding:
-    """What the answer to ``server/discover`` tells."""
+    """The conclusion from the answer to ``server/discover``."""
     try:
         return _of_result(f.payload) if f.kind == "result" else _of_error(f)
     except Malformed:
@@ -75,14 +75,14 @@ def _of_error(f: Frame) -> Finding:
     if f.code not in _MODERN_ERRORS:
         return Finding(False, Eras(modern=False) if f.code in _PLAIN_ERRORS else Eras())
     listed = versions(rawjson.lookup(f.payload, "data", "supported"))
-    # it names what it speaks, and we speak none of its modern ones
+    # the server lists its versions, and no modern one is ours
     if listed and not any(version in MODERN for version in listed):
         return Finding(False, Eras(modern=False))
     return Finding(True, Eras(modern=True))
 
 
 def says_modern(f: Frame) -> bool:
-    """Whether an answer to ``initialize`` is an error that only a server of the modern era makes."""
+    """Whether an answer to ``initialize`` is an error that only a server of the modern era sends."""
     try:
         return f.kind == "error" and _of_error(f).modern
     except Malformed:
@@ -100,25 +100,27 @@ class Probe:
         self._late: FrameId | None = None
 
     def ask(self, session: SessionProtocol, now: float, of: HeldFrame | None = None) -> Effects:
-        """Ask; ``of``: the client's own discover, which serves as well and whose answer is then the client's."""
+        """Send the probe; ``of`` is the client's own discover, used as the probe, whose answer then also goes to the
+        client.
+        """
         self._timer, self._of = self._state.new_round(), of
         line = probe(PROBE) if of is None else rawjson.splice(of.frame.raw, ("id",), rawjson.dump(PROBE))
         return [*session.frame("client", INTERNAL, line, now), Later(self._patience, self._timer)]
 
     def beside(self, session: SessionProtocol, now: float) -> Effects:
-        """Ask, though nothing waits for the answer: it shows that the server lives."""
+        """Send a probe whose answer nothing waits for; it only shows that the server is alive."""
         return session.frame("client", INTERNAL, probe(PROBE), now)
 
     def is_due(self, token: str) -> bool:
-        """Whether it was waited for long enough."""
+        """Whether the token is that of the probe's timeout."""
         return token == self._timer
 
     def answered(self) -> None:
-        """Nobody waits for it any more: it is answered."""
+        """Stop the timeout of an answered probe."""
         self._timer = None
 
     def give_up(self) -> None:
-        """Nobody waits for it any more, though it may be answered yet."""
+        """Give up the probe, although its answer may still come."""
         self._timer = self._of = None
         pending = self._state.inflight.asked.get((INTERNAL, PROBE))
         if pending is not None:
@@ -126,13 +128,13 @@ class Probe:
             self._state.inflight.remove(pending)
 
     def comes_late(self, f: Frame) -> bool:
-        """Whether a frame is the answer to one that was given up; asked once."""
+        """Whether a frame is the answer to a probe that was given up; true only once."""
         late = f.id is not None and f.id == self._late
         self._late = None if late else self._late
         return late
 
     def clients(self, f: Frame, waiting: HeldFrames) -> Effects:
-        """The answer under the id of the client's own discover, which then waits no more."""
+        """The answer under the id of the client's own discover, which is removed from the waiting frames."""
         of, self._of = self._of, None
         if of is None or of.frame.id is None or not waiting.remove(of.stream, of.frame.id):
             return []
@@ -145,10 +147,10 @@ FAULT: Final = (
 
 
 def is_better(state: SessionState, stream: int, f: Frame) -> bool:
-    """Whether the client declares what only it can answer: roots, or what is offered to the server on its account
-    alone.
+    """Whether the client declares capabilities that only it can serve: roots, or any that the server is offered because
+    of it.
 
-    Raises jsontext.Malformed for two readings.
+    Raises rawjson.Malformed for two readings.
     """
     client = capabilities.declared_by(f.meta.raw(META_CAPABILITIES))
     caller = state.caller_on(stream)
@@ -157,11 +159,10 @@ def is_better(state: SessionState, stream: int, f: Frame) -> bool:
 
 
 def is_sent_back(state: SessionState, stream: int, f: Frame) -> bool:
-    """Whether a client's frame asks what the server speaks, and is better answered that it is the legacy eras only.
-    Raises as ``is_better``."""
+    """Whether to answer a client's ``server/discover`` with "legacy eras only". Raises as ``is_better``."""
     return f.kind == "request" and f.method == DISCOVER and is_better(state, stream, f)
 
 
 def refusal(stream: int, f: Frame) -> ToClient:
-    """What a legacy server would say (R84, R85)."""
+    """The answer of a legacy server to ``server/discover`` (R84, R85)."""
     return ToClient(stream, frames.error(f.id, results.METHOD_NOT_FOUND, FAULT), True)

@@ -1,9 +1,9 @@
-"""Pure. A legacy client before a modern-only server: what looks like a session, with a session of the modern era inside
-that has the server.
+"""Pure. Bridge for a legacy client before a modern-only server. It has the methods of a session, and a modern session
+inside.
 
-Frames of the client go in as a modern client would have written them; what comes out for it is said again in its own
-words. Decides nothing: every door, answer and limit is the inner session's. Questions that its policy forwards become
-requests to the client (``legacy_rounds.py``).
+The client's frames enter the inner session as those of a modern client. Its output is translated back for the client.
+The bridge decides nothing: doors, answers and limits belong to the inner session. Questions that the policy forwards
+become requests to the client (``legacy_rounds.py``).
 """
 
 from __future__ import annotations
@@ -52,28 +52,28 @@ MAX_OPENINGS: Final = 8  # a client sends one
 
 
 class PendingInitialize(msgspec.Struct, frozen=True):
-    """An ``initialize`` whose server has not said yet what it is."""
+    """An ``initialize`` that waits for the server's ``server/discover`` result."""
 
     call: BridgedCall
     revision: str
     client: bytes
-    """The capabilities that the client declared, raw, as a modern client's."""
+    """The client's declared capabilities, raw, in their modern form."""
 
 
 class ClientHandshake(msgspec.Struct, eq=False):
-    """What holds for the requests of one client. It may open again: the last opening counts."""
+    """Handshake and settings of one client. The client may open again; the last opening counts."""
 
     state: SessionState
     ways: BridgeIO
     revision: str = ""
-    """The legacy revision that the client was given, empty before it opened."""
+    """The legacy revision that the client was given; empty before it opened."""
     stamp: Stamp = Stamp()
     logs: bool = True
-    """Whether the server logs, as far as is known."""
+    """Whether the server offers logging, as far as is known."""
     _asked: dict[FrameId, PendingInitialize] = msgspec.field(default_factory=dict)
 
     def initialize(self, call: BridgedCall, f: Frame) -> Effects:
-        """The client opens. Answered when the server has said what it is. Raises Malformed."""
+        """Start the handshake; it is answered once the server has described itself. Raises Malformed."""
         revision = revision_for(rawjson.string(f.lookup("protocolVersion")))
         self.stamp = stamp_of(f.payload, revision)
         self.revision = revision
@@ -87,8 +87,10 @@ class ClientHandshake(msgspec.Struct, eq=False):
         return self.ways.ask(id, DISCOVER, b"{}")
 
     def discovered(self, f: Frame) -> tuple[Effects, bytes | None] | None:
-        """The server says what it is; with its capabilities as the client was told them. None if the frame answers
-        something else."""
+        """Answer ``initialize`` from the server's discovery, and return the capabilities that the client was given.
+
+        None if the frame answers something else.
+        """
         opening = None if f.id is None else self._asked.pop(f.id, None)
         if opening is None:
             return None
@@ -110,7 +112,9 @@ class ClientHandshake(msgspec.Struct, eq=False):
         return self.ways.answer(call, frames.result(call.id, result)), capabilities
 
     def set_level(self, call: BridgedCall, f: Frame) -> Effects:
-        """For the whole session here, for one request at the server: kept, and stamped on each (R105)."""
+        """Set the log level of the session, which is added to each request because a modern server has no such state
+        (R105).
+        """
         level = rawjson.string(f.lookup("level"))
         if not self.logs:
             line = frames.error(
@@ -125,12 +129,12 @@ class ClientHandshake(msgspec.Struct, eq=False):
 
 
 _NOT_FOR_CLIENTS: Final = frozenset({"notifications/elicitation/complete", "notifications/tasks"})
-"""What no modern server may send (R43, R108): the ids in it are nobody's."""
+"""Notifications that no modern server may send (R43, R108); the ids in them are unknown."""
 _NEVER: Final = frozenset({results.METHOD_NOT_FOUND, results.BAD_PARAMS})
 
 
 class ClientTranslator(msgspec.Struct, eq=False):
-    """The way back to one client."""
+    """Translation of the inner session's effects for one client."""
 
     calls: Calls
     entering: ClientHandshake
@@ -139,8 +143,10 @@ class ClientTranslator(msgspec.Struct, eq=False):
     ways: BridgeIO
 
     def told(self, effects: Effects, *, forwarded: ForwardRound | None = None, beat: bool = False) -> Effects:
-        """The inner session's effects, in the client's words. ``forwarded``: they hand this round on; ``beat``: they
-        are progress of the gate's."""
+        """The inner session's effects, translated for the client.
+
+        ``forwarded``: the round that they forward. ``beat``: they are progress of the gate.
+        """
         out: Effects = []
         for effect in effects:
             match effect:
@@ -164,7 +170,7 @@ class ClientTranslator(msgspec.Struct, eq=False):
                 return self._notification(effect.stream, f, beat)
             except Malformed as problem:
                 return [_refusal(problem)]
-        # an era without requests of the server's (R89); an error without a request
+        # the modern era has no requests of the server (R89) and no errors without a request
         if f.kind == "request" or f.id is None:
             return [Note("frame.unasked", {"side": "server"})]
         if effect.stream == INTERNAL:
@@ -173,7 +179,7 @@ class ClientTranslator(msgspec.Struct, eq=False):
         return [Note("frame.unasked", {"side": "server"})] if call is None else self._answered(call, f, forwarded)
 
     def _own_answer(self, f: Frame) -> Effects:
-        """To what the gate itself asked."""
+        """Process the server's answer to a request of the gate."""
         assert f.id is not None
         found = self.entering.discovered(f)
         if found is not None:
@@ -199,7 +205,7 @@ class ClientTranslator(msgspec.Struct, eq=False):
         return [ToClient(STANDALONE, rawjson.splice(f.raw, ("params",), without_meta(f.payload, META_SUBSCRIPTION)))]
 
     def _server_cancels(self, stream: int, f: Frame) -> Effects:
-        """It ends our listen. Requests of the client's are not a server's to take back (R99)."""
+        """Process the server's end of our listen. A server may not cancel the client's requests (R99)."""
         id = request_id(f)
         if stream != INTERNAL or id is None:
             return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
@@ -222,24 +228,26 @@ def _refusal(problem: Malformed) -> Note:
 
 
 def _is_final(f: Frame) -> bool:
-    """Whether an answer says that asking again is of no use."""
+    """Whether an answer shows that asking again is of no use."""
     return f.code in _NEVER
 
 
 _DROPPED: Final = frozenset(
     {"notifications/initialized", "notifications/roots/list_changed", PROGRESS, "notifications/tasks/status"}
 )
-"""Legacy notifications that a modern server has no use for (R58)."""
+"""Legacy notifications that a modern server does not use (R58)."""
 _MODERN_METHODS: Final = frozenset({DISCOVER, LISTEN})
 
 
 class LegacyClient:
-    """Has the methods of ``Session``. The client's streams are those of its transport, the server's those of the inner
-    session's requests."""
+    """Legacy client of a modern server, with the methods of ``Session``.
+
+    The client's streams are those of its transport. The server's streams belong to the inner session's requests.
+    """
 
     def __init__(self, state: SessionState) -> None:
         self.state = state
-        self._session = Session(state, parks=0)  # its client waits on one call all along
+        self._session = Session(state, parks=0)  # its client waits on one call throughout
         self._calls = Calls(state.inflight)
         self._ways = BridgeIO(
             self._say, self._ask_server, self._cancel_own, self._answer, self._after, lambda: self._now
@@ -255,33 +263,32 @@ class LegacyClient:
 
     @property
     def revision(self) -> str:
-        """The legacy revision that the client was given; ``state.revision`` stays empty, since with the server there is
-        none."""
+        """The legacy revision that the client was given; ``state.revision`` stays empty."""
         return self._entering.revision
 
     # -- what the shell calls
     # --------------------------------------------------------------------------------------------------------------
 
     def frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:
-        """One line from a side. Never raises for what a peer wrote."""
+        """Process one line of a side. Never raises because of a peer's input."""
         self._now = now
         if side == "client":
             return self._line(stream, line)
-        if self._left:  # what the server still says is for nobody
+        if self._left:  # the client has gone, so the server's output is dropped
             return []
-        if not self._spoken:  # before the first request nothing says which era the server is to speak
+        if not self._spoken:  # before the first request, the server does not know which era to use
             return [Note("frame.unasked", {"side": "server"})]
         return self._telling.told(self._session.frame("server", stream, line, now))
 
     def lost(self, side: Side, stream: int, head: bytes, fault: str) -> Effects:
-        """A line could not be taken at all; ``head`` is its begin."""
+        """Refuse a line that could not be read completely; ``head`` is its beginning."""
         if side == "server":
             return self._telling.told(self._session.lost(side, stream, head, fault)) if self._spoken else []
         effects = self._refused(stream, Malformed(fault, **frames.whose(head)), results.INTERNAL)
         return [effect for effect in effects if not isinstance(effect, Note)]
 
     def lost_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> Effects:
-        """The end of a line whose begin did not tell who would wait."""
+        """Refuse the line by its end, if its beginning did not show which peer waits."""
         return (
             []
             if "id" in frames.whose(head)
@@ -289,31 +296,30 @@ class LegacyClient:
         )
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
-        """The gate is done with a round. One that it hands on is the client's from here, in requests of the client's
-        own era."""
+        """Apply the gate's conclusion to a round. A forwarded round continues as legacy requests to the client."""
         self._now = now
         forwarded = conclusion if isinstance(conclusion, ForwardRound) else None
         return self._telling.told(self._session.round_done(round, conclusion, now), forwarded=forwarded)
 
     def forward(self, round: str) -> Effects:
-        """Send a pushed request on. A modern server pushes none."""
+        """Forward a pushed request. A modern server pushes none."""
         return self._telling.told(self._session.forward(round))
 
     def unforward(self, round: str, reason: str) -> Effects:
-        """The gate no longer waits for the reply to one."""
+        """Cancel a forwarded request, because the gate no longer waits for its reply."""
         return self._telling.told(self._session.unforward(round, reason))
 
     def round_progress(self, round: str, tokens: int = 0) -> Effects:
-        """A round is still being worked on (R101)."""
+        """Progress notifications for a round that is still running (R101)."""
         return self._telling.told(self._session.round_progress(round, tokens), beat=True)
 
     def due(self, token: str) -> Effects:
-        """The time of a ``Later`` has come."""
+        """Handle a ``Later`` whose delay has elapsed."""
         action = self._later.pop(token, None)
         return self._telling.told(self._session.due(token)) if action is None else action()
 
     def open_calls(self) -> list[OpenCall]:
-        """The client's requests that have no answer yet, with the server or with the client itself."""
+        """The client's requests without an answer, whether the server or the client works on them."""
         inner = {(one.stream, one.id): one for one in self._session.open_calls()}
         return [
             inner.get((call.stream, call.id), OpenCall(call.stream, call.id, call.method))
@@ -325,22 +331,24 @@ class LegacyClient:
         return self._handing.questions()
 
     def overdue(self, now: float, seconds: float) -> Effects:
-        """Requests that the server has not answered in so many seconds end with an error."""
+        """Cancel requests that the server has not answered within ``seconds``, and answer each with an error."""
         self._now = now
         return self._telling.told(self._session.overdue(now, seconds))
 
     def stream_closed(self, side: Side, stream: int) -> Effects:
-        """A stream is gone: for a legacy client that is no cancel (T35)."""
+        """Handle the end of a stream, which is no cancellation for a legacy client (T35)."""
         return [] if side == "client" else self._telling.told(self._session.stream_closed(side, stream))
 
     def undelivered(self, id: FrameId) -> Effects:
-        """The client has no stream for a request of ours: no answer to it will come."""
+        """Fail a request for which the client has no stream, so that no answer will come."""
         out = self._handing.replied(id, None)
         return [] if out is None else [undelivered(self.state.server), *out]
 
     def eof(self, side: Side) -> Effects:
-        """A side has gone for good. Questions to the client outlive a server that is started again: the call is not
-        with it."""
+        """Handle the permanent end of a side.
+
+        Questions to the client survive a restart of the server, because their call is not with the server.
+        """
         if side == "server" and self.state.outlived:
             return self._telling.told(self._session.eof(side))
         out = self._handing.withdraw_all("the server has ended")
@@ -364,7 +372,7 @@ class LegacyClient:
             return self._refused(stream, Malformed(problem.fault, f.id, answers=f.kind in ("result", "error")))
 
     def _batch(self, stream: int, line: bytes, problem: Malformed) -> Effects:
-        """2025-03-26 has them, and each element is taken for itself (R92)."""
+        """Process the elements of a batch, which 2025-03-26 has, one by one (R92)."""
         found = batch_elements(line, problem, self.revision)
         if isinstance(found, Malformed):
             return self._unreadable(stream, line, found)
@@ -381,7 +389,7 @@ class LegacyClient:
         return refused_line("client", line, problem, partial(self._refused, stream))
 
     def _refused(self, stream: int, problem: Malformed, code: int = results.INVALID_REQUEST) -> Effects:
-        """Log that something came, and tell whoever would otherwise wait for ever."""
+        """Log the refused line, and answer with an error if a peer would otherwise wait forever."""
         note = Note("frame.refused", {"side": "client", "fault": problem.fault})
         if problem.id is None:
             return [note]
@@ -402,7 +410,7 @@ class LegacyClient:
             return self._cancelled(f)
         if f.method == "notifications/initialized":
             return self._listening.ready()
-        if not self._spoken:  # the first line that the server reads must say its era
+        if not self._spoken:  # the first line that the server reads must show its era
             return [Note("frame.refused", {"side": "client", "fault": "a notification before the session was opened"})]
         return (
             [] if f.method in _DROPPED else self._telling.told(self._session.frame("client", STANDALONE, f, self._now))
@@ -431,7 +439,7 @@ class LegacyClient:
         return self._own(BridgedCall(stream, f.id, f.method), f) if f.method in REMOVED else self._pass(stream, f)
 
     def _own(self, call: BridgedCall, f: Frame) -> Effects:
-        """A request that a modern server does not have, answered here (R58)."""
+        """Answer a request that a modern server does not have (R58)."""
         self._calls.add(call)
         try:
             match f.method:
@@ -458,7 +466,7 @@ class LegacyClient:
         )
 
     def _pass(self, stream: int, f: Frame) -> Effects:
-        """A request that both eras have: stamped, and else as it came."""
+        """Pass a request that both eras have, with the stamp and otherwise unchanged."""
         assert f.id is not None
         if f.payload is not None and f.members is None:
             raise Malformed("its params are not an object")
@@ -466,7 +474,7 @@ class LegacyClient:
         params = self._entering.stamp.put(given)
         call = BridgedCall(stream, f.id, f.method, own_token(f), bytes(params.text) if f.method in CALLS else None)
         self._calls.add(call)
-        # a call may rightly take long: whether the server answers at all, our own question shows
+        # a call may legitimately take long, so our own probe shows whether the server answers at all
         known = self._spoken or f.method not in CALLS
         return [
             *([] if known else self._ask_server(PROBE, DISCOVER, b"{}")),
@@ -474,13 +482,14 @@ class LegacyClient:
         ]
 
     def _say(self, stream: int, line: bytes | Frame) -> Effects:
-        """A line that a modern client writes."""
+        """Send the inner session a line as a modern client."""
         self._spoken = True
         return self._telling.told(self._session.frame("client", stream, line, self._now))
 
     def _cancelled(self, f: Frame) -> Effects:
-        """The client takes a call back, with all that it was asked in it (R100). Over HTTP this comes on a stream of
-        its own."""
+        """Cancel a call and all questions to the client in it (R100). Over HTTP, the notification has a stream of its
+        own.
+        """
         id = request_id(f)
         call = None if id is None else self._calls.by_id.get(id)
         if call is None:
@@ -500,14 +509,14 @@ class LegacyClient:
     # --------------------------------------------------------------------------------------------------------
 
     def _ask_server(self, id: FrameId, method: str, params: bytes) -> Effects:
-        stamp = msgspec.structs.replace(self._entering.stamp, level=None)  # nothing of it is the client's to read
+        stamp = msgspec.structs.replace(self._entering.stamp, level=None)  # the client reads nothing of the answer
         return self._say(INTERNAL, frames.request(id, method, bytes(stamp.put(rawjson.read(params)).text)))
 
     def _cancel_own(self, id: FrameId) -> Effects:
         return self._say(INTERNAL, frames.notification(CANCELLED, rawjson.dump({"requestId": id})))
 
     def _answer(self, call: BridgedCall, line: bytes) -> Effects:
-        """The one answer to a request of the client's."""
+        """The only answer to a client's request; nothing if it was answered before."""
         return [ToClient(call.stream, line, True)] if self._calls.remove(call) else []
 
     def _after(self, delay: float, action: Action) -> Effects:
@@ -517,8 +526,7 @@ class LegacyClient:
 
 
 def _plain(f: Frame) -> rawjson.Object:
-    """A legacy call's params: no answers in them that nobody asked for (T3), and no task, which was not offered (R106,
-    R121)."""
+    """A legacy call's params without a task, which was not offered (R106, R121). Raises Malformed for answers (T3)."""
     found = f.object.members
     if (name := strictjson.resembling(found, ANSWERS) or next(iter(ANSWERS & found.keys()), None)) is not None:
         raise Malformed(f"its params have {name[:20]!r}, which this era does not have")

@@ -1,8 +1,8 @@
-"""Pure. Input rounds of a modern server for a legacy client: its questions become requests in the client's revision
-(R48, R120, R121).
+"""Pure. Input rounds of a modern server for a legacy client: questions become requests in the client's revision (R48,
+R120, R121).
 
-All of a round's questions are fit for the client's revision before any is sent; the first that fails takes its siblings
-back. The call is made again with the answers, or fails.
+All questions of a round are adapted to the client's revision before any is sent. If one fails, the others are
+cancelled. The call is then retried with the answers, or fails.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class ClientQuestion(msgspec.Struct, frozen=True):
 
 
 def question(entry: bytes, revision: str, elicitation_id: str) -> ClientQuestion | str:
-    """The request that asks a legacy client an entry, or what is wrong with it.
+    """The request to a legacy client for an entry, or the reason why there is none.
 
-    ``elicitation_id`` names it where the mode is URL: the modern era has no such name. Raises jsontext.Malformed for an
+    ``elicitation_id`` is used for mode URL, because the modern era has no such id. Raises rawjson.Malformed for an
     entry of two readings.
     """
     method, params = string(lookup(entry, "method")), lookup(entry, "params")
@@ -60,8 +60,7 @@ def question(entry: bytes, revision: str, elicitation_id: str) -> ClientQuestion
 
 
 def _bare(params: bytes) -> bytes:
-    """Without what would tie it to a task or to progress: a client that makes a task of it answers past the policy
-    (R106)."""
+    """The params without ties to a task or to progress: a client with a task could bypass the policy (R106)."""
     params = cut(params, _OF_TASKS)
     for name in ("progressToken", META_RELATED_TASK):
         if lookup(params, META, name) is not None:
@@ -74,7 +73,7 @@ def _bare(params: bytes) -> bytes:
 
 
 def _sampling(params: bytes, revision: str) -> ClientQuestion | str:
-    """Before 2025-11-25 a message is one block of text, image or audio, and there are no tools (R6)."""
+    """Sampling for a revision: before 2025-11-25, a message is one block of text, image or audio, no tools (R6)."""
     if has_modes(revision):
         return ClientQuestion(SAMPLING, params)
     if not fields(params).keys().isdisjoint({"tools", "toolChoice"}):
@@ -120,7 +119,7 @@ def _elicitation(params: bytes, revision: str, elicitation_id: str) -> ClientQue
 
 
 def _form(params: bytes, revision: str) -> ClientQuestion | str:
-    """For 2025-06-18: titled choices in its own words, no arrays (R48)."""
+    """A form for 2025-06-18: titled choices in its own keywords, no arrays (R48)."""
     properties = lookup(params, "requestedSchema", "properties")
     found = (
         {}
@@ -133,7 +132,7 @@ def _form(params: bytes, revision: str) -> ClientQuestion | str:
     if fitted == found:
         return ClientQuestion(ELICITATION, params)
     text = object_of({name: field for name, field in fitted.items() if field is not None})
-    # once: there may be thousands of fields
+    # in one splice, because there may be thousands of fields
     return ClientQuestion(ELICITATION, splice(params, ("requestedSchema", "properties"), text))
 
 
@@ -153,8 +152,9 @@ def _field(field: bytes) -> bytes | None:
 
 
 def _elements(raw: bytes | None) -> list[bytes] | None:
-    """The elements of a raw JSON array, None if it is none. Raises jsontext.Malformed for too many, or for one that
-    cannot be read."""
+    """The elements of a raw JSON array; None for anything else. Raises rawjson.Malformed for too many or unreadable
+    ones.
+    """
     return None if raw is None or raw[:1] != b"[" else elements(raw, MAX_ELEMENTS)
 
 
@@ -172,16 +172,16 @@ class RoundWithClient(msgspec.Struct, eq=False):
     state: bytes
     """The requestState of the retry, raw JSON."""
     at: float
-    """Session time as far as it is known here."""
+    """The last known time of the session."""
     deadline: float
     forwarded: bool
-    """Whether a policy handed any of it on; else it is roots alone."""
+    """Whether the policy forwarded any of its questions; otherwise they only ask for roots."""
     waiting: dict[FrameId, str] = msgspec.field(default_factory=dict)
     """Keys without an answer, by the id of our request."""
     replies: dict[str, bytes] = msgspec.field(default_factory=dict)
     failed: bool = False
     size: int = 0
-    """Bytes of the state and the replies, which its call counts for."""
+    """Bytes of the state and the replies, counted for its call."""
 
 
 class ClientQuestions(msgspec.Struct, eq=False):
@@ -192,11 +192,11 @@ class ClientQuestions(msgspec.Struct, eq=False):
     _by_call: dict[FrameId, RoundWithClient] = msgspec.field(default_factory=dict)
 
     def asks(self, asked: RoundWithClient) -> bool:
-        """Whether the client still has questions of it."""
+        """Whether the client still has questions of the round."""
         return self._by_call.get(asked.call.id) is asked
 
     def ask(self, asked: RoundWithClient, entries: Mapping[str, bytes], revision: str) -> Effects:
-        """Ask the client everything, or nothing: then ``failed`` is set."""
+        """Send all questions to the client, or none: then ``failed`` is set."""
         questions = self._questions(entries, revision)
         if isinstance(questions, Note):
             asked.failed = True
@@ -230,12 +230,14 @@ class ClientQuestions(msgspec.Struct, eq=False):
         return Note("question.refused", {"server": self.state.server, "fault": fault})
 
     def asked_by(self, id: FrameId) -> RoundWithClient | None:
-        """The round that one of the questions belongs to."""
+        """The round of a question."""
         return self._by_id.get(id)
 
     def answered(self, id: FrameId, result: bytes | None) -> tuple[RoundWithClient, Effects] | None:
-        """The client answered one, with None for an error or what cannot be read; None if nobody asked it. It is over
-        when ``asks`` says so."""
+        """Store the client's answer to a question and return its round; None if no question has this id.
+
+        ``result`` is None for an error or an unreadable answer. The round is over when ``asks`` is False.
+        """
         asked = self._by_id.pop(id, None)
         if asked is None:
             return None
@@ -248,15 +250,15 @@ class ClientQuestions(msgspec.Struct, eq=False):
         return asked, [] if asked.waiting else self.withdraw(asked, "")
 
     def questions(self) -> list[FrameId]:
-        """The ids of all that wait."""
+        """The ids of all waiting questions."""
         return list(self._by_id)
 
     def of(self, call: BridgedCall) -> RoundWithClient | None:
-        """The round that the client is asked in a call."""
+        """The round of a call that is with the client."""
         return self._by_call.get(call.id)
 
     def withdraw(self, asked: RoundWithClient, reason: str) -> Effects:
-        """Nobody waits for what is left of it any more: tell the client."""
+        """Cancel the remaining questions of a round at the client."""
         out: Effects = []
         for id in asked.waiting:
             self._by_id.pop(id, None)
@@ -267,12 +269,12 @@ class ClientQuestions(msgspec.Struct, eq=False):
         return out
 
     def withdraw_all(self, reason: str) -> Effects:
-        """The same of everything."""
+        """Cancel all questions at the client."""
         return [effect for asked in list(self._by_call.values()) for effect in self.withdraw(asked, reason)]
 
 
 def _is_object(result: bytes | None) -> bool:
-    """Whether an answer is an object of one reading: anything else is nobody's answer."""
+    """Whether an answer is an object of one reading; anything else is no valid answer."""
     try:
         return result is not None and rawjson.fields(result) is not None
     except Malformed:
@@ -280,8 +282,8 @@ def _is_object(result: bytes | None) -> bool:
 
 
 MAX_ROUNDS: Final = 8  # times that the client is asked in one call, as the SDKs' own bridges count (R120)
-BEAT: Final = 5.0  # seconds between two signs of life on a call whose client is being asked
-MARGIN: Final = 5.0  # seconds before a seal is too old in which the call can still be made again
+BEAT: Final = 5.0  # seconds between two progress notifications on a call whose client is being asked
+MARGIN: Final = 5.0  # seconds before a seal expires in which the call can still be retried
 
 
 class ForwardedRound:
@@ -294,8 +296,9 @@ class ForwardedRound:
         self._asking = ClientQuestions(state)
 
     def hand(self, call: BridgedCall, handed: bytes, forwarded: ForwardRound, revision: str) -> Effects:
-        """The inner session's ``input_required`` result for a call, as requests of the client's revision on the stream
-        of the call."""
+        """Send the questions of an ``input_required`` result to the client, in its revision and on the stream of the
+        call.
+        """
         call.rounds += 1
         if call.rounds > MAX_ROUNDS:
             return self._too_many(call, forwarded)
@@ -308,7 +311,7 @@ class ForwardedRound:
         return [*out, *(self._go_on(asked) if asked.failed else self._wait(asked))]
 
     def _grow(self, asked: RoundWithClient, size: int) -> None:
-        """A round takes so many bytes more until its call goes on."""
+        """Change the bytes counted for a round until its call continues."""
         asked.size += size
         self._calls.grow(asked.call, size)
 
@@ -322,8 +325,10 @@ class ForwardedRound:
         ]
 
     def replied(self, id: FrameId, result: bytes | None) -> Effects | None:
-        """The client answers something, with None for an error or what cannot be read; None if it was not asked
-        that."""
+        """Process the client's answer; None if the client was not asked this.
+
+        ``result`` is None for an error or an unreadable answer.
+        """
         asked = self._asking.asked_by(id)
         if asked is None:
             return None
@@ -336,7 +341,7 @@ class ForwardedRound:
         return out if self._asking.asks(asked) else [*out, *self._go_on(asked)]
 
     def cancelled(self, call: BridgedCall) -> Effects | None:
-        """The client takes a call back; None if the call is not with the client."""
+        """Cancel the questions of a cancelled call; None if the call is not with the client."""
         asked = self._asking.of(call)
         return (
             None
@@ -345,15 +350,15 @@ class ForwardedRound:
         )
 
     def questions(self) -> list[FrameId]:
-        """The ids of what the client is asked."""
+        """The ids of the questions that are with the client."""
         return self._asking.questions()
 
     def withdraw_all(self, reason: str) -> Effects:
-        """Nobody waits for anything any more."""
+        """Cancel all questions at the client."""
         return self._asking.withdraw_all(reason)
 
     def _wait(self, asked: RoundWithClient) -> Effects:
-        """Look again in a while: is the time over, and does the client hear that its call is alive (R101)."""
+        """Schedule the next check of the deadline, with progress for the client (R101)."""
         pause = max(min(BEAT, asked.deadline - asked.at), 0.0)
         return self._ways.after(pause, lambda: self._waited(asked, pause))
 
@@ -367,11 +372,11 @@ class ForwardedRound:
         return [*([] if sign is None else [sign]), *self._wait(asked)]
 
     def _go_on(self, asked: RoundWithClient) -> Effects:
-        """The client comes back with what it has."""
+        """Retry the call with the client's answers."""
         call = asked.call
         assert call.params is not None
         self._grow(asked, -asked.size)
-        if asked.failed and not asked.forwarded:  # roots alone: without them nothing else is worth an answer (T7)
+        if asked.failed and not asked.forwarded:  # roots only: without them, the other answers are worthless (T7)
             line = results.ended_call(call.id, call.method, "legacy", "roots", Release(Unanswered(Reason.CLIENT), ""))
             return self._ways.answer(call, line)
         params = rawjson.splice(call.params, ("inputResponses",), rawjson.object_of(asked.replies))
@@ -380,5 +385,5 @@ class ForwardedRound:
 
 
 def _limits(forwarded: ForwardRound) -> list[float]:
-    """Seconds that the rules of the forwarded keys give the client."""
+    """Timeouts of the client from the rules of the forwarded keys, in seconds."""
     return [seen.timeout for key, seen in forwarded.seen.items() if key in forwarded.keys and seen.timeout is not None]

@@ -1,9 +1,8 @@
-"""Pure. Modern clients in front of a server that speaks only the legacy eras: inside is a legacy session with the
-server, and this plays its client.
+"""Pure. Bridge for modern clients before a legacy-only server. Inside is a legacy session, whose client is this bridge.
 
-Not a policy and not a door: what the server pushes is decided by the inner session as always. The inner client has
-declared nothing, so no `forward` is reachable here: between two modern requests there is nobody to be asked. The server
-gets the specification's error instead.
+The bridge is no policy and no door: the inner session decides the server's pushed requests as always. The inner client
+has declared nothing, so no `forward` is possible: between two modern requests, no client can be asked. The server gets
+the specification's error instead.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ from samplegate.protocol.session_state import (
     request_id,
 )
 
-MAX_OWN: Final = 10_000  # requests of ours that the server has not answered
-_OWN_INFO: Final = b'{"name":"samplegate","version":"0"}'  # where no client says who it is
+MAX_OWN: Final = 10_000  # our requests that the server has not answered
+_OWN_INFO: Final = b'{"name":"samplegate","version":"0"}'  # used if no client names itself
 
 
 class ServerHandshake:
-    """The gate as the client of one legacy server."""
+    """Handshake of the gate, as the client of one legacy server."""
 
     def __init__(self, state: SessionState, inner: Session, patience: float) -> None:
         self.hello: ServerHello | None = None
-        """What the server said of itself, once it is open."""
+        """The server's description of itself, once it is open."""
         self.under_way = False
         self.waiting = HeldFrames()
         self._state = state
@@ -57,7 +56,7 @@ class ServerHandshake:
         self._numbers = 0
 
     def open(self, client: bytes | None, now: float) -> Effects:
-        """Somebody waits for the server: open it, unless that is under way. ``client``: who asks, raw JSON (R116)."""
+        """Open the server, unless that is under way. ``client``: the waiting client's info, raw JSON (R116)."""
         out: Effects = []
         if not self.under_way:
             self.under_way = True
@@ -75,7 +74,7 @@ class ServerHandshake:
         return out
 
     def ask(self, method: str, params: bytes, now: float) -> Effects:
-        """A request of our own."""
+        """Send a request of our own."""
         if len(self._own) >= MAX_OWN:
             return [Note("bridge.refused", {"server": self._state.server, "method": method})]
         self._numbers += 1
@@ -83,7 +82,7 @@ class ServerHandshake:
         return self._inner.frame("client", INTERNAL, frames.request(self._numbers, method, params), now)
 
     def answered(self, f: Frame) -> str:
-        """The server answers one of those: ``opened``, ``refused``, or the method that it was."""
+        """Process the answer to a request of our own: ``opened``, ``refused``, or the method of that request."""
         method = self._own.pop(f.id, "") if f.id is not None else ""
         if method != INITIALIZE:
             return method
@@ -95,14 +94,14 @@ class ServerHandshake:
         return "refused" if self.hello is None else "opened"
 
     def is_due(self, token: str) -> bool:
-        """Whether those who wait have waited for long enough. An answer that comes later still opens the server."""
+        """Whether the timeout of the waiting frames has elapsed. A later answer still opens the server."""
         if token != self._timer:
             return False
         self._timer = None
         return True
 
     def end(self) -> list[HeldFrame]:
-        """Nothing is opened any more; what still waits."""
+        """End the handshake and return the frames that still wait."""
         self.under_way, self._timer = False, None
         self._own.clear()
         return self.waiting.take()
@@ -113,32 +112,35 @@ _INNER: Final = server_requests.KINDS | {CANCELLED, PROGRESS}
 
 
 class ServerTranslator:
-    """One server's side of a bridge. ``own`` takes what the server answers to the bridge itself."""
+    """Translation of one server's frames for modern clients. ``own`` gets the server's answers to the bridge itself."""
 
     def __init__(
         self, state: SessionState, inner: Session, greeting: ServerHandshake, own: Callable[[Frame], Effects]
     ) -> None:
         self.news = NotificationFanout(state)
         self.asked: dict[Key, str] = {}
-        """The clients' requests that are with the server, and their methods."""
+        """The methods of the clients' requests that are with the server."""
         self._state = state
         self._inner = inner
         self._greeting = greeting
         self._own = own
 
     def over(self, key: Key) -> str | None:
-        """A client's request is over; its method."""
+        """Remove a finished client request and return its method."""
         self.news.leave(key)
         return self.asked.pop(key, None)
 
     def end(self) -> None:
-        """Nobody waits for anything any more."""
+        """Clear all requests and subscriptions."""
         self.asked.clear()
         self.news = NotificationFanout(self._state)
 
     def frame(self, stream: int, line: bytes | Frame, now: float) -> Effects:
-        """One line of the server's: what the inner session would pass on to a legacy client is answered or given out
-        here."""
+        """Process one line of the server.
+
+        Requests and notifications that the inner session would pass to a legacy client are answered or distributed
+        here.
+        """
         f = _with_method(line)
         if f is not None and f.kind == "request" and f.method not in server_requests.KINDS:
             return [ToServer(SERVER_STREAM, _answer(f))]
@@ -147,7 +149,7 @@ class ServerTranslator:
         return self.carry(self._inner.frame("server", stream, line, now))
 
     def carry(self, effects: Effects) -> Effects:
-        """What the inner session says to its legacy client, as the modern ones are to hear it."""
+        """The inner session's effects for its legacy client, translated for the modern clients."""
         out: Effects = []
         for effect in effects:
             if isinstance(effect, ToClient):
@@ -158,7 +160,7 @@ class ServerTranslator:
 
     def _to_client(self, effect: ToClient) -> Effects:
         f = effect.frame or frames.read(effect.line)
-        if f.kind == "request":  # out of a batch
+        if f.kind == "request":  # from a batch
             return self._inner.frame("client", INTERNAL, _answer(f), 0.0)
         if f.kind == "notification":
             return self._passed(effect, f)
@@ -167,12 +169,12 @@ class ServerTranslator:
     def _passed(self, effect: ToClient, f: Frame) -> Effects:
         if f.method == PROGRESS and effect.stream != INTERNAL:
             return [effect]
-        if f.method == CANCELLED:  # a server takes back nothing of a client's but a listen, and has none here
+        if f.method == CANCELLED:  # a server may only cancel a client's listen, and here it has none
             return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
         return self._told(SERVER_STREAM, f)
 
     def _told(self, stream: int, f: Frame) -> Effects:
-        """A notification that is no progress and no cancel; none passes that has two readings."""
+        """Distribute a notification other than progress and cancellation; one with two readings is refused."""
         try:
             return self.news.told(stream, f)
         except Malformed as problem:
@@ -181,7 +183,7 @@ class ServerTranslator:
     def _answered(self, effect: ToClient, f: Frame) -> Effects:
         stream, hello = effect.stream, self._greeting.hello
         method = None if f.id is None else self.over((stream, f.id))
-        if f.id is None or method is None:  # asked before anybody knew that this would be a bridge
+        if f.id is None or method is None:  # sent before the server's era was known
             return [effect]
         try:
             return [ToClient(stream, _modern(method, f, None if hello is None else hello.info), True)]
@@ -191,8 +193,10 @@ class ServerTranslator:
 
 
 def _with_method(line: bytes | Frame) -> Frame | None:
-    """A request or notification; None for every other line, and for what cannot be read: the inner session says what
-    becomes of that."""
+    """The frame of a request or notification; None for every other line and for unreadable ones.
+
+    The inner session handles those.
+    """
     # an envelope cannot spell it otherwise, and answers can be large
     if b'"method"' not in (line.raw if isinstance(line, Frame) else line):
         return None
@@ -209,8 +213,10 @@ def _modern(method: str, f: Frame, info: bytes | None) -> bytes:
 
 
 def _answer(f: Frame) -> bytes:
-    """Our answer to a request of the server's that is not for the gate: a ping (R104), or what a client may have and
-    this one has not (R105)."""
+    """Our answer to a server's request that is not for the gate.
+
+    That is a ping (R104), or a request for a capability that a client may have, but this one has not (R105).
+    """
     assert f.id is not None
     if f.method == "ping":
         return frames.result(f.id, b"{}")
@@ -218,7 +224,8 @@ def _answer(f: Frame) -> bytes:
 
 
 _GONE: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed", PROGRESS})
-"""Notifications of a client's that the modern era has no more; progress it could only make on what it was never asked.
+"""Client notifications that the modern era does not have. Progress would be on requests that a modern client never
+gets.
 """
 _NO_FORWARD: Final = rawjson.dump(
     {"code": results.METHOD_NOT_FOUND, "message": "the client speaks an era in which it cannot be asked"}
@@ -230,7 +237,7 @@ class ModernClient:
     """Modern clients, on any number of streams, of one legacy server; it has the methods of ``Session``."""
 
     def __init__(self, state: SessionState, patience: float = PATIENCE) -> None:
-        state.maps_ids = True  # modern ids are unique among those in flight, legacy ones for ever (R57)
+        state.maps_ids = True  # modern ids are unique only among those in flight, legacy ones forever (R57)
         self.state = state
         self._inner = Session(state)
         self._greeting = ServerHandshake(state, self._inner, patience)
@@ -254,18 +261,18 @@ class ModernClient:
 
     @property
     def waits(self) -> list[HeldFrame]:
-        """What waits for the server to open."""
+        """The frames that wait for the server to open."""
         return self._greeting.waiting.held
 
     def give_back(self) -> list[HeldFrame]:
-        """The same, taken out: somebody else answers it."""
+        """Remove and return the waiting frames, which another object then handles."""
         return self._greeting.waiting.take()
 
     # -- the methods of a session
     # ----------------------------------------------------------------------------------------------------------
 
     def frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:
-        """One line from a side. Never raises for what a peer wrote."""
+        """Process one line of a side. Never raises because of a peer's input."""
         if side == "server":
             return self._hearing.frame(stream, line, now)
         try:
@@ -279,51 +286,51 @@ class ModernClient:
             return _refused(stream, Malformed(problem.fault, f.id, answers=f.kind in ("result", "error")))
 
     def lost(self, side: Side, stream: int, head: bytes, fault: str) -> Effects:
-        """A line could not be taken at all."""
+        """Refuse a line that could not be read completely."""
         effects = self._inner.lost(side, stream, head, fault)
         return effects if side == "client" else self._hearing.carry(effects)
 
     def lost_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> Effects:
-        """The end of a line whose begin did not tell who would wait."""
+        """Refuse the line by its end, if its beginning did not show which peer waits."""
         effects = self._inner.lost_end(side, stream, head, tail)
         return effects if side == "client" else self._hearing.carry(effects)
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
-        """The gate is done with a round."""
+        """Apply the gate's conclusion to a round."""
         return self._hearing.carry(self._inner.round_done(round, conclusion, now))
 
     def forward(self, round: str) -> Effects:
-        """Nobody can be asked: the round has its reply at once, and it is an error. No decision should come to this."""
+        """Reply to the round with an error at once, because no client can be asked. No decision should lead here."""
         return [ClientReply(round, KEY, False, _NO_FORWARD)]
 
     def unforward(self, round: str, reason: str) -> Effects:
-        """Nothing was sent on."""
+        """No effects, because nothing was forwarded."""
         return []
 
     def round_progress(self, round: str, tokens: int = 0) -> Effects:
-        """A round is still being worked on."""
+        """Progress notifications for a round that is still running."""
         return self._hearing.carry(self._inner.round_progress(round, tokens))
 
     def due(self, token: str) -> Effects:
-        """The time of a ``Later`` has come."""
+        """Handle a ``Later`` whose delay has elapsed."""
         if not self._greeting.is_due(token):
             return self._hearing.carry(self._inner.due(token))
         return self._not_opened("the server has not answered initialize in time")
 
     def open_calls(self) -> list[OpenCall]:
-        """The clients' requests that have no answer yet."""
+        """The clients' requests without an answer."""
         return [*self._inner.open_calls(), *self._greeting.waiting.open_calls()]
 
     def questions(self) -> list[FrameId]:
-        """No modern client is ever asked by a request (R89)."""
+        """No ids, because a modern client never gets a request (R89)."""
         return []
 
     def overdue(self, now: float, seconds: float) -> Effects:
-        """Requests that the server has not answered in so many seconds end with an error."""
+        """Cancel requests that the server has not answered within ``seconds``, and answer each with an error."""
         return self._hearing.carry(self._inner.overdue(now, seconds))
 
     def stream_closed(self, side: Side, stream: int) -> Effects:
-        """A client's stream is gone: all that came on it is taken back (R99, T35)."""
+        """Cancel all requests on a client's closed stream (R99, T35)."""
         if side == "server":
             return self._hearing.carry(self._inner.stream_closed(side, stream))
         self._greeting.waiting.stream_closed(stream)
@@ -335,11 +342,11 @@ class ModernClient:
         return [effect for effect in out if not isinstance(effect, Over)]
 
     def undelivered(self, id: FrameId) -> Effects:
-        """A client of this era is sent no requests."""
+        """No effects, because a modern client never gets a request."""
         return []
 
     def eof(self, side: Side) -> Effects:
-        """A side has gone for good; where it is the server, everybody who waits is told."""
+        """Handle the permanent end of a side; if the server ended, every waiting client gets an error."""
         out = self._hearing.carry(self._inner.eof(side))
         self._gone = True
         waiting, asked, listens = (
@@ -366,7 +373,7 @@ class ModernClient:
         if f.kind == "request":
             return self._request(stream, f, now)
         if f.kind != "notification":
-            return [Note("frame.unasked", {"side": "client"})]  # a modern client is never asked by a request (R89)
+            return [Note("frame.unasked", {"side": "client"})]  # a modern client never gets a request (R89)
         if f.method == CANCELLED:
             return self._cancelled(stream, f)
         if f.method in _GONE or f.method.startswith("notifications/tasks"):
@@ -407,7 +414,7 @@ class ModernClient:
         return self._opened(stream, f, said, self._greeting.hello, now)
 
     def _opened(self, stream: int, f: Frame, said: Envelope, hello: ServerHello, now: float) -> Effects:
-        """A request of a good envelope, with the server open."""
+        """Process a request with a valid envelope, after the server has opened."""
         assert f.id is not None
         if f.method == DISCOVER:
             return [ToClient(stream, frames.result(f.id, translation.discovered(hello)), True)]
@@ -447,7 +454,7 @@ class ModernClient:
         return self._taken_back((stream, id), f.object.changed(translation.without_envelope(f.meta)))
 
     def _taken_back(self, key: Key, params: rawjson.Object) -> Effects:
-        """A client takes a request back: the server is told under its own id, and rounds are withdrawn (R100)."""
+        """Cancel a client's request: at the server under the server's id, and its rounds are withdrawn (R100)."""
         self._hearing.over(key)
         line = frames.notification(CANCELLED, bytes(params.changed({"requestId": rawjson.dump(key[1])}).text))
         return self._hearing.carry(self._inner.frame("client", key[0], line, 0.0))
@@ -459,14 +466,14 @@ class ModernClient:
         return [*out, Over(key[0])]
 
     def _own(self, method: str, params: object, now: float) -> Effects:
-        """Ask the server something ourselves, on a stream that is no client's."""
+        """Send the server a request of our own, on a stream that belongs to no client."""
         return self._hearing.carry(self._greeting.ask(method, rawjson.dump(params), now))
 
     # -- the server opens
     # ------------------------------------------------------------------------------------------------------------------
 
     def _own_answered(self, f: Frame) -> Effects:
-        """The server answers what we asked it."""
+        """Process the server's answer to a request of our own."""
         what = self._greeting.answered(f)
         if what == "opened":
             return self._all_open()
@@ -475,7 +482,7 @@ class ModernClient:
         return [Note("bridge.refused", {"server": self.state.server, "method": what})] if f.kind == "error" else []
 
     def _all_open(self) -> Effects:
-        """The server is open: it is told so, and all that waited goes to it in its order."""
+        """Complete the handshake and send the server the waiting frames, in their order."""
         out: Effects = self._inner.frame(
             "client", INTERNAL, frames.notification("notifications/initialized", b"{}"), 0.0
         )
@@ -493,7 +500,7 @@ class ModernClient:
         return out
 
     def _not_opened(self, fault: str, error: bytes | None = None) -> Effects:
-        """Whoever waits is told that, and the next request opens anew."""
+        """Answer all waiting requests with an error; the next request tries to open the server again."""
         data = None if error is None else rawjson.dump({"initialize": msgspec.Raw(error)})
         out: Effects = [Note("bridge.closed", {"server": self.state.server, "fault": fault})]
         for held in self._greeting.waiting.take():
@@ -513,7 +520,7 @@ def _unreadable(stream: int, line: bytes, problem: Malformed) -> Effects:
 
 
 def _refused(stream: int, problem: Malformed) -> Effects:
-    """Log that something came, and tell whoever would otherwise wait for ever."""
+    """Log the refused line, and answer with an error if a peer would otherwise wait forever."""
     out: Effects = [Note("frame.refused", {"side": "client", "fault": problem.fault})]
     if problem.id is None or problem.answers:
         return out

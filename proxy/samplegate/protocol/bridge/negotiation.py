@@ -1,10 +1,10 @@
-"""Pure. Negotiation of the era: chooses a plain session or a bridge, by what the client speaks and the server is found
-to speak.
+"""Pure. Negotiation of the era: a plain session or a bridge, by the client's era and the detected eras of the server.
 
-Where the server speaks both, its era is matched to the client's (R88). A legacy client's ``initialize`` goes to the
-server as it is, without a probe before it: servers on stdio keep to the era of the first request. For a modern client
-the server is asked ``server/discover`` first (R84); a client that began as a modern one on stdio may begin again as a
-legacy one, with nothing under way but its own probes (T21).
+If the server has both eras, the client's is used (R88). A legacy client's ``initialize`` goes to the server unchanged
+and without an earlier probe, because stdio servers keep the era of their first request.
+
+For a modern client, the server gets ``server/discover`` first (R84). A modern client on stdio may start again as a
+legacy one, if nothing but its own probes is under way (T21).
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ from samplegate.protocol.session_state import (
 )
 
 Phase = Literal["new", "relaying", "probing", "greeting", "calling", "settled"]
-"""Nothing yet; the client's ``initialize`` is with the server; our ``server/discover`` is; a bridge opens the server;
-a modern client's first call is with it; decided."""
+"""State of the negotiation: not started; the client's ``initialize`` is with the server; our ``server/discover`` is; a
+bridge opens the server; a modern client's first call is with the server; settled.
+"""
 
 SET: Final[Mapping[Protocol, Eras]] = {
     "legacy": Eras(legacy=True, modern=False),
     "modern": Eras(legacy=False, modern=True),
 }
-"""What a setting says in place of a probe."""
+"""The eras for a setting, which replaces the probe."""
 
 
 class NegotiationState:
-    """One server's."""
+    """State of the negotiation with one server."""
 
     def __init__(
         self,
@@ -62,54 +63,56 @@ class NegotiationState:
         protocol: Protocol = "auto",
         prefers_legacy: bool = False,
     ) -> None:
-        """``take``: told who takes frames from here on. ``prefers_legacy``: see ``Evidence``; it counts under ``auto``
-        only."""
+        """``take`` gets the receiver of all later frames. ``prefers_legacy`` is from ``Evidence`` and counts only under
+        ``auto``.
+        """
         self.state = state
         self.protocol: Final = protocol
         self.eras = SET[protocol] if protocol != "auto" else known if known is not None else Eras()
         self.prefers_legacy = protocol == "auto" and prefers_legacy and self.eras.legacy is not False
         self.probed_first = False
-        """Whether the first request that the server got was our ``server/discover``."""
+        """Whether the server's first request was our ``server/discover``."""
         self.phase: Phase = "new"
         self.chosen: SessionProtocol = Session(state)
         self.waiting = HeldFrames()
         self.hello: HeldFrame | None = None
-        """The legacy client's ``initialize``, while nobody knows whether the server takes it."""
+        """The legacy client's ``initialize``, until the server is known to accept it."""
         self.refusal: ToClient | None = None
-        """What the server said to it, while it is asked whether it is modern."""
+        """The server's error for it, while the server is probed for the modern era."""
         self.found = Eras()
-        """What the probe told, kept once the server has shown it."""
+        """The probe's finding, kept once the server has confirmed it."""
         self.probe = Probe(state, patience)
         self.take = take
         self._maps_ids = state.maps_ids
 
     def settle(self, chosen: SessionProtocol) -> None:
-        """All is decided."""
+        """End the negotiation."""
         self.chosen, self.phase, self.hello, self.refusal = chosen, "settled", None, None
         self.probe.answered()
         self.take(chosen.frame)
 
     def is_sent_back(self, stream: int, f: Frame) -> bool:
-        """Whether a client's ``server/discover`` is answered as a legacy server would, so that the client begins again.
-        Raises Malformed."""
+        """Whether a ``server/discover`` is answered as by a legacy server, so that the client starts again. Raises
+        Malformed.
+        """
         if self.protocol == "auto":
             return era_detection.is_sent_back(self.state, stream, f)
         return self.protocol == "legacy" and f.kind == "request" and f.method == DISCOVER
 
     def handshake_refused(self) -> Effects:
-        """The server does not take the handshake: neither this connection nor a later one prefers it."""
+        """Note that the server refuses the handshake, so that no connection prefers the legacy era."""
         self.prefers_legacy = False
-        # on stdio a server keeps to the era of its first request (T21)
+        # on stdio, a server keeps the era of its first request (T21)
         if self.probed_first and not self.state.streams:
             return []
         return [Note(REFUSED, {"server": self.state.server}, warn=False)]
 
     def begin_anew(self) -> None:
-        """Nothing is decided, as before the first frame."""
+        """Restart the negotiation, as before the first frame."""
         self.phase, self.chosen = "new", Session(self.state)
 
     def replayed(self) -> Effects:
-        """What waited goes to what was chosen, in its order."""
+        """Send the waiting frames to the chosen session, in their order."""
         return [
             effect
             for held in self.waiting.take()
@@ -117,8 +120,9 @@ class NegotiationState:
         ]
 
     def left(self) -> Effects:
-        """What was chosen before is left: its rounds end, what it asked for itself is nobody's any more, and what
-        clients asked stays asked."""
+        """Leave the previous session: its rounds end and its own requests are dropped, but the clients' requests stay
+        open.
+        """
         state = self.state
         for pending in [pending for pending in state.inflight.asked.values() if pending.stream == INTERNAL]:
             state.inflight.remove(pending)
@@ -128,18 +132,18 @@ class NegotiationState:
         return out
 
     def reset(self) -> None:
-        """The state as before the first frame, but for its numbers."""
+        """Reset the state as before the first frame, except for its numbers."""
         self.state.maps_ids, self.state.revision = self._maps_ids, ""
         self.state.client, self.state.offered = ClientCapabilities(), Offer()
 
 
 class LegacyProbe(msgspec.Struct, eq=False):
-    """The way of a legacy client."""
+    """Negotiation for a legacy client."""
 
     choice: NegotiationState
 
     def begin(self, stream: int, f: Frame, now: float) -> Effects:
-        """It goes on as it is: a server of both eras is to speak the client's (R88)."""
+        """Send ``initialize`` on unchanged, so that a server of both eras uses the client's (R88)."""
         choice = self.choice
         if choice.eras.legacy is False and choice.eras.modern:
             choice.hello = HeldFrame(stream, f, now)
@@ -152,14 +156,14 @@ class LegacyProbe(msgspec.Struct, eq=False):
         return out
 
     def answers(self, stream: int, f: Frame) -> bool:
-        """Whether a frame for the client is the answer to its ``initialize``."""
+        """Whether a frame for the client answers its ``initialize``."""
         hello = self.choice.hello
         return (
             self.choice.phase == "relaying" and hello is not None and (stream, f.id) == (hello.stream, hello.frame.id)
         )
 
     def answered(self, effect: ToClient, f: Frame, now: float) -> Effects:
-        """The server's answer to ``initialize``."""
+        """Process the server's answer to ``initialize``."""
         choice = self.choice
         if f.kind == "result":
             choice.eras = choice.eras.and_(Eras(legacy=True))
@@ -176,7 +180,7 @@ class LegacyProbe(msgspec.Struct, eq=False):
         return choice.probe.ask(choice.chosen, now)
 
     def bridged(self) -> Effects:
-        """The server is a modern one."""
+        """Put a bridge before a server that turned out to be modern."""
         from samplegate.protocol.bridge.legacy_client import LegacyClient
 
         choice = self.choice
@@ -187,8 +191,7 @@ class LegacyProbe(msgspec.Struct, eq=False):
         return [*out, *choice.chosen.frame("client", hello.stream, hello.frame, hello.now), *choice.replayed()]
 
     def _too_early(self) -> Effects:
-        """What the client asked before ``initialize``, in words that its server does not know: nobody else will answer
-        it."""
+        """Errors for the client's requests before ``initialize``, which its server does not understand."""
         inflight = self.choice.state.inflight
         early = list(inflight.asked.values())
         for pending in early:
@@ -204,15 +207,17 @@ STDIO = 0
 
 
 class LegacyRestart(msgspec.Struct, eq=False):
-    """The way back to the begin."""
+    """Restart of the negotiation when a modern client falls back to ``initialize``."""
 
     choice: NegotiationState
     first: Callable[[int, Frame, float], Effects]
-    """Takes a client's first frame, and from then on all of them."""
+    """Receives a client's first frame and all later ones."""
 
     def frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:
-        """Frames through a bridge, which cost a reading anyway: a client on stdio may still fall back to ``initialize``
-        (T21)."""
+        """Pass frames through a bridge, unless a client on stdio falls back to ``initialize`` (T21).
+
+        The bridge reads each frame anyway.
+        """
         raw = line.raw if isinstance(line, Frame) else line
         if side == "client" and (b"initialize" in raw or b"server/discover" in raw):
             try:
@@ -226,7 +231,7 @@ class LegacyRestart(msgspec.Struct, eq=False):
         return self.choice.chosen.frame(side, stream, line, now)
 
     def is_meant(self, stream: int, f: Frame) -> bool:
-        """Whether a client's frame begins again, and may."""
+        """Whether a client's frame is an allowed restart."""
         from samplegate.protocol.bridge.modern_client import ModernClient
 
         choice = self.choice
@@ -244,7 +249,7 @@ class LegacyRestart(msgspec.Struct, eq=False):
         return all(held.frame.method == DISCOVER for held in waits)
 
     def begin(self, stream: int, f: Frame, now: float) -> Effects:
-        """Whoever waits is told, and the frame is a first one."""
+        """Restart with a first frame; waiting requests get an error."""
         from samplegate.protocol.bridge.modern_client import ModernClient
 
         choice = self.choice
@@ -263,14 +268,14 @@ class LegacyRestart(msgspec.Struct, eq=False):
 
 
 class ModernProbe(msgspec.Struct, eq=False):
-    """The way of a modern client; a legacy one's, too, where the server refused its ``initialize``."""
+    """Negotiation for a modern client, and for a legacy one whose ``initialize`` the server refused."""
 
     choice: NegotiationState
     relaying: LegacyProbe
     again: LegacyRestart
 
     def begin(self, stream: int, f: Frame, now: float) -> Effects:
-        """The client's first frame waits for what the server says of itself, unless that is known."""
+        """Keep the client's first frame until the server's eras are known."""
         choice = self.choice
         extended = choice.prefers_legacy and capabilities.has_modern_extension(f.lookup(META, META_CAPABILITIES))
         legacy = choice.eras.modern is False or (choice.prefers_legacy and not extended)
@@ -278,7 +283,7 @@ class ModernProbe(msgspec.Struct, eq=False):
             if f.method not in CALLS and f.method != LISTEN:
                 self.lives()
                 return choice.chosen.frame("client", stream, f, now)
-            # such a request may rightly take long: whether the server answers at all, our own question shows
+            # such a request may legitimately take long, so our own probe shows whether the server answers at all
             choice.phase = "calling"
             return [*choice.probe.beside(choice.chosen, now), *choice.chosen.frame("client", stream, f, now)]
         own = f.method == DISCOVER and isinstance(translation.read_envelope(f), Envelope)
@@ -290,18 +295,18 @@ class ModernProbe(msgspec.Struct, eq=False):
         return choice.probe.ask(choice.chosen, now, choice.waiting.held[0] if own else None)
 
     def lives(self) -> None:
-        """The server is modern, as was known, and nothing more is to be found out."""
+        """End the negotiation: the server was known to be modern, and it answers."""
         self.choice.settle(self.choice.chosen)
         if self.choice.protocol == "modern":
-            self.choice.take(self.again.frame)  # an initialize that follows is not for this server
+            self.choice.take(self.again.frame)  # a later initialize is not for this server
 
     def meanwhile(self, stream: int, line: bytes | Frame, now: float) -> Effects:
-        """A client's frame while a first call is with the server."""
+        """Process a client's frame while the first call is with the server."""
         takes = self.again.frame if self.choice.protocol == "modern" else self.choice.chosen.frame
         return takes("client", stream, line, now)
 
     def answered(self, f: Frame) -> Effects:
-        """The server's answer to ``server/discover``."""
+        """Process the server's answer to ``server/discover``."""
         choice, found = self.choice, era_detection.finding(f)
         choice.found = found.eras
         choice.probe.answered()
@@ -315,12 +320,12 @@ class ModernProbe(msgspec.Struct, eq=False):
         return [*choice.probe.clients(f, choice.waiting), *choice.replayed()]
 
     def not_modern(self) -> Effects:
-        """It is no modern server, or says so too late."""
+        """Continue with a legacy server, or one whose answer comes too late."""
         choice = self.choice
         if choice.hello is None:
             return self._greet()
         refusal, choice.refusal = choice.refusal, None
-        choice.settle(choice.chosen)  # the client hears what the server itself had to say, and may try another revision
+        choice.settle(choice.chosen)  # the client gets the server's own error, and may try another revision
         return [*([] if refusal is None else [refusal]), *choice.replayed()]
 
     def _greet(self) -> Effects:
@@ -329,7 +334,7 @@ class ModernProbe(msgspec.Struct, eq=False):
         choice = self.choice
         out = [*choice.left(), *self._sent_back()]
         choice.reset()
-        if not choice.waiting.held:  # a client that was refused may begin again, in the server's era
+        if not choice.waiting.held:  # a client that was refused may start again, in the server's era
             choice.begin_anew()
             return out
         choice.phase, choice.chosen = "greeting", ModernClient(choice.state)
@@ -344,7 +349,7 @@ class ModernProbe(msgspec.Struct, eq=False):
         return [era_detection.refusal(one.stream, one.frame) for one in held]
 
     def greeted(self) -> Effects:
-        """Whether the bridge has opened the server by now. One that refused may be asked again, from the start."""
+        """Check whether the bridge has opened the server. After a refusal, the negotiation starts again."""
         from samplegate.protocol.bridge.modern_client import ModernClient
 
         choice, bridge = self.choice, self.choice.chosen
@@ -361,7 +366,7 @@ class ModernProbe(msgspec.Struct, eq=False):
         return []
 
     def found_late(self, line: bytes | Frame) -> Effects | None:
-        """The server shows itself modern after all, while a bridge opens it (T21); None for every other line."""
+        """Handle late evidence of a modern server while a bridge opens it (T21); None for every other line."""
         choice = self.choice
         if choice.protocol == "legacy":
             return None
@@ -394,15 +399,15 @@ class ModernProbe(msgspec.Struct, eq=False):
         return out
 
 
-# seconds for an answer to server/discover; a server that is only slow is found out by its answer to initialize
+# seconds for an answer to server/discover; a server that is only slow is recognized by its answer to initialize
 PATIENCE: Final = 5.0
 
 
 class EraNegotiator:
-    """One server and its clients, from the first frame on; it has the methods of ``Session``.
+    """Era negotiation between one server and its clients; it has the methods of ``Session``.
 
-    ``frame`` is replaced by that of the object chosen, so that frames pass without it once all is decided: look it up
-    anew for each frame.
+    ``frame`` is replaced by that of the chosen object, so that later frames bypass the negotiator. Look it up anew for
+    each frame.
     """
 
     def __init__(
@@ -414,12 +419,10 @@ class EraNegotiator:
         protocol: Protocol = "auto",
         prefers_legacy: bool = False,
     ) -> None:
-        """``protocol``: what the settings say of the server; ``prefers_legacy``: what earlier connections have shown of
-        it (``Evidence``)."""
+        """``protocol`` is the server's setting. ``prefers_legacy`` comes from earlier connections (``Evidence``)."""
         self.frame: FrameReceiver = self._frame
         self.died_probing = False
-        """Whether the server ended while it was asked which eras it speaks: some do, at a request that they do not
-        know."""
+        """Whether the server ended during the probe, as some do at an unknown request."""
         self._choice = NegotiationState(
             state, known, patience, self._taken_by, protocol=protocol, prefers_legacy=prefers_legacy
         )
@@ -432,58 +435,58 @@ class EraNegotiator:
 
     @property
     def state(self) -> SessionState:
-        """What the parts of the session share."""
+        """The state that the parts of the session share."""
         return self._choice.state
 
     @property
     def eras(self) -> Eras:
-        """What is known of the server, to be kept for its next conversation."""
+        """The known eras of the server, to be cached for its next conversation."""
         return self._choice.eras
 
     @property
     def phase(self) -> Phase:
-        """How far it is found out."""
+        """The progress of the negotiation."""
         return self._choice.phase
 
     # -- the methods of a session, but for ``frame``
     # ---------------------------------------------------------------------------------------
 
     def lost(self, side: Side, stream: int, head: bytes, fault: str) -> Effects:
-        """A line could not be taken at all."""
+        """Refuse a line that could not be read completely."""
         effects = self._choice.chosen.lost(side, stream, head, fault)
         return self._watched(effects, 0.0) if side == "server" else effects
 
     def lost_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> Effects:
-        """The end of a line whose begin did not tell who would wait."""
+        """Refuse the line by its end, if its beginning did not show which peer waits."""
         effects = self._choice.chosen.lost_end(side, stream, head, tail)
         return self._watched(effects, 0.0) if side == "server" else effects
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
-        """The gate is done with a round."""
+        """Apply the gate's conclusion to a round."""
         return self._choice.chosen.round_done(round, conclusion, now)
 
     def forward(self, round: str) -> Effects:
-        """Send a pushed request on to the client."""
+        """Forward a pushed request to the client."""
         return self._choice.chosen.forward(round)
 
     def unforward(self, round: str, reason: str) -> Effects:
-        """The gate no longer waits for that reply."""
+        """Cancel a forwarded request at the client, because the gate no longer waits for its reply."""
         return self._choice.chosen.unforward(round, reason)
 
     def round_progress(self, round: str, tokens: int = 0) -> Effects:
-        """A round is still being worked on."""
+        """Progress notifications for a round that is still running."""
         return self._choice.chosen.round_progress(round, tokens)
 
     def due(self, token: str) -> Effects:
-        """The time of a ``Later`` has come."""
+        """Handle a ``Later`` whose delay has elapsed."""
         if not self._choice.probe.is_due(token):
             return self._choice.chosen.due(token)
         self._choice.probe.give_up()
         return self._discovering.not_modern()
 
     def open_calls(self) -> list[OpenCall]:
-        """The clients' requests that have no answer yet."""
-        hello = self._choice.hello if self.phase == "probing" else None  # in every other phase it is with the server
+        """The clients' requests without an answer."""
+        hello = self._choice.hello if self.phase == "probing" else None  # in every other phase, it is with the server
         first = (
             []
             if hello is None or hello.frame.id is None
@@ -496,21 +499,21 @@ class EraNegotiator:
         return self._choice.chosen.questions()
 
     def overdue(self, now: float, seconds: float) -> Effects:
-        """Requests that the server has not answered in so many seconds end with an error."""
+        """Cancel requests that the server has not answered within ``seconds``, and answer each with an error."""
         return self._watched(self._choice.chosen.overdue(now, seconds), now)
 
     def stream_closed(self, side: Side, stream: int) -> Effects:
-        """A stream is gone."""
-        if side == "client" and self._choice.hello is None:  # a legacy client's requests go on (T35)
+        """Handle the end of a stream."""
+        if side == "client" and self._choice.hello is None:  # a legacy client's requests continue (T35)
             self._choice.waiting.stream_closed(stream)
         return self._choice.chosen.stream_closed(side, stream)
 
     def undelivered(self, id: FrameId) -> Effects:
-        """The client has no stream for a request to it."""
+        """Fail a request for which the client has no stream."""
         return self._choice.chosen.undelivered(id)
 
     def eof(self, side: Side) -> Effects:
-        """A side has gone for good. What a legacy client wrote without waiting for the server goes to it before."""
+        """Handle the permanent end of a side. Frames that a legacy client sent early go to the server first."""
         if side == "client":
             out = self._choice.replayed() if self.phase == "relaying" else []
             self._choice.settle(self._choice.chosen)
@@ -541,13 +544,13 @@ class EraNegotiator:
             return self._unreadable(stream, line, problem, now)
 
     def _unreadable(self, stream: int, line: bytes | Frame, problem: Malformed, now: float) -> Effects:
-        """A batch that is written before ``initialize`` is answered waits as its elements (R92)."""
+        """Process a batch before the answer to ``initialize``: its elements wait one by one (R92)."""
         hello = self._choice.hello
         found: list[bytes] | Malformed = problem
         if hello is not None and isinstance(line, bytes):
             found = batch_elements(line, problem, rawjson.string(hello.frame.lookup("protocolVersion")) or "")
         if isinstance(found, Malformed):
-            return self._choice.chosen.frame("client", stream, line, now)  # it words the refusal
+            return self._choice.chosen.frame("client", stream, line, now)  # the session words the refusal
         out: Effects = []
         for element in found:
             if is_nested_batch(element):
@@ -568,7 +571,7 @@ class EraNegotiator:
         return self._choice.chosen.frame("client", stream, f, now)
 
     def _meanwhile(self, stream: int, f: Frame, now: float) -> Effects:
-        """A client's frame while the server is being found out."""
+        """Process a client's frame during the negotiation."""
         if self._again.is_meant(stream, f):
             return self._again.begin(stream, f, now)
         if self.phase == "greeting" and self._choice.is_sent_back(stream, f):
@@ -600,7 +603,7 @@ class EraNegotiator:
         return ToClient(held.stream, frames.error(held.frame.id, results.INTERNAL, self.state.ended_because), True)
 
     def _watched(self, effects: Effects, now: float) -> Effects:
-        """What the server said, but for what decides its era."""
+        """The server's effects, without those that decide its era."""
         if self.phase == "greeting":
             return effects + self._discovering.greeted()
         if self.phase == "calling":
@@ -626,5 +629,5 @@ class EraNegotiator:
 
 def _refused(stream: int, problem: Malformed) -> Effects:
     line = frames.error(problem.id, results.INVALID_REQUEST, f"refused: {problem.fault}")
-    # before the handshake is over, no answer is for anybody
+    # before the handshake is over, no request is open that an answer could belong to
     return [] if problem.answers else [ToClient(stream, line, True)]

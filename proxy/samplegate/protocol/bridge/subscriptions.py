@@ -1,12 +1,11 @@
-"""Pure. Subscriptions, list changes and log messages across the eras (R77 to R79, R105).
+"""Pure. Subscriptions, list changes and log messages between the eras (R77 to R79, R105).
 
-Modern clients over a legacy server: the notifications that each client wants, and one subscription at the server for
-each resource. The server has one log level for the session: the most verbose that a request in flight names. It is not
+For modern clients of a legacy server: the notifications that each client wants, and one subscription at the server for
+each resource. The server has one log level for the session, the most verbose that a request in flight names. It is not
 reset, because messages that no request asked for are dropped here anyway.
 
-A legacy client before a modern server: its subscriptions, and the list changes that it gets unasked, as one
-``subscriptions/listen``. A change opens a new one before the old one ends, but only after the server has acknowledged
-the old one.
+For a legacy client of a modern server: its subscriptions and list changes, as one ``subscriptions/listen``. A change
+opens a new listen before the old one ends, but only after the server has acknowledged the old one.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ UPDATED: Final = "notifications/resources/updated"
 CHANGES: Final = {
     f"notifications/{kind}/list_changed": (f"{kind}ListChanged", kind) for kind in ("tools", "prompts", "resources")
 }
-"""A notification -> the member of the filter that asks for it, and the capability that promises it."""
+"""The member of the filter for a notification, and the capability that promises the notification."""
 MAX_OPEN: Final = 1000  # of one server; real clients have one or two each
 MAX_ON_A_STREAM: Final = 32
 MAX_URIS: Final = 256  # of one listen
 MAX_ALL_URIS: Final = 10_000
 MAX_SIZE: Final = 256 * 1024  # bytes of the URIs of one listen
-MAX_ALL_SIZE: Final = 4 * 1024 * 1024  # characters of those of all listens
+MAX_ALL_SIZE: Final = 4 * 1024 * 1024  # characters of the URIs of all listens
 MAX_URI: Final = 8192  # characters
-MAX_PARTS: Final = 64  # of a URI that are looked at, from its begin
+MAX_PARTS: Final = 64  # of a URI that are checked, from its beginning
 
 Key: TypeAlias = tuple[int, FrameId]
 """A stream and the id of the request that opened it."""
 
 
 class Listen(msgspec.Struct, frozen=True):
-    """One open listen: what the server can honour of what it asked for."""
+    """One open listen, with the part of its filter that the server can serve."""
 
     stream: int
     id: FrameId
@@ -60,7 +59,7 @@ class Listen(msgspec.Struct, frozen=True):
         )
 
     def tagged(self, raw: bytes) -> bytes:
-        """A notification of the server's as one of this listen's: its id, of its own type (R77)."""
+        """A server's notification with the id of this listen, in the id's own type (R77)."""
         return rawjson.splice(raw, ("params", META, META_SUBSCRIPTION), rawjson.dump(self.id))
 
     def ended(self) -> bytes:
@@ -75,13 +74,15 @@ class Subscriptions(msgspec.Struct, eq=False):
     _watched: dict[str, dict[Key, Listen]] = msgspec.field(default_factory=dict)
     _uris: int = 0
     _size: int = 0
-    """Characters of them."""
+    """Characters of all URIs."""
 
     def begin(
         self, stream: int, id: FrameId, params: bytes | None, capabilities: bytes
     ) -> tuple[Listen, list[str]] | Refusal:
-        """Open one; also the resources that nobody watched before. Raises jsontext.Malformed where the filter has two
-        readings."""
+        """Open a listen, and return it with the resources that had no listen before.
+
+        Raises rawjson.Malformed for a filter of two readings.
+        """
         wanted = rawjson.lookup(params, "notifications")
         if wanted is None or wanted[:1] != b"{":
             return Refusal(
@@ -122,7 +123,7 @@ class Subscriptions(msgspec.Struct, eq=False):
         return listen, new
 
     def end(self, key: Key) -> list[str] | None:
-        """It is over: the resources that nobody watches any more; None if there is none."""
+        """Remove a listen and return the resources that now have none; None if there is no such listen."""
         listen = self.open.pop(key, None)
         if listen is None:
             return None
@@ -136,7 +137,7 @@ class Subscriptions(msgspec.Struct, eq=False):
         return alone
 
     def wanting(self, method: str, uri: str | None) -> list[Listen]:
-        """The listens that asked for a notification; ``uri`` where it tells of a resource."""
+        """The listens that asked for a notification; ``uri`` is the resource, if the notification names one."""
         if method in CHANGES:
             return [listen for listen in self.open.values() if method in listen.changes]
         if method != UPDATED or uri is None:
@@ -152,7 +153,7 @@ def _characters(uris: tuple[str, ...]) -> int:
 
 
 def _and_above(uri: str) -> Iterator[str]:
-    """A resource and those that it may be a part of: an update may name a part of what was subscribed to."""
+    """A resource and its possible parents, because an update may name a part of the subscribed resource."""
     yield uri
     for at in [at for at, letter in enumerate(uri) if letter in "/?#"][:MAX_PARTS]:
         yield uri[:at]
@@ -178,13 +179,13 @@ def _uris(raw: bytes | None) -> tuple[str, ...] | Refusal:
 
 
 class Levels(msgspec.Struct, eq=False):
-    """The levels that requests in flight asked for."""
+    """Log levels that requests in flight asked for."""
 
     _wanted: dict[Key, int] = msgspec.field(default_factory=dict)
     _set: int | None = None
 
     def enter(self, key: Key, level: str | None) -> str | None:
-        """A request goes to the server; the level to set there before it, None where it stays."""
+        """Add a request before it goes to the server; the level to set first, None if it stays."""
         if level is None:
             return None
         self._wanted[key] = LEVELS.index(level)
@@ -195,12 +196,11 @@ class Levels(msgspec.Struct, eq=False):
         return LEVELS[most]
 
     def leave(self, key: Key) -> None:
-        """A request is over."""
+        """Remove a finished request."""
         self._wanted.pop(key, None)
 
     def takers(self, level: str | None, only: Key | None) -> list[int]:
-        """The streams that asked for a message of this level; ``only``: the request that it came for, where that is
-        known."""
+        """The streams that asked for messages of this level; ``only`` is the message's request, if known."""
         if level not in LEVELS:
             return []
         said = LEVELS.index(level)
@@ -212,11 +212,11 @@ class Levels(msgspec.Struct, eq=False):
 
 
 _REMOVED: Final = ("notifications/elicitation/complete", "notifications/tasks")
-"""The modern era has no such thing, or none that was offered (R43, R108)."""
+"""Notifications that the modern era does not have, or whose extension was not offered (R43, R108)."""
 
 
 class NotificationFanout:
-    """Who of the clients wants to hear what."""
+    """Distribution of a server's notifications to the clients that want them."""
 
     def __init__(self, state: SessionState) -> None:
         self.listens = Subscriptions()
@@ -224,17 +224,19 @@ class NotificationFanout:
         self._state = state
 
     def enter(self, key: Key, level: str | None, hello: ServerHello) -> str | None:
-        """A request goes to the server; the level of its log to set before it, None where that stays."""
+        """Add a request before it goes to the server; the log level to set first, None if it stays."""
         wanted = self._levels.enter(key, level)
         return wanted if rawjson.lookup(hello.capabilities, "logging") is not None else None
 
     def leave(self, key: Key) -> None:
-        """A request is over."""
+        """Remove a finished request."""
         self._levels.leave(key)
 
     def told(self, stream: int, f: Frame) -> Effects:
-        """A notification of the server's, which came on the stream of the request with number ``stream``. Raises
-        jsontext.Malformed."""
+        """Distribute a server's notification from the stream of the request with number ``stream``.
+
+        Raises rawjson.Malformed.
+        """
         out: Effects
         if f.method == MESSAGE:
             out = self._message(stream, f)
@@ -254,18 +256,18 @@ class NotificationFanout:
         if pending is not None:
             return [ToClient(to, f.raw) for to in self._levels.takers(level, (pending.stream, pending.id))]
         callers = {one.caller for one in self._state.inflight.asked.values() if one.stream != INTERNAL}
-        # never another caller's (R119)
+        # never to another caller (R119)
         return [ToClient(to, f.raw) for to in self._levels.takers(level, None)] if len(callers) == 1 else []
 
     def _asked_on(self, stream: int) -> Pending | None:
-        """The client's request on whose stream the server spoke; None where it has but one stream for all."""
+        """The client's request on whose stream the server's frame came; None if the server has one stream for all."""
         pending = self._state.inflight.numbered.get(stream) if stream else None
         return None if pending is None or pending.stream == INTERNAL else pending
 
 
-MAX_SUBSCRIBED: Final = 1000  # resources that one client subscribes to
-MAX_SUBSCRIBED_SIZE: Final = 256 * 1024  # bytes of their URIs together: each change sends them all again
-PATIENCE: Final = 10.0  # seconds for the server's first word, which it must send at once
+MAX_SUBSCRIBED: Final = 1000  # resources to which one client subscribes
+MAX_SUBSCRIBED_SIZE: Final = 256 * 1024  # bytes of their URIs together, because each change sends them all again
+PATIENCE: Final = 10.0  # seconds for the server's acknowledgement, which it must send at once
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 
@@ -276,13 +278,13 @@ class ServerListen(msgspec.Struct, eq=False):
     id: FrameId
     since: float
     waiters: dict[FrameId, tuple[BridgedCall, str]]
-    """Requests of the client's that are answered when the server says yes, and their URIs."""
+    """Client requests that are answered at the server's acknowledgement, with their URIs."""
     settled: bool = False
-    """The server has said yes, or has had its time."""
+    """Whether the server has acknowledged the listen, or its timeout has elapsed."""
 
 
 class Listening:
-    """What one client hears of without asking again."""
+    """Subscriptions and list changes of one legacy client."""
 
     def __init__(self, state: SessionState, ways: BridgeIO) -> None:
         self.state = state
@@ -299,7 +301,7 @@ class Listening:
         self._paused = False
 
     def begin(self, capabilities: bytes | None) -> Effects:
-        """The server has told what it can (raw): begin anew with that, and without URIs."""
+        """Start with the server's capabilities (raw) and without URIs."""
         out = self._fail(self._waiters, "the session began anew")
         if self._current is not None:
             out += self._fail(self._current.waiters, "the session began anew")
@@ -311,7 +313,7 @@ class Listening:
         return [*out, *self._change()] if self._ready else out
 
     def ready(self) -> Effects:
-        """The client is ready to hear of things."""
+        """Start listening, because the client is ready for notifications."""
         first, self._ready = not self._ready, True
         return self._change() if first and self._kinds else []
 
@@ -319,7 +321,7 @@ class Listening:
     # -------------------------------------------------------------------------------------------------------------
 
     def subscribe(self, call: BridgedCall, uri: str) -> Effects:
-        """Answered as soon as the server listens for it."""
+        """Subscribe to a resource; answered as soon as the server listens for it."""
         if not self._subscribes:
             return self._refuse(
                 call, results.METHOD_NOT_FOUND, "method not found: the server does not offer subscriptions"
@@ -340,11 +342,11 @@ class Listening:
         return self._change()
 
     def unsubscribe(self, call: BridgedCall, uri: str) -> Effects:
-        """Answered at once: what still comes of it is harmless."""
+        """Unsubscribe from a resource; answered at once, because late updates are harmless."""
         return [*self._accept(call), *(self._change() if self._uris.pop(uri, None) is not None else [])]
 
     def forget(self, call: BridgedCall) -> None:
-        """The client waits no more for an answer."""
+        """Remove a request of the client that no longer waits for an answer."""
         for waiters in (self._waiters, {} if self._current is None else self._current.waiters):
             if call.id in waiters and waiters[call.id][0] is call:
                 del waiters[call.id]
@@ -359,7 +361,7 @@ class Listening:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _change(self) -> Effects:
-        """What is wanted has changed: ask for it, but for one thing at a time."""
+        """Open a listen for the changed filter, unless the current one is not acknowledged yet."""
         self._ready = True
         if self._current is not None and not self._current.settled:
             self._changed = True
@@ -384,7 +386,7 @@ class Listening:
         return rawjson.dump({"notifications": wanted})
 
     def _watch(self) -> Effects:
-        """One watch at a time, however often it is opened."""
+        """Start the timeout of an unacknowledged listen; at most one runs at a time."""
         if self._watched or self._current is None or self._current.settled:
             return []
         self._watched = True
@@ -402,7 +404,7 @@ class Listening:
         ]
 
     def acknowledged(self, id: FrameId | None) -> Effects:
-        """The server listens. ``id`` is None where it does not say for whom."""
+        """Process the server's acknowledgement; ``id`` is None if it names no listen."""
         listen = self._current
         if listen is None or listen.settled or id not in (None, listen.id):
             return []
@@ -415,7 +417,10 @@ class Listening:
         return self._open() if self._changed else []
 
     def ended(self, id: FrameId, fault: str | None) -> Effects:
-        """The server listens no more; ``fault`` says that it never will. Opened again after a pause that grows."""
+        """Process the end of a listen, and open it again after a growing pause.
+
+        ``fault`` is the reason why the server will never listen; then it is not opened again.
+        """
         listen = self._current
         if listen is None or id != listen.id:
             return []

@@ -1,8 +1,8 @@
-"""Pure. Translation of messages between the eras: the envelope of requests, results, errors and capabilities (R49, R52,
-R58, R80, R118).
+"""Pure. Translation of messages between the eras: envelopes, results, errors and capabilities (R49, R52, R58, R80,
+R118).
 
-A modern request's envelope is checked as a modern server would, and removed for a legacy server. What a legacy client
-declared once is added to each of its requests. Members that both eras share stay unchanged (R109), and strict clients
+A modern request's envelope is checked as a modern server would, and removed for a legacy server. A legacy client's
+declarations are added to each of its requests. Members that both eras share stay unchanged (R109), and strict clients
 get no member that they do not know.
 """
 
@@ -36,14 +36,14 @@ UNSUPPORTED_VERSION: Final = -32022
 META_CLIENT: Final = "io.modelcontextprotocol/clientInfo"
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 REMOVED: Final = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
-"""Requests of a client's that the modern era has no more (R58)."""
+"""Client requests that the modern era does not have (R58)."""
 _OURS: Final = frozenset(name.casefold() for name in (META_VERSION, META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL))
 MAX_VERSIONS: Final = 4096  # bytes of a list of versions; five have 70
-MAX_CLIENT_INFO: Final = 16 * 1024  # bytes of a clientInfo that is shown to the server; with icons in it
+MAX_CLIENT_INFO: Final = 16 * 1024  # bytes of a clientInfo that the server gets, including icons
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a request is not taken, as an error for whoever sent it."""
+    """An error for a request that is refused."""
 
     code: int
     message: str
@@ -55,27 +55,26 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """What a request says of whoever sent it, as far as a legacy server can be told."""
+    """The part of a request's envelope that a legacy server can receive."""
 
     client: bytes | None
     """``clientInfo``, raw JSON."""
     level: str | None
-    """The least severe log messages that it wants; None for none at all (R79)."""
+    """The least severe level of the requested log messages; None for no messages (R79)."""
 
 
 def removed(method: str) -> Refusal | None:
-    """The error for a method that does not exist in the modern era (R58), or that would slip past policy (tasks,
-    R108)."""
+    """The error for a method that the modern era does not have (R58) or that would bypass the policy (tasks, R108)."""
     if method not in REMOVED and not method.startswith("tasks/"):
         return None
-    data = rawjson.dump({"supported": MODERN})  # R87: what a client that expected another era needs
+    data = rawjson.dump({"supported": MODERN})  # R87: information for a client that expected another era
     return Refusal(
         results.METHOD_NOT_FOUND, f"method not found: {method[:100]}; the revision spoken here is {MODERN[0]}", data
     )
 
 
 def read_envelope(f: Frame) -> Envelope | Refusal:
-    """The envelope of a request. Raises jsontext.Malformed where it has two readings."""
+    """The envelope of a request. Raises rawjson.Malformed for two readings."""
     meta = f.meta.members
     if not meta:
         return _missing(META)
@@ -96,8 +95,10 @@ def read_envelope(f: Frame) -> Envelope | Refusal:
 
 
 def check(f: Frame) -> None:
-    """Raises jsontext.Malformed where another parser could find another request, as before a modern server: what is
-    taken off is not seen later."""
+    """Raises rawjson.Malformed if another parser could find another request, as before a modern server.
+
+    The check is needed here, because the removed members are not checked later.
+    """
     call_and_token(f, modern=True)
     capabilities.declared_by(f.meta.raw(META_CAPABILITIES))
 
@@ -113,16 +114,15 @@ def _missing(name: str) -> Refusal:
 
 
 class Bare(msgspec.Struct, frozen=True):
-    """A frame as a legacy server may see it."""
+    """A frame without its modern envelope, for a legacy server."""
 
     frame: Frame
     answers: bool = False
-    """Whether answers that nobody had asked for were taken out of it."""
+    """Whether unsolicited answers were removed."""
 
 
 def bare(f: Frame) -> Bare | Refusal:
-    """A frame without its modern envelope, all else raw (R109). Raises jsontext.Malformed where its params have two
-    readings."""
+    """A frame without its modern envelope, all else raw (R109). Raises rawjson.Malformed for params of two readings."""
     params = f.members
     if params is None:
         return Bare(f)
@@ -135,33 +135,32 @@ def bare(f: Frame) -> Bare | Refusal:
         if answers and isinstance(problem := input_required.read_unasked(bytes(params["inputResponses"])), str):
             return Refusal(results.BAD_PARAMS, problem)
         changes |= {name: None for name in ("requestState", "inputResponses") if name in params}
-    # a legacy server's own tasks would bring answers past policy (R106, R108)
+    # a legacy server's own tasks would let answers bypass the policy (R106, R108)
     if f.method == "tools/call" and "task" in params:
         changes["task"] = None
     return Bare(f.changed(payload=f.object.changed(changes)) if changes else f, answers)
 
 
 def without_envelope(meta: rawjson.Object) -> dict[str, bytes | None]:
-    """What changes in params that bear the modern members in their ``_meta``; none of it is left where nothing else is
-    in it."""
+    """The changes to params that remove the modern members of their ``_meta``; an empty ``_meta`` is removed too."""
     left = {name: value for name, value in meta.members.items() if name.casefold() not in _OURS}
     if len(left) == len(meta.members):
         return {}
     return {META: rawjson.object_of(left) if left else None}
 
 
-MAX_STAMP: Final = 256 * 1024  # bytes of both, which are remembered and sent with each request
+MAX_STAMP: Final = 256 * 1024  # bytes of both, which are kept and sent with each request
 _STAMPED: Final = frozenset({META_VERSION, META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL})
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """What is put into a request. ``level`` is one of LEVELS, or None."""
+    """The members that are added to a request's ``_meta``. ``level`` is one of LEVELS, or None."""
 
     capabilities: bytes = b"{}"
     info: bytes | None = None
     level: str | None = None
     members: bytes = b""
-    """The members of ``_meta``, raw; made of the others."""
+    """The members of ``_meta``, raw, made from the other fields."""
 
     def __post_init__(self) -> None:
         parts = [_member(META_VERSION, dump(MODERN[-1])), _member(META_CAPABILITIES, self.capabilities)]
@@ -172,8 +171,9 @@ class Stamp(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "members", b",".join(parts))
 
     def put(self, params: Object) -> Object:
-        """The params of a request with the stamp in ``_meta``, over whatever the client wrote there. Raises Malformed
-        for params of two readings."""
+        """The params with the stamp in ``_meta``, which replaces the client's members. Raises Malformed for two
+        readings.
+        """
         raw = params.raw(META)
         if raw is None:
             return params.changed({META: b"{" + self.members + b"}"})
@@ -187,8 +187,7 @@ def _member(name: str, value: bytes) -> bytes:
 
 
 def stamp_of(initialize: bytes | None, revision: str) -> Stamp:
-    """The stamp that the params of an ``initialize`` make, for the revision that the client was given. Raises
-    Malformed."""
+    """The stamp from the params of ``initialize``, for the revision that the client was given. Raises Malformed."""
     info, declared = lookup(initialize, "clientInfo"), lookup(initialize, "capabilities")
     if len(info or b"") + len(declared or b"") > MAX_STAMP:
         raise Malformed(f"its clientInfo and capabilities are larger than {MAX_STAMP} bytes")
@@ -196,8 +195,10 @@ def stamp_of(initialize: bytes | None, revision: str) -> Stamp:
 
 
 def modern_capabilities(raw: bytes | None, revision: str) -> bytes:
-    """Declared capabilities in their modern shape: no more than the client's revision has (R114), nothing that the
-    modern era has not (R58, R108)."""
+    """Declared capabilities in their modern form.
+
+    They contain no more than the client's revision has (R114), and nothing that the modern era lacks (R58, R108).
+    """
     text = cut(raw if raw is not None and raw[:1] == b"{" else b"{}", {"tasks"})
     if not has_elicitation(revision):
         text = cut(text, {"elicitation"})
@@ -210,7 +211,7 @@ def modern_capabilities(raw: bytes | None, revision: str) -> bytes:
 
 
 def _plain(text: bytes, name: str) -> bytes:
-    """Without sub-capabilities that the client's revision does not know: it would not understand what they let in."""
+    """Remove sub-capabilities unknown to the client's revision, because it would not understand such requests."""
     value = lookup(text, name)
     return text if value is None or value[:1] != b"{" else splice(text, (name,), b"{}")
 
@@ -221,16 +222,16 @@ _DISCOVERED_ONLY: Final = frozenset(
 
 
 def revision_for(asked: str | None) -> str:
-    """The revision that a client is given: the one it asks for where it is known, else the newest legacy one."""
+    """The revision for a client: the requested one if it is known, else the newest legacy one."""
     return asked if asked in LEGACY else LEGACY[-1]
 
 
 def welcome(discovered: bytes, *, revision: str, server: str, client: bytes) -> bytes:
     """The result of ``initialize``, made from a modern server's ``server/discover`` (R53, R115). Raises Malformed.
 
-    ``server`` is our name for it, should it give none; ``client`` the capabilities that the client declared, raw.
+    ``server`` is our name for it, if it gives none; ``client`` is the client's declared capabilities, raw.
     """
-    # any successful answer is not enough (T22)
+    # a successful answer alone is not enough (T22)
     if set(MODERN).isdisjoint(versions(lookup(discovered, "supportedVersions"))):
         raise Malformed(f"server/discover names no revision that the gate speaks ({', '.join(MODERN)})")
     info = lookup(discovered, META, META_SERVER)
@@ -244,7 +245,7 @@ def welcome(discovered: bytes, *, revision: str, server: str, client: bytes) -> 
 
 
 def versions(raw: bytes | None) -> list[str]:
-    """The revisions that a server lists, raw; none if it is not a list, or too long."""
+    """The revisions in a server's raw list; none if it is not a list, or too long."""
     try:
         return [] if raw is None or len(raw) > MAX_VERSIONS else msgspec.json.decode(raw, type=list[str])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -252,15 +253,17 @@ def versions(raw: bytes | None) -> list[str]:
 
 
 def _info(info: bytes | None, server: str) -> bytes:
-    """The server's own words where they have what a legacy client needs."""
+    """The server's own info, if it has the members that a legacy client needs."""
     if info is not None and info[:1] == b"{" and string(lookup(info, "name")) is not None:
         return info if string(lookup(info, "version")) is not None else splice(info, ("version",), b'"unknown"')
     return dump({"name": server, "version": "unknown"})
 
 
 def legacy_capabilities(raw: bytes | None, client: bytes) -> bytes:
-    """The server's capabilities for a legacy client: no tasks (R108), and of the extensions those that the client
-    declared itself (R82)."""
+    """The server's capabilities for a legacy client.
+
+    Tasks are removed (R108). Of the extensions, those remain that the client declared itself (R82).
+    """
     text = cut(raw if raw is not None and raw[:1] == b"{" else b"{}", {"tasks"})
     extensions = lookup(text, "extensions")
     if extensions is None:
@@ -273,14 +276,14 @@ def legacy_capabilities(raw: bytes | None, client: bytes) -> bytes:
 
 
 def without_meta(text: bytes, name: str) -> bytes:
-    """An object without one member of its ``_meta``, and without ``_meta`` if that was all."""
+    """An object without one member of its ``_meta``, and without ``_meta`` if that was its only member."""
     meta = lookup(text, META)
     left = None if meta is None else _without(meta, name)
     return text if left == meta else splice(text, (META,), left)
 
 
 def _without(meta: bytes, name: str) -> bytes | None:
-    """An object without a member, None if no other is left; anything else unchanged."""
+    """An object without a member; None if it has no other. Anything else is unchanged."""
     if meta[:1] != b"{" or name not in fields(meta):
         return meta
     left = cut(meta, {name})
@@ -289,14 +292,15 @@ def _without(meta: bytes, name: str) -> bytes | None:
 
 _MODERN_ONLY: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 OF_MODERN: Final = frozenset({-32020, -32021, -32022})
-"""HeaderMismatch, MissingRequiredClientCapability, UnsupportedProtocolVersion: codes that no legacy revision has (R56).
-"""
+"""HeaderMismatch, MissingRequiredClientCapability, UnsupportedProtocolVersion: in no legacy revision (R56)."""
 COMPLETE: Final = "complete"
 
 
 def legacy_result(f: Frame, method: str) -> bytes:
-    """The line of a result, for the client. Raises Malformed where it has two readings, or a type that is neither
-    complete nor absent (R52)."""
+    """The line of a result for the client.
+
+    Raises Malformed for two readings, or for a type that is neither complete nor absent (R52).
+    """
     found = f.members
     if found is None:
         return f.raw
@@ -304,7 +308,7 @@ def legacy_result(f: Frame, method: str) -> bytes:
         raise Malformed("its result has a resultType that the client's era does not have")
     gone = {name for name in _MODERN_ONLY if name in found}
     if method == "tools/call" and not _is_object(found.get("structuredContent", _NOTHING)):
-        gone.add("structuredContent")  # the text beside it says the same
+        gone.add("structuredContent")  # the text beside it has the same content
     changed = {META: _without(bytes(found[META]), META_SERVER)} if META in found else {}
     if method == "tools/list" and "tools" in found:
         changed["tools"] = _tools(bytes(found["tools"]))
@@ -321,7 +325,7 @@ def _is_object(raw: msgspec.Raw) -> bool:
 
 
 def _tools(listed: bytes) -> bytes:
-    """Output schemas may be any schema in the modern era, and only an object's before (R13)."""
+    """The tools without output schemas other than an object's, which only the modern era allows (R13)."""
     if not server_requests.may_say(listed, b"outputSchema"):
         return listed
     if listed[:1] != b"[":
@@ -337,7 +341,7 @@ def _fits(tool: bytes) -> bool:
 
 
 def legacy_error(f: Frame) -> bytes:
-    """The line of an error, for the client: as it came, but for the codes that its era does not have (R118)."""
+    """The line of an error for the client, unchanged except for codes that its era does not have (R118)."""
     return rawjson.splice(f.raw, ("error", "code"), rawjson.dump(results.INTERNAL)) if f.code in OF_MODERN else f.raw
 
 
@@ -345,18 +349,18 @@ META_SERVER: Final = "io.modelcontextprotocol/serverInfo"
 CACHED: Final = frozenset(
     {"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
 )
-"""The methods whose results say how long they hold (R80)."""
-MAX_HELLO: Final = 1024 * 1024  # bytes of the answer to initialize; instructions take some KiB
-NOT_FOUND: Final = -32002  # a resource, in the legacy eras; -32602 in the modern one (R56)
+"""The methods whose results state how long they may be cached (R80)."""
+MAX_HELLO: Final = 1024 * 1024  # bytes of the answer to initialize; instructions have some KiB
+NOT_FOUND: Final = -32002  # of a resource, in the legacy era; -32602 in the modern one (R56)
 _COMPLETE: Final = {"resultType": b'"complete"'}
-# what a session lists may differ from the next one's (R81)
+# the lists of one session may differ from the next one's (R81)
 _UNCACHED: Final = {"ttlMs": b"0", "cacheScope": b'"private"'}
 _QUESTIONS: Final = ("inputRequests", "requestState")
 _MODERN: Final = {name.casefold(): name for name in ("resultType", "ttlMs", "cacheScope", *_QUESTIONS)}
 
 
 class ServerHello(msgspec.Struct, frozen=True):
-    """What a legacy server said of itself when it was opened; raw JSON."""
+    """A legacy server's description of itself from ``initialize``; raw JSON."""
 
     capabilities: bytes
     info: bytes | None
@@ -364,7 +368,7 @@ class ServerHello(msgspec.Struct, frozen=True):
 
 
 def hello(result: bytes) -> ServerHello:
-    """The result of ``initialize``. Raises jsontext.Malformed for one that is none, or is too large to remember."""
+    """The server's description in the result of ``initialize``. Raises Malformed if it is invalid or too large."""
     if len(result) > MAX_HELLO:
         raise Malformed(f"it is larger than {MAX_HELLO} bytes")
     found = rawjson.fields(result)
@@ -372,7 +376,7 @@ def hello(result: bytes) -> ServerHello:
     if raw[:1] != b"{":
         raise Malformed("its capabilities are not an object")
     for name in list(rawjson.fields(raw)):
-        if name.casefold() == "tasks":  # none of either era is relayed here (R108)
+        if name.casefold() == "tasks":  # tasks of neither era are relayed here (R108)
             raw = rawjson.splice(raw, (name,), None)
     info, instructions = (rawjson.lookup(result, name) for name in ("serverInfo", "instructions"))
     return ServerHello(
@@ -391,8 +395,10 @@ def discovered(said: ServerHello) -> bytes:
 
 
 def modern_result(method: str, result: bytes, info: bytes | None) -> bytes:
-    """A result with the members of the modern era. Raises jsontext.Malformed where it is no object, or another parser
-    could find other ones."""
+    """A result with the members of the modern era.
+
+    Raises rawjson.Malformed if it is no object, or if another parser could find other members.
+    """
     found = rawjson.fields(result)
     for name in found:
         if name not in _MODERN.values() and name.casefold() in _MODERN:
@@ -401,16 +407,16 @@ def modern_result(method: str, result: bytes, info: bytes | None) -> bytes:
     if info is not None:
         meta = bytes(found[META]) if META in found else b""
         more[META] = rawjson.splice(meta if meta[:1] == b"{" else b"{}", (META_SERVER,), info)
-    for name in (*_QUESTIONS, *more):  # questions mean nothing in its era, and must mean nothing here either (T3)
+    for name in (*_QUESTIONS, *more):  # questions have no meaning in the server's era, and so must have none here (T3)
         if name in found:
             result = rawjson.splice(result, (name,), more.pop(name, None))
     left = found.keys() - set(_QUESTIONS)
-    # in one copy: results can be large
+    # in one copy, because results can be large
     head = b",".join(rawjson.dump(name) + b":" + value for name, value in more.items())
     at = result.index(b"{") + 1
     return result[:at] + head + (b"," if head and left else b"") + result[at:]
 
 
 def modern_error(f: Frame) -> bytes:
-    """The line of an error with the code that the modern era has for it; all others stay as they are (R56, R118)."""
+    """The line of an error with its code in the modern era; all others stay unchanged (R56, R118)."""
     return rawjson.splice(f.raw, ("error", "code"), rawjson.dump(results.BAD_PARAMS)) if f.code == NOT_FOUND else f.raw
