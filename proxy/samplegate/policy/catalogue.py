@@ -1,8 +1,8 @@
-"""Pure. What is known of each model: what it takes, how much, and what it costs. From the policy first, then from
-litellm's table. Reads no file.
+"""Pure. Model catalogue: accepted content, token limits and prices of each model, from the policy first, then from
+litellm's table.
 
-``sampler/litellm_prices.py`` reads the table; this merges. What nobody knows stays unknown (None), which is never taken
-as zero or as enough.
+``sampler/litellm_prices.py`` reads the table, and this module merges it. An unknown value stays None. It never counts
+as zero or as sufficient.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from samplegate.policy.schema import Model, Price
 
 
 class Tier(msgspec.Struct, frozen=True):
-    """Other prices for a request whose input is longer than ``above`` tokens."""
+    """Other prices for requests with more than ``above`` input tokens."""
 
     above: int
     input: int
@@ -27,35 +27,35 @@ class Tier(msgspec.Struct, frozen=True):
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """Prices of one token in units of ``ledger.SCALE["usd"]`` (10**-12 dollars), rounded up."""
+    """Prices per token in units of ``ledger.SCALE["usd"]`` (10**-12 dollars), rounded up."""
 
     input: int
     output: int
     audio: int | None = None
-    """Of an input token where the request holds audio; None: as ``input``."""
+    """The price of an input token if the request contains audio; None: the same as ``input``."""
     request: int = 0
-    """Of a request as such."""
+    """The price per request."""
     tiers: tuple[Tier, ...] = ()
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
-    """One model."""
+    """Facts about one model."""
 
     rates: Rates | None = None
     """None: unknown."""
     context: int | None = None
-    """Tokens it reads at most; None: unknown, and not checked."""
+    """Maximum input tokens; None: unknown, and not checked."""
     max_output: int | None = None
     accepts: frozenset[str] = frozenset()
-    """``image``, ``audio``, ``tools``; text always."""
+    """``image``, ``audio``, ``tools``; every model accepts text."""
 
 
 Catalogue: TypeAlias = Mapping[str, ModelFacts]
-"""By our names."""
+"""Model facts by the policy's model names."""
 
 
 class Worst(msgspec.Struct, frozen=True):
-    """The most that one call of a model may come to."""
+    """Upper bounds of one model call."""
 
     input_tokens: int
     output_tokens: int
@@ -64,20 +64,19 @@ class Worst(msgspec.Struct, frozen=True):
 
 
 Table: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""litellm's entries, by what the policy's models are called for litellm (``Model.model``): untyped, as they stand in
-its file."""
+"""litellm's entries by ``Model.model``, untyped, as in litellm's file."""
 
 SCRIPTED: Final = "scripted"
 MOST_TOKENS: Final = 2**31 - 1
-"""What every provider's integers hold; nothing counts beyond."""
+"""The largest integer that every provider handles; token counts stop there."""
 
 _TIER: Final = re.compile(r"(input|output)_cost_per_token_above_([0-9]{1,6})k_tokens")
 _MILLIONTH: Final = SCALE["usd"] // 10**6
 _UNCOUNTED: Final = frozenset({"citation_cost_per_token"})
-"""Charges by what no count in an answer's usage tells: the price of such a model is unknown."""
+"""Charges that depend on counts which the usage of an answer lacks: the price of such a model is unknown."""
 _OWN_MACHINES: Final = frozenset({"ollama", "ollama_chat", "lemonade"})
-"""What costs nothing there. Elsewhere the table's zero often is a model whose price nobody has entered, also some of
-the dearest."""
+"""Providers that are really free. Elsewhere a zero in the table often means that the price was never entered, also for
+some of the most expensive models."""
 _EVERYTHING: Final = frozenset({"image", "audio", "tools"})
 _ABILITIES: Final = (
     ("image", "supports_vision"),
@@ -87,7 +86,7 @@ _ABILITIES: Final = (
 
 
 def known(models: Sequence[Model], table: Table) -> Catalogue:
-    """What is known of each model of a policy: its own words first, then the table's."""
+    """The facts of each model of a policy: the policy's values first, then the table's."""
     return {model.name: _facts(model, table.get(model.model)) for model in models}
 
 
@@ -109,16 +108,17 @@ def _facts(model: Model, entry: Mapping[str, Any] | None) -> ModelFacts:
 
 
 def _stated(price: Price) -> Rates | None:
-    """The policy's price, in dollars for a million tokens."""
+    """The policy's price, given in dollars per million tokens."""
     paid, written = _units(price.input, _MILLIONTH), _units(price.output, _MILLIONTH)
     return None if paid is None or written is None else Rates(paid, written)
 
 
 def _listed(entry: Mapping[str, Any], model: Model) -> Rates | None:
-    """The table's price, in dollars a token. Half a price, or a charge that cannot be told beforehand, is none.
+    """The table's price, given in dollars per token. None if it is incomplete or has a charge that cannot be computed
+    in advance.
 
-    The prices of batches, of other speeds and of caches are not looked at: the gate asks for none of these, and a cache
-    that a provider fills unasked makes a request cheaper, never dearer.
+    Prices of batches, other speeds and caches do not matter. The gate requests none of these, and a cache that a
+    provider fills on its own only makes a request cheaper.
     """
     pairs = _pairs(entry)
     extra = _request(entry, model)
@@ -128,7 +128,7 @@ def _listed(entry: Mapping[str, Any], model: Model) -> Rates | None:
     if not (paid and written) and str(entry.get("litellm_provider")) not in _OWN_MACHINES:
         return None
     image = _units(entry.get("input_cost_per_image", 0))
-    if image is None or image > paid * model.image_tokens:  # a charge for each image that its tokens do not cover
+    if image is None or image > paid * model.image_tokens:  # a charge per image that its tokens do not cover
         return None
     rates = Rates(paid, written, None, extra, tuple(Tier(*pair) for pair in above))
     if "input_cost_per_audio_token" not in entry:
@@ -138,7 +138,7 @@ def _listed(entry: Mapping[str, Any], model: Model) -> Rates | None:
 
 
 def _pairs(entry: Mapping[str, Any]) -> list[tuple[int, int, int]] | None:
-    """Above how many tokens of input which prices of an input and an output token hold, from 0 up."""
+    """Tiers, sorted: the number of input tokens above which a tier starts (from 0), its input and its output price."""
     bounds: dict[int, Mapping[str, Any]] = {0: entry}
     if isinstance(tiers := entry.get("tiered_pricing"), list):
         bounds = {_start(tier): tier for tier in tiers}
@@ -159,14 +159,14 @@ def _pairs(entry: Mapping[str, Any]) -> list[tuple[int, int, int]] | None:
 
 
 def _start(tier: Any) -> int:
-    """Where an entry of ``tiered_pricing`` begins; -1 for what is none."""
+    """The start of an entry of ``tiered_pricing``; -1 if the entry is invalid."""
     span = tier.get("range") if isinstance(tier, Mapping) else None
     start = span[0] if isinstance(span, list) and span else None
     return int(start) if _is_number(start) and 0 <= start <= MOST_TOKENS else -1
 
 
 def _written(prices: Mapping[str, Any]) -> int | None:
-    """The tokens of reasoning are output as well, and may cost more."""
+    """The output price. Reasoning tokens are output too and may cost more."""
     return _dearest(prices, "output_cost_per_token", "output_cost_per_reasoning_token")
 
 
@@ -177,7 +177,7 @@ def _dearest(prices: Mapping[str, Any], needed: str, *others: str) -> int | None
 
 
 def _request(entry: Mapping[str, Any], model: Model) -> int | None:
-    """The price of a request as such, with that of the search which some models make unasked."""
+    """The price per request, including the web search that some models make on their own."""
     charges = [entry.get("input_cost_per_request", 0)]
     if entry.get("litellm_provider") == "perplexity" or "search" in model.model:
         searches = entry.get("search_context_cost_per_query", {})
@@ -191,10 +191,10 @@ def _request(entry: Mapping[str, Any], model: Model) -> int | None:
 
 
 def _units(dollars: Any, scale: int = SCALE["usd"]) -> int | None:
-    """Dollars in units, rounded up; None for what is no price. What is not zero does not become it."""
+    """Dollars in units, rounded up; None for an invalid price. A price above zero never becomes zero."""
     if not _is_number(dollars) or not 0 <= dollars <= 1e6:
         return None
-    # a price such as 2.5e-07 is no binary number: its product is a hair off the whole one that is meant
+    # a price such as 2.5e-07 is not exact in binary: its product is slightly off the intended whole number
     return max(math.ceil(round(dollars * scale, 3)), 1 if dollars else 0)
 
 

@@ -1,5 +1,5 @@
-"""Pure. What one request draws on which limits: the accounts, and the amounts at worst and in truth. Not the accounts'
-state: ``ledger.py``."""
+"""Pure. Draws of a request on limits: the accounts, the maximum amounts and the actual ones. ``ledger.py`` has the
+state of the accounts."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ from samplegate.policy.schema import By, Limit, Policy, seconds
 from samplegate.protocol.requests import Origin
 
 NONE: Final = "none"
-"""What stands in a key where there is no call, or no model."""
-AN_HOUR: Final = 3600.0  # seconds; a shorter bucket is full again soon after a restart, so it needs no state of its own
-# of one limit that one request draws on: a client has some calls in flight, and each is charged
+"""The value in a key if there is no call or no model."""
+AN_HOUR: Final = 3600.0  # seconds; a shorter bucket refills soon after a restart, so it needs no stored state
+# accounts of one limit that one request may draw on: every candidate call is charged
 MAX_ACCOUNTS: Final = 1000
-MAX_VALUE: Final = 200  # bytes of a value in a key: tools are named by clients, and keys are kept
+MAX_VALUE: Final = 200  # bytes of a value in a key: clients choose the names of tools, and keys are stored
 _HASHED: Final = "sha256:"
 _QUANTITIES: Final[tuple[Quantity, ...]] = ("requests", "input_tokens", "output_tokens", "usd", "concurrent")
 
 
 class Claimant(msgspec.Struct, frozen=True):
-    """Who draws: what a limit's ``by`` and ``per: call`` are taken from."""
+    """The origin of a draw, from which a limit's ``by`` and ``per: call`` take their values."""
 
     origin: Origin
     call_ids: tuple[str, ...]
-    """The client's calls it may belong to, each of which is charged; with none in flight the session's own name."""
+    """The client's calls to which the request may belong. Each is charged; if none is in flight, the session's own name
+    is used."""
     session: str
     rule: str
     model: str | None = None
-    """Our name; None where no model is asked."""
+    """The policy's name of the model; None if no model is called."""
 
 
 def terms(policy: Policy) -> Mapping[str, LimitSpec]:
-    """The policy's limits, ready to be drawn on, by name. They must have passed the loader."""
+    """The policy's limits by name, as LimitSpecs. The policy must have passed the loader."""
     shared = needs_state(policy)
     return {name: _terms(name, limit, shared) for name, limit in policy.limits.items()}
 
@@ -48,29 +49,28 @@ def terms(policy: Policy) -> Mapping[str, LimitSpec]:
 def needs_state(policy: Policy) -> bool:
     """Whether limits must outlive the process: one in dollars, or over an hour or more.
 
-    Once one must, all that are not per call or process are shared, so that a request draws on one ledger.
+    If one must, all limits except those per call or process are shared, so that a request draws on one ledger.
     """
     return any(_must_last(limit) for limit in policy.limits.values() if _can_be_shared(limit))
 
 
 def units(quantity: Quantity, amount: float) -> int:
-    """An amount of the policy in units, rounded down; exact, as a decimal number is what the file says."""
+    """An amount of the policy in units, rounded down. The arithmetic is exact, because the file has decimal numbers."""
     return int((Decimal(repr(amount)) * SCALE[quantity]).to_integral_value(ROUND_FLOOR))
 
 
 def amounts(limit: Limit) -> dict[Quantity, float]:
-    """What a limit limits; exactly one in a policy that was loaded."""
+    """The limited quantities with their amounts; exactly one in a loaded policy."""
     return {quantity: amount for quantity in _QUANTITIES if (amount := getattr(limit, quantity)) is not None}
 
 
 def charges_of(
     limits: Iterable[str], terms: Mapping[str, LimitSpec], who: Claimant, most: Worst | None
 ) -> tuple[Draw, ...] | str:
-    """What a request draws at worst on these limits; why it cannot be told (an unknown price under a dollar limit), as
-    a sentence for the log.
+    """The maximum draws of a request on these limits. If they cannot be computed (an unknown price under a dollar
+    limit), the reason as a sentence for the log.
 
-    ``most`` None: no model is asked, so tokens and dollars come to nothing. Where several calls or tools are
-    candidates, each is charged.
+    ``most`` None: no model is called, so tokens and dollars are zero. Each candidate call and tool is charged.
     """
     draws: list[Draw] = []
     for name in dict.fromkeys(limits):
@@ -91,25 +91,24 @@ def charges_of(
 
 
 def truth(draws: Iterable[Draw], terms: Mapping[str, LimitSpec], spent: Worst | None) -> tuple[Draw, ...]:
-    """The same draws as they really came out. ``spent`` None: nothing was spent (tokens and dollars are given back);
-    requests always stand."""
+    """The same draws with the actual amounts. ``spent`` None: nothing was spent, so tokens and dollars are returned.
+    Requests always stay drawn."""
     return tuple(_true(draw, terms.get(draw.limit), spent) for draw in draws)
 
 
 def carried(draws: Iterable[Draw], held: Iterable[Draw]) -> tuple[Draw, ...]:
-    """Which draws of another try of one request are still to be reserved, beside ``held``: those that stand for the
-    request itself.
+    """The draws that a further try of a request must still reserve, in addition to ``held``.
 
-    It stays one request, so on an account where it has drawn a request or a slot already it draws no second one. Tokens
-    and dollars are drawn anew by each try, since each may spend them; they are not to be among ``held``.
+    A retried request is still one request: it draws no second request or slot on an account that already has one. Each
+    try reserves tokens and dollars anew, because each may spend them. So these must not be among ``held``.
     """
     has = {(draw.limit, draw.key) for draw in held}
     return tuple(draw for draw in draws if (draw.limit, draw.key) not in has)
 
 
 def bounded(text: str, most: int) -> str:
-    """The text if it has at most so many bytes in UTF-8, else its hash: so is also kept what no file takes, and what
-    could pass for a hash."""
+    """The text if it has at most ``most`` bytes in UTF-8, else its hash. Text with lone surrogates, which no file
+    accepts, and text that looks like a hash are hashed too."""
     raw = text.encode("utf-8", "surrogatepass")
     if (
         len(raw) <= most
@@ -152,7 +151,7 @@ def _is_a_count(limit: LimitSpec | None) -> bool:
 
 
 def _amount(limit: LimitSpec, most: Worst | None) -> int | None:
-    """None: the price is not known."""
+    """The amount of a draw in units; None: the price is unknown."""
     if _is_a_count(limit):
         return SCALE[limit.quantity]
     return 0 if most is None else _figure(limit.quantity, most)
@@ -172,12 +171,12 @@ def _true(draw: Draw, limit: LimitSpec | None, spent: Worst | None) -> Draw:
     if limit is None or _is_a_count(limit):
         return draw
     amount = 0 if spent is None else _figure(limit.quantity, spent)
-    # None: not known after all, so the worst case stands
+    # None: unknown after all, so the reserved amount stays
     return draw if amount is None else msgspec.structs.replace(draw, amount=amount)
 
 
 def _keys(limit: LimitSpec, who: Claimant) -> list[str]:
-    """The accounts: one, or one for each candidate that it depends on."""
+    """The keys of the accounts: one, or one for each candidate call and tool."""
     calls = list(dict.fromkeys(who.call_ids)) if limit.per == "call" else [""]
     tools = _tools(who.origin) if "tool" in limit.by else [""]
     if len(calls) * len(tools) > MAX_ACCOUNTS:
@@ -190,7 +189,7 @@ def _keys(limit: LimitSpec, who: Claimant) -> list[str]:
 
 
 def _tools(origin: Origin) -> list[str]:
-    """What `by: [tool]` may come to: the tool, or the method of a call that is of no tool."""
+    """The possible values of `by: [tool]`: the tool, or the method of a call without a tool."""
     return list(dict.fromkeys(_calls(origin))) or [NONE]
 
 

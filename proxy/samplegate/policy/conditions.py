@@ -1,5 +1,5 @@
-"""Pure. The conditions of a rule one by one: the fact each reads, its test, and how to say that it did not hold. Not
-their combination (``match.py``)."""
+"""Pure. Conditions of a rule: the fact that each one reads, its test, and its complaint if it does not hold.
+``match.py`` combines them."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ Holds: TypeAlias = bool | None
 Test: TypeAlias = Callable[[Any], bool]
 
 NO_CALL_NAME: Final = "none"
-"""``tool: none``: no call is in flight. A tool that is really called so is met by ``tool: "[n]one"``."""
+"""``tool: none`` means that no call is in flight. A tool with this name is matched by ``tool: "[n]one"``."""
 
-_SHOWN: Final = 400  # bytes of a text of which the first characters are shown
+_SHOWN: Final = 400  # bytes of a text from which the shown characters are taken
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """One condition: which fact it reads, the test of it, and how to say that it did not hold."""
+    """One condition: the fact that it reads, its test, and the expected value in words."""
 
     name: str
     read: Callable[[Any], Any]
     test: Test
     wanted: str
     shown_by: Callable[[Any], Any] | None = None
-    """Reads the value that a complaint shows, where that is not the fact."""
+    """Reads the value to show in a complaint, if it differs from the fact."""
 
     def complaint(self, facts: Facts | Known) -> str:
-        """Why it does not hold, with the value met, shortened."""
+        """Why the condition does not hold, with the actual value, shortened."""
         value = self.read(facts)
         if value is UNKNOWN:
             return f"{self.name}: it is not known, or has more than one reading, and must be {self.wanted}"
@@ -49,8 +49,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 def conditions(match: Match) -> Iterator[Condition]:
-    """The conditions that a match gives, its ``not`` aside. Raises ValueError for an RE2 expression that does not
-    compile."""
+    """The conditions of a match, except its ``not``. Raises ValueError for an invalid RE2 expression."""
     for row in TABLE.values():
         wanted = getattr(match, row.name)
         if wanted is not None:
@@ -59,52 +58,52 @@ def conditions(match: Match) -> Iterator[Condition]:
 
 
 def names(where: Callable[[Row], bool]) -> tuple[str, ...]:
-    """The conditions of which something is true, in the order of ``Match``."""
+    """Names of the conditions whose row satisfies ``where``, in the order of ``Match``."""
     return tuple(name for name in Match.__struct_fields__ if name in TABLE and where(TABLE[name]))
 
 
 def absent(kind: Literal["sampling", "form", "url"]) -> dict[str, object]:
-    """The facts that a kind of request never has."""
+    """The facts that a kind of request never has, as ABSENT."""
     others = {"sampling", "form", "url"} - {kind} | ({"elicitation"} if kind == "sampling" else set())
     return {row.fact: ABSENT for row in TABLE.values() if row.kind in others}
 
 
 class Row(NamedTuple):
-    """One condition, except for its fact (``facts.py``) and its description (``Match``)."""
+    """A condition's properties, except for its fact (``facts.py``) and its description (``Match``)."""
 
     name: str
     fact: str
-    """Reads its value from ``Facts``."""
+    """The attribute of ``Facts`` that has its value."""
     build: Callable[[Any], Built]
-    """Makes its test, and the text of what it expects."""
+    """Builds its test, and the expected value in words."""
     kind: Literal["any", "sampling", "elicitation", "form", "url"] = "any"
     """The requests that have the value."""
     compared: Literal["equal", "names", "parts", "at_least"] = "equal"
-    """What additional members do: with ``names`` and ``parts`` more requests match (with ``parts``, a request has
-    several values), with ``at_least`` fewer."""
+    """The effect of additional list members. With ``names`` and ``parts``, more requests match; with ``parts``, a
+    request has several values. With ``at_least``, fewer match."""
     doubtful: bool = False
     """Whether a request's value may be unknown."""
     logged: bool = False
-    """Every record of the decision log has it, under the name of the fact."""
+    """Whether every record of the decision log has it, under the name of the fact."""
 
     @property
     def is_expression(self) -> bool:
-        """Whether the policy gives an RE2 expression, or may give one."""
+        """Whether its value is, or may be, an RE2 expression."""
         return self.build in (_found, _prompt)
 
     @property
     def is_searched(self) -> bool:
-        """Whether expressions are searched for in many texts of a request."""
+        """Whether its expression is searched for in many texts of a request."""
         return self.build is _found
 
 
 def names_call(match: Match) -> bool:
-    """Whether a tool or method stands anywhere in it, also under ``not``."""
+    """Whether the match has a tool or method anywhere, also under ``not``."""
     return match.tool is not None or match.method is not None or (match.not_ is not None and names_call(match.not_))
 
 
 def no_urls() -> Condition:
-    """A rule takes ``mode: url`` only if it says so (policies/README.md, "Conditions")."""
+    """A rule matches URLs only if it has ``mode: url`` (policies/README.md, "Conditions")."""
     return Condition(
         "mode",
         attrgetter("is_url"),
@@ -115,8 +114,8 @@ def no_urls() -> Condition:
 
 
 def web_only() -> Condition:
-    """A rule that grants takes a URL that is not by http or https only if it names the scheme: ``javascript:`` and
-    ``data:`` open no page."""
+    """A rule that grants matches a URL with a scheme other than http and https only if it names the scheme.
+    ``javascript:`` and ``data:`` open no page."""
     return Condition(
         "scheme",
         attrgetter("is_web"),
@@ -127,7 +126,7 @@ def web_only() -> Condition:
 
 
 def short_value(value: object) -> str:
-    """A value for a person, on one line, shortened."""
+    """A value for messages: on one line, shortened."""
     if isinstance(value, bytes):
         value = value[:_SHOWN].decode("utf-8", "replace")
     if isinstance(value, (tuple, frozenset)):
@@ -144,7 +143,7 @@ def short_value(value: object) -> str:
 
 
 def listed(value: Any) -> list[Any]:
-    """What one name, several or none stand for: a list."""
+    """A setting of one name, several or none, as a list."""
     return [] if value is None else value if isinstance(value, list) else [value]
 
 
@@ -165,7 +164,7 @@ def _said(names: list[Any]) -> str:
 
 
 def globs(names: Names) -> Built:
-    """A test for one of several globs, case-sensitive."""
+    """A case-sensitive test for one of several globs."""
     plain = frozenset(name for name in listed(names) if not is_glob(name))
     patterns = [fnmatch.translate(name) for name in listed(names) if is_glob(name)]
     said = _said(listed(names))
@@ -176,7 +175,7 @@ def globs(names: Names) -> Built:
 
 
 def is_glob(name: str) -> bool:
-    """Whether a name has a character that stands for others."""
+    """Whether a name contains a wildcard."""
     return any(character in name for character in "*?[")
 
 
@@ -190,7 +189,7 @@ def _hosts(names: Names) -> Built:
 
 
 def _host_glob(name: str) -> str:
-    """A host as the URL's comes: ASCII, lower case, an IPv6 address without its brackets."""
+    """A host glob in the form of a URL's host: ASCII, lower case, an IPv6 address without brackets."""
     if name.startswith("[") and name.endswith("]") and ":" in name:
         name = name[1:-1]
     return ".".join(label if label.isascii() else ascii_host(label) or label for label in name.lower().split("."))
@@ -202,7 +201,7 @@ def _hints(names: Names) -> Built:
 
 
 def _tools(names: Names) -> Built:
-    """``none`` is no tool's name here, and the absence of a call has no other name."""
+    """``none`` stands for "no call in flight" here, not for a tool of that name."""
     real = [name for name in listed(names) if name != NO_CALL_NAME]
     none = len(real) < len(listed(names))
     test, _ = globs(real)
@@ -275,4 +274,4 @@ TABLE: Final = _table(
     Row("system_prompt", "system_prompt", _prompt, "sampling"),
     Row("text", "texts", _found),
 )
-"""Every condition by its name in the policy. The cheap ones come first, because they are tested in this order."""
+"""Every condition by its name in the policy. They are tested in this order, so cheap ones come first."""

@@ -1,11 +1,10 @@
-"""Pure. Costs of a call: the max cost before it is made, and the actual cost after it. The limits that it draws on are
-in ``claims.py``.
+"""Pure. Costs of a model call: the max cost before it, and the actual cost after it. ``claims.py`` has the limits.
 
-A server chooses what is read, so the bound is by what tokenizers can do, not by what they usually do: each writes at
-most one token for a byte of UTF-8. What is not text is counted as said at each constant; a model's ``margin`` is for
-what nobody counts, and an overrun is booked by the ledger. A tool's schema counts with its references expanded, as some
-providers get it: a dozen definitions that refer to each other twice expand to gigabytes. A schema over ``MOST`` is not
-sent.
+The server chooses the input. So the bound assumes what tokenizers can do, not what they usually do: at most one token
+per byte of UTF-8. Content other than text is counted as described at each constant. A model's ``margin`` covers
+uncounted tokens, and the ledger books an overrun. A tool's schema counts with its references expanded, because some
+providers get it that way: a dozen definitions that refer to each other twice expand to gigabytes. A schema larger than
+``MOST`` is not sent.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from samplegate.policy.schema import Model
 
 MOST: Final = 400_000
 """Characters of all tools of a request: more is never sent."""
-_CHAIN: Final = 48  # references within references; with more it is not sent either
+_CHAIN: Final = 48  # nested references; a schema with more is not sent either
 _STEPS: Final = 20_000
-"""References that are followed in one schema, each to every definition of its name: with more it counts as ``MOST``.
-Real ones have hundreds."""
+"""References to follow in one schema, each to every definition of its name. A schema with more counts as ``MOST``; real
+ones have hundreds."""
 _AROUND: Final = 6  # the quotes, colon, comma and spaces of a member
 
 _Use: TypeAlias = str | int
-"""A definition that is referred to, by its last word, or that stands within another, by its number."""
+"""A use of a definition: by the last part of its reference, or by its number if it is nested in another one."""
 
 
 class _Definitions(msgspec.Struct):
-    """The schema itself is number 0; each definition has its own size, without those within it, and what it uses."""
+    """Definitions by number; the schema itself is 0. Each has its own size without nested ones, and its uses."""
 
     sizes: list[int]
     uses: list[list[_Use]]
@@ -41,7 +40,8 @@ class _Definitions(msgspec.Struct):
 
 
 def grown(schema: Mapping[str, Any]) -> int:
-    """Characters of its JSON at most; ``MOST`` where it is more, or definitions refer to each other in a circle."""
+    """Maximum characters of the schema's JSON with references expanded. ``MOST`` if larger, or if the references form a
+    cycle."""
     found = _definitions(schema)
     return _total(found, 0, {}, 0)
 
@@ -83,7 +83,7 @@ def _total(found: _Definitions, number: int, known: dict[int, int], depth: int) 
         return known[number]
     if depth > _CHAIN:
         return MOST
-    known[number] = MOST  # what is met again on its own way goes in a circle
+    known[number] = MOST  # a definition that is reached again on its own path is in a cycle
     size, itself = found.sizes[number], 0
     for use in found.uses[number]:
         targets = (use,) if isinstance(use, int) else found.names.get(use, ())
@@ -97,23 +97,23 @@ def _total(found: _Definitions, number: int, known: dict[int, int], depth: int) 
                 size += _total(found, target, known, depth + 1)
         if size >= MOST:
             return MOST
-    # a definition is written out within itself, but not within that again
+    # a recursive definition is expanded once within itself, no deeper
     known[number] = min(size * (1 + itself), MOST)
     return known[number]
 
 
 PER_BLOCK: Final = 16
-"""Tokens that providers put around a message, a block or a tool: roles, separators, names. Real ones put 3 to 12."""
+"""Tokens that providers add per message, block or tool for roles, separators and names. Real ones add 3 to 12."""
 FOR_TOOLS: Final = 600
-"""Tokens of the instructions that providers add where tools are offered, or were used before: 200 to 530."""
+"""Tokens of the instructions that providers add if a request has tools or tool uses: 200 to 530."""
 BYTES_PER_AUDIO_TOKEN: Final = 16
-"""Providers count 10 to 32 tokens a second. 32 of 16 bytes are 4 kbit/s, below every codec for speech; a file that is
-silence throughout can be smaller still, and is booked as an overrun."""
+"""Providers count 10 to 32 tokens per second. 32 times 16 bytes are 4 kbit/s, below every speech codec. A file of
+silence can be smaller still; that is booked as an overrun."""
 CHARACTERS_PER_TOKEN: Final = 8
-"""For what a text comes to at least: no language takes fewer tokens than one for eight characters; English takes one
-for four or five."""
+"""Lower bound of a text's tokens: no language needs fewer than one token per eight characters; English needs one per
+four or five."""
 MOST_UNITS: Final = 2**62
-"""What a ledger's integers hold: 4.6 million dollars."""
+"""The largest amount in a ledger's integers: 4.6 million dollars."""
 
 _MEDIA: Final = frozenset({"text", "image", "audio"})
 _EMPTY: Final[Mapping[str, Any]] = {
@@ -123,42 +123,41 @@ _EMPTY: Final[Mapping[str, Any]] = {
 
 
 class PromptCount(msgspec.Struct, frozen=True):
-    """What a model would read of a request, counted without knowing the model."""
+    """The content that a model would read of a request, counted independently of the model."""
 
     text: int
-    """Tokens at most, without images and audio."""
+    """Maximum tokens without images and audio."""
     letters: int
-    """Characters of its texts."""
+    """Characters of the texts."""
     images: int
     audio: int
-    """Tokens at most."""
+    """Maximum tokens."""
 
     @property
     def least(self) -> int:
-        """Tokens that it surely comes to."""
+        """Minimum tokens."""
         return self.letters // CHARACTERS_PER_TOKEN
 
 
 def worst(model: Model, facts: ModelFacts, params: Mapping[str, Any]) -> Worst:
-    """The most that asking ``model`` these params may come to; they are within its bounds already
-    (``prompt.bounded``)."""
+    """The upper bound for calling ``model`` with these params, which are already bounded (``prompt.bounded``)."""
     return worst_of(model, facts, reading(params), params["maxTokens"])
 
 
 def worst_of(model: Model, facts: ModelFacts, read: PromptCount, output_tokens: int) -> Worst:
-    """The same for what is counted already."""
+    """The same for a prompt that is already counted."""
     return _worst(facts, _input(model, facts, read), output_tokens, read.audio > 0)
 
 
 MOST_REPORTED: Final = 1_000_000
-"""Tokens that a provider can report for one answer, where neither the request nor the model's own bounds come to more:
-a count beyond that is no count, and would close a bucket for years."""
+"""Maximum tokens that a provider's usage may have for one answer, unless the request or the model has a higher bound. A
+higher count is implausible and would block a bucket for years."""
 
 
 def actual(
     model: Model, facts: ModelFacts, params: Mapping[str, Any], input_tokens: int | None, output_tokens: int | None
 ) -> Worst:
-    """What it came to by the provider's counts; a count that is missing is taken at its worst."""
+    """The actual cost by the provider's counts; a missing count is replaced by its upper bound."""
     read = reading(params)
     worst = _input(model, facts, read)
     most_read, most_written = (
@@ -175,13 +174,13 @@ def actual(
 
 
 def least(model: Model, facts: ModelFacts) -> Worst:
-    """The worst of the smallest request there is: a limit below it lets none through."""
+    """The upper bound of the smallest possible request: a limit below it admits none."""
     return worst(model, facts, _EMPTY)
 
 
 def _input(model: Model, facts: ModelFacts, read: PromptCount) -> int:
     tokens = math.ceil((read.text + read.images * model.image_tokens + read.audio) * model.margin)
-    # what runs elsewhere under a name may read more than the table's
+    # with an api_base, a model of this name may read more than the table's limit
     known = model.context is not None or model.api_base is None
     return min(tokens, facts.context if known and facts.context is not None else MOST_TOKENS)
 
@@ -192,8 +191,8 @@ def _worst(facts: ModelFacts, input_tokens: int, output_tokens: int, audio: bool
 
 
 def _price(rates: Rates, input_tokens: int, output_tokens: int, audio: bool) -> int:
-    """By the dearest tier that so much input reaches; with audio in it, all of the input is charged as audio if that is
-    dearer."""
+    """The price by the most expensive tier that the input reaches. If the input has audio, all of it costs the audio
+    price if that is higher."""
     paid, written = rates.input, rates.output
     for tier in rates.tiers:
         if input_tokens > tier.above:
@@ -204,7 +203,7 @@ def _price(rates: Rates, input_tokens: int, output_tokens: int, audio: bool) -> 
 
 
 def reading(params: Mapping[str, Any]) -> PromptCount:
-    """What a model would read of createMessage params, checked ones."""
+    """Count checked createMessage params."""
     counter = _Counter()
     if prompt := params.get("systemPrompt"):
         counter.text(prompt)
@@ -222,7 +221,7 @@ def reading(params: Mapping[str, Any]) -> PromptCount:
 
 
 class _Counter:
-    """Adds up. A class because that is faster: most requests are one text."""
+    """Accumulates counts. It is a class for speed: most requests are one text."""
 
     __slots__ = ("audio", "grown", "images", "letters", "tokens", "uses")
 
@@ -256,15 +255,15 @@ class _Counter:
         self.tokens += PER_BLOCK + (size if text.isascii() else len(text.encode("utf-8", "surrogatepass")))
 
     def json(self, value: Any) -> None:
-        """Its text in the longest of the usual ways: a space behind commas and colons, and what is not ASCII escaped
-        (at most thrice as long)."""
+        """Add a value's JSON in its longest usual form: with spaces after commas and colons, and non-ASCII characters
+        escaped (at most three times as long)."""
         raw = msgspec.json.encode(value)
         size = len(raw) + raw.count(b",") + raw.count(b":")
         self.tokens += PER_BLOCK + (size if raw.isascii() else 3 * size)
 
     def tool(self, tool: Mapping[str, Any]) -> None:
-        """With its references written out, where it has some. Once all of them are more than is ever sent, each counts
-        as the most."""
+        """Add a tool, with its references expanded. Once the expanded tools exceed the sendable size, each further one
+        counts as ``MOST``."""
         schema = tool["inputSchema"]
         raw = msgspec.json.encode(schema)
         self.json([tool["name"], tool.get("description"), schema])
@@ -275,11 +274,11 @@ class _Counter:
 
 
 def _holds_blob(block: Mapping[str, Any]) -> bool:
-    """Whether it is an embedded resource that is no text: it goes as an image, if at all."""
+    """Whether a block is a binary embedded resource, which is sent as an image, if at all."""
     resource = block.get("resource")
     return isinstance(resource, dict) and "blob" in resource
 
 
 def _decoded(data: str) -> int:
-    """The bytes that base64 stands for, at most."""
+    """The maximum number of bytes that base64 text encodes."""
     return -(-len(data) * 3 // 4)

@@ -1,8 +1,8 @@
-"""Pure. The decision: a pure function from request, policy and situation to a Decision, with its model request and its
-draws on limits.
+"""Pure. The decision: a function from request, policy and situation to a Decision, with its model request and draws.
 
-The first rule that matches and can be carried out wins; no rule, no answer. What was not declared to the server is only
-ever denied, by the rule that denies it, or left unanswered. A ``detail`` names rules, fields and types, never content.
+The first rule that matches and can be carried out wins. Without one, the request is not answered. A request for an
+undeclared capability is denied if a rule denies it, else left unanswered. A ``detail`` names rules, fields and types,
+never content.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ NOT_DECLARED: Final = "the server asked for what was not declared to it"
 
 
 class Feasible(msgspec.Struct, frozen=True):
-    """A rule's effect can be carried out."""
+    """A rule whose effect can be carried out."""
 
     act: Act
     why: str = ""
 
 
 class Infeasible(msgspec.Struct, frozen=True):
-    """It cannot, as far as known before acting."""
+    """A rule whose effect cannot be carried out, as far as this is known in advance."""
 
     why: str
 
 
 def decide(book: CompiledPolicy, request: Request, situation: Situation, start: int = 0) -> Decision:
-    """What is to be done with a request. ``start`` is the first rule to look at: ``Decision.index`` + 1 for
-    ``on_timeout: next``."""
+    """The decision on a request. ``start`` is the first rule to consider: ``Decision.index`` + 1 for ``on_timeout:
+    next``."""
     decision = _walk(book, request, situation, start, None)
     return decision if situation.declared else _undeclared(decision)
 
@@ -79,7 +79,7 @@ def decide(book: CompiledPolicy, request: Request, situation: Situation, start: 
 def explain(
     book: CompiledPolicy, request: Request, situation: Situation, start: int = 0
 ) -> tuple[Decision, list[RuleStep]]:
-    """The same, with every rule that was looked at and why it did not take the request. The steps show values met; the
+    """The decision, with every rule that was considered and why it did not match. The steps show actual values, the
     decision does not."""
     steps: list[RuleStep] = []
     decision = _walk(book, request, situation, start, steps)
@@ -87,7 +87,7 @@ def explain(
 
 
 def _undeclared(found: Decision) -> Decision:
-    """The decision on a request that the server was not offered: a denial stays its rule's, and everything else stays
+    """The decision on a request for an undeclared capability: a denial by a rule stays, everything else becomes
     unanswered (R8, R31)."""
     if isinstance(found.act, DenyAs):
         return msgspec.structs.replace(
@@ -160,7 +160,7 @@ def _taken(rule: Rule, made: Feasible, index: int, shadows: tuple[Shadow, ...]) 
 def _left(
     otherwise: Literal["unanswered", "deny"], rule: Rule, detail: str, index: int, shadows: tuple[Shadow, ...]
 ) -> Decision:
-    """The ``otherwise`` of a rule that could not be carried out."""
+    """Apply the ``otherwise`` of a rule that could not be carried out."""
     if otherwise == "deny":
         return Decision(DenyAs("cancel"), "deny", rule.name, Reason.CANNOT, detail, index=index, shadows=shadows)
     return Decision(LeftOpen(), "none", rule.name, Reason.CANNOT, detail, index=index, shadows=shadows)
@@ -200,7 +200,7 @@ def _escalate(book: CompiledPolicy, rule: EscalateRule, facts: Facts) -> Feasibl
             f"reviewer {short_value(rule.reviewer)}; no model: {made.why}",
         )
     if not facts.is_url and isinstance(form := facts.form, NotFlat):
-        return Infeasible(f"the form is not flat: {form.why}")  # T16: nobody could fill it in
+        return Infeasible(f"the form is not flat: {form.why}")  # T16: a reviewer could not fill it in
     return Feasible(Escalated(rule.reviewer, None, timeout, late), f"reviewer {short_value(rule.reviewer)}")
 
 
@@ -227,7 +227,7 @@ def _seconds(span: str | None) -> float | None:
 
 
 def effect_of(rule: Rule) -> Effect:
-    """The word of a rule's effect."""
+    """The name of a rule's effect."""
     match rule:
         case AllowRule():
             return "allow"
@@ -244,7 +244,7 @@ def effect_of(rule: Rule) -> Effect:
 
 
 def _shadow(rule: Rule, made: Feasible | Infeasible) -> list[Shadow]:
-    """What a shadow rule would have done; one that would have let the request go on has done nothing."""
+    """The result of a shadow rule; none if the request would have gone on to later rules."""
     if isinstance(made, Feasible):
         return [Shadow(rule.name, effect_of(rule))]
     return [] if rule.otherwise == "next" else [Shadow(rule.name, "deny" if rule.otherwise == "deny" else "none")]
@@ -266,8 +266,8 @@ def _step(rule: Rule, taken: bool, why: str) -> RuleStep:
 
 
 class ModelParams(msgspec.Struct, frozen=True):
-    """createMessage params for one model, the names of those that are not as they came, and how many secrets of which
-    pattern were taken out."""
+    """createMessage params for one model, the names of changed params, and the number of redacted secrets by
+    pattern."""
 
     params: Mapping[str, Any]
     changed: tuple[str, ...] = ()
@@ -275,7 +275,7 @@ class ModelParams(msgspec.Struct, frozen=True):
 
 
 def question(book: CompiledPolicy, rule: ModelRule, model: str, params: Mapping[str, Any]) -> ModelParams | str:
-    """What ``model`` (our name) is asked; why it cannot be, where the rule stops at secrets."""
+    """The params for ``model`` (the policy's name), or the reason for none if the rule stops at secrets."""
     asked = model_choice.bounded(rule.with_, book.model(model), book.catalogue[model], params)
     secrets = rule.with_.secrets
     if secrets is None or secrets.prompt == "keep" or book.redactor is None:
@@ -289,8 +289,8 @@ def question(book: CompiledPolicy, rule: ModelRule, model: str, params: Mapping[
 
 
 def unasked(params: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why an answer's blocks are none to what was asked (R9): a tool that was not offered, or none where one was
-    required. None if they are."""
+    """Why an answer's blocks do not fit the offered tools (R9): a tool that was not offered, or no tool although one
+    was required. None if they fit."""
     offered = {tool["name"] for tool in params.get("tools") or ()}
     used = [block["name"] for block in blocks if block["type"] == "tool_use"]
     if not offered.issuperset(used):
@@ -301,7 +301,7 @@ def unasked(params: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> s
 
 
 def draws_of(book: CompiledPolicy, decision: Decision, who: Claimant) -> tuple[Draw, ...] | str:
-    """What carrying a decision out draws at worst; or why that cannot be told, as a sentence for the log."""
+    """The maximum draws of a decision, or the reason why they cannot be computed, as a sentence for the log."""
     if not decision.limits:
         return ()
     who = msgspec.structs.replace(who, rule=decision.rule or "")
@@ -315,18 +315,18 @@ def draws_of(book: CompiledPolicy, decision: Decision, who: Claimant) -> tuple[D
 
 
 def worst_of(book: CompiledPolicy, model: str, params: Mapping[str, Any]) -> Worst:
-    """The most that one call of a model of the policy may come to."""
+    """The upper bound for one call of a model of the policy."""
     return cost.worst(book.model(model), book.catalogue[model], params)
 
 
 def later(book: CompiledPolicy, request: Request, situation: Situation, decision: Decision) -> Decision:
-    """What the rules behind a decision's come to, with the shadows that were met before."""
+    """The decision by the rules after the decision's own, with the earlier shadows."""
     found = decide(book, request, situation, start=decision.index + 1)
     return msgspec.structs.replace(found, shadows=(*decision.shadows, *found.shadows))
 
 
 def unless_taken(found: Decision, refused: Decision, what: str) -> Decision:
-    """``found``, or where no later rule took it, that it was a limit of ``refused`` which left it unanswered."""
+    """``found``, or if no later rule matched, unanswered because of a limit of ``refused``."""
     if found.reason is not Reason.NO_RULE:
         return found
     return msgspec.structs.replace(
@@ -337,8 +337,7 @@ def unless_taken(found: Decision, refused: Decision, what: str) -> Decision:
 def after_refusal(
     book: CompiledPolicy, request: Request, situation: Situation, decision: Decision, what: str
 ) -> Decision:
-    """The decision that follows where a limit has no room, by ``on_limit``; ``what`` says which and why, for the
-    log."""
+    """The decision by ``on_limit`` when a limit has no room; ``what`` names the limit and the reason for the log."""
     detail = f"rule {decision.rule}: {what}"
     match decision.on_limit:
         case "next":

@@ -1,5 +1,5 @@
-"""Pure. What may be decided about a request, and what may come of it. Not how: ``decide.py`` decides, ``gate/gate.py``
-acts."""
+"""Pure. Decisions about a request, and their outcomes on the wire. ``decide.py`` makes them, ``gate/gate.py`` carries
+them out."""
 
 from __future__ import annotations
 
@@ -14,119 +14,119 @@ from samplegate.protocol.results import BAD_PARAMS, INTERNAL, REJECTED, refused_
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """A model is to answer. ``models`` are our names, best first; ``params`` is what the model is asked, already within
-    the rule's bounds."""
+    """A model answers. ``models`` are the policy's names, best first; ``params`` are already within the rule's
+    bounds."""
 
     models: tuple[str, ...]
-    """Those that fit the request: the first is asked, the others stand in for one that fails before its first token
-    (none with `fallback: false`)."""
+    """The models that fit the request. The first is called; the others are fallbacks if one fails before its first
+    token (none with `fallback: false`)."""
     params: Mapping[str, Any]
-    """MCP's createMessage params for the first of them, after the rule's `with` (max_tokens, temperature, secrets,
-    tools, ...)."""
+    """MCP's createMessage params for the first model, after the rule's `with` (max_tokens, temperature, secrets, tools,
+    ...)."""
     timeout: float | None
-    """The rule's own limit in seconds, None for none."""
+    """The rule's own timeout in seconds, None for none."""
     changed: tuple[str, ...] = ()
-    """What the rule's bounds changed, for the log: names of params."""
+    """Names of the params that the rule's bounds changed, for the log."""
     redacted: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """How many secrets of which pattern were taken out of the params."""
+    """Number of redacted secrets by pattern."""
     review_answer: str | None = None
-    """The reviewer who is to see the answer before it is released."""
+    """The reviewer who sees the answer before it is released."""
 
 
 class FixedAnswer(msgspec.Struct, frozen=True):
-    """The operator's own words answer. ``result`` is the whole result in the newest shape (a createMessage or an
-    elicitation result)."""
+    """The policy's fixed content answers. ``result`` is the complete createMessage or elicitation result in the newest
+    shape."""
 
     result: Mapping[str, Any]
 
 
 class Forwarded(msgspec.Struct, frozen=True):
-    """The client is to answer."""
+    """The client answers."""
 
     verify: bool
     timeout: float | None
 
 
 class Escalated(msgspec.Struct, frozen=True):
-    """A person is to decide."""
+    """A reviewer decides."""
 
     reviewer: str
     allowed: Allowed | None
-    """Sampling: what a model would be asked if the person approves; None where no model can be asked: then a person can
-    only answer or refuse. Elicitation: None."""
+    """Sampling: the model call after an approval; None if no model can be called, so that the reviewer can only answer
+    or reject. Elicitation: None."""
     timeout: float
-    """Seconds that the review may wait for a verdict."""
+    """Seconds that the review waits for a verdict."""
     late: float
-    """Seconds that a verdict may be used after it was given."""
+    """Seconds for which a verdict can be used after it was given."""
     why: str = ""
-    """Why no model can be asked."""
+    """Why no model can be called."""
 
 
 class DenyAs(msgspec.Struct, frozen=True):
-    """Refused by a rule."""
+    """A rule denies the request."""
 
     as_: Literal["cancel", "decline"]
 
 
 class LeftOpen(msgspec.Struct, frozen=True):
-    """Nobody is to answer: Unanswered."""
+    """The request stays unanswered."""
 
 
 Act: TypeAlias = Allowed | FixedAnswer | Forwarded | Escalated | DenyAs | LeftOpen
 
 
 class Shadow(msgspec.Struct, frozen=True):
-    """What a shadow rule would have done."""
+    """The effect that a shadow rule would have had."""
 
     rule: str
     effect: str
 
 
 class RuleStep(msgspec.Struct, frozen=True):
-    """One rule that was looked at, for `explain`."""
+    """One rule that was considered, for `explain`."""
 
     rule: str
     effect: str
     taken: bool
     why: str
-    """Which condition did not hold, with the value met; or why the effect could not be carried out."""
+    """The condition that did not hold, with the actual value; or why the effect could not be carried out."""
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What is to be done with one request."""
+    """The decision on one request."""
 
     act: Act
     effect: Literal["allow", "answer", "forward", "escalate", "deny", "none"]
     rule: str | None
     reason: Reason
     detail: str = ""
-    """For the log and stderr; the server sees it only with `explain_to_server`."""
+    """For the log and stderr; the server gets it only with `explain_to_server`."""
     on_timeout: Literal["next", "unanswered", "deny"] = "unanswered"
     index: int = -1
-    """The place of the rule, so that `on_timeout: next` can go on behind it."""
+    """The rule's index, so that `on_timeout: next` can continue after it."""
     shadows: tuple[Shadow, ...] = ()
     limits: tuple[str, ...] = ()
-    """The limits that carrying it out draws on."""
+    """The limits that the decision draws on."""
     on_limit: Literal["next", "unanswered", "deny", "wait"] = "unanswered"
     declared: bool = True
-    """Whether the server was offered what it asks for; if not, it gets error -32602 or its call ends, whatever the rule
-    (R8, R31)."""
+    """Whether the needed capability was declared to the server. If not, the server gets error -32602 or its call ends,
+    whatever the rule (R8, R31)."""
     ruled: Reason | None = None
-    """Where the reason is that it was not offered: the reason that the rules alone came to."""
+    """For an undeclared request: the reason by the rules alone."""
 
     @property
     def allowed(self) -> Allowed | None:
-        """What a model is to be asked, now or once a person has approved."""
+        """The model call, now or after an approval; None if there is none."""
         return (
             self.act if isinstance(self.act, Allowed) else self.act.allowed if isinstance(self.act, Escalated) else None
         )
 
 
 class Situation(msgspec.Struct, frozen=True):
-    """What a decision depends on besides the request and the policy."""
+    """Inputs of a decision besides the request and the policy."""
 
     can_forward: bool = True
-    """Whether the client can be asked this kind, mode and sub-capability at all."""
+    """Whether the client declared this kind, mode and sub-capability."""
     declared: bool = True
     """Whether they were declared to the server."""
 
@@ -146,7 +146,7 @@ def refusal(decision: Decision) -> Denied | Unanswered:
 
 
 def wire_answer(kind: str, era: Era, decision: Decision) -> str | None:
-    """What the server gets for a decision, in a word; None where a model, a reviewer or the client has a say in it."""
+    """The server's result of a decision in one word; None if it depends on a model, a reviewer or the client."""
     match decision.act:
         case DenyAs() | LeftOpen():
             return refused_answer(kind, era, refusal(decision))

@@ -1,9 +1,9 @@
-"""Pure. What a policy may ask about a request, each fact worked out once and only when a rule asks. Not the asking:
-that is ``match.py``.
+"""Pure. Facts about a request for the conditions of rules, each computed once and only when needed. ``match.py`` tests
+them.
 
-Two values stand beside the real ones. ABSENT: this request has no such thing (a form has no host), so no condition on
-it holds. UNKNOWN: it may be anything, so a condition on it neither holds nor fails (``Known``; a URL with two readings;
-a form that may ask for more than its properties).
+Two values are special. ABSENT: the request does not have the fact (a form has no host), so no condition on it holds.
+UNKNOWN: the fact may have any value, so a condition on it neither holds nor fails. Examples are the facts that
+``Known`` lacks, an ambiguous URL, and a form that may ask for more than its properties.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from samplegate.urls import Target, is_web, target
 
 
 class Special(Enum):
-    """The values that are none."""
+    """Special values of facts."""
 
     ABSENT = "absent"
     UNKNOWN = "unknown"
@@ -36,19 +36,19 @@ NO_CALL: Final = Special.NO_CALL
 
 Calls: TypeAlias = tuple[Call, ...] | Literal[Special.UNKNOWN]
 
-_MAX_NAMES: Final = 10_000  # in one form; every expression of the policy is searched for in each
+_MAX_NAMES: Final = 10_000  # in one form; every expression of the policy is searched for in each name
 _INNER: Final = frozenset({"text", "image", "audio", "resource", "resource_link"})
-"""What a tool's result may hold."""
+"""Content types within a tool's result."""
 
 
 class During:
-    """The part of the facts that changes from one candidate call to the next."""
+    """The facts that differ between candidate calls."""
 
     tool: Any = UNKNOWN
     method: Any = UNKNOWN
 
     def during(self, call: Call | None) -> None:
-        """Look at the request as one of ``call``; None is no call in flight."""
+        """Set the facts to those of ``call``; None means that no call is in flight."""
         if call is None:
             self.tool, self.method = NO_CALL, ABSENT
         else:
@@ -56,7 +56,7 @@ class During:
 
 
 class Known(During):
-    """What is known before a request comes: the named facts, all others are UNKNOWN."""
+    """Facts that are known before a request arrives; all others are UNKNOWN."""
 
     calls: Calls
 
@@ -71,11 +71,11 @@ class Known(During):
 
 
 class Facts(During):
-    """The facts of one request. Made for one decision and then dropped: it remembers what it worked out."""
+    """The facts of one request, cached for one decision."""
 
     def __init__(self, request: Request, finders: Mapping[str, Search] = MappingProxyType({})) -> None:
-        """``finders`` find, for ``text`` and ``field_names``, what any expression of the policy finds: texts without
-        are not looked at again."""
+        """``finders`` match what any expression of the policy matches, for ``text`` and ``field_names``. Texts without
+        a match are dropped."""
         self._finders = finders
         origin = request.origin
         self.request = request
@@ -92,44 +92,43 @@ class Facts(During):
         self.is_sampling = request.kind == "sampling"
 
     def _param(self, name: str) -> Any:
-        """A param of sampling; a null counts as absent."""
+        """A param of a sampling request; null counts as absent."""
         value = self.request.params.get(name) if self.is_sampling else None
         return ABSENT if value is None else value
 
     @cached_property
     def max_tokens(self) -> Any:
-        """The output tokens asked for."""
+        """The requested output tokens."""
         return self._param("maxTokens")
 
     @cached_property
     def messages(self) -> Any:
-        """How many there are."""
+        """The number of messages."""
         return len(self.request.params["messages"]) if self.is_sampling else ABSENT
 
     @cached_property
     def blocks(self) -> tuple[Mapping[str, Any], ...]:
-        """Every content block of every message."""
+        """All content blocks of all messages."""
         return tuple(_blocks(self.request.params["messages"])) if self.is_sampling else ()
 
     @cached_property
     def content_types(self) -> Any:
-        """The types of all blocks, those within a tool's result among them; "other" stands for one that has no name
-        here."""
+        """The types of all blocks, including those in a tool's result; there, "other" stands for an unknown type."""
         return frozenset(type_ for block in self.blocks for type_ in _types(block)) if self.is_sampling else ABSENT
 
     @cached_property
     def tools(self) -> Any:
-        """Whether the request brings some along."""
+        """Whether the request has tools."""
         return bool(self.request.params.get("tools")) if self.is_sampling else ABSENT
 
     @cached_property
     def system_prompt(self) -> Any:
-        """UTF-8, "" for none."""
+        """UTF-8; empty if there is none."""
         return utf8(self.request.params.get("systemPrompt") or "") if self.is_sampling else ABSENT
 
     @cached_property
     def texts(self) -> Any:
-        """UTF-8, each text by itself: an anchored expression looks at every one of them."""
+        """The texts in UTF-8, kept apart: an anchored expression applies to each of them."""
         return self._worth_searching("text", tuple(map(utf8, self._all_texts())))
 
     def _worth_searching(self, condition: str, texts: tuple[bytes, ...]) -> tuple[bytes, ...]:
@@ -145,12 +144,12 @@ class Facts(During):
 
     @cached_property
     def hints(self) -> Any:
-        """The names of the hints in lower case, without the empty ones (R21)."""
+        """The names of the hints in lower case, without empty ones (R21)."""
         return tuple(name.lower() for name in hint_names(self.request.params)) if self.is_sampling else ABSENT
 
     @cached_property
     def properties(self) -> Any:
-        """The form's properties by name, whatever they are."""
+        """The form's properties by name, valid or not."""
         if not self.is_form:
             return ABSENT
         found = self.request.params["requestedSchema"].get("properties")
@@ -158,21 +157,21 @@ class Facts(During):
 
     @cached_property
     def _asks_more(self) -> bool:
-        """Whether a form may ask for more than its properties: by allOf, $ref, patternProperties, a required name it
-        does not describe."""
+        """Whether a form may ask for more than its properties: by allOf, $ref, patternProperties, or a required name
+        that it does not describe."""
         return asks_more(self.request.params["requestedSchema"]) is not None
 
     @cached_property
     def fields(self) -> Any:
-        """The names of a form's fields; UNKNOWN where there may be more of them."""
+        """The names of a form's fields; UNKNOWN if there may be more."""
         if not self.is_form:
             return ABSENT
         return UNKNOWN if self._asks_more else frozenset(self.properties)
 
     @cached_property
     def field_names(self) -> Any:
-        """UTF-8, also the names inside nested schemas: a rule against secrets is not got round by nesting them. UNKNOWN
-        for very many."""
+        """The names in UTF-8, including those in nested schemas, so that nesting does not bypass a rule against
+        secrets. UNKNOWN above _MAX_NAMES."""
         if not self.is_form:
             return ABSENT
         names = tuple(islice(all_names(self.request.params["requestedSchema"]), _MAX_NAMES + 1))
@@ -180,17 +179,17 @@ class Facts(During):
 
     @cached_property
     def form(self) -> Form | NotFlat:
-        """The form as a flat one, read once however many rules would fill it in. Only where ``is_form``."""
+        """The form read as a flat one, once for all rules. Only if ``is_form``."""
         return read_form(self.request.params["requestedSchema"], self.request.origin.revision)
 
     @cached_property
     def secret_fields(self) -> frozenset[str]:
-        """The form's fields that look secret (R39). Only where ``is_form``."""
+        """The form's fields that look secret (R39). Only if ``is_form``."""
         return secret_names.secret_fields(self.request.params["requestedSchema"])
 
     @cached_property
     def field_types(self) -> Any:
-        """The types of the flat fields; "" stands for one that is not flat. UNKNOWN where there may be more fields."""
+        """The types of the flat fields; "" stands for a field that is not flat. UNKNOWN if there may be more fields."""
         if not self.is_form:
             return ABSENT
         if self._asks_more:
@@ -208,26 +207,26 @@ class Facts(During):
 
     @cached_property
     def host(self) -> Any:
-        """In ASCII; UNKNOWN also where the URL has none (``javascript:``), for nobody knows where that leads."""
+        """The host in ASCII. UNKNOWN also for a URL without a host (``javascript:``), because its target is unclear."""
         if not self.is_url:
             return ABSENT
         return UNKNOWN if self._address is None else self._address.host or UNKNOWN
 
     @cached_property
     def scheme(self) -> Any:
-        """The URL's, in lower case."""
+        """The URL's scheme in lower case."""
         if not self.is_url:
             return ABSENT
         return UNKNOWN if self._address is None else self._address.scheme
 
     @cached_property
     def is_web(self) -> bool:
-        """It is by http or https, or no URL at all: what a rule covers that names no scheme."""
+        """Whether the request has an http or https URL or no URL, as a rule without a scheme requires."""
         return not self.is_url or is_web(self.request.params["url"])
 
 
 def hint_names(params: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of a sampling request's model hints, in order, without the empty ones (R21)."""
+    """The names of a sampling request's model hints, in order, without empty ones (R21)."""
     hints = (params.get("modelPreferences") or {}).get("hints") or ()
     return tuple(name for hint in hints if (name := (hint.get("name") or "").strip()))
 
@@ -239,7 +238,7 @@ def _blocks(messages: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 def _texts(block: Mapping[str, Any]) -> Iterator[str]:
-    """The texts of one block: its own, or those of a tool's result, embedded resources included."""
+    """The texts of one block: its own, or those in a tool's result, including embedded resources."""
     if block["type"] == "text":
         yield block["text"]
     elif block["type"] == "tool_result":
@@ -251,7 +250,7 @@ def _texts(block: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _types(block: Mapping[str, Any]) -> Iterator[str]:
-    """The type of a block and, for a tool's result, of what is in it."""
+    """The type of a block and, for a tool's result, the types of its content."""
     yield block["type"]
     if block["type"] == "tool_result":
         yield from (inner["type"] if inner["type"] in _INNER else "other" for inner in block["content"])

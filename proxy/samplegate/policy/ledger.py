@@ -1,21 +1,26 @@
-"""Pure. Limits and what is drawn on them: reserve the worst case, settle the true figure, never let more through than
-the limit. Pure: time is passed in.
+"""Pure. Ledger arithmetic of limits: reserve the maximum, settle to the actual amount, never admit more than the limit.
 
-Amounts are whole numbers of small units (``SCALE``), so that nothing is lost by rounding. All times are Unix seconds
-(wall clock). Not the store (``limits/``), not what a request draws (``claims.py``), not the slots of ``concurrent``.
+Amounts are whole numbers of small units (``SCALE``), so that rounding loses nothing. All times are Unix seconds (wall
+clock). The store is in ``limits/``, and ``claims.py`` computes the draws of a request. The slots of ``concurrent`` are
+not counted here.
 
-An account is one limit for one key (what its ``by`` comes to). Every draw is charged at its worst case when it is
-reserved, and that charge is what a crash leaves behind. Settling corrects it: an overrun is booked (the account may go
-beyond its limit: overdraft), a rest is given back as far as it has not drained already: ``max(0, rest - drained
-since)`` for a bucket, the whole within the same window of a calendar, nothing in a later one. So what is admitted never
-exceeds ``most`` within a window of a calendar, nor ``most + most * span / period`` over any span of a bucket.
+An account is one limit for one key (the values of its ``by``). A reservation charges the maximum of every draw, and a
+crash leaves that charge behind. Settling corrects it:
 
-**The clock going back** frees nothing. By at most ``SKEW`` it is a process that read the time before another one wrote:
-the account keeps its time. By more, the account takes the earlier time, so that a clock that was wrong for a while
-blocks nobody for years; a window that had begun by the wrong time begins again by the right one.
+- An overrun is booked, so the account may exceed its limit (overdraft).
+- A remainder is returned as far as it has not drained already. A bucket gets ``max(0, remainder - drained since)``, a
+  calendar window all of it, and a later window nothing.
 
-Days and months are those of a calendar in any time zone, as Unix seconds: a day has 23 to 25 hours where clocks are
-changed, and begins with the change where there is no midnight.
+So the admitted amounts never exceed ``most`` within a calendar window, nor ``most + most * span / period`` over any
+span of a bucket.
+
+**A clock that goes back** frees nothing. A difference of at most ``SKEW`` means that a process read the time before
+another one wrote: the account keeps its time. With a larger difference, the account adopts the earlier time, so that a
+temporarily wrong clock does not block requests for years. A window that began by the wrong time restarts by the right
+one.
+
+Days and months are calendar windows in any time zone, as Unix seconds. A day has 23 to 25 hours when clocks change. If
+the change skips midnight, the day begins with the change.
 """
 
 from __future__ import annotations
@@ -34,23 +39,22 @@ Window: TypeAlias = Literal["day", "month"]
 
 
 def zone(name: str) -> tzinfo:
-    """The time zone of that IANA name; ``UTC`` needs no database. Raises ValueError, with the name, for one that is not
-    known here."""
+    """The time zone of an IANA name; ``UTC`` needs no database. Raises ValueError with the name if it is unknown."""
     if name == "UTC":
         return UTC
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # not there; no name at all; a folder of the database
+    except (KeyError, ValueError, OSError):  # unknown; not a valid name; a folder of the database
         raise ValueError(name) from None
 
 
 def window_start(window: Window, tz: str, now: float) -> float:
-    """When the day or month that holds ``now`` began."""
+    """The start of the day or month that contains ``now``."""
     return _around(window, tz, now)[0]
 
 
 def window_end(window: Window, tz: str, now: float) -> float:
-    """When the next day or month begins."""
+    """The start of the next day or month."""
     return _around(window, tz, now)[1]
 
 
@@ -60,7 +64,7 @@ def _around(window: Window, tz: str, now: float) -> tuple[float, float]:
     if window == "month":
         first = first.replace(day=1)
     second = _next(window, first)
-    if (edge := _begins(second, here)) <= now:  # clocks set back over midnight show the old date once more
+    if (edge := _begins(second, here)) <= now:  # after clocks were set back over midnight, the old date shows again
         return edge, _begins(_next(window, second), here)
     return _begins(first, here), edge
 
@@ -70,7 +74,7 @@ def _next(window: Window, first: date) -> date:
 
 
 def _begins(day: date, here: tzinfo) -> float:
-    """Midnight: the first of two, and the change itself where clocks skip it (what ``fold=0`` means)."""
+    """Midnight: the first of two, or the change itself if clocks skip midnight (``fold=0``)."""
     return datetime(day.year, day.month, day.day, tzinfo=here).timestamp()
 
 
@@ -82,22 +86,23 @@ SCALE: Final[dict[Quantity, int]] = {
     "usd": 10**12,
     "concurrent": 1,
 }
-"""Units in one of each: a dollar is 10**12, so a million-token price of 0.01 dollars is 10_000 a token."""
+"""Units per one of each quantity. A dollar has 10**12, so 0.01 dollars per million tokens are 10_000 units per
+token."""
 MOST: Final = 10**18
-"""Units that a limit can have at most: a million dollars, 10**12 tokens. A level of four times that still fits a
-database's 64 bits."""
+"""Maximum units of a limit: a million dollars, 10**12 tokens. A level of four times that still fits into the 64 bits of
+a database."""
 SKEW: Final = 10.0
-"""Seconds by which the times of two processes on one state may be out of order: each reads the clock, then waits some
-seconds for the state."""
+"""Seconds by which the times of two processes on one state may be out of order: each reads the clock, then waits up to
+some seconds for the state."""
 FORGOTTEN: Final = 24 * 3600.0
-"""Seconds after which a call, or a session, that drew nothing more counts as over."""
-_CEILING: Final = 4 * MOST  # a provider may report any number of tokens; the level stays one that can be stored
-# a second; a float holds such a time exactly until the year 2242, and whole numbers keep the draining exact
+"""Seconds without a draw after which a call or session counts as over."""
+_CEILING: Final = 4 * MOST  # a provider may report any number of tokens, but the level must stay storable
+# ticks per second: a float is exact in them until the year 2242, and whole numbers keep the draining exact
 _TICKS: Final = 2**20
 
 
 class LimitSpec(msgspec.Struct, frozen=True):
-    """A limit of the policy, ready to be drawn on."""
+    """A limit of the policy in units."""
 
     name: str
     quantity: Quantity
@@ -105,16 +110,17 @@ class LimitSpec(msgspec.Struct, frozen=True):
     """In units."""
     per: Literal["bucket", "day", "month", "call", "process", "slots"]
     period: float = 0.0
-    """``bucket``: the seconds in which ``most`` drains."""
+    """``bucket``: seconds in which ``most`` drains."""
     tz: str = "UTC"
     by: tuple[str, ...] = ()
     warn_at: float | None = None
     shared: bool = False
-    """Lives in the state, for all processes; else in this process. Never for ``call`` and ``process``."""
+    """Whether the account is in the shared state of all processes, else in this process. Never for ``call`` and
+    ``process``."""
 
 
 class Draw(msgspec.Struct, frozen=True, order=True):
-    """What one request takes of one account."""
+    """The amount that one request draws on one account."""
 
     limit: str
     key: str
@@ -125,60 +131,58 @@ class Draw(msgspec.Struct, frozen=True, order=True):
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """Draws that were charged, all of them."""
+    """A reservation: all of its draws are charged."""
 
     id: str
-    """Of this reservation, for the store that keeps slots."""
+    """The reservation's ID, for the store of slots."""
     draws: tuple[Draw, ...]
     at: float
-    """The time that ``reserve`` was told."""
+    """The time that was passed to ``reserve``."""
     warned: tuple[str, ...] = ()
-    """Limits that came over their ``warn_at`` by it, for the first time in their window."""
+    """Limits that reached their ``warn_at`` with it, for the first time in their window."""
     fill: Mapping[str, float] = {}
-    """By limit, the share of it that is drawn now; of several keys the fullest."""
+    """The drawn share of each limit; with several keys, the highest."""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Nothing was charged."""
+    """A refused reservation: nothing is charged."""
 
     limit: str
     why: Literal["full", "never", "unavailable", "waiting"]
-    """``never``: one request is more than the whole limit. ``unavailable``: the state cannot be asked. ``waiting``:
-    others wait for it already."""
+    """``never``: the request needs more than the whole limit. ``unavailable``: the state cannot be read. ``waiting``:
+    other requests already wait for the limit."""
     retry_after: float | None = None
-    """Seconds until it may fit, where that can be told."""
+    """Seconds until the request may fit, if known."""
     detail: str = ""
-    """For the log: no key, no content."""
+    """For the log, without keys and content."""
 
 
 class Account(msgspec.Struct, frozen=True, array_like=True):
-    """What is drawn on one account. Stored as it is: a change of its meaning is a change of the state's version."""
+    """The state of one account. It is stored in this form: a change of its meaning needs a new version of the state."""
 
     level: int
-    """Units drawn in the window, or that have not drained yet; over the limit after an overrun."""
+    """Units drawn in the window, or not yet drained; above the limit after an overrun."""
     stamp: float
-    """``bucket``: until when it has drained; ``day`` and ``month``: the start of its window; else when it was last
-    drawn on."""
+    """``bucket``: the time until which it has drained. ``day`` and ``month``: the start of its window. Otherwise, the
+    time of the last draw."""
     warned: bool = False
-    """Whether it came over ``warn_at`` in this window."""
+    """Whether it reached ``warn_at`` in this window."""
 
 
 Look: TypeAlias = Callable[[str, str], Account | None]
-"""The account of a limit (by name) and key, None where nothing was ever drawn."""
+"""Looks up the account of a limit (by name) and key; None if it has no draws."""
 Changes: TypeAlias = dict[tuple[str, str], Account]
-"""Accounts as they are to be kept, by limit and key."""
+"""Accounts to store, by limit and key."""
 Rates: TypeAlias = Mapping[str, tuple[int, int]]
-"""By limit whose ``most`` was changed after a reservation: the least and the greatest that was in force since."""
+"""For each limit whose ``most`` changed after a reservation: the lowest and highest value since."""
 
 
 def reserve(
     terms: Mapping[str, LimitSpec], look: Look, draws: Sequence[Draw], now: float
 ) -> tuple[Changes, tuple[str, ...]] | Refused:
-    """Charge all of the draws, or none: the changed accounts and the limits that are to be warned of. For all but
-    ``slots``.
+    """Charge all of the draws, or none. Returns the changed accounts and the limits to warn about. Ignores ``slots``.
 
-    Draws on one account count together, and a draw of nothing always fits. Of several refusals the one that lasts
-    longest is told.
+    Draws on one account are added up, and a draw of zero always fits. Of several refusals, the longest is returned.
     """
     changes: Changes = {}
     warned: dict[str, None] = {}
@@ -212,15 +216,13 @@ def settle(
     *,
     rates: Rates = MappingProxyType({}),
 ) -> Changes:
-    """The accounts corrected to what was really drawn (an account without an actual draw: nothing). For all but
-    ``slots``.
+    """The accounts corrected to the actual draws (zero for an account without one). Ignores ``slots``.
 
-    Why a bucket never admits too much by what is given back: compare its level with the one that it would have if the
-    truth had been charged at first. At the reservation they differ by the rest. From then on both drain at the same
-    rate and take the same draws, so the difference shrinks only while the lower one is empty, and then at the rate.
-    After ``elapsed`` it is at least ``rest - rate * elapsed``; that is what is given back (or less, by rounding), so
-    the level never falls below the one that the truth would have left. Where ``most`` was changed meanwhile, the rate
-    is the greatest that there was.
+    A bucket never admits too much because of a return. Compare its level with the level that charging the actual amount
+    at first would have led to. At the reservation they differ by the remainder. Then both drain at the same rate and
+    get the same draws. So the difference shrinks only while the lower one is empty, and at most at that rate. After
+    ``elapsed`` it is at least ``remainder - rate * elapsed``. At most that is returned, so the level never falls below
+    the compared one. If ``most`` changed meanwhile, the rate is the highest since.
     """
     changes: Changes = {}
     was, came = _summed(reserved.draws), _summed(actual)
@@ -243,11 +245,10 @@ def settle(
 
 
 def set_back(terms: Mapping[str, LimitSpec], look: Look, draws: Sequence[Draw], now: float) -> Changes:
-    """Accounts that lie in the future because the clock was set back, brought to ``now``. To be kept where ``reserve``
+    """Accounts whose time is in the future after the clock was set back, moved to ``now``. Store them when ``reserve``
     refused the same draws.
 
-    A refusal changes nothing, so without this a full account would stay full until the clock has come back to where it
-    was.
+    A refusal stores nothing. Without this, a full account would stay full until the clock reaches the old time again.
     """
     changes: Changes = {}
     for name, key in _summed(draws):
@@ -270,7 +271,7 @@ def drawn(terms: LimitSpec, account: Account, now: float) -> int:
 
 
 def merged(terms: LimitSpec, one: Account | None, other: Account, now: float) -> Account:
-    """Two accounts of one limit and key as one, on which all is drawn that was drawn on either."""
+    """Two accounts of one limit and key merged into one that has the draws of both."""
     first, second = _at(terms, one, now), _at(terms, other, now)
     return Account(
         min(first.level + second.level, _CEILING), max(first.stamp, second.stamp), first.warned or second.warned
@@ -278,9 +279,10 @@ def merged(terms: LimitSpec, one: Account | None, other: Account, now: float) ->
 
 
 def idle(terms: LimitSpec, account: Account, now: float) -> bool:
-    """Whether an account says no more than one that does not exist, so that it can be forgotten.
+    """Whether an account equals a missing one, so that it can be deleted.
 
-    What a process drew stays for as long as it runs, unless it is counted by session: sessions come and go without end.
+    Accounts per process stay as long as it runs, except those counted by session, because sessions are unlimited in
+    number.
     """
     match terms.per:
         case "call":
@@ -288,13 +290,13 @@ def idle(terms: LimitSpec, account: Account, now: float) -> bool:
         case "process":
             return "session" in terms.by and now - account.stamp >= FORGOTTEN
         case _:
-            # another process's clock may be that much behind, and would find it full again
+            # the clock of another process may be this much behind and would see the account full again
             current = _at(terms, account, now - SKEW)
             return current.level == 0 and not current.warned
 
 
 def amount_text(terms: LimitSpec, units: int) -> str:
-    """An amount for a person: ``0.0125 USD``, ``12 requests``."""
+    """An amount for users: ``0.0125 USD``, ``12 requests``."""
     amount = Decimal(units) / SCALE[terms.quantity]
     if terms.quantity != "usd":
         amount = round(amount, 2)
@@ -312,7 +314,7 @@ def _summed(draws: Iterable[Draw]) -> dict[tuple[str, str], int]:
 
 
 def _at(limit: LimitSpec, account: Account | None, now: float) -> Account:
-    """The account as it stands at ``now``: drained, or in its window."""
+    """The account at ``now``: drained, or in its window."""
     match limit.per:
         case "bucket":
             return _drained(limit, account or Account(0, now), now)
@@ -332,8 +334,8 @@ def _in_window(per: Literal["day", "month"], limit: LimitSpec, account: Account 
 
 
 def _drained(limit: LimitSpec, account: Account, now: float) -> Account:
-    """Drained to ``now`` by whole units. The stamp moves only as far as they took, so that looking often loses
-    nothing."""
+    """The account drained to ``now`` by whole units. The stamp moves only by the time that these took, so that frequent
+    reads lose nothing."""
     if now < account.stamp:
         return account if account.stamp - now <= SKEW else msgspec.structs.replace(account, stamp=_time(_ticks(now)))
     since, until, period = _ticks(account.stamp), _ticks(now), _period(limit)
@@ -348,16 +350,16 @@ def _drained(limit: LimitSpec, account: Account, now: float) -> Account:
 def _returned(
     limit: LimitSpec, account: Account, rest: int, at: float, latest: float, *, rates: tuple[int, int] | None
 ) -> int:
-    """How much of a rest is given back."""
+    """The part of a remainder to return."""
     match limit.per:
         case "bucket":
             if latest < at - SKEW:
-                return 0  # the clock was set back since: how much has drained cannot be told
+                return 0  # the clock was set back since: the drained amount is unknown
             elapsed = max(0, _ticks(latest) - _ticks(at))
             least, most = (
                 (limit.most, limit.most) if rates is None else (min(limit.most, rates[0]), max(limit.most, rates[1]))
             )
-            # one, where nothing was changed: the stamp may have been short of `at` by up to a unit
+            # 1 if nothing changed: the stamp may have been before `at` by up to one unit
             short = _ceil(most, max(1, least))
             drained = elapsed * most // _period(limit) + short if elapsed or least != most else 0
             return max(0, rest - drained)
@@ -385,7 +387,7 @@ def _wait(limit: LimitSpec, account: Account, want: int, now: float) -> float | 
     match limit.per:
         case "bucket":
             needed = _ceil((account.level + want - limit.most) * _period(limit), limit.most)
-            return _time(_ticks(account.stamp) + needed + 1) - now  # one tick more: what is added to `now` is rounded
+            return _time(_ticks(account.stamp) + needed + 1) - now  # one tick more, as the sum with `now` is rounded
         case "day" | "month":
             return window_end(limit.per, limit.tz, account.stamp) - now
         case _:
@@ -401,7 +403,7 @@ def _over(limit: LimitSpec, level: int) -> bool:
 
 
 def _period(limit: LimitSpec) -> int:
-    """The period in ticks."""
+    """The period in ticks, at least 1."""
     return max(1, ceil(limit.period * _TICKS))
 
 

@@ -1,7 +1,6 @@
-"""Pure. A rule's ``match``, compiled once and asked often. Not the choice between rules, nor what a rule then does:
-that is ``decide.py``.
+"""Pure. Compiled matches of rules, and the compiled policy. ``decide.py`` chooses between rules and applies them.
 
-Whether a match holds is True, False or None: None where a fact is not known.
+A match is True, False, or None if a fact is unknown.
 """
 
 from __future__ import annotations
@@ -40,22 +39,22 @@ if TYPE_CHECKING:
 __all__ = ["NO_CALL_NAME", "CompiledPolicy", "CompiledRule", "Matcher", "Negation", "compile_match", "compile_policy"]
 
 
-_MAX_SHORTLISTS: Final = 256  # servers times callers times tools; a client may make up tools, so there is a bound
+_MAX_SHORTLISTS: Final = 256  # servers times callers times tools; bounded, because a client may invent tools
 
 
 class Negation(msgspec.Struct, frozen=True):
-    """``not``: holds where the inner conditions do not all hold."""
+    """``not``: holds if its inner conditions do not all hold."""
 
     inner: tuple[Condition | Negation, ...]
 
     def complaint(self, facts: Facts | Known) -> str:
-        """Why it does not hold: what it excludes does, or may."""
+        """Why it does not hold: the excluded conditions hold, or may hold."""
         names = ", ".join(c.name if isinstance(c, Condition) else "not" for c in self.inner) or "everything"
         return f"not: what it excludes {'may hold' if _all(_probes(self.inner), facts) is None else 'holds'} ({names})"
 
 
 Probe: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Holds]]
-"""A condition as it is asked: what it reads of the facts, and its test of that."""
+"""A condition in its evaluated form: the read of a fact, and the test of that value."""
 
 
 def _probes(conditions: Iterable[Condition | Negation]) -> tuple[Probe, ...]:
@@ -79,7 +78,7 @@ def _itself(facts: Facts | Known) -> Facts | Known:
 
 
 def _all(probes: tuple[Probe, ...], facts: Facts | Known) -> Holds:
-    """Whether all of them hold. One look-up and one test each: this is the inner loop of every decision."""
+    """Whether all conditions hold. One look-up and one test each: this is the inner loop of every decision."""
     result: Holds = True
     for read, test in probes:
         value = read(facts)
@@ -99,18 +98,18 @@ class Matcher(msgspec.Struct, frozen=True):
     conditions: tuple[Condition | Negation, ...]
     probes: tuple[Probe, ...]
     names_call: bool
-    """A tool or method stands anywhere in it, also under ``not``."""
+    """Whether it has a tool or method anywhere, also under ``not``."""
     takes_no_call: bool
-    """It says ``tool: none``, not under a ``not``."""
+    """Whether it has ``tool: none``, not under a ``not``."""
 
     def holds(self, facts: Facts | Known, every: bool) -> Holds:
-        """Whether it matches; with several candidate calls for ``every`` one of them, else for at least one
-        (policies/README.md, "The call")."""
+        """Whether it matches. With several candidate calls, ``every`` requires a match for all of them, otherwise one
+        is enough (policies/README.md, "The call")."""
         if not self.names_call:
             return _all(self.probes, facts)
         calls = facts.calls
         if calls is UNKNOWN:
-            # With no call in flight the same conditions may be refused, so True cannot be promised.
+            # Without a call in flight the conditions may fail, so the result cannot be True.
             return _all(self.probes, facts) and None
         if not calls:
             return self._during(facts, None) if self.takes_no_call else False
@@ -127,8 +126,8 @@ class Matcher(msgspec.Struct, frozen=True):
         return _all(self.probes, facts)
 
     def complaint(self, facts: Facts | Known) -> str:
-        """The first condition that does not hold, as a sentence; for several candidates the first call for which one
-        does not."""
+        """The first condition that does not hold, as a sentence; with several candidates, for the first call that does
+        not match."""
         if not self.names_call or facts.calls is UNKNOWN:
             return self._first(facts)
         if not facts.calls:
@@ -148,8 +147,8 @@ class Matcher(msgspec.Struct, frozen=True):
 
 
 def compile_match(match: Match, *, grants: bool = False) -> Matcher:
-    """A match from the policy; ``grants`` if its rule lets somebody answer. Raises ValueError for an RE2 expression
-    that does not compile."""
+    """Compile a match of the policy. ``grants`` means that its rule leads to an answer. Raises ValueError for an
+    invalid RE2 expression."""
     parts = tuple(_spread(match))
     found = [condition for part in parts for condition in _compiled(part)]
     if all(part.mode is None for part in parts) and not any(part.kind == "sampling" for part in parts):
@@ -165,7 +164,7 @@ def compile_match(match: Match, *, grants: bool = False) -> Matcher:
 
 
 def _spread(match: Match) -> Iterator[Match]:
-    """The match and, where it negates nothing but a negation, what that says: ``not: {not: X}`` is X."""
+    """The match. If its ``not`` has nothing but a ``not``, the inner match as well: ``not: {not: X}`` is X."""
     inner = match.not_
     if inner is not None and inner.not_ is not None and inner == Match(not_=inner.not_):
         yield Match(**{name: getattr(match, name) for name in match.__struct_fields__ if name != "not_"})
@@ -181,25 +180,26 @@ def _compiled(match: Match) -> Iterator[Condition | Negation]:
 
 
 class CompiledRule(msgspec.Struct, frozen=True):
-    """A rule of the policy with its match compiled."""
+    """A rule of the policy with its compiled match."""
 
     rule: Rule
     matcher: Matcher
     grants: bool
-    """It lets somebody answer: then every candidate call must match, as any may be the one. A deny needs only one."""
+    """Whether it leads to an answer. Then every candidate call must match, because any may be the real one. A deny
+    needs only one."""
 
     def holds(self, facts: Facts | Known) -> Holds:
-        """Whether the match holds, None where it may."""
+        """Whether the match holds; None if it may."""
         return self.matcher.holds(facts, self.grants)
 
     def rest(self, known: Known) -> CompiledRule:
-        """The same rule for requests of which ``known`` is true: only what that leaves open is asked. It does not
-        surely fail on ``known``."""
+        """The rule for requests with these ``known`` facts, reduced to the conditions that these leave open. The rule
+        must not fail on ``known``."""
         matcher = self.matcher
         pairs = [
             pair for pair in zip(matcher.conditions, matcher.probes, strict=True) if _all((pair[1],), known) is not True
         ]
-        settled = known.calls is not UNKNOWN  # one call or none: whether the rule's tool and method fit has been seen
+        settled = known.calls is not UNKNOWN  # at most one call: the rule's tool and method are already evaluated
         conditions, probes = tuple(condition for condition, _ in pairs), tuple(probe for _, probe in pairs)
         return CompiledRule(
             self.rule,
@@ -208,7 +208,7 @@ class CompiledRule(msgspec.Struct, frozen=True):
         )
 
     def takes(self, facts: Facts | Known) -> bool:
-        """Whether the rule takes a request. What is in doubt (a URL with two readings) is denied and never granted."""
+        """Whether the rule applies to a request. A doubtful case (an ambiguous URL) is denied and never granted."""
         matcher = self.matcher
         held = matcher.holds(facts, self.grants) if matcher.names_call else _all(matcher.probes, facts)
         return held is True if self.grants else held is not False
@@ -216,33 +216,32 @@ class CompiledRule(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CompiledPolicy:
-    """A policy that is ready to decide."""
+    """A policy that is ready for decisions."""
 
     policy: Policy
     entries: tuple[CompiledRule, ...]
     environment: Mapping[str, str] = field(repr=False)
-    """The variables that the policy's answers name; their values may be secrets."""
+    """The variables in the policy's answers; their values may be secrets."""
     finders: Mapping[str, Search] = field(default_factory=dict, repr=False, compare=False)
-    """For `text` and `field_names`: finds what any expression of the rules finds."""
+    """For `text` and `field_names`: a search for all expressions of the rules at once."""
     catalogue: Catalogue = field(default_factory=dict, repr=False)
-    """What is known of the models, by our names."""
+    """Facts about the models, by the policy's names."""
     terms: Mapping[str, LimitSpec] = field(default_factory=dict, repr=False)
     """The limits by name."""
     redactor: Redactor | None = field(default=None, repr=False, compare=False)
-    """Finds secrets; None where no rule looks for any."""
+    """Redacts secrets; None if no rule looks for them."""
     scripts: Mapping[str, Script] = field(default_factory=dict, repr=False)
-    """The cases of `answer` rules that have a file of them, by rule."""
+    """The case files of `answer` rules, by rule."""
     _models: Mapping[str, Model] = field(default_factory=dict, repr=False, compare=False)
     _shortlists: dict[tuple[object, ...], tuple[PlacedRule, ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
 
     def shortlist(self, facts: Facts) -> tuple[PlacedRule, ...]:
-        """The rules that may take such a request, going by who asks for what during which call; what that settles is
-        not asked again.
+        """The rules that may apply to requests with the same kind, mode, server, caller, era and call, reduced to the
+        open conditions.
 
-        Remembered: few servers ask again and again during few tools. The same request gets the same list, remembered or
-        not.
+        Lists are cached, because few servers ask repeatedly during few tools. Caching never changes a list.
         """
         calls: Calls = facts.calls if len(facts.calls) < 2 else UNKNOWN
         key = (facts.kind, facts.mode, facts.server, facts.caller, facts.era, calls)
@@ -267,12 +266,12 @@ class CompiledPolicy:
         return self._models[name]
 
     def every(self) -> tuple[PlacedRule, ...]:
-        """All the rules, whole."""
+        """All rules with all their conditions."""
         return tuple(PlacedRule(index, entry) for index, entry in enumerate(self.entries))
 
 
 class PlacedRule(NamedTuple):
-    """A rule and its place in the policy."""
+    """A rule with its index in the policy."""
 
     place: int
     entry: CompiledRule
@@ -286,11 +285,11 @@ def compile_policy(
     detectors: Mapping[str, str] | None = None,
     scripts: Mapping[str, Script] | None = None,
 ) -> CompiledPolicy:
-    """A policy ready to decide. Raises ValueError for an RE2 expression that does not compile: the loader has refused
-    it before.
+    """Compile a policy for decisions. Raises ValueError for an invalid RE2 expression, which the loader would have
+    rejected.
 
-    ``catalogue`` is what is known of the models (None: what the policy itself says); ``detectors`` are known patterns
-    of secrets by name, beside the policy's own; ``scripts`` are the cases of ``answer`` rules, by rule.
+    ``catalogue`` has the facts about the models (None: the policy's own values). ``detectors`` are known patterns of
+    secrets by name, in addition to the policy's own. ``scripts`` are the case files of ``answer`` rules, by rule.
     """
     entries = tuple(_entry(rule) for rule in policy.rules)
     wanted = {
@@ -340,6 +339,6 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def unnamed(book: CompiledPolicy, server: str) -> bool:
-    """True if there are rules, and none can match a request of this server."""
+    """Whether there are rules, but none can match a request of this server."""
     known = Known(UNKNOWN, {"server": server})
     return bool(book.entries) and all(entry.holds(known) is False for entry in book.entries)

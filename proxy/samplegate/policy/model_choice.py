@@ -1,8 +1,7 @@
-"""Pure. Model choice: the models that may answer a request, best first, by the rule's list, their abilities, the
-server's hints and the weights. Calls no model.
+"""Pure. Model choice: the models that may answer a request, best first.
 
-Hints only order what a rule allows (R19, R21), and rank above the weights. The request to the chosen model is in
-``prompt.py``.
+The order depends on the rule's list, the models' abilities, the server's hints and the weights. Hints only order the
+models that a rule allows (R19, R21), and take precedence over weights. ``prompt.py`` builds the request to the model.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ _ONE: Final[Mapping[str, Weights]] = {
 
 
 class Score(msgspec.Struct, frozen=True):
-    """Of one model beside the others that fit: 1 is the best of them, 0 the last or unknown."""
+    """The score of one model among those that fit: 1 is the best, 0 the worst or unknown."""
 
     total: float
     cost: float
     speed: float
     intelligence: float
     usd: int | None = None
-    """What the request costs at worst, in units; None: unknown, or not asked."""
+    """The request's max cost with this model, in units; None: unknown, or cost has no weight."""
 
 
 def wanted(prefer: Quality | Weights | None, preferences: Mapping[str, Any] | None) -> tuple[Weights | None, str]:
-    """What counts and who says so; None where nothing does: the rule's ``prefer``, else the server's priorities (R20,
-    absent is unsaid: R21)."""
+    """The weights and their source: the rule's ``prefer``, else the server's priorities (R20). None if there are none;
+    an absent priority counts as not given (R21)."""
     if prefer is not None:
         return (_ONE[prefer] if isinstance(prefer, str) else prefer), "the rule's prefer"
     if not preferences:
@@ -60,8 +59,8 @@ def _priority(value: Any) -> float:
 
 
 def rank(models: Sequence[Model], weights: Weights, usd: Mapping[str, int | None]) -> Mapping[str, Score]:
-    """The score of each, by our names. ``usd`` is what the request costs at worst by each; needed only where cost
-    counts."""
+    """The score of each model by name. ``usd`` is the request's max cost with each model; needed only if cost has a
+    weight."""
     parts = {
         "cost": _spread([None if (cost := usd.get(model.name)) is None else -cost for model in models]),
         "speed": _spread([model.speed for model in models]),
@@ -72,14 +71,14 @@ def rank(models: Sequence[Model], weights: Weights, usd: Mapping[str, int | None
     for index, model in enumerate(models):
         part = {name: parts[name][index] for name in QUALITIES}
         total = math.fsum(getattr(weights, name) * part[name] for name in QUALITIES) / whole
-        # rounded: a tie is the list's to decide
+        # rounded, so that the list decides a tie
         scores[model.name] = Score(round(total, 9), **part, usd=usd.get(model.name))
     return scores
 
 
 def _spread(values: Sequence[float | None]) -> list[float]:
-    """The values from 0 for the least to 1 for the most; 1 for all that are the same. What is unknown is 0: nobody is
-    preferred for it."""
+    """The values scaled from 0 for the lowest to 1 for the highest; 1 for all if they are equal. An unknown value is 0,
+    so that it gives no advantage."""
     known = [value for value in values if value is not None]
     if not known:
         return [0.0] * len(values)
@@ -88,21 +87,21 @@ def _spread(values: Sequence[float | None]) -> list[float]:
 
 
 MAX_HINTS: Final = 100
-"""Of one request; real ones give one to three. All are compared with all keys of the policy's ``hints``, for each rule
-that allows."""
+"""Hints of one request to consider; real ones have one to three. Each is compared with every key of the policy's
+``hints``, for each allow rule."""
 MAX_HINT: Final = 256
-"""Characters; no model has so long a name."""
+"""Maximum characters of a hint; no model has such a long name."""
 ALIKE: Final = "is part of its name"
 
 
 def requested_hints(params: Mapping[str, Any]) -> Iterator[str]:
-    """The hints of a request that are looked at, in their order."""
+    """The hints of a request to consider, in order."""
     return (hint for hint in hint_names(params)[:MAX_HINTS] if len(hint) <= MAX_HINT)
 
 
 def resolve_hint(policy: Policy, models: Sequence[Model], hint: str) -> tuple[str, list[Model]]:
-    """How a hint (lower case) means which of these models: a name, then the policy's ``hints`` in their order, then
-    what is alike (T28)."""
+    """The models that a hint (in lower case) means, and why: by their names, then by the policy's ``hints`` in order,
+    then by similarity (T28)."""
     exact = [model for model in models if hint in _names(model)]
     if exact:
         return "is its name", exact
@@ -116,7 +115,7 @@ def resolve_hint(policy: Policy, models: Sequence[Model], hint: str) -> tuple[st
 
 
 def _names(model: Model) -> Iterator[str]:
-    """A model's whole names: ours, litellm's, and litellm's without the provider."""
+    """A model's full names: the policy's, litellm's, and litellm's without the provider."""
     yield model.name.lower()
     yield model.model.lower()
     yield model.model.lower().partition("/")[2]
@@ -124,8 +123,8 @@ def _names(model: Model) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def _test(key: str) -> Callable[[str], object]:
-    """A key of ``hints`` with ``*``, ``?`` or ``[`` is a glob of the whole hint, any other a part of it; case does not
-    count."""
+    """The test for a key of ``hints``. A key with ``*``, ``?`` or ``[`` is a glob of the whole hint, any other a
+    substring. Case is ignored."""
     key = key.lower()
     if not key:
         return lambda hint: False
@@ -134,7 +133,7 @@ def _test(key: str) -> Callable[[str], object]:
 
 _PLAIN: Final = frozenset({"text"})
 _NEEDED: Final = {"image": "image", "audio": "audio", "tool_use": "tools", "tool_result": "tools", "other": "other"}
-"""What a model must take for a type of content; text and links to resources, which are told as text, need nothing."""
+"""The ability that a content type requires. Text needs none, nor do resource links, which are sent as text."""
 _CALLED: Final = {
     "image": "images",
     "audio": "audio",
@@ -144,11 +143,11 @@ _CALLED: Final = {
     "other": "content of a kind that is not known here",
 }
 _SCRIPTED: Final = frozenset({"sound", "blob"})
-"""What no provider is sent, and a script need not look at."""
+"""Content that no provider gets and that a script need not read."""
 
 
 class RequestTraits:
-    """What of a request matters for the choice, counted once and only if asked."""
+    """Traits of a request that matter for the choice, counted once and only when needed."""
 
     def __init__(self, facts: Facts) -> None:
         self.params: Mapping[str, Any] = facts.request.params
@@ -163,15 +162,15 @@ class RequestTraits:
         return self._reading
 
     def misfit(self, with_: With, model: Model, facts: ModelFacts) -> str | None:
-        """Why a model cannot be asked this; None if it can as far as known."""
+        """Why a model cannot answer the request; None if it can, as far as known."""
         if lacks := self.needs - taken(model, facts):
             return f"takes no {_listed(lacks, 'or')}"
         if facts.context is None:
             return None
-        # `context` of the policy is for input and output together, the table's bound is for input alone
+        # the policy's `context` covers input and output together, the table's limit only the input
         answer = most_tokens(with_, model, facts, self.params["maxTokens"]) if model.context is not None else 0
         if self.size // CHARACTERS_PER_TOKEN + answer <= facts.context:
-            return None  # a character takes a byte at least: no need to count
+            return None  # a character has at least one byte: no need to count
         tokens = self.reading.least
         if tokens + answer <= facts.context:
             return None
@@ -180,8 +179,8 @@ class RequestTraits:
 
 
 def needs(facts: Facts) -> frozenset[str]:
-    """What a model must take besides text: ``image``, ``audio``, ``tools``; ``sound``, ``blob`` and ``other`` are what
-    no provider is sent."""
+    """The abilities that a request requires besides text: ``image``, ``audio``, ``tools``. ``sound``, ``blob`` and
+    ``other`` stand for content that no provider gets."""
     found: frozenset[str] = facts.content_types
     extras = frozenset() if found == _PLAIN else frozenset(_NEEDED[type_] for type_ in found if type_ in _NEEDED)
     if "tool_result" in found:
@@ -195,7 +194,7 @@ def needs(facts: Facts) -> frozenset[str]:
 
 
 def _within(result: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The same of what is in a tool's result: a resource that is an image goes as one."""
+    """The same for the content of a tool's result: an image resource is sent as an image."""
     for block in result:
         resource = block.get("resource")
         if block["type"] == "audio":
@@ -205,12 +204,12 @@ def _within(result: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def taken(model: Model, facts: ModelFacts) -> frozenset[str]:
-    """What a model takes besides text."""
+    """The abilities of a model besides text."""
     return facts.accepts | _SCRIPTED if model.model == SCRIPTED else facts.accepts
 
 
 def nobody(needs: frozenset[str], unfit: Mapping[str, str], takes: Mapping[str, frozenset[str]]) -> str:
-    """What no model takes, with what each does take; ``unfit`` says why each does not fit."""
+    """The message when no model fits: the missing ability, or each model's reason from ``unfit``."""
     if missing := needs.difference(*takes.values()):
         return (
             f"no model takes {_listed(missing, 'or')}"
@@ -230,7 +229,7 @@ def _listed(extras: frozenset[str], last: str, *first: str) -> str:
 
 
 def grouped(said: Mapping[str, str]) -> str:
-    """``cheap, smart: text only; local: text and tools``."""
+    """Names grouped by their text: ``cheap, smart: text only; local: text and tools``."""
     groups: dict[str, list[str]] = {}
     for name, what in said.items():
         groups.setdefault(what, []).append(name)
@@ -243,19 +242,19 @@ _UNKNOWN: Final = ModelFacts()
 
 
 class ModelChoice(msgspec.Struct, frozen=True):
-    """The models that may answer, best first; none, and ``why`` says what no model can take."""
+    """The models that may answer, best first. If there are none, ``why`` has the reason."""
 
     models: tuple[Model, ...]
     why: str
     scores: Mapping[str, Score] = {}
-    """By our names; empty where no weights were asked."""
+    """By model name; empty without weights."""
     unfit: Mapping[str, str] = {}
-    """The models of the rule that do not fit, and why not."""
+    """The rule's models that do not fit, with the reason."""
 
 
 def choose(book: CompiledPolicy, rule: ModelRule, facts: Facts) -> ModelChoice:
-    """The rule's models (R21) that take the request, by the hints in their order (R19), then by weights (R20), else as
-    they stand."""
+    """The rule's models (R21) that fit the request, ordered by the hints (R19), then by the weights (R20), else as
+    listed."""
     allowed = candidates(book.policy, rule)
     if not allowed:
         return ModelChoice((), "the policy has no model for it")
@@ -307,9 +306,9 @@ def _scores(
 def _ordered(
     policy: Policy, fitting: Sequence[Model], scores: Mapping[str, Score], params: Mapping[str, Any]
 ) -> tuple[list[Model], str]:
-    """All of them, those first that the first hint means, then those of the next; and what the first hint that meant
-    one said, "" if none did."""
-    # where cost counts, a model of unknown price comes behind the dearest
+    """All models: those of the first hint, then those of the next, then the rest. Also why the first hint with a match
+    matched, "" if none did."""
+    # if cost has a weight, a model with an unknown price follows the most expensive one
     rest = (
         sorted(fitting, key=lambda model: (-scores[model.name].total, scores[model.name].usd is None))
         if scores
@@ -329,8 +328,7 @@ def _ordered(
 
 
 def _among(meant: Sequence[Model], scores: Mapping[str, Score], said: str) -> str:
-    """That the scores decided among several that one hint means; a list of the policy's hints is an order of its
-    own."""
+    """A note that scores chose among the models of one hint. A list in the policy's hints has its own order."""
     return (
         f"; the best of {len(meant)} by score, {scores[meant[0].name].total:.2f}"
         if scores and len(meant) > 1 and said == ALIKE
@@ -339,7 +337,7 @@ def _among(meant: Sequence[Model], scores: Mapping[str, Score], said: str) -> st
 
 
 def _by_weights(ordered: Sequence[Model], scores: Mapping[str, Score], weights: Weights, whose: str) -> str:
-    """Why the first is first, in numbers."""
+    """Why the first model is first, in numbers."""
     counted = ", ".join(f"{name} {weight:g}" for name in QUALITIES if (weight := getattr(weights, name)))
     first, second = (scores[model.name] for model in ordered[:2])
     unpriced = [model.name for model in ordered if weights.cost and scores[model.name].usd is None]

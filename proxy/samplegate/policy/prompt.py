@@ -1,7 +1,7 @@
-"""Pure. The request that a model gets, within the bounds of the rule and the model; and the values on both sides of the
-sampler port.
+"""Pure. Model requests: the params within the bounds of rule and model, and the values on both sides of the sampler
+port.
 
-Only what a model needs is passed on: no metadata and no ``_meta``, and of a tool only its name, description and schema
+Only necessary content reaches a model: no metadata, no ``_meta``, and of a tool only its name, description and schema
 (T25). ``model_choice.py`` chooses the model.
 """
 
@@ -31,44 +31,44 @@ Failure: TypeAlias = Literal[
 
 
 class SampleRequest(msgspec.Struct, frozen=True):
-    """One model is asked once. ``params`` are MCP createMessage params, already within the rule's bounds."""
+    """One call of one model. ``params`` are MCP createMessage params, already within the rule's bounds."""
 
     model: str
-    """Our name of the model."""
+    """The policy's name of the model."""
     params: Mapping[str, Any]
     timeout: float
     """Seconds until the caller gives up; the HTTP call ends by then."""
 
 
 class Sampled(msgspec.Struct, frozen=True):
-    """The model answered."""
+    """A model's answer."""
 
     content: tuple[Mapping[str, Any], ...]
     """Content blocks in MCP's newest shape, at least one: text, tool_use, image or audio (R13)."""
     model: str | None
-    """The model that really generated the text, as its provider names it (R1); None where it does not say."""
+    """The model that really generated the answer, as its provider names it (R1); None if the provider does not say."""
     stop_reason: str | None
-    """``endTurn``, ``maxTokens``, ``toolUse`` or the provider's own word (R5)."""
+    """``endTurn``, ``maxTokens``, ``toolUse`` or the provider's own value (R5)."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     unknown_stop: str | None = None
-    """The provider's own stop reason, if it is unknown; ``stop_reason`` is ``endTurn`` then."""
+    """The provider's own stop reason, if it is unknown; ``stop_reason`` is then ``endTurn``."""
     dropped: tuple[str, ...] = ()
-    """What was asked and the provider does not take, so it was left out: ``temperature``, ``stop``."""
+    """Requested params that the provider does not support, so they were not sent: ``temperature``, ``stop``."""
 
 
 class SampleFailed(msgspec.Struct, frozen=True):
-    """The model did not answer. ``message`` is for the log: it holds no key, no URL query and no content."""
+    """A failed model call. ``message`` is for the log and contains no key, no URL query and no content."""
 
     failure: Failure
     message: str
     retry_after: float | None = None
     started: bool = False
-    """The model had begun to answer: no other is asked in its place."""
+    """Whether the model had begun to answer. Then no other model is tried."""
     free: bool = False
-    """Nothing can have been charged: it was never sent, or refused with a 4xx."""
+    """Whether the call cannot have cost anything: it was never sent, or rejected with a 4xx."""
     input_tokens: int | None = None
-    """What the provider reported all the same, for an answer that was not taken."""
+    """The provider's reported usage, for an answer that was rejected."""
     output_tokens: int | None = None
 
 
@@ -80,15 +80,15 @@ _HEADER: Final = "x-mcp-header"
 
 
 class BoundedPrompt(msgspec.Struct, frozen=True):
-    """What the model is asked, and the names of the params that are not as they came."""
+    """The params for a model, and the names of the changed ones."""
 
     params: Mapping[str, Any]
     changed: tuple[str, ...]
 
 
 def bounded(with_: With, model: Model, facts: ModelFacts, params: Mapping[str, Any]) -> BoundedPrompt:
-    """The params for ``model`` within the rule's bounds. Tools that may not be used (``toolChoice: none``, R9) are not
-    shown to it."""
+    """The params for ``model`` within the rule's bounds. The model does not get tools that it must not use
+    (``toolChoice: none``, R9)."""
     asked: dict[str, Any] = {
         "messages": params["messages"],
         "maxTokens": most_tokens(with_, model, facts, params["maxTokens"]),
@@ -104,7 +104,7 @@ def bounded(with_: With, model: Model, facts: ModelFacts, params: Mapping[str, A
     mode = (params.get("toolChoice") or {}).get("mode")
     if (tools := params.get("tools")) and mode != "none":
         asked["tools"] = [_tool(tool) for tool in tools]
-    # to require one of none is the sampler's to refuse (R9)
+    # `required` without tools is for the sampler to reject (R9)
     if mode == "required" or (mode is not None and "tools" in asked):
         asked["toolChoice"] = {"mode": mode}
     return BoundedPrompt(asked, tuple(_changed(params, asked)))
@@ -114,7 +114,7 @@ def _changed(params: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
     changed = []
     for name in BOUND:
         before, after = params.get(name) or None, asked.get(name) or None
-        # of tools the shape always changes: told is only that they are gone
+        # the shape of tools always changes, so only their removal counts
         if (before is None) != (after is None) if name in ("tools", "toolChoice") else before != after:
             changed.append(name)
     if params.get("includeContext", "none") not in (None, "none"):  # R18: there is no context to include
@@ -123,8 +123,8 @@ def _changed(params: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
 
 
 def most_tokens(with_: With, model: Model, facts: ModelFacts, wanted: int) -> int:
-    """The smallest of what was asked, the rule's, the model's and its provider's: fewer is allowed, more is not
-    (R3)."""
+    """The lowest of the requested, the rule's, the model's and its provider's maximum: fewer tokens are allowed, more
+    are not (R3)."""
     return min(
         most for most in (wanted, with_.max_tokens, model.max_tokens, facts.max_output, MOST_TOKENS) if most is not None
     )
@@ -156,8 +156,8 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_headers(schema: Any) -> Any:
-    """A schema without the names of HTTP headers that MCP puts beside a type; a property of that name stays. The parser
-    bounds its depth."""
+    """A schema without MCP's HTTP header names next to types. A property with that name stays. The parser bounds its
+    depth."""
     if isinstance(schema, list):
         return [_without_headers(item) for item in schema]
     if not isinstance(schema, dict):

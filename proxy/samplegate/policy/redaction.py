@@ -1,7 +1,6 @@
-"""Pure. Secrets in texts: found by patterns in linear time, and blotted out. Pure; the detector's patterns are handed
-in.
+"""Pure. Redaction of secrets in texts, by patterns in linear time. The detector's patterns are arguments.
 
-Does not look into images, sounds and other binary data, decodes nothing (base64, escapes), and puts no texts together.
+It does not read images, audio and other binary data, decodes nothing (base64, escapes), and does not join texts.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ import msgspec
 from samplegate.policy.schema import AllowRule, EscalateRule, Policy, Secrets
 from samplegate.regex import Allowance, Finder, finder, merged, places, utf8
 
-MAX_DEPTH: Final = 100  # requests end at 64; what is deeper is not passed on unread
+MAX_DEPTH: Final = 100  # requests have at most 64; deeper content is not passed on unread
 UNREAD: Final = "unread"
-"""The name under which stands what is too deep to be read."""
+"""The name under which content counts that is too deep to be read."""
 
 _NO_TEXT: Final = frozenset({"modelPreferences", "includeContext", "toolChoice"})
-"""Params that choose and are not read by the model."""
+"""Params that are settings and not read by the model."""
 
 _KIND: Final = frozenset({"type", "role"})
 _MEDIA: Final = _KIND | {"data"}
@@ -29,20 +28,21 @@ _BINARY: Final = frozenset({"blob"})
 
 
 Reader: TypeAlias = Callable[[Any, int], Any]
-"""Takes a value and its depth, and gives the value without its secrets."""
+"""Takes a value and its depth, and returns the value without its secrets."""
 
 
 class Redactor(msgspec.Struct, frozen=True, eq=False):
-    """Finds secrets. It keeps nothing of what it reads."""
+    """Finds secrets. It stores nothing of the text."""
 
     finder: Finder
 
 
 def redactor(policy: Policy, detectors: Mapping[str, str]) -> Redactor | None:
-    """One for the policy's own patterns and the detector's, of which the policy's replace those of the same name.
+    """A redactor for the policy's own patterns and the detector's. A policy's pattern replaces the detector's of the
+    same name.
 
-    None where no rule of the policy looks for secrets. Raises ``re2.error`` for what is no RE2 expression; in a policy,
-    the loader refuses that.
+    None if no rule of the policy looks for secrets. Raises ``re2.error`` for an invalid RE2 expression; the loader
+    rejects those of a policy.
     """
     if not looks(policy):
         return None
@@ -50,30 +50,30 @@ def redactor(policy: Policy, detectors: Mapping[str, str]) -> Redactor | None:
 
 
 def of_patterns(patterns: Mapping[str, str]) -> Redactor:
-    """One for these RE2 expressions by name."""
+    """A redactor for RE2 expressions by name."""
     return Redactor(finder(patterns))
 
 
 def looks(policy: Policy) -> bool:
-    """Whether a rule of the policy looks for secrets: only then the detector's patterns need to be read at all."""
+    """Whether a rule of the policy looks for secrets. Otherwise the detector's patterns need not be read."""
     return any(isinstance(rule, AllowRule | EscalateRule) and seeks(rule.with_.secrets) for rule in policy.rules)
 
 
 def seeks(secrets: Secrets | None) -> bool:
-    """Whether these settings of a rule look anywhere."""
+    """Whether a rule's settings look for secrets in the prompt or the answer."""
     return secrets is not None and (secrets.prompt, secrets.answer) != ("keep", "keep")
 
 
 def clean_text(redactor: Redactor, text: str) -> str:
-    """A text without the secrets that are found in it."""
+    """A text with its secrets redacted."""
     return _Work(redactor.finder).text(text)
 
 
 def clean_params(redactor: Redactor, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, int]]:
-    """createMessage params without the secrets in any text a model would read, and how many of which pattern were
-    found.
+    """createMessage params with the secrets redacted in every text that a model would read, and the number of secrets
+    by pattern.
 
-    Nothing is changed in place: what holds no secret is the same object as before.
+    Nothing is changed in place: a value without secrets stays the same object.
     """
     work = _Work(redactor.finder)
     cleaned = work.record(
@@ -92,8 +92,7 @@ def clean_blocks(
 
 
 def size_of(blocks: Sequence[Mapping[str, Any]]) -> int:
-    """Bytes of an answer's content blocks as compact JSON in UTF-8, without the brackets and commas between the
-    blocks."""
+    """Bytes of an answer's content blocks as compact JSON in UTF-8, without the brackets and commas between blocks."""
     return sum(
         len(json.dumps(block, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))
         for block in blocks
@@ -101,7 +100,7 @@ def size_of(blocks: Sequence[Mapping[str, Any]]) -> int:
 
 
 class _Work:
-    """One walk over the texts of one request or answer: copies what it changes, and counts."""
+    """One pass over the texts of one request or answer, which copies what it changes and counts secrets."""
 
     def __init__(self, finder: Finder) -> None:
         self.counts: Counter[str] = Counter()
@@ -125,7 +124,7 @@ class _Work:
         return b"".join([*pieces, raw[at:]]).decode("utf-8", "replace")
 
     def value(self, value: Any, depth: int) -> Any:
-        """Any JSON value: every text in it, names of members too."""
+        """Redact every text in any JSON value, including the names of members."""
         if isinstance(value, str):
             return self.text(value)
         if not isinstance(value, (Mapping, list, tuple)):
@@ -138,7 +137,7 @@ class _Work:
         return self._list(value, [self.value(each, depth + 1) for each in value])
 
     def mapping(self, value: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
-        """A mapping whose names are somebody's own words."""
+        """Redact a mapping with free names."""
         found = self.counts.total()
         cleaned: dict[str, Any] = {}
         for key, each in value.items():
@@ -146,7 +145,7 @@ class _Work:
         return value if self.counts.total() == found else cleaned
 
     def _name(self, key: str, cleaned: Mapping[str, Any], value: Mapping[str, Any]) -> str:
-        """Two names that differed in their secrets stay two."""
+        """Redact a name. Two names that differed only in their secrets stay different."""
         name = free = self.text(key)
         while free != key and (free in cleaned or free in value):
             free = f"{name}#{len(cleaned)}" if free == name else f"{free}#"
@@ -155,8 +154,8 @@ class _Work:
     def record(
         self, value: Mapping[str, Any], depth: int, inner: Mapping[str, Reader], kept: Set[str] = _KIND
     ) -> Mapping[str, Any]:
-        """A mapping whose names are the protocol's: ``inner`` reads the values of some, and those of ``kept`` are no
-        text."""
+        """Redact a mapping with the protocol's names. ``inner`` has readers for some members; members in ``kept`` are
+        not text."""
         found = self.counts.total()
         cleaned = {
             key: (
@@ -169,7 +168,7 @@ class _Work:
         return value if self.counts.total() == found else cleaned
 
     def records(self, inner: Mapping[str, Reader]) -> Reader:
-        """What reads a list of them."""
+        """A reader for a list of such mappings."""
 
         def one(value: Any, depth: int) -> Any:
             return self.record(value, depth, inner) if isinstance(value, Mapping) else self.value(value, depth)
@@ -184,7 +183,7 @@ class _Work:
         return several
 
     def content(self, value: Any, depth: int) -> Any:
-        """The content of a message or of a tool's result: a block, or a list of them."""
+        """Redact the content of a message or of a tool's result: a block, or a list of blocks."""
         if not isinstance(value, (Mapping, list, tuple)) or depth >= MAX_DEPTH:
             return self.value(value, depth)
         if isinstance(value, Mapping):
@@ -192,8 +191,8 @@ class _Work:
         return self._list(value, [self.content(each, depth + 1) for each in value])
 
     def block(self, block: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
-        """A content block. Only here binary data is told from text: a tool's input may look like an image and is
-        none."""
+        """Redact a content block. Only here binary data is excepted, because a tool's input may look like an image
+        without being one."""
         match block.get("type"):
             case "image" | "audio":
                 return self.record(block, depth, {}, _MEDIA)
