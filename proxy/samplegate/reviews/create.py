@@ -1,7 +1,8 @@
 """Pure. New reviews: the digest that a verdict is bound to, and the params that no model gets.
 
-The digest covers the asking server, its caller and call, and the params that will be acted on (T13). Reviewers also see
-model preferences, includeContext, metadata and unknown params as the server sent them, with the gate's use of each.
+The digest covers server, caller, call and reviewer, and the params, models and answer that will be acted on (T13).
+Reviewers also see model preferences, includeContext, metadata and unknown params as the server sent them, with the
+gate's use of each.
 """
 
 from __future__ import annotations

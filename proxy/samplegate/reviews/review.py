@@ -105,16 +105,15 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode | None
     calls: tuple[Call, ...]
     arguments: Any
-    """The decoded params of the client's call that led to the request, without ``_meta``. None if that call is unknown
-    or its params are too large to show.
-    """
+    """The decoded params of the client's call, without ``_meta``; None if unknown or too large to show."""
     params: Mapping[str, Any]
     """Exactly the params that a verdict acts on: the model's input (within the rule's bounds), or the form or URL."""
     changed: tuple[str, ...] = ()
     """The params that the rule's bounds changed."""
     unsent: tuple[Unsent, ...] = ()
-    """Sampling only: model preferences, includeContext, metadata and the like. No verdict is bound to them, because no
-    model gets them.
+    """Sampling only: model preferences, includeContext, metadata and the like.
+
+    No verdict is bound to them, because no model gets them.
     """
     bounds: EditBounds | None = None
     """Set if sampling may be approved; None: a reviewer can only answer or reject."""
@@ -131,8 +130,9 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     late: float
     """How long a verdict can be used after it was given, in seconds."""
     answers_until: float | None = None
-    """When the peers of the request give up; later verdicts answer the next identical request. None: they wait until
-    the review expires.
+    """When the peers of the request give up; None: when the review expires.
+
+    Later verdicts answer the next identical request.
     """
     state: State = "pending"
     verdict: Verdict | None = None
@@ -142,7 +142,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     """Who decided: the reviewer's name as far as the door knows it."""
     door: Door | None = None
     waiter: str | None = None
-    """The wait, in one process, that waits for the verdict or has taken it to act on it."""
+    """The name of the wait that has the lease: it waits for the verdict, or acts on it."""
     held_until: float = 0.0
     """When the waiter's lease ends unless it is renewed."""
     used_by: str | None = None
@@ -294,7 +294,7 @@ def withdrawn(review: Review, *, waiter: str, now: float) -> Review | None:
 
 
 def verdict_for(review: Review, waiter: str, now: float, own: str = "") -> Literal["decided", "pending", "none"]:
-    """What a waiter with the same ``lookup`` finds: a verdict to use, a pending review to wait for, or nothing.
+    """Whether a waiter with the same ``lookup`` may use the verdict, may wait for the pending review, or neither.
 
     ``own``: the review that the request waited for before it was put off; its verdict is never too late for this
     request.

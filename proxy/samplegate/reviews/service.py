@@ -1,7 +1,7 @@
-"""The review service of one process: opens reviews, waits for verdicts, leases each verdict until it is used, and
-counts.
+"""The review service of one process: opens reviews, waits for verdicts, and leases each verdict until it is used.
 
-The process renews its leases. A killed process renews none, so the next identical request gets the verdict.
+It also counts outcomes. The process renews its leases. A killed process renews none, so the next identical request gets
+the verdict.
 """
 
 from __future__ import annotations

@@ -116,8 +116,9 @@ FACTS: Final = Table(
     Column("number", Integer),
     Column("value", LargeBinary),
 )
-"""``events``: the number of the newest event. Numbers follow the order of commits, which a sequence would not
-guarantee.
+"""Facts about the store.
+
+``events``: the number of the newest event. Numbers follow the order of commits, which a sequence would not guarantee.
 
 ``key``: 32 random bytes.
 """
@@ -213,9 +214,7 @@ def json_value(text: str) -> Any:
 
 
 def storable_text(text: str) -> str:
-    """The text as a column can store and an index can find it: at most ``MOST_TEXT`` characters, no lone surrogates, no
-    NUL.
-    """
+    """The text as columns and indexes can store it: at most ``MOST_TEXT`` characters, no lone surrogates, no NUL."""
     return text[:MOST_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
@@ -264,8 +263,9 @@ class Database:
         self.scrub = self._file.checkpoint
         self.close = self._file.close
         self.until: float | None = None
-        """The deadline for a lock, on ``time.monotonic``; None: ``PATIENCE`` for each transaction. The lock is tried at
-        least once.
+        """The deadline for a lock, on ``time.monotonic``; None: ``PATIENCE`` for each transaction.
+
+        The lock is tried at least once.
         """
 
     def exists(self) -> bool:

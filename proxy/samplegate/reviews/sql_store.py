@@ -370,7 +370,7 @@ class SqlReviewStore:
         self._end_delivery(delivery, "failed", said, now)
 
     def _end_delivery(self, delivery: Delivery, state: Literal["done", "failed"], said: str, now: float) -> None:
-        """Mark a delivery as done, whoever has leased it now, or as failed if the taker still has it."""
+        """Mark a delivery as done, whatever its lease is, or as failed if the taker still has the lease."""
         with self.database.writing() as db:
             kept = _waiting(db, delivery)
             if kept is None or (state == "failed" and kept.taker != delivery.taker):

@@ -9,15 +9,15 @@ Unless ``show`` is "none", there are also:
 
 - ``arguments``: of the call.
 - ``request``: for sampling, MCP's params as a model would get them; for elicitation, message and requestedSchema, or
-message and url.
+  message and url.
 - ``address``: url mode: host, host_unicode, port, warnings.
 - ``bounds``: of edits; null: the request cannot be approved, and ``why`` has the reason.
 - ``changed``: params that the rule changed.
 - ``unsent``: list of {param, value, effect}: params of a sampling request that are not sent to the model.
 - ``answer``: stage answer.
 
-"redacted" views have no secrets. Large views replace pictures by type and size, and are cut to a number of bytes.
-Schemas may be any JSON. Views escape nothing: each output format does.
+"redacted" views have no secrets. Redacted views and views over a limit in bytes show the type and size of a picture
+instead of its data; the latter are also cut. Schemas may be any JSON. Views escape nothing: each output format does.
 """
 
 from __future__ import annotations

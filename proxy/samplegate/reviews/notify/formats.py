@@ -52,9 +52,7 @@ def preformatted(name: str, text: str, most: int) -> str | None:
 
 
 def _seen(text: str, keep: str) -> str:
-    """The text without invisible or direction-changing characters, and with addresses that chats do not turn into
-    links.
-    """
+    """The text without invisible or direction-changing characters, and with addresses that do not become links."""
     seen = "".join(
         c if c in keep or not _hidden(c) else " " if c in "\n\r\t" else "\ufffd" for c in text.replace("\r\n", "\n")
     )

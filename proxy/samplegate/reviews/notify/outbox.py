@@ -88,7 +88,7 @@ class ReviewerQueue:
         return bool(before)
 
 
-# seconds of a delivery's lease: longer than any webhook takes; the delivery of a killed process waits as long
+# seconds of a delivery's lease: longer than any webhook takes, and the delay after a process was killed
 LEASE: Final = 60.0
 HOLD: Final = 20.0  # seconds between two renewals while a command runs
 NEWS: Final = 3_600.0  # seconds during which a reviewer is notified of a review's outcome

@@ -51,7 +51,7 @@ MOST_ADDRESSES: Final = 8  # addresses of one name that are tried
 
 
 class Forbidden(msgspec.Struct, frozen=True):
-    """No address of a host may be connected to. ``why`` is for the log: an address, or what is missing."""
+    """A host without a permitted address. ``why`` is for the log: an address, or what is missing."""
 
     why: str
 
@@ -167,7 +167,7 @@ MAX_BYTES: Final = 16 * 1024  # a key has 24 to 64 bytes, a URL a few hundred
 
 
 class WebhookNotReady(msgspec.Struct, frozen=True):
-    """Why nothing is sent: ``what`` names the file or variable, never its content."""
+    """The reason that a message cannot be built: ``what`` names the file or variable, never its content."""
 
     what: str
 

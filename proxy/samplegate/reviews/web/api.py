@@ -210,9 +210,7 @@ class ReviewApi:
         return review, Decider(person.name, "api", "full")
 
     async def _by_callback(self, request: Request, token: str) -> tuple[Review, Decider] | Response:
-        """The review of a callback token. Without a valid token, the response does not reveal whether the review
-        exists.
-        """
+        """The review of a callback token. A wrong token does not reveal whether the review exists."""
         key, review = await self._web.store.write(lambda store: store.key()), await self._get(request)
         why = formats.callback_fault(
             key, token, review.id if review else "", review.digest if review else "", self._web.wall()
@@ -242,8 +240,9 @@ class ReviewApi:
         return unknown() if token is None else self._wrong(request, unknown())
 
     def _wrong(self, request: Request, refused: Response) -> Response:
-        """The response to a wrong token. Valid tokens are never limited, because behind a proxy all have the same
-        address.
+        """The response to a wrong token.
+
+        Valid tokens are never limited, because behind a proxy all have the same address.
         """
         wait = self._mistakes.attempt(sender(request.scope))
         return (

@@ -1,6 +1,4 @@
-"""The shared context of page and API: dependencies, signed-in users, problem responses, and formats of times and
-amounts.
-"""
+"""The shared context of page and API: dependencies, users, problem responses, formats of times and amounts."""
 
 from __future__ import annotations
 
@@ -106,9 +104,7 @@ CHALLENGE: Final[Mapping[str, str]] = {"www-authenticate": 'Bearer realm="sample
 
 
 def problem(status: int, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
-    """A problem response (RFC 9457): ``title`` follows from the status, ``detail`` is a sentence, ``more`` are other
-    members.
-    """
+    """A problem response (RFC 9457). ``detail`` is a sentence, ``more`` are additional members."""
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **more}
     return Response(json.dumps(body), status, headers, PROBLEM)
 

@@ -1,7 +1,8 @@
-"""Server-sent events for changes of reviews: one store query for all listeners, each of whom gets what they may see.
+"""Server-sent events for changes of reviews, from one store query for all listeners.
 
-Other processes may change the store, so it is polled about once a second, and at once after a change by this process.
-An event names the change and the review, and never contains message content.
+Each listener gets only the reviews that they may see. An event names the change and the review, and never contains
+message content. Other processes may change the store, so it is polled about once a second, and at once after a change
+by this process.
 """
 
 from __future__ import annotations

@@ -380,8 +380,9 @@ PREVIEW: Final = "preview"
 
 
 Touched: TypeAlias = Literal["untouched", "edited", "written", "both"]
-"""The reviewer's input in the decision form: none, edits of the request or the model's answer, an own answer, or both
-edits and an own answer.
+"""The reviewer's input in the decision form.
+
+``edited``: the request or the model's answer; ``written``: an answer of their own; ``both``: edits and an own answer.
 """
 
 
@@ -413,7 +414,8 @@ def parse_form(review: Review, posted: Posted) -> PostedForm:
     """The verdict of the decision form; ``do`` is the button.
 
     A page has one decision form, so every button submits all inputs. A button that would drop some of them is refused
-    (``_dropped``). Only buttons that reject or decline may drop them, because they release nothing.
+    (``_dropped``). Only a refusal (reject, decline, cancel) may drop
+    them, because it releases nothing.
     """
     do = first_value(posted, "do") or ""
     found = _typed(review, posted)
@@ -464,7 +466,7 @@ def _previewed(review: Review, touched: Touched) -> str:
 
 
 def _dropped(do: str, review: Review, found: TypedForm) -> str | None:
-    """Why this button would drop an input or has nothing to send; None if it is right."""
+    """Why this button would drop an input or has nothing to send; None if it fits the input."""
     labels = ", ".join(found.labels)
     match do, found.touched:
         case (("approve" | "edit" | "answer" | "preview"), "both"):

@@ -440,7 +440,7 @@ class Pages:
     async def back(self, request: Request, person: Person) -> Response:
         """Redirect to the review.
 
-        After a refused form the browser shows the form's URL, so that a reload with GET must work. It decides nothing.
+        After a refused form the browser shows the form's URL, so a reload with GET must work. It decides nothing.
         """
         del person
         return RedirectResponse(f"/reviews/{quote(request.path_params['id'], safe='')}", 303)

@@ -1,5 +1,6 @@
-"""Rendering of pages from templates, static files, pictures and raw JSON. Autoescape is on; an undefined name is an
-error.
+"""Responses with pages from templates, static files, pictures and raw JSON.
+
+Templates have autoescape on; an undefined name is an error.
 """
 
 from __future__ import annotations

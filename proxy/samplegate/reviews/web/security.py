@@ -1,5 +1,4 @@
-"""Request security for the reviewers' listener: Host and Origin checks, limits on bodies and wrong tokens, security
-headers.
+"""Request security for the reviewers' listener: Host and Origin checks, body and login limits, security headers.
 
 It is plain ASGI around the application: it counts a body's bytes as they arrive, whatever Content-Length is, and
 streams pass through unbuffered. It also turns exceptions into responses. ``FailedLoginLimiter`` limits unknown tokens
@@ -289,8 +288,9 @@ def is_forged_host(headers: RequestHeaders, web: Web) -> bool:
 
 
 def is_cross_origin(headers: RequestHeaders, web: Web) -> bool:
-    """Whether a page of another origin sent the request. Requests without Origin do not come from other pages' scripts
-    or forms.
+    """Whether a page of another origin sent the request.
+
+    A request without Origin does not come from a script or a form of another page.
     """
     if not headers.has(b"origin"):
         return False

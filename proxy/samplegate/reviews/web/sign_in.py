@@ -125,8 +125,10 @@ FORM_FIELD: Final = "form_token"
 MAX_FIELDS: Final = 2_000  # of a form: some schemas have hundreds of fields
 EACH: Final = Pace(burst=10, rate=0.2)
 ALL: Final = Pace(burst=200, rate=5.0)
-"""Limits on wrong tokens. Generated tokens of 256 bits cannot be guessed; the limits keep the log short, spare the
-machine, and make hand-written tokens a little safer.
+"""Limits on wrong tokens.
+
+Generated tokens of 256 bits cannot be guessed. The limits keep the log short, spare the machine, and make hand-written
+tokens a little safer.
 """
 
 _SESSION: Final = "samplegate.session"
@@ -168,9 +170,7 @@ def form_token(web: Web, request: Request) -> str:
 
 
 async def read_form(web: Web, request: Request) -> Mapping[str, list[str]] | Response:
-    """The fields of a form that one of our pages posted in this session, each with all its values; otherwise an error
-    page.
-    """
+    """The fields of a form that our page posted in this session, with all their values; otherwise an error page."""
     session: PageSession | None = request.scope.get(_SESSION)
     if session is None:
         return _said(
@@ -248,8 +248,9 @@ class SignIn:
         return PageSession(claims, person, session_form_token(claims.id, key), lambda: self._who(claims))
 
     def _who(self, claims: CookieClaims) -> Person | None:
-        """The current user of a session: None after its end or sign-out, or if the token is revoked or belongs to
-        another user.
+        """The current user of a session.
+
+        None after its end or sign-out, or if the token is revoked or belongs to another user.
         """
         if self._web.wall() >= claims.until or claims in self._ended:
             return None
@@ -273,8 +274,9 @@ class SignIn:
         return await self._welcome(person, token, place)
 
     def _wrong(self, request: Request, place: str) -> Response:
-        """The response to a wrong token. Valid tokens are never limited, because behind a proxy all have the same
-        address.
+        """The response to a wrong token.
+
+        Valid tokens are never limited, because behind a proxy all have the same address.
         """
         address = sender(request.scope)
         wait = self._mistakes.attempt(address)
@@ -319,8 +321,9 @@ class SignIn:
 
     @property
     def _cookie(self) -> str:
-        """The cookie's name. Browsers accept ``__Host-`` only with Secure and for this host alone, so that no sibling
-        host can set it.
+        """The cookie's name.
+
+        Browsers accept ``__Host-`` only with Secure and for this host alone, so no sibling host can set it.
         """
         return "__Host-samplegate" if self._is_secure else "samplegate"
 

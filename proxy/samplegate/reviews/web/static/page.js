@@ -1,4 +1,4 @@
-// What the pages do better with script: count down, follow what changes, show edits as they are typed. All of it works without.
+// Progressive enhancement of the pages: countdowns, live updates, and a preview of edits while typing. Pages work without it.
 "use strict";
 
 const skew = Number(document.documentElement.dataset.now) - Date.now() / 1000;
@@ -34,7 +34,7 @@ async function load(address, options) {
   return new DOMParser().parseFromString(await answer.text(), "text/html");
 }
 
-// Only ever what our own server rendered, and its forms keep what is being typed: a list and a notice are swapped, a form never is.
+// Inserts only HTML that our own server rendered. Replaces lists and notices, never forms, because they contain unsaved input.
 function swap(id, from) {
   const [ours, theirs] = [document.getElementById(id), from.getElementById(id)];
   if (ours && theirs) ours.replaceWith(document.adoptNode(theirs));
@@ -54,7 +54,7 @@ const review = document.querySelector("[data-review]");
 
 async function reloadList() {
   const focused = document.activeElement?.closest("[data-id]")?.dataset.id;
-  const shown = document.getElementById("list").dataset; // with its filter and page
+  const shown = document.getElementById("list").dataset; // the address includes its filter and page
   const before = Number(shown.count);
   const page = await load(shown.at);
   const fresh = swap("list", page);
@@ -67,7 +67,7 @@ async function reloadList() {
 }
 
 async function reloadStanding() {
-  const page = await load(review.dataset.at); // not where we stand: that is another address after a form was refused
+  const page = await load(review.dataset.at); // not location.href: after a refused form it is another address
   const fresh = page.querySelector("[data-review]");
   if (!fresh) return;
   swap("standing", page);
@@ -89,7 +89,7 @@ if (list || review?.dataset.state === "pending") {
   const light = document.querySelector(".live");
   source.addEventListener("open", () => {
     light?.classList.add("on");
-    reload(); // what happened since the page was made, or since the stream broke
+    reload(); // catch up on changes since the page was rendered, or since the stream broke
   });
   source.addEventListener("error", () => light?.classList.remove("on"));
   source.addEventListener("change", (event) => {
@@ -99,8 +99,8 @@ if (list || review?.dataset.state === "pending") {
 }
 tick();
 
-// The buttons follow what was typed. The server has the last word, in the preview and again when a button is pressed: it refuses a button that would
-// drop a part of the form. Until the preview comes, "typing" shuts the button that approves what was asked.
+// Enables the buttons that fit the input. The server checks in the preview and again at submission: it refuses a button that would drop
+// an input. Until the preview arrives, "typing" disables the button that approves the request as it is.
 function follow(form, touched) {
   if (review?.dataset.state !== "pending") return;
   for (const button of form.querySelectorAll("button[data-fits]")) {
@@ -123,14 +123,14 @@ for (const form of document.querySelectorAll('form[data-live="changes"]')) {
   }, 400);
   const typing = (event) => {
     if (event.target.name === "reason" || event.target.name === "tell_server") return;
-    turn++; // a preview of what stood here before is none of this
+    turn++; // ignore the preview of an earlier input
     follow(form, "typing");
     show();
   };
   form.addEventListener("input", typing);
   form.addEventListener("change", typing);
   follow(form, form.dataset.touched);
-  // a browser may bring back what was typed before
+  // a browser may restore earlier input
   addEventListener("pageshow", () => {
     const differs = (field) => (field.options ? ![...field.options].every((each) => each.selected === each.defaultSelected) : field.value !== field.defaultValue);
     const changed = [...form.elements].find((field) => field.name?.startsWith("edit.") || field.name?.startsWith("answer.") ? differs(field) : false);
@@ -138,7 +138,7 @@ for (const form of document.querySelectorAll('form[data-live="changes"]')) {
   });
 }
 
-// A verdict is given once: a second press while the first is on its way changes nothing.
+// Ignores a second submission while the first is in flight.
 for (const form of document.querySelectorAll(".review form")) {
   form.addEventListener("submit", (event) => {
     if (form.dataset.sent) event.preventDefault();
@@ -147,7 +147,7 @@ for (const form of document.querySelectorAll(".review form")) {
   });
 }
 
-// A link to a folded form opens it.
+// Opens a folded form when a link leads to it.
 function unfold() {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (!target) return;

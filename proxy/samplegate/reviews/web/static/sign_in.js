@@ -1,4 +1,4 @@
-// Takes a token from the address, where only this browser sees it, and takes it out of there at once.
+// Reads a token from the URL fragment, which only this browser sees, and removes it from the URL at once.
 "use strict";
 
 const field = document.getElementById("token");
