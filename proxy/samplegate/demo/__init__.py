@@ -1,2 +1,2 @@
-"""What `samplegate demo` runs: a server that asks, a client that cannot answer, and the gate between them. Nothing else
-imports it."""
+"""`samplegate demo`: a server that asks, a client that cannot answer, and the gate between them. Only
+``samplegate/cli`` starts it."""

@@ -1,8 +1,8 @@
-"""A real MCP client that declares neither sampling nor elicitation: one connection, one tool call. Knows nothing of the
+"""An MCP client (the SDK's) without sampling and elicitation: one connection, one tool call. It knows nothing of the
 gate.
 
-Over HTTP it is a process of its own, `python -m samplegate.demo.client URL ERA TOOL ARGUMENTS`, which prints what it
-saw as one line of JSON.
+Over HTTP it is a separate process, `python -m samplegate.demo.client URL ERA TOOL ARGUMENTS`, which prints its report
+as one line of JSON.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ PATIENCE: Final = 40.0
 """Seconds for a whole connection: a cold start of three Python processes on a slow disk takes ten."""
 
 REVIEWED_WITHIN: Final = 1_800.0
-"""Seconds for a call over HTTP: long, because a person answers, and the caller of the demo can end it."""
+"""Seconds for a call over HTTP: long, because a person answers. The user of the demo can end it."""
 
 MODES: Final[dict[Era, str]] = {"legacy": "legacy", "modern": "2026-07-28"}
-"""How the SDK's client is told the era: by handshake, or pinned to the stateless revision."""
+"""The SDK client's mode for each era: a handshake, or the fixed stateless revision."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallReport:
-    """What the client saw of its call. ``failure`` is set where there was no good result."""
+    """Result of the client's call. ``failure`` is set if there was no good result."""
 
     revision: str = ""
     structured: dict[str, Any] | None = None
@@ -43,7 +43,7 @@ class CallReport:
 
 
 def call(command: Sequence[str], environment: dict[str, str], era: Era, ticket: str, stderr: Path) -> CallReport:
-    """Start the command, call the tool, end the command. ``stderr`` takes what the command says there."""
+    """Start the command, call the tool, and end the command. ``stderr`` receives the command's stderr."""
     return anyio.run(_bounded, command, environment, era, ticket, stderr)
 
 
@@ -66,7 +66,7 @@ async def _bounded(
 
 
 def _leaves(problem: BaseException | None) -> list[BaseException]:
-    """What a task group wrapped: its own sentence names nothing."""
+    """The exceptions in a group, because the group's own message names none of them."""
     if isinstance(problem, BaseExceptionGroup):
         return [leaf for inner in problem.exceptions for leaf in _leaves(inner)]
     return [] if problem is None else [problem]
@@ -89,7 +89,7 @@ async def _over_http(url: str, era: Era, tool: str, arguments: dict[str, Any]) -
 
 async def _called(client: Client, tool: str, arguments: dict[str, Any]) -> CallReport:
     try:
-        await client.list_tools()  # the SDK checks structuredContent only against a tool that it has seen listed
+        await client.list_tools()  # the SDK validates structuredContent only for tools that it has listed
         return _seen(client.protocol_version, await client.call_tool(tool, arguments))
     except MCPError as problem:
         return CallReport(client.protocol_version, failure=str(problem))

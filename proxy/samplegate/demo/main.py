@@ -1,5 +1,5 @@
-"""`samplegate demo`: calls a server's tool without and through the real gate, checks all records of it, and prints what
-happened."""
+"""`samplegate demo`: calls a server's tool without and through the real gate, checks every record, and prints the
+result."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from samplegate.demo import client, server
 from samplegate.demo.client import TOOL, CallReport, Era
 
 POLICY: Final = Path(__file__).with_name("demo.yaml")
-"""The same file as policies/demo.yaml, which is for readers: an installed package has no repository around it. A test
-holds the two together."""
+"""A copy of policies/demo.yaml, which is for readers, because an installed package has no repository. A test keeps the
+two equal."""
 
 TICKET: Final = "OPS-7"
 EXPECTED: Final = (("sampling", "allow"), ("elicitation", "answer"), ("sampling", "allow"))
@@ -29,7 +29,7 @@ EXPECTED: Final = (("sampling", "allow"), ("elicitation", "answer"), ("sampling"
 
 @dataclass(slots=True)
 class DemoPass:
-    """What one pass saw. ``problems`` is empty where all went as told."""
+    """One pass of the demo: its files, results and problems (empty if everything went as expected)."""
 
     era: Era
     database: Path
@@ -41,12 +41,12 @@ class DemoPass:
 
 
 def server_command(path: Path) -> list[str]:
-    """The server over one database file, as a client would start it."""
+    """Command of the server for one database file, as a client would start it."""
     return [sys.executable, "-m", "samplegate.demo.server", str(path)]
 
 
 def gate_command(log: Path, command: list[str]) -> list[str]:
-    """The same behind the gate."""
+    """The server's command, wrapped by the gate."""
     run = [
         sys.executable,
         "-m",
@@ -63,7 +63,7 @@ def gate_command(log: Path, command: list[str]) -> list[str]:
 
 
 def without_gate(folder: Path) -> DemoPass:
-    """The call as it goes with the server alone: it must fail, or the demo shows nothing."""
+    """Call the tool without the gate. The call must fail; otherwise the demo shows nothing."""
     trial = _start(folder, "legacy", "alone")
     trial.seen = client.call(server_command(trial.database), _environment(), trial.era, TICKET, trial.stderr)
     if trial.seen.failure is None:
@@ -72,7 +72,7 @@ def without_gate(folder: Path) -> DemoPass:
 
 
 def through_gate(folder: Path, era: Era) -> DemoPass:
-    """The call through `samplegate run`, checked in the result, in the database file and in the decision log."""
+    """Call the tool through `samplegate run`, and check the result, the database file and the decision log."""
     trial = _start(folder, era, era)
     command = gate_command(trial.log, server_command(trial.database))
     trial.seen = client.call(command, _environment() | _settings(folder), era, TICKET, trial.stderr)
@@ -82,7 +82,7 @@ def through_gate(folder: Path, era: Era) -> DemoPass:
 
 
 def read_log(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The decision log's records, and what is wrong with the file."""
+    """The decision log's records, and problems of the file."""
     try:
         return [json.loads(line) for line in path.read_text("utf-8").splitlines()], []
     except (OSError, ValueError) as problem:
@@ -98,14 +98,13 @@ def _start(folder: Path, era: Era, name: str) -> DemoPass:
 
 
 def _environment() -> dict[str, str]:
-    """Beside the few variables that MCP clients hand on: where a source tree's modules are, so that the demo runs
-    uninstalled too."""
+    """Environment besides the variables that MCP clients pass on: the path of a source tree, so that the demo runs
+    uninstalled."""
     return {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
 
 
 def _settings(folder: Path) -> dict[str, str]:
-    """The gate's own: the log keeps what was said, so that the demo can show it, and nothing lands in the user's state
-    folder."""
+    """The gate's settings: the log keeps content for the demo to show, and the user's state folder is not used."""
     return {"SAMPLEGATE_RECORD_CONTENT": "full", "SAMPLEGATE_STATE": str(folder / "state")}
 
 
@@ -125,7 +124,7 @@ def _wrong_result(seen: CallReport) -> list[str]:
 
 
 def _wrong_rows(trial: DemoPass) -> list[str]:
-    """Whether the rows are really gone, asked of the file and not of the server."""
+    """Check in the file, rather than with the server, that the rows are gone."""
     left, kept = server.names(trial.database), [name for name, _, active in server.USERS if active]
     out = [] if left == kept else [f"database: it holds {', '.join(left)}; it should hold {', '.join(kept)}"]
     purge = server.purge(trial.database, TICKET)
@@ -166,8 +165,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Run the demo, in ``args.era`` (legacy, modern) or in both. Returns 0, or 1 with a message on stderr where
-    anything went otherwise."""
+    """Run the demo in ``args.era`` (legacy, modern) or in both. Returns 0, or 1 with a message on stderr after a
+    problem."""
     era: Era | None = getattr(args, "era", None)
     folder = Path(tempfile.mkdtemp(prefix="samplegate-demo-"))
     print(INTRODUCTION)
@@ -210,7 +209,7 @@ def _tell(trial: DemoPass) -> None:
 
 
 def _asked(record: dict[str, Any]) -> str:
-    """What the server asked; its words, where the log keeps content."""
+    """The server's request, with its text if the log keeps content."""
     method = "sampling/createMessage" if record.get("kind") == "sampling" else "elicitation/create"
     words = _words(record.get("request"))
     during = ", ".join(call.get("tool") or call.get("method", "") for call in record.get("calls", [])) or "no call"
@@ -270,7 +269,7 @@ def _tell_wrapping() -> None:
 
 
 def own_command() -> list[str]:
-    """How this installation is started from anywhere: clients have a path of their own."""
+    """Command that starts this installation with any PATH, because clients have a PATH of their own."""
     beside = shutil.which("samplegate", path=str(Path(sys.executable).parent))
     return [sys.executable, "-m", "samplegate"] if beside is None else [beside]
 

@@ -1,7 +1,7 @@
-"""`make demo-review`: a server asks a model and a person, and somebody decides both, at the page or the command line.
-Real processes throughout.
+"""Demo of reviews: a server asks a model and a person, and you decide both on the page or the command line.
 
-Prints where, and what the server got in the end. Decides nothing itself, unless told to by ``--answer-by-itself``.
+All processes are real. The demo prints where to decide, and the answers that the server got. It decides nothing itself,
+except with ``--answer-by-itself``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Failed(Exception):
 
 
 class SignalScope:
-    """Between ``with`` and its end the signals are ours, but those that whoever started us had ignored (nohup)."""
+    """Signal handlers for the duration of a ``with`` block. Signals that the parent process ignores (nohup) stay
+    ignored."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -81,27 +82,27 @@ class SignalScope:
 TIMEOUT: Final = 30.0
 
 DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""The gate is on this machine: no proxy of the environment is in the way."""
+"""Opener without proxies, because the gate is on this machine."""
 
 
 class ReviewApiClient:
-    """One person at one gate."""
+    """Client of one gate's review API, for one reviewer."""
 
     def __init__(self, url: str, token: str) -> None:
         self._url = url
         self._token = token
 
     def waiting(self) -> list[dict[str, Any]]:
-        """The reviews that wait for a verdict, each without its content."""
+        """Pending reviews, without their content."""
         found: list[dict[str, Any]] = self._ask("/v1/reviews?state=pending")["reviews"]
         return found
 
     def review(self, id: str) -> dict[str, Any]:
-        """One with all of its content."""
+        """One review with its content."""
         return self._ask(f"/v1/reviews/{id}")
 
     def decide(self, review: Mapping[str, Any], **verdict: Any) -> dict[str, Any]:
-        """Give a verdict on what was shown."""
+        """Give a verdict on the review as shown."""
         return self._ask(f"/v1/reviews/{review['id']}/verdict", {"digest": review["digest"], **verdict})
 
     def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -131,8 +132,11 @@ _listening: Final = re.compile(r"listening on (http://[^\s\"]+)")
 
 
 class RunningGate:
-    """One daemon that runs. ``token``: how the person signs in; ``page``: where people decide; ``endpoint``: where
-    clients connect, "" at first."""
+    """A running daemon.
+
+    ``token`` is the reviewer's, ``page`` the URL of the review page, and ``endpoint`` the URL for clients ("" until the
+    daemon listens).
+    """
 
     def __init__(self, folder: Path) -> None:
         self.state = folder / "state"
@@ -159,7 +163,7 @@ class RunningGate:
         self._reading.start()
 
     def _settings(self) -> str:
-        """JSON, which is YAML too."""
+        """The settings file, in JSON, which is also YAML."""
         person = {
             "name": PERSON,
             "role": "reviewer",
@@ -180,7 +184,7 @@ class RunningGate:
         )
 
     def _read(self, stderr: TextIO) -> None:
-        """Keep what it says, and notice when it listens."""
+        """Write the gate's stderr to its log, and find the endpoint in it."""
         with stderr, self.log.open("w", encoding="utf-8") as log:
             for line in stderr:
                 log.write(line)
@@ -191,31 +195,31 @@ class RunningGate:
         self._said.set()
 
     def wait(self) -> None:
-        """Until it listens. Raises Failed."""
+        """Wait until the gate listens. Raises Failed."""
         self._said.wait(STARTS_WITHIN)
         if not self.endpoint:
             raise Failed(f"the gate did not start: {self.said()}")
 
     def said(self) -> str:
-        """The end of its log."""
+        """The end of the gate's log."""
         said = self.log.read_text("utf-8").strip() if self.log.is_file() else ""
         return said[-2000:] or "nothing"
 
     def end(self) -> None:
-        """Let it end what is under way, and no longer than some seconds."""
+        """Ask the gate to drain, and kill it after ``ENDS_WITHIN`` seconds."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(ENDS_WITHIN)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)  # its own, by start_new_session
+                os.killpg(self.process.pid, signal.SIGKILL)  # its own group, by start_new_session
             self.process.wait(ENDS_WITHIN)
         self._reading.join(ENDS_WITHIN)
 
 
 def _free_port() -> int:
-    """One that nobody listens at now: links name it before the gate is there."""
+    """A port that is free now. Links contain it before the gate listens."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])
 
@@ -223,7 +227,7 @@ def _free_port() -> int:
 OK, FAILED = 0, 1
 CALLS: Final = ((SUMMARIZE, {"incident": "INC-7"}), (RESTART, {"service": "checkout"}))
 ASKED_WITHIN: Final = 60.0
-"""Seconds until both questions wait: two clients and two servers start cold."""
+"""Seconds until both reviews are pending: two clients and two servers start cold."""
 GLANCE: Final = 0.2
 
 FORM: Final[dict[str, Any]] = {
@@ -235,7 +239,7 @@ FORM: Final[dict[str, Any]] = {
     "on_call": "ops@example.com",
     "reason": "the demo answers by itself",
 }
-"""What ``--answer-by-itself`` fills in."""
+"""Content of the form for ``--answer-by-itself``."""
 
 _TYPED: Final = (
     "confirm=true strategy=rolling zones=eu-1 replicas=3 error_budget=0.5 on_call=ops@example.com reason='a trial'"
@@ -243,8 +247,7 @@ _TYPED: Final = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it. Returns 0, or 1 with a message on stderr where something went otherwise than told. Nothing that it
-    started or wrote is left."""
+    """Run the demo and remove everything it created. Returns 0, or 1 with a message on stderr after a failure."""
     args = _parser().parse_args(arguments)
     with SignalScope() as leaving:
         folder = Path(tempfile.mkdtemp(prefix="samplegate-review-"))
@@ -265,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say_last(lines: Sequence[str]) -> None:
-    """Unless the terminal is gone."""
+    """Print the last lines, unless the terminal is gone."""
     with suppress(OSError):
         for line in filter(None, lines):
             print(line, flush=True)
@@ -297,7 +300,7 @@ def _gate(folder: Path, leaving: SignalScope) -> Iterator[RunningGate]:
 
 @contextmanager
 def _clients(gate: RunningGate, era: Era) -> Iterator[list[subprocess.Popen[str]]]:
-    """A process for each call."""
+    """Start a client process for each call, and end them."""
     started: list[subprocess.Popen[str]] = []
     try:
         for tool, arguments in CALLS:
@@ -330,7 +333,7 @@ def _shown(gate: RunningGate, clients: Sequence[subprocess.Popen[str]], args: ar
 
 
 def _both(gate: RunningGate, api: ReviewApiClient, clients: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
-    """The two reviews, once both wait: the sampling first."""
+    """Both reviews once they are pending, the sampling request first."""
     until = time.monotonic() + ASKED_WITHIN
     while len(found := api.waiting()) < len(CALLS):
         ended = [_seen(client, until) for client in clients if client.poll() is not None]
@@ -344,7 +347,7 @@ def _both(gate: RunningGate, api: ReviewApiClient, clients: Sequence[subprocess.
 
 
 def _decide(api: ReviewApiClient, waiting: Sequence[dict[str, Any]]) -> None:
-    """As a person would: shorten what the model may write, and fill in the form."""
+    """Decide as a person would: shorten the model's answer, and fill in the form."""
     sampling, form = waiting
     api.decide(sampling, verdict="approve", edits={"maxTokens": 80, "temperature": 0.1}, reason="shorter")
     print("Approved the sampling with edits: maxTokens 80, temperature 0.1")
@@ -353,7 +356,7 @@ def _decide(api: ReviewApiClient, waiting: Sequence[dict[str, Any]]) -> None:
 
 
 def _seen(client: subprocess.Popen[str], until: float) -> CallReport | None:
-    """What the client printed; None where time is up."""
+    """The client's report; None after the deadline."""
     try:
         said, errors = client.communicate(timeout=max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:

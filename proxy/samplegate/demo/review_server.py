@@ -1,7 +1,7 @@
-"""A stdio MCP server for the trial of reviews: `python -m samplegate.demo.review_server`. One tool asks a model, one a
-person.
+"""A stdio MCP server for the demo of reviews: `python -m samplegate.demo.review_server`.
 
-Each tool's result is what the server got for its question, so that a client can show it.
+One tool asks a model, the other a person. Each tool's result is the answer that the server got, so that a client can
+show it.
 """
 
 # No `from __future__ import annotations`: the SDK reads the annotations of functions made inside build().
@@ -33,7 +33,7 @@ Summarize this for the public status page in two sentences."""
 
 
 class Restart(BaseModel):
-    """The form that whoever is on call fills in: one field of each kind that forms have."""
+    """The form for the person on call, with one field of each kind that forms have."""
 
     confirm: bool = Field(description="Really restart it now")
     strategy: Literal["rolling", "all at once"] = Field(
@@ -48,21 +48,21 @@ class Restart(BaseModel):
 
 
 class Summary(BaseModel):
-    """What the server got from whoever answered its sampling."""
+    """The server's answer to its sampling request."""
 
     text: str
     model: str
 
 
 class Restarted(BaseModel):
-    """What the server got for its form."""
+    """The server's answer to its form."""
 
     action: str
     form: dict[str, Any] | None = None
 
 
 def build() -> MCPServer[Any]:
-    """The server."""
+    """Build the server."""
     server: MCPServer[Any] = MCPServer("incidents", version="1.0.0", log_level="WARNING")
 
     def summary(incident: str) -> Sample:
@@ -85,7 +85,7 @@ def build() -> MCPServer[Any]:
 
     @server.tool(name=RESTART)
     def restart(service: str, *, form: Annotated[ElicitationResult[Restart], Resolve(form)]) -> Restarted:
-        """Restart a service, once a person has said how."""
+        """Restart a service, after a person has chosen how."""
         if isinstance(form, AcceptedElicitation):
             return Restarted(action=form.action, form=form.data.model_dump(mode="json", exclude_none=True))
         return Restarted(action=form.action)

@@ -1,8 +1,10 @@
-"""A stdio MCP server that asks before it acts: `python -m samplegate.demo.server DATABASE`. Not a part of the gate.
+"""A stdio MCP server that asks before it acts: `python -m samplegate.demo.server DATABASE`. It is not part of the gate.
 
-One tool, purge_inactive_users, asks a model twice and a person once. The SDK pushes the questions in the legacy eras
-and puts them into `input_required` results from 2026-07-28 on; there the steps run again in every round, which is why
-each of them is safe to repeat.
+One tool, purge_inactive_users, asks a model twice and a person once. In the legacy eras the SDK pushes the questions.
+From 2026-07-28 on it puts them into `input_required` results, and the steps run again in every round.
+
+So each step is safe to repeat: a purge is stored under its ticket and is done only once. Users and purges are in a
+SQLite file.
 
 No `from __future__ import annotations`: the SDK reads the annotations of functions made inside build().
 """
@@ -19,11 +21,6 @@ from mcp.server.mcpserver import Elicit, MCPServer, Resolve, Sample
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CreateMessageResult, SamplingMessage, TextContent
 from pydantic import BaseModel, Field
-
-# The demo's users in a real SQLite file, and the purges done to them. Not a store of the gate's.
-#
-# A purge is kept by its ticket, so that a step asked for twice is done once: in the modern era a server runs its steps
-# again in every round.
 
 USERS: Final = (
     ("ada", "2026-07-30", 1),
@@ -45,7 +42,7 @@ CREATE TABLE purges (ticket TEXT PRIMARY KEY, found INTEGER NOT NULL, total INTE
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How many accounts were inactive when the purge was opened, of how many."""
+    """Number of inactive accounts, and of all accounts, when the purge was opened."""
 
     inactive: int
     total: int
@@ -53,7 +50,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """What the file says about a purge."""
+    """Stored result of a purge."""
 
     deleted: int | None
     reason: str | None
@@ -62,26 +59,26 @@ class Purge:
 
 @contextmanager
 def _open(path: Path) -> Iterator[sqlite3.Connection]:
-    """One connection, one transaction."""
+    """Open one connection with one transaction."""
     with closing(sqlite3.connect(path, timeout=5)) as connection, connection:
         yield connection
 
 
 def create(path: Path) -> None:
-    """Make the file with its users."""
+    """Create the database with its users."""
     with _open(path) as db:
         db.executescript(_SCHEMA)
         db.executemany("INSERT INTO users (name, last_seen, active) VALUES (?, ?, ?)", USERS)
 
 
 def names(path: Path) -> list[str]:
-    """The users that are there."""
+    """Names of the remaining users."""
     with _open(path) as db:
         return [name for (name,) in db.execute("SELECT name FROM users ORDER BY id")]
 
 
 def count_inactive(path: Path, ticket: str) -> Found:
-    """Open the purge and count; for a ticket already open, what was counted then."""
+    """Open a purge and count the accounts. An open ticket returns its first count."""
     with _open(path) as db:
         db.execute(
             "INSERT OR IGNORE INTO purges (ticket, found, total) SELECT ?, count(*) FILTER (WHERE active = 0), count(*)"
@@ -93,7 +90,7 @@ def count_inactive(path: Path, ticket: str) -> Found:
 
 
 def delete_inactive(path: Path, ticket: str, reason: str) -> int:
-    """Delete the inactive accounts once per ticket. Returns how many rows that took."""
+    """Delete the inactive accounts, once per ticket. Returns the number of deleted rows."""
     with _open(path) as db:
         (done,) = db.execute("SELECT deleted FROM purges WHERE ticket = ?", (ticket,)).fetchone()
         if done is not None:
@@ -104,27 +101,27 @@ def delete_inactive(path: Path, ticket: str, reason: str) -> int:
 
 
 def write_audit(path: Path, ticket: str, entry: str) -> None:
-    """Keep the audit entry beside the purge."""
+    """Store the audit entry of a purge."""
     with _open(path) as db:
         db.execute("UPDATE purges SET audit = ? WHERE ticket = ?", (entry, ticket))
 
 
 def purge(path: Path, ticket: str) -> Purge | None:
-    """What became of a purge, None if there is none."""
+    """The stored result of a purge; None if there is none."""
     with _open(path) as db:
         row = db.execute("SELECT deleted, reason, audit FROM purges WHERE ticket = ?", (ticket,)).fetchone()
     return None if row is None else Purge(*row)
 
 
 class Confirmation(BaseModel):
-    """The form that a person would fill in."""
+    """The form for a person."""
 
     confirm: bool = Field(description="Delete these accounts for good")
     reason: str = Field(description="Why, for the audit entry", min_length=3, max_length=200)
 
 
 class Purged(BaseModel):
-    """The tool's result: its outputSchema."""
+    """The tool's result, which gives its outputSchema."""
 
     ticket: str
     found: int
@@ -136,7 +133,7 @@ class Purged(BaseModel):
 
 
 def build(path: Path) -> MCPServer[Any]:
-    """The server over one database file."""
+    """Build the server for one database file."""
     server: MCPServer[Any] = MCPServer("users", version="1.0.0", log_level="WARNING")
 
     def found(ticket: str) -> Found:
