@@ -1,9 +1,8 @@
-"""One request of the client's on its way to a remote server, and the stream that answers it: exactly one answer comes
-of it, or it was taken back.
+"""One request to a remote server and its response stream, which always yield exactly one answer unless cancelled.
 
-A legacy call waits for the messages before it, and its stream is resumed where it broke off. A modern call is
+A legacy call waits for the messages before it, and resumes its stream if the stream breaks. A modern call is
 independent, its headers mirror it, and a broken stream ends it (R71, R95). ``connection`` keeps the order of requests
-and their number.
+and limits their number.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from samplegate.transport.sse import Oversized, ServerSentEvent
 
 LINGER: Final = 1.0  # seconds that a stream may stay open after its answer; a server ends it at once or never
 _OURS_TO_SAY: Final = frozenset({401, 403})
-"""These are about the gate's own credentials: what the server says of them is not the client's."""
+"""HTTP statuses about the gate's own credentials. The server's text for these is not for the client."""
 
 
 class HttpCall(ABC):
-    """One request. ``modern`` and ``legacy`` say how it is posted and what becomes of a stream that breaks."""
+    """One request to a remote server. Subclasses define how it is posted and what happens when its stream breaks."""
 
     modern: ClassVar[bool]
 
@@ -44,17 +43,17 @@ class HttpCall(ABC):
         self.id = frame.id
         self.cursor = Cursor()
         self.accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the server is known to have it, or never will."""
+        """Done when the server is known to have the request, or will never get it."""
         self.written: Callable[[int], None] | None = None
-        """Told once, when the system has taken so many bytes, or will not."""
+        """Called once with the request's size in bytes, when the system has accepted it all or it will not be sent."""
         self.answered = False
         self.silent = False
-        """Taken back: nothing of it is told to anybody."""
+        """True if the request was cancelled: the relay gets nothing more about it."""
         self._close: Callable[[], None] | None = None
         self._lingers: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Post it and hand on what comes; whatever goes wrong becomes its answer."""
+        """Post the request and deliver the frames that come back. Any failure becomes its answer."""
         try:
             await self._exchange()
             if not self.answered:
@@ -70,23 +69,25 @@ class HttpCall(ABC):
             self.accept()
 
     def accept(self) -> None:
-        """The server has it."""
+        """Mark the request as accepted by the server."""
         if not self.accepted.done():
             self.accepted.set_result(None)
 
     def was_written(self) -> None:
-        """The system has taken it, or it will not be sent any more."""
+        """Report that the system has accepted the request, or that it will not be sent."""
         if self.written is not None:
             written, self.written = self.written, None
             written(len(self.frame.raw))
 
     @abstractmethod
     async def _exchange(self) -> None:
-        """Post it, and take what comes until its end. Raises as ``run`` catches."""
+        """Post the request, and handle its response to the end. Raises the exceptions that ``run`` catches."""
 
     async def _post(self, headers: dict[str, str]) -> Frame | None:
-        """Post it and take what comes; an HTTP error that is an error of JSON-RPC is returned, not handed on. Raises as
-        ``run`` catches."""
+        """Post the request and handle its response. Raises the exceptions that ``run`` catches.
+
+        A JSON-RPC error that comes with an HTTP error status is returned, not delivered.
+        """
         response = await self.shared.wire.post(headers, self.frame.raw, self.was_written)
         try:
             kind = wire.kind_of(response)
@@ -114,8 +115,8 @@ class HttpCall(ABC):
         return of_status(status) if status >= 300 else HttpFault(f"HTTP {status}: it gave no answer", httpStatus=status)
 
     async def _refused(self, response: aiohttp.ClientResponse, kind: str) -> Frame:
-        """The JSON-RPC error that an HTTP error carries, under the request's own id: some servers write another. Raises
-        Fault."""
+        """The JSON-RPC error in an HTTP error response, under the request's own id: some servers write another. Raises
+        HttpFault."""
         fault = of_status(response.status)
         if kind != wire.JSON or response.status in _OURS_TO_SAY:
             raise fault
@@ -128,7 +129,7 @@ class HttpCall(ABC):
         return found if found.id == self.id else found.changed(id=self.id)
 
     def _single(self, text: bytes) -> None:
-        """A body that is the answer."""
+        """Handle a JSON body, which must be the answer."""
         found = wire.read(text)
         if found.kind not in ("result", "error"):
             raise HttpFault("its answer is a request or notification", transport="malformed")
@@ -139,7 +140,7 @@ class HttpCall(ABC):
         self._answer(found)
 
     async def _stream(self, response: aiohttp.ClientResponse) -> None:
-        """Hand on the events of a stream until it ends; after its answer it is not waited for long."""
+        """Deliver the events of a stream until it ends, at most LINGER seconds after the answer."""
         self._close = response.close
         try:
             await wire.events(response, self.shared.max_frame, self.shared.flow, self._take_event)
@@ -159,14 +160,16 @@ class HttpCall(ABC):
             self._take(event.data)
 
     def _oversized(self, event: Oversized) -> None:
-        """What is not the answer is the session's to judge; what may be it ends the call, since the answer will not
-        come again."""
+        """Report an oversized event to the session if it is not the answer.
+
+        If it may be the answer, the call fails, because the answer will not come again.
+        """
         if b'"method"' not in event.head[:256] and not self.answered:
             raise HttpFault(f"its answer has more than {self.shared.max_frame} bytes", transport="oversized")
         self.shared.oversized(self.stream, event.size, event.head)
 
     def _take(self, text: bytes) -> None:
-        """One frame of a stream."""
+        """Handle one frame of a stream."""
         try:
             found = wire.read(text)
         except Malformed as problem:
@@ -183,18 +186,17 @@ class HttpCall(ABC):
             self._deliver(found)
 
     def _unread(self, text: bytes, problem: Malformed) -> None:
-        """What cannot be read and may be the answer ends the call; else it is logged and the stream goes on."""
+        """Raise if an unreadable frame is the answer to this call; otherwise log it and continue."""
         if problem.answers and problem.id == self.id:
             raise problem
         self._note("frame.refused", fault=problem.fault)
 
     def _other_answer(self, found: Frame) -> None:
-        """A stream brings the answer to its own request only: another's would be taken from a stream that still waits
-        for it."""
+        """Drop an answer to another request: it would end a request whose own stream is still open."""
         self._note("frame.refused", fault="an answer to another request")
 
     def _answer(self, found: Frame) -> None:
-        """The answer has come."""
+        """Deliver the answer."""
         line = self._final(found)
         self.answered = True
         self._deliver(line)
@@ -202,7 +204,7 @@ class HttpCall(ABC):
             self._lingers = asyncio.get_running_loop().call_later(LINGER, self._close)
 
     def _final(self, found: Frame) -> Frame:
-        """The answer as it goes on. Raises Fault, Malformed."""
+        """The answer as it is delivered. Raises HttpFault, Malformed."""
         return found
 
     def _fail(self, fault: HttpFault) -> None:
@@ -227,7 +229,7 @@ class HttpCall(ABC):
 
 
 class LegacyCall(HttpCall):
-    """One legacy request. ``before``: what has to be done before it is posted."""
+    """A legacy request. It is posted after all futures in ``before`` are done."""
 
     modern: ClassVar[bool] = False
 
@@ -248,7 +250,7 @@ class LegacyCall(HttpCall):
         await self._take_up()
 
     async def _take_up(self) -> None:
-        """Take the stream up where it broke off, as long as it can say where that is."""
+        """Resume the stream where it broke off, as long as it has an event id."""
         tries = 0
         while not self.answered and self.cursor.id is not None:
             if tries >= MAX_TRIES:
@@ -271,7 +273,8 @@ class LegacyCall(HttpCall):
                 raise
 
     def _head_came(self, response: aiohttp.ClientResponse) -> None:
-        """``initialize`` counts only when it is answered: what follows it needs the session."""
+        """Accept any request but ``initialize``, which counts only when answered: the messages after it need the
+        session."""
         if self._begins:
             self._sessions = response.headers.getall(SESSION, [])
         else:
@@ -290,7 +293,7 @@ class LegacyCall(HttpCall):
         return found
 
     def _single(self, text: bytes) -> None:
-        """In 2025-03-26 a body may be a batch (R92)."""
+        """Handle a JSON body, which can be a batch in 2025-03-26 (R92)."""
         if frames.is_batch(text):
             self._batch(text)
         else:
@@ -303,7 +306,7 @@ class LegacyCall(HttpCall):
             super()._unread(text, problem)
 
     def _batch(self, text: bytes) -> None:
-        """The session takes a batch apart; here it only counts whether the answer is in it."""
+        """Deliver a batch, which the session splits, and note whether it contains the answer."""
         line = wire.one_line(text)
         for element in frames.batch(line):
             who = frames.whose(element)
@@ -313,7 +316,7 @@ class LegacyCall(HttpCall):
 
 
 class ModernCall(HttpCall):
-    """One modern request."""
+    """A modern request."""
 
     modern: ClassVar[bool] = True
 
@@ -323,7 +326,7 @@ class ModernCall(HttpCall):
         self._mirror = mirror
 
     async def _exchange(self) -> None:
-        """Post it; if the server misses headers, look at its tools again and post it once more (R74)."""
+        """Post the request. If the server reports a header mismatch, list its tools again and post once more (R74)."""
         own = await self._mirror.headers(self.frame, self._meta)
         refusal = await self._post(own)
         if refusal is not None and self.frame.method == CALL and refusal.code == http_headers.MISMATCH:
@@ -334,5 +337,5 @@ class ModernCall(HttpCall):
             self._answer(refusal)
 
     def _final(self, found: Frame) -> Frame:
-        """A list of tools goes on without those that must not be used over HTTP."""
+        """The answer; a tool list without the tools that must not be used over HTTP (R74)."""
         return self._mirror.learn(found) if self.frame.method == LIST and found.kind == "result" else found

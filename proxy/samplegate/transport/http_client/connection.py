@@ -1,9 +1,8 @@
-"""The link to one remote server: frames go in, each finds its era, its order and its stream; what comes back is handed
-on with the stream's number.
+"""The connection to one remote server: sends frames by era and order, and returns responses by stream number.
 
-Whatever comes of a failure is one JSON-RPC error for the request it concerns. Notifications and answers go one after
-the other, because HTTP keeps no order; requests wait for them. All remote servers of a process share one pool of
-connections, without cookies, proxies from the environment or redirects.
+Every failure becomes one JSON-RPC error for the request concerned. Notifications and answers are sent one after the
+other, because HTTP keeps no order; legacy requests wait for them. All remote servers of a process share one connection
+pool, which has no cookies, uses no proxies from the environment, and follows no redirects by itself.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from samplegate.transport.http_client.streams import SharedStreams, Standalone
 from samplegate.transport.http_client.wire import HttpFault, Wire, of_error, of_status
 from samplegate.transport.lines import MAX_LINE, Backlog, Backlogged
 
-MAX_CONNECTIONS: Final = 2_000  # open streams hold one each; a process may mostly have 1,024 to 65,536 descriptors
-# seconds; common servers close after 5, and a call must not be sent into a connection that is being closed
+MAX_CONNECTIONS: Final = 2_000  # each open stream needs one; typical descriptor limits are 1,024 to 65,536
+# seconds; common servers close after 5, and a call must not go into a connection that is being closed
 IDLE: Final = 4.0
-MAX_HEADER: Final = 16_384  # bytes of one line of a response's head
+MAX_HEADER: Final = 16_384  # bytes of one header line of a response
 
 
 def pool() -> aiohttp.ClientSession:
-    """A pool; whoever made it closes it. Only within a running loop."""
+    """A connection pool, which the caller closes. Requires a running loop."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=IDLE),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -46,22 +45,23 @@ def pool() -> aiohttp.ClientSession:
     )
 
 
-TIME: Final = 10.0  # seconds for one: a server says 202 at once, and what follows waits for it
+TIME: Final = 10.0  # timeout of one in seconds: a server replies 202 at once, and later messages wait for it
 GRACE: Final = 0.25
-"""Seconds that a notification waits for requests before it: a server that answers in one piece says nothing until it
+"""Seconds that a notification waits for earlier requests: a server that answers with a JSON body sends nothing until it
 has the answer."""
 MAX_WAITING: Final = 1_000
 
 
 class NotificationQueue:
-    """The order of what needs no answer. ``told`` is called with each frame that the server has accepted."""
+    """The queue of messages that need no answer, sent in order. ``told`` is called with each frame that the server
+    accepts."""
 
     def __init__(self, shared: SharedStreams, told: Callable[[Frame], None]) -> None:
         self._shared = shared
         self._told = told
         self._waiting: set[asyncio.Task[None]] = set()
         self.last: asyncio.Task[None] | None = None
-        """What the next frame has to wait for, None if nothing is on its way."""
+        """The task that the next frame must wait for; None if no message is being sent."""
 
     def tell(
         self,
@@ -71,8 +71,11 @@ class NotificationQueue:
         before: Iterable[asyncio.Future[Any]],
         requests: Iterable[asyncio.Future[Any]],
     ) -> bool:
-        """Send one frame after those told before it and ``before``, and if they do not take long ``requests``. False if
-        too many wait."""
+        """Send one frame after the earlier frames of this queue and after all of ``before``. False if the queue is
+        full.
+
+        It also waits for ``requests``, but at most GRACE seconds.
+        """
         if len(self._waiting) >= MAX_WAITING:
             self._say(frame, HttpFault(f"{MAX_WAITING} others wait already"))
             return False
@@ -86,7 +89,7 @@ class NotificationQueue:
         return True
 
     def close(self) -> list[asyncio.Task[None]]:
-        """Send nothing any more; the tasks that end of it."""
+        """Cancel all messages, and return their tasks."""
         tasks = list(self._waiting)
         for task in tasks:
             task.cancel()
@@ -134,37 +137,38 @@ class NotificationQueue:
         )
 
 
-MAX_CALLS: Final = 1_000  # requests in flight; each holds a connection
-MAX_UNSENT: Final = 64 * 1024 * 1024  # bytes that wait for a server that does not take them
-# seconds that a legacy stream may stay open after its request was cancelled; then nothing more is expected of it
+MAX_CALLS: Final = 1_000  # requests in flight; each needs a connection
+MAX_UNSENT: Final = 64 * 1024 * 1024  # bytes of requests that the server has not accepted
+# seconds that a legacy stream may stay open after its request was cancelled; then no answer is expected
 CANCELLED: Final = 30.0
-END: Final = 0.5  # seconds for the server to take the end of its session
+END: Final = 0.5  # seconds for the server to accept the end of its session
 _INITIALIZED: Final = "notifications/initialized"
 _CANCELLED: Final = "notifications/cancelled"
 
 
 class RemoteReceiver(Protocol):
-    """What the relay gives. Called from the event loop, synchronously, in the order of each stream, never from within
-    ``send``."""
+    """Callbacks of the relay.
+
+    Called synchronously from the event loop, in the order of each stream, and never from within ``send``.
+    """
 
     def received(self, stream: int, line: bytes | Frame) -> None:
-        """Take one frame that came on the stream of the request with this number, or on the standalone one (0)."""
+        """Receive one frame from the stream of the request with this number, or from the standalone stream (0)."""
 
     def oversized(self, stream: int, size: int, head: bytes) -> None:
-        """Learn that a frame over the bound, which is no answer, was thrown away: at least ``size`` bytes that begin
-        with ``head``."""
+        """A frame over the bound, which is no answer, was discarded: at least ``size`` bytes that begin with
+        ``head``."""
 
     def ended(self) -> None:
-        """Learn that the server has ended the session for good. Called once; requests in flight have their error, or
-        get it."""
+        """The server has ended the session for good. Called once. Requests in flight have got an error or will get
+        one."""
 
 
 class RemoteConnection(Backlogged):
-    """One client's way to one remote server, or that of one caller's modern requests. All of it belongs to the event
-    loop's thread.
+    """The connection to one remote server, for one client or for the modern requests of one caller.
 
-    ``headers`` are our own credentials for this server; those that the protocol sets are left out of them.
-    ``max_frame`` in bytes.
+    Use it only on the event loop's thread. ``headers`` are our own credentials for this server; headers that the
+    protocol sets are ignored there. ``max_frame`` is in bytes.
     """
 
     def __init__(
@@ -187,23 +191,23 @@ class RemoteConnection(Backlogged):
         self._backlog = Backlog()
         self._calls: dict[HttpCall, asyncio.Task[None]] = {}
         self._beginning: asyncio.Future[None] | None = None
-        """The ``initialize`` that everything legacy waits for."""
+        """The ``accepted`` future of the ``initialize``; all legacy messages wait for it."""
         self._standalone: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._version = ""
-        """Of the last modern request, for a notification that names none."""
+        """Version of the last modern request, for a notification without one."""
         self._closed = False
         self._told_end = False
 
     def pause_reading(self) -> None:
-        """Read no stream any further; what one read has brought is still delivered."""
+        """Stop reading all streams. The frames of a completed read are still delivered."""
         self._shared.flow.pause()
 
     def resume_reading(self) -> None:
         self._shared.flow.resume()
 
     def send(self, stream: int, line: bytes | Frame) -> None:
-        """Send one frame, read or not; returns at once. What comes of a request comes on ``stream``, in the end its
+        """Send one frame, parsed or raw; returns at once. Responses to a request arrive on ``stream``, the last one its
         answer or an error."""
         if self._closed:
             return
@@ -219,20 +223,19 @@ class RemoteConnection(Backlogged):
             self._notification(frame, meta)
         elif self._beginning is not None:
             self._tells.tell(frame, self._legacy.headers, before=(), requests=())
-        else:  # R89: nobody asks in the modern era
+        else:  # R89: servers send no requests in the modern era
             self._note(
                 Note("frame.refused", {"side": "client", "fault": "an answer, which the modern era does not send"})
             )
 
     def close_stream(self, stream: int) -> None:
-        """End the streams of modern requests with this number, which takes them back (R99). Nothing more of them is
+        """Close the streams of modern requests with this number, which cancels them (R99). Nothing more of them is
         delivered."""
         for call in [call for call in self._calls if call.stream == stream and call.modern]:
             self._take_back(call)
 
     async def aclose(self) -> None:
-        """End every stream and the session, within about a second. Nothing is delivered from here on. May be called
-        again."""
+        """Close every stream and the session, within about a second. Nothing more is delivered. May be called again."""
         self._closed = True
         self._mirror.close()
         tasks = [*self._calls.values(), *([] if self._standalone is None else [self._standalone])]
@@ -246,7 +249,7 @@ class RemoteConnection(Backlogged):
         for task in self._ending:
             task.cancel()
 
-    # -- what goes out
+    # -- sending
     # ------------------------------------------------------------------------------------------------------------------
 
     def _request(self, stream: int, frame: Frame, meta: rawjson.Object | None) -> None:
@@ -274,7 +277,7 @@ class RemoteConnection(Backlogged):
         return None
 
     def _before(self) -> list[asyncio.Future[Any]]:
-        """What has to be accepted before anything legacy may follow."""
+        """The futures to await before a legacy message is sent."""
         return [one for one in (self._beginning, self._tells.last) if one is not None and not one.done()]
 
     def _start(self, call: HttpCall) -> None:
@@ -291,7 +294,7 @@ class RemoteConnection(Backlogged):
     def _notification(self, frame: Frame, meta: rawjson.Object | None) -> None:
         if frame.method == _CANCELLED:
             call = self._named(frame)
-            if call is not None and call.modern:  # over HTTP the end of the stream says it (R99)
+            if call is not None and call.modern:  # over HTTP, closing the stream cancels a modern request (R99)
                 self._take_back(call)
                 return
             if call is not None:
@@ -303,14 +306,14 @@ class RemoteConnection(Backlogged):
         self._tells.tell(frame, self._legacy.headers, before=self._before(), requests=accepted)
 
     def _modern_notification(self, frame: Frame, meta: rawjson.Object | None) -> None:
-        """No notification of the client's is defined here; one that comes all the same goes on as the headers' rules
-        can be read for it (T31)."""
+        """Send a client's notification. The modern era defines none; an unexpected one is forwarded under the header
+        rules (T31)."""
         version = self._version if meta is None else rawjson.string(meta.raw(META_VERSION)) or ""
         own = http_headers.standard(frame.method, frame.object, version)
         self._tells.tell(frame, lambda: own, before=(), requests=())
 
     def _named(self, frame: Frame) -> HttpCall | None:
-        """The request that a cancellation names."""
+        """The request that a cancellation refers to."""
         id = frames.plain_id(frame.lookup("requestId"))
         return next((call for call in self._calls if call.id == id), None)
 
@@ -326,7 +329,7 @@ class RemoteConnection(Backlogged):
             self._answer_soon(stream, problem.id, HttpFault(f"the request cannot be read: {problem.fault}"))
 
     def _answer_soon(self, stream: int, id: FrameId, fault: HttpFault) -> None:
-        """Not from within ``send``: the relay is in the middle of something then."""
+        """Deliver an error in the next turn of the loop, because the relay is busy within ``send``."""
         self._note(Note("remote.failed", {"origin": self._shared.wire.origin, "fault": fault.reason}))
         asyncio.get_running_loop().call_soon(self._received, stream, wire.fault_answer(id, fault))
 
@@ -334,7 +337,7 @@ class RemoteConnection(Backlogged):
     # ----------------------------------------------------------------------------------------------------------------
 
     def _told(self, frame: Frame) -> None:
-        """The server has accepted a notification or answer: after ``initialized`` it may speak on its own."""
+        """The server has accepted a notification or answer. After ``initialized`` it may send requests of its own."""
         if frame.method == _INITIALIZED and self._standalone is None and not self._closed:
             self._standalone = asyncio.get_running_loop().create_task(Standalone(self._shared).run())
 
@@ -346,7 +349,7 @@ class RemoteConnection(Backlogged):
             self._receiver.ended()
 
     def _end_session(self) -> None:
-        """Have the server forget the session, if there is one; nobody waits for that."""
+        """Ask the server to delete the session, if there is one, without waiting."""
         if self._standalone is not None:
             self._standalone.cancel()
             self._standalone = None
@@ -357,11 +360,11 @@ class RemoteConnection(Backlogged):
         self._legacy.forget()
 
     async def _delete(self, own: Mapping[str, str]) -> None:
-        with suppress(HttpFault, aiohttp.ClientError, OSError):  # some servers do not let their sessions be ended (R94)
+        with suppress(HttpFault, aiohttp.ClientError, OSError):  # some servers do not let clients end sessions (R94)
             async with asyncio.timeout(END):
                 await self._shared.wire.delete(own)
 
-    # -- what comes back
+    # -- receiving
     # ------------------------------------------------------------------------------------------------------------------
 
     def _received(self, stream: int, line: bytes | Frame) -> None:

@@ -1,7 +1,7 @@
-"""What a modern request's headers must mirror, and the tools' annotations that say so: learned from the lists that
-pass, else asked for (R71, R74).
+"""Mirrored headers of modern requests, and the tool annotations that define them (R71, R74).
 
-Not a cache of lists: of each tool only the annotations are kept.
+The annotations come from the tool lists that pass, or from a list that this module requests. Only each tool's
+annotations are kept, so this is not a cache of tool lists.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from samplegate.transport.http_client.wire import HttpFault, Wire, of_error
 LIST: Final = "tools/list"
 CALL: Final = "tools/call"
 MAX_PAGES: Final = 20
-MAX_PAGE: Final = 16 * 1024 * 1024  # bytes of one page of our own asking
+MAX_PAGE: Final = 16 * 1024 * 1024  # bytes of one page that we requested ourselves
 MAX_TOOLS: Final = 10_000
-MAX_SIZE: Final = 16 * 1024 * 1024  # bytes of what is remembered of them
+MAX_SIZE: Final = 16 * 1024 * 1024  # bytes of all remembered annotations
 LIST_TIME: Final = 10.0  # seconds for all pages; a call waits for them
-COOL: Final = 30.0  # seconds after a list that failed, in which calls go without it
-# seconds in which a list is as new as can be: neither odd names nor a server that refuses all have it asked for each
-# time
+COOL: Final = 30.0  # seconds after a failed list, in which calls are sent without the annotations
+# seconds in which a list counts as fresh, so that neither unknown tool names nor a server that refuses every call cause
+# a new list each time
 FRESH: Final = 1.0
 _META_CLIENT: Final = "io.modelcontextprotocol/clientInfo"
 _KEPT: Final = (META_VERSION, _META_CLIENT, META_CAPABILITIES)
 
 
 class Mirror:
-    """The headers of one server's modern requests."""
+    """The mirrored headers of one server's modern requests."""
 
     def __init__(self, wire: Wire, note: Callable[[Note], None], max_frame: int) -> None:
         self._wire = wire
@@ -52,8 +52,10 @@ class Mirror:
         self._asked = 0
 
     async def headers(self, f: Frame, meta: rawjson.Object, *, afresh: bool = False) -> dict[str, str]:
-        """The headers of a request with this ``_meta``. ``afresh``: the server has refused those we knew. Raises
-        Malformed."""
+        """The headers of a request with this ``_meta``. Raises Malformed.
+
+        ``afresh``: the server has refused the known headers, so list the tools again.
+        """
         version = rawjson.string(meta.raw(META_VERSION)) or ""
         out = http_headers.standard(f.method, f.object, version)
         name = rawjson.string(f.lookup("name")) if f.method == CALL else None
@@ -67,13 +69,13 @@ class Mirror:
         return out
 
     def learn(self, f: Frame) -> Frame:
-        """The result of a tools/list as it goes on: without the tools that must not be used (R74). Raises Malformed."""
+        """The result of a tools/list without the tools that must not be used over HTTP (R74). Raises Malformed."""
         assert f.payload is not None
         listed = self._learned(f.payload)
         return f.changed(payload=rawjson.read(listed.result)) if listed.dropped else f
 
     def close(self) -> None:
-        """Ask nothing any more."""
+        """Cancel a running tool list."""
         if self._listing is not None:
             self._listing.cancel()
 
@@ -86,9 +88,8 @@ class Mirror:
         return listed
 
     def _remember(self, name: str, wanted: Annotations) -> None:
-        """What a tool wants mirrored. Where there is no more room all is forgotten, and asked for again when it is
-        needed."""
-        if len(name) > MAX_TOOL:  # nobody can call it
+        """Remember a tool's annotations. If there is no room, forget all tools; they are listed again when needed."""
+        if len(name) > MAX_TOOL:  # the gate accepts no call with this name
             return
         if name in self._known:
             self._size -= http_headers.size(name, self._known.pop(name))
@@ -100,7 +101,7 @@ class Mirror:
         self._size += size
 
     async def _listed(self, name: str, meta: rawjson.Object, version: str) -> None:
-        """Have all tools listed, once for all calls that wait for it."""
+        """List all tools, once for all calls that wait."""
         loop = asyncio.get_running_loop()
         if loop.time() < max(self._rests_until, self._fresh_until):
             return
@@ -110,7 +111,7 @@ class Mirror:
             self._remember(name, {})  # a tool that is on no list has nothing to mirror
 
     async def _ask(self, meta: rawjson.Object, version: str) -> bool:
-        """Ask for all pages; False if they cannot be had."""
+        """Request all pages. False on failure."""
         try:
             async with asyncio.timeout(LIST_TIME):
                 await self._pages(_only(meta), version)
@@ -144,6 +145,7 @@ class Mirror:
 
 
 def _only(meta: rawjson.Object) -> bytes:
-    """Who asks, without what belongs to the call alone: a progress token names one request (R101)."""
+    """The part of ``_meta`` that identifies the client, without the progress token, which belongs to one request
+    (R101)."""
     found = meta.members
     return msgspec.json.encode({name: found[name] for name in _KEPT if name in found})

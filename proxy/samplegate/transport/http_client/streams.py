@@ -1,7 +1,6 @@
-"""Event streams of a legacy server: where one broke off, when it may be taken up again (R95), and the standalone one of
-a session.
+"""Event streams of a legacy server: resumption (R95), and a session's standalone stream.
 
-The server's session id and the negotiated revision are here too, with the headers that repeat them (R94).
+This module also keeps the server's session id and the negotiated protocol version, and their headers (R94).
 """
 
 from __future__ import annotations
@@ -29,30 +28,30 @@ _revision: Final = re.compile(r"[0-9A-Za-z._-]{1,64}")
 
 
 class LegacySession:
-    """One session with a legacy server."""
+    """A session with a legacy server."""
 
     def __init__(self) -> None:
         self.id: str | None = None
         self.revision = ""
         self.begun = False
-        """Whether an ``initialize`` was answered with a result."""
+        """True if an ``initialize`` was answered with a result."""
         self.gone = False
-        """Whether the server has said that it does not know the session any more."""
+        """True if the server has replied that the session no longer exists."""
 
     def forget(self) -> None:
-        """Another session is about to begin."""
+        """Reset the state for a new session."""
         self.id, self.revision, self.begun, self.gone = None, "", False, False
 
     def headers(self) -> dict[str, str]:
-        """What every request after ``initialize`` carries."""
+        """The headers of every request after ``initialize``."""
         out = {} if self.id is None else {SESSION: self.id}
         if self.revision >= FIRST_WITH_HEADER and _revision.fullmatch(self.revision):
             out[http_headers.VERSION] = self.revision
         return out
 
     def began(self, session: list[str], answer: Frame) -> None:
-        """``initialize`` was answered with a result, and this many session ids came with it. Raises Fault for one that
-        no header may hold."""
+        """Store the session from a successful ``initialize``. Raises HttpFault for an invalid session id, or more than
+        one."""
         if len(session) > 1 or (session and not _id.fullmatch(session[0])):
             raise HttpFault("its session id is not one of at most 1024 visible ASCII characters")
         try:
@@ -63,41 +62,41 @@ class LegacySession:
 
 
 LAST: Final = "Last-Event-ID"
-RETRY: Final = 1.0  # seconds before a stream is taken up again, where the server names no time
-SHORTEST: Final = 0.05  # seconds: a server that says 0 must not keep us busy
-LONGEST: Final = 30.0  # seconds between two tries that fail
-MAX_TRIES: Final = 5  # in a row without an event
-LIVED: Final = 5.0  # seconds after which a stream that ends has been one
+RETRY: Final = 1.0  # seconds before a stream is resumed, if the server gives no time
+SHORTEST: Final = 0.05  # seconds: a server that asks for 0 must not keep us busy
+LONGEST: Final = 30.0  # longest delay in seconds between failed tries, unless the server asks for more
+MAX_TRIES: Final = 5  # consecutive tries without an event
+LIVED: Final = 5.0  # seconds after which a stream that ends without an event does not count as a failed try
 _sendable: Final = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
 _NOW_AND_THEN: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-"""What a server may say now and not the next time; 409 while it still thinks that the broken stream is open."""
+"""Transient HTTP errors. A server replies 409 while it still believes that the broken stream is open."""
 
 
 class SharedStreams(msgspec.Struct, eq=False):
-    """What all streams of one remote server share."""
+    """State that all streams of one remote server share."""
 
     wire: Wire
     note: Callable[[Note], None]
     received: Callable[[int, bytes | Frame], None]
     oversized: Callable[[int, int, bytes], None]
     lost: Callable[[], None]
-    """The server does not know the session any more."""
+    """Called when the server no longer knows the session."""
     max_frame: int
     flow: ReadPause = msgspec.field(default_factory=ReadPause)
     legacy: LegacySession = msgspec.field(default_factory=LegacySession)
 
 
 class Cursor(msgspec.Struct, eq=False):
-    """How far a stream has come."""
+    """The position in a stream, from which it can be resumed."""
 
     id: str | None = None
     retry: float | None = None
-    """Seconds, as the server said."""
+    """The delay in seconds that the server asked for."""
     moved: bool = False
-    """Whether an event has come since this was last set to False."""
+    """True if an event has arrived since this was last set to False."""
 
     def saw(self, event: ServerSentEvent) -> None:
-        """Take an event's id and time in."""
+        """Record an event's id and retry delay."""
         self.moved = True
         if event.id is not None:
             self.id = event.id.decode() if _sendable.fullmatch(event.id) else None
@@ -105,23 +104,23 @@ class Cursor(msgspec.Struct, eq=False):
             self.retry = event.retry / 1000
 
     def pause(self, tries: int) -> float:
-        """Seconds until the next try: what the server asks for, and longer each time that failed."""
+        """Seconds until the next try: the server's delay, doubled for each failed try."""
         wait = max(RETRY if self.retry is None else self.retry, SHORTEST)
         return max(wait, min(wait * 2.0**tries, LONGEST))
 
     @property
     def headers(self) -> dict[str, str]:
-        """What says where to go on."""
+        """The headers that request the rest of the stream."""
         return {} if self.id is None else {LAST: self.id}
 
 
 def is_message(event: ServerSentEvent) -> bool:
-    """Whether an event carries a frame: others, as pings have, are nobody's."""
+    """True if an event carries a frame. Other events, such as pings, are ignored."""
     return event.name in (b"", b"message") and bool(event.data.strip())
 
 
 async def taken_up(shared: SharedStreams, cursor: Cursor) -> aiohttp.ClientResponse | None:
-    """GET a stream; None where that may work later. Raises Fault where it never will."""
+    """GET a stream. None if a later try may succeed. Raises HttpFault if no later try can."""
     try:
         response = await shared.wire.get(shared.legacy.headers() | cursor.headers)
     except (aiohttp.ClientError, OSError):
@@ -137,7 +136,7 @@ async def taken_up(shared: SharedStreams, cursor: Cursor) -> aiohttp.ClientRespo
 
 
 class Standalone:
-    """The stream on which a legacy server sends what belongs to no request: stream 0."""
+    """The standalone stream of a legacy session, number 0: messages that belong to no request."""
 
     def __init__(self, shared: SharedStreams) -> None:
         self._shared = shared
@@ -145,18 +144,19 @@ class Standalone:
         self._was_open = False
 
     async def run(self) -> None:
-        """Keep it open until the server says that it has none, or that the session is gone."""
+        """Keep the stream open until the server reports that it has none or that the session is gone, or all tries
+        fail."""
         tries, loop = 0, asyncio.get_running_loop()
         while tries < MAX_TRIES:
             began, self._cursor.moved = loop.time(), False
             try:
                 await self._once()
             except SessionGone:
-                if self._was_open:  # some say 404 where 405 is meant: what was never open says nothing of the session
+                if self._was_open:  # some servers reply 404 where 405 is meant: before the stream was open, ignore it
                     self._shared.lost()
                 return
             except HttpFault as fault:
-                if fault.data.get("httpStatus") != 405:  # that is the regular way to have none (R93)
+                if fault.data.get("httpStatus") != 405:  # 405: the regular reply of a server without this stream (R93)
                     self._say("remote.stream_refused", fault.reason)
                 return
             tries = 0 if self._cursor.moved or loop.time() - began > LIVED else tries + 1

@@ -1,8 +1,7 @@
-"""One HTTP request to one remote server: its own credentials, its bounds, and no way to another origin; its response's
-body, and what can go wrong.
+"""HTTP requests to one remote server: credentials, bounds, same-origin redirects, reading of bodies, and errors.
 
-A body is read no faster than it is consumed and no further than its bound. An error is one sentence for the caller,
-without the URL, headers or words of the server.
+A body is read no faster than it is consumed, and no further than its bound. An error is one sentence for the caller,
+without the server's URL, headers or text.
 """
 
 from __future__ import annotations
@@ -43,8 +42,10 @@ _STATUS: Final = {
 
 
 class HttpFault(Exception):
-    """Why a remote server's answer did not come. ``data`` goes into the error for programs: ``httpStatus``, or
-    ``transport`` and a word."""
+    """Why a remote server did not answer.
+
+    ``data`` goes into the error for programs: ``httpStatus``, or ``transport`` with a keyword.
+    """
 
     def __init__(self, reason: str, **data: Any) -> None:
         super().__init__(reason)
@@ -53,14 +54,14 @@ class HttpFault(Exception):
 
 
 class SessionGone(HttpFault):
-    """The server does not know our session any more (R94)."""
+    """The server no longer knows our session (R94)."""
 
     def __init__(self) -> None:
         super().__init__("HTTP 404: it does not know the session any more", httpStatus=404)
 
 
 def of_status(status: int) -> HttpFault:
-    """An HTTP answer that is no MCP answer."""
+    """The fault for an HTTP status without an MCP answer."""
     why = _STATUS.get(status) or (
         "it redirects"
         if 300 <= status < 400
@@ -72,7 +73,7 @@ def of_status(status: int) -> HttpFault:
 
 
 def of_error(error: BaseException) -> HttpFault:
-    """What the HTTP client ran into."""
+    """The fault for an exception of the HTTP client."""
     match error:
         case HttpFault():
             return error
@@ -95,12 +96,12 @@ def of_error(error: BaseException) -> HttpFault:
 
 
 def _said(error: OSError) -> str:
-    """The system's own words, which come from a number: a text of an exception may hold an address."""
+    """The system's text for the error number. The exception's own text may contain an address."""
     return f": {os.strerror(error.errno).lower()}" if error.errno is not None and error.errno > 0 else ""
 
 
 def fault_answer(id: frames.FrameId, fault: HttpFault) -> bytes:
-    """The fault as the answer of the request it concerns."""
+    """The fault as a JSON-RPC error for the request."""
     return frames.error(
         id,
         INTERNAL,
@@ -109,42 +110,41 @@ def fault_answer(id: frames.FrameId, fault: HttpFault) -> bytes:
     )
 
 
-MAX_ERROR: Final = 1024 * 1024  # bytes of the body of an HTTP error that is looked at
+MAX_ERROR: Final = 1024 * 1024  # largest body in bytes that is read of an HTTP error
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 
 
 class ReadPause:
-    """Whether responses are read: while nobody has paused it."""
+    """Backpressure: a switch that pauses the reading of responses."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
         self._open.set()
 
     def pause(self) -> None:
-        """Read no further; what one read has brought is still delivered."""
+        """Stop reading. The frames of a completed read are still delivered."""
         self._open.clear()
 
     def resume(self) -> None:
-        """Go on."""
+        """Resume reading."""
         self._open.set()
 
     async def clear(self) -> None:
-        """Wait while it is paused."""
+        """Wait until reading is not paused."""
         if not self._open.is_set():
             await self._open.wait()
 
 
 def kind_of(response: aiohttp.ClientResponse) -> str:
-    """The content type, without parameters and in lower case; empty if there is none. Raises Fault for a body that is
-    compressed."""
+    """The content type in lower case, without parameters; empty if absent. Raises HttpFault for a compressed body."""
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("identity", ""):
         raise HttpFault("its answer is compressed, which it was not asked for")
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
 async def body(response: aiohttp.ClientResponse, most: int, flow: ReadPause) -> bytes:
-    """The whole body. Raises Fault if it is larger than ``most`` bytes, and what aiohttp raises."""
+    """The whole body. Raises HttpFault if it is larger than ``most`` bytes, and aiohttp's exceptions."""
     length = response.content_length
     if length is not None and length > most:
         raise HttpFault(f"its answer has {length} bytes, more than {most}")
@@ -161,7 +161,7 @@ async def body(response: aiohttp.ClientResponse, most: int, flow: ReadPause) -> 
 async def events(
     response: aiohttp.ClientResponse, most: int, flow: ReadPause, take: Callable[[ServerSentEvent | Oversized], None]
 ) -> None:
-    """Hand on every event until the stream ends. Raises what aiohttp raises when it breaks."""
+    """Call ``take`` with every event until the stream ends. Raises aiohttp's exceptions if it breaks."""
     parser = Parser(most)
     while chunk := await response.content.readany():
         await flow.clear()
@@ -170,8 +170,8 @@ async def events(
 
 
 async def answer(response: aiohttp.ClientResponse, most: int) -> frames.Frame:
-    """The answer alone, of a request that is our own: what else comes on its stream is dropped. Raises Fault, Malformed
-    and what aiohttp raises."""
+    """The answer to a request of our own; other frames on its stream are dropped. Raises HttpFault, Malformed and
+    aiohttp's exceptions."""
     kind = kind_of(response)
     if response.status != 200 or kind not in (JSON, EVENTS):
         raise of_status(response.status)
@@ -190,8 +190,8 @@ async def answer(response: aiohttp.ClientResponse, most: int) -> frames.Frame:
 
 
 def one_line(text: bytes) -> bytes:
-    """JSON as one line, since frames are lines elsewhere. Raises Malformed where a line end stands in a string: it
-    would become another text."""
+    """JSON as a single line, as frames require. Raises Malformed if a line end is inside a string, because replacing it
+    would change the text."""
     text = text.strip(b" \t\r\n")
     if b"\n" not in text and b"\r" not in text:
         return text
@@ -212,18 +212,18 @@ def _tolerant(text: bytes) -> None:
 
 
 def read(text: bytes) -> frames.Frame:
-    """A body or an event's data as a frame. Raises Malformed."""
+    """Parse a body or an event's data as a frame. Raises Malformed."""
     return frames.read(one_line(text))
 
 
-CONNECT: Final = 10.0  # seconds for a connection, the wait for a place in the pool included
+CONNECT: Final = 10.0  # seconds to connect, including the wait for the pool
 MAX_HOPS: Final = 3
-# bytes of our own headers: what servers take ends at 8 to 64 KiB, and theirs is the word
+# bytes of a request's protocol headers: servers accept 8 to 64 KiB in total, and their own limit decides
 MAX_HEADERS: Final = 48 * 1024
 _SLICE: Final = 256 * 1024
 _TIMES: Final = aiohttp.ClientTimeout(total=None, connect=CONNECT, sock_connect=CONNECT)
 _SAME: Final = frozenset({307, 308})
-"""Redirects that repeat the request as it is."""
+"""Redirects that keep the method and the body."""
 _RESERVED: Final = frozenset(
     "accept accept-encoding connection content-length content-type cookie host last-event-id mcp-method mcp-name"
     " mcp-protocol-version mcp-session-id te trailer transfer-encoding upgrade".split()
@@ -233,7 +233,7 @@ STREAM: Final = "text/event-stream"
 
 
 class Body(aiohttp.Payload):
-    """A frame as a request's body, which tells when the system has taken it all."""
+    """A frame as a request body that reports when the system has accepted it all."""
 
     _autoclose = True
 
@@ -244,15 +244,15 @@ class Body(aiohttp.Payload):
         self._written = written
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The frame as text; nothing here asks for it."""
+        """The frame as text. aiohttp requires this method; nothing here calls it."""
         return self._line.decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write it all."""
+        """Write the frame."""
         await self.write_with_length(writer, None)
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Write it in slices, each when the one before has been taken."""
+        """Write the frame in slices, each after the previous one is accepted."""
         if len(self._line) <= _SLICE:
             await writer.write(self._line)
         else:
@@ -263,7 +263,7 @@ class Body(aiohttp.Payload):
 
 
 class Wire:
-    """The way to one server."""
+    """The HTTP client of one remote server."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession, headers: Mapping[str, str]) -> None:
         self._url = yarl.URL(url)
@@ -276,25 +276,25 @@ class Wire:
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port: what of the address may be said."""
+        """Scheme, host and port: the part of the address that may be shown."""
         return str(self._url.origin())
 
     async def post(
         self, own: Mapping[str, str], line: bytes, written: Callable[[], None] | None = None
     ) -> aiohttp.ClientResponse:
-        """POST a frame; the response's head has come when this returns, and whoever called closes it. Raises Fault and
-        what aiohttp raises."""
+        """POST a frame. Returns when the response's headers have arrived; the caller closes it. Raises HttpFault and
+        aiohttp's exceptions."""
         if sum(len(name) + len(value) for name, value in own.items()) > MAX_HEADERS:
             raise HttpFault(f"the request's headers would be larger than {MAX_HEADERS} bytes")
         headers = {"Accept": BOTH, "Content-Type": "application/json", **own}
         return await self._open("POST", headers, lambda: Body(line, written or _nothing))
 
     async def get(self, own: Mapping[str, str]) -> aiohttp.ClientResponse:
-        """GET the standalone stream, or one that has broken off. As ``post``."""
+        """GET the standalone stream, or the rest of a broken one. Returns and raises as ``post``."""
         return await self._open("GET", {"Accept": STREAM, "Cache-Control": "no-store", **own}, _no_body)
 
     async def delete(self, own: Mapping[str, str]) -> None:
-        """DELETE a session; what the server says to that is of no use to anybody."""
+        """DELETE a session. The server's reply is ignored."""
         (await self._open("DELETE", own, _no_body)).close()
 
     async def _open(
@@ -318,7 +318,7 @@ class Wire:
             url = self._next(response, url)
 
     def _next(self, response: aiohttp.ClientResponse, url: yarl.URL) -> yarl.URL:
-        """Where a redirect leads, within the server's own origin: our credentials go nowhere else."""
+        """The target of a redirect, which must stay within the server's origin: our credentials go nowhere else."""
         try:
             target = url.join(yarl.URL(response.headers["Location"]))
             same = target.origin() == self._url.origin() and target.user is None
@@ -334,4 +334,4 @@ def _no_body() -> None:
 
 
 def _nothing() -> None:
-    """Nobody waits for it to be written."""
+    """Default for ``written``."""

@@ -1,7 +1,7 @@
-"""MCP over HTTP at one server's path: an ASGI application for both eras. It reads the body of a POST and chooses the
-era; the rest is theirs.
+"""The ASGI application for one MCP server over HTTP, in both eras.
 
-Not who may call (an application around this one has put the caller into the scope), and no Host or Origin (R96).
+It reads the body of a POST and selects the era; ``modern`` and ``legacy`` do the rest. An outer application
+authenticates the caller and checks Host and Origin (R96).
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ from samplegate.transport.http_server.stream import HttpExchange
 from samplegate.transport.lines import one_line
 
 _CLOSE: Final = ((b"connection", b"close"),)
-"""What is still to come of such a request is not read."""
+"""Headers of a refusal that leaves the rest of the request unread."""
 
 
 async def read_body(
     receive: Receive, found: Found, most: int, seconds: float, *, there: bool = False
 ) -> bytes | HttpReply | None:
-    """The body as one line, the refusal, or None where the client went away before it was complete. ``there``: it need
-    not be waited for."""
+    """The body as a single line, a refusal, or None if the client disconnected before the end of the body.
+
+    ``there``: the body has already arrived, so no timeout is needed.
+    """
     announced = found.get(b"content-length", b"0")
     if not announced.isdigit() or len(announced) > 18 or int(announced) > most:
         return _too_large(most)
@@ -95,11 +97,11 @@ _TRACE: Final = b"traceparent"
 def endpoint(
     served: ServerEndpoint, sessions: Sessions, *, tell: Callable[[AccessRecord], None] = lambda _: None
 ) -> App:
-    """The application for one server. ``sessions`` is shared by all of a process; ``tell`` is called once for each HTTP
-    request, at its end.
+    """The ASGI application for one server.
 
-    Of the scope it reads ``samplegate.caller`` (a name; absent: ``local``) and ``samplegate.connection``
-    (``connection.Connection``).
+    ``sessions`` is shared by all servers of a process. ``tell`` is called once for each HTTP request, at its end. From
+    the scope, the application reads ``samplegate.caller`` (a name; ``local`` if absent) and ``samplegate.connection``
+    (``uvicorn_protocol.Connection``).
     """
 
     mirrored = Mirrored()
@@ -124,14 +126,14 @@ def endpoint(
 async def _served(
     visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, mirrored: Mirrored
 ) -> HttpReply | None:
-    """The answer; a fault of ours is one too, and its log has it."""
+    """The response. An unexpected exception is logged and becomes a response, too."""
     try:
         return await _routed(visit, served, sessions, mirrored)
     except Exception:
         sessions.note(
             Note("http.failed", {"server": visit.server, "era": visit.era, "method": visit.method, "exc_info": True})
         )
-        if visit.status:  # a stream has begun: all that can be told is its end
+        if visit.status:  # a stream has begun, so its end is the only possible signal
             await visit.cut()
             return None
         return refusal(500, "failed", "a fault in the gate; its log has it", code=INTERNAL)
@@ -172,11 +174,11 @@ async def _posted(
     visit.method = method_label(frame.method) if frame.kind in ("request", "notification") else "answer"
     try:
         is_modern = modern.is_modern(visit, frame)
-    except Malformed as problem:  # two readings of what says the era
+    except Malformed as problem:  # the values that select the era have two readings
         return refusal(400, "parse", f"refused: {problem.fault}", frame.id)
     if not (is_modern or visit.trace) and b'"traceparent"' in line:
         visit.trace = _traced(frame)
-    del line, frame  # what waits for the answer must not keep it
+    del line, frame  # a request that waits for its answer must not keep its body in memory
     if is_modern:
         return await modern.post(visit, served, sessions, mirrored)
     return await legacy.post(visit, served, sessions)
@@ -186,7 +188,7 @@ def _read(line: bytes) -> Frame | Malformed:
     try:
         return frames.read(line)
     except Malformed as problem:
-        return Malformed(problem.fault, problem.id, answers=problem.answers)  # a traceback would keep the line
+        return Malformed(problem.fault, problem.id, answers=problem.answers)  # without the traceback and its line
 
 
 async def _unread(visit: HttpExchange, sessions: Sessions, problem: Malformed) -> HttpReply | None:

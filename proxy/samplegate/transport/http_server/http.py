@@ -1,5 +1,5 @@
-"""Shared parts of the HTTP front: bounds, complete answers, the facts reported about each request, and the ports to the
-rest of the gate."""
+"""Shared parts of the HTTP server: bounds, request headers, complete responses, access records, and ports to the
+gate."""
 
 from __future__ import annotations
 
@@ -18,67 +18,78 @@ MIB = 1024 * 1024
 
 
 class HttpBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts are for a process, all servers together, unless they say otherwise; sizes in bytes, times in seconds."""
+    """Limits of the HTTP server. Sizes are in bytes, times in seconds.
+
+    Counts apply to a process with all its servers, unless a field says otherwise.
+    """
 
     connections: int = 2000
-    """Open at a time on one listener, idle ones too: each costs a descriptor and some KiB."""
+    """Open connections of one listener, idle ones included: each costs a descriptor and some KiB."""
     pipelined: int = 100
-    """Requests of one connection that wait for their answers; real clients send one at a time."""
+    """Requests of one connection that wait for their answers. Real clients send one at a time."""
     lingering: int = 64
-    """Beside them, for a second each: those that are told to come back, so that they can read it."""
+    """Connections beyond ``connections`` that stay open for a second, so that their clients can read the 503."""
     head: int = 64 * 1024
-    """Of one request's line and headers; tokens and names take a few KiB."""
+    """Size of one request's line and headers; tokens and names need a few KiB."""
     head_time: float = 20.0
-    """From a connection's or a request's first byte to the end of its headers."""
+    """From the first byte of a connection or request to the end of its headers."""
     body: int = 64 * MIB
-    """Of one POST: as a line over stdio."""
+    """Size of one POST body, the same as a line over stdio."""
     body_time: float = 30.0
     """From a request's headers to the end of its body."""
     connection_idle: float = 90.0
-    """From a connection's last answer to its next request. uvicorn ends it sooner, unless a body ended after its
+    """From a connection's last answer to its next request. uvicorn closes it earlier, unless a body ended after its
     answer."""
     commit: float = 5.0
-    """A call that takes longer is answered by a stream: the first byte is out before an intermediary gives up (some
-    after 10), a client of 2025-11-25 can resume, and hardly an error that needs a status of its own comes later."""
+    """Delay after which a call without an answer gets a stream.
+
+    Early enough that intermediaries see the first byte (some give up after 10 s) and that a client of 2025-11-25 can
+    resume. Late enough that hardly any error that needs a status of its own comes after it.
+    """
     keep_alive: float = 15.0
-    """Between two comments on a silent stream (R102): the least patient intermediaries close after 30."""
+    """Interval between comments on a silent stream (R102): the strictest intermediaries close after 30 s."""
     stalled: float = 30.0
-    """A client that takes no byte for so long is not waited for."""
+    """Time without a single byte read after which a client is disconnected."""
     opening: float = 120.0
-    """For a server's answer to ``initialize``: it may install itself first."""
+    """For a server's answer to ``initialize``: the server may install itself first."""
     sessions: int = 4000
-    """Legacy sessions."""
+    """Open legacy sessions."""
     sessions_per_caller: int = 2000
-    """Without authentication everybody is one caller."""
+    """Open legacy sessions of one caller. Without authentication, all clients are one caller."""
     idle: float = 1800.0
-    """A legacy session without a connection and nothing in flight ends after it."""
+    """A legacy session without a connection and without requests in flight ends after this time."""
     detached: float = 3600.0
-    """The same with something in flight, which goes on without its client (T35)."""
+    """A legacy session without a connection but with requests in flight, which continue (T35), ends after this time."""
     streams: int = 64
-    """Of one legacy session, requests in flight and streams that are open."""
+    """Requests in flight and open streams of one legacy session."""
     requests_per_caller: int = 1000
-    """Modern requests in flight, subscriptions too."""
+    """Modern requests in flight of one caller, subscriptions included."""
     events: int = 1000
-    """Kept of one stream for whoever comes back."""
+    """Events of one stream that are kept for resumption."""
     event_bytes: int = 4 * MIB
-    """The same; one event larger than this is still kept. Also how much may wait behind the event that a client is
-    about to read, or more as long as the client has taken something while so much came."""
+    """Size of the events that one stream keeps; a single larger event is still kept.
+
+    The same limit applies to the events behind the one that a client is about to read. More may wait while the client
+    has read some bytes since the last time as much arrived.
+    """
     held_bytes: int = 256 * MIB
-    """Of all streams' events, waiting and kept: over it the largest gives way."""
+    """Size of the events of all streams, waiting or kept. Above it, the largest stream loses events."""
     finished: int = 32
-    """Streams of one session that are over and can be asked for again."""
+    """Ended streams of one session that can still be resumed."""
     resume: float = 300.0
-    """For so long after their end."""
+    """Time for which an ended stream can be resumed."""
     unread: float = 60.0
-    """For a request to a client that reads no stream at all: as long as most peers wait for an answer. Then the request
-    gets an error."""
+    """For a request to a client that reads no stream: the time that most peers wait for an answer. Then the request
+    fails."""
     retry: int = 1000
-    """Milliseconds that a client is told to wait before it comes back (R95)."""
+    """Milliseconds that clients are asked to wait before they reconnect (R95)."""
 
 
 class ConversationRefused(Exception):
-    """A conversation cannot be begun or gone on with; what the client is told. ``status`` is the HTTP status,
-    ``message`` for people."""
+    """A conversation cannot begin or continue.
+
+    ``status`` is the HTTP status, ``message`` the text for the client, ``retry_after`` in seconds.
+    """
 
     def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
         super().__init__(message)
@@ -88,78 +99,85 @@ class ConversationRefused(Exception):
 
 
 class ClientStream(Protocol):
-    """One ordered stream of frames to the client: the response of one POST, or a session's standalone stream. Made by
-    the front."""
+    """An ordered stream of frames to the client: the response of one POST, or a session's standalone stream.
+
+    The HTTP server implements this protocol.
+    """
 
     def send(self, line: bytes, last: bool) -> None:
-        """Take one frame, without a line end. Returns at once, never raises. ``last`` marks the answer to a request
-        that came on this stream."""
+        """Send one frame, without a line end. Returns at once and never raises.
+
+        ``last`` marks the answer to a request that arrived on this stream.
+        """
 
     def ask(self, id: FrameId, line: bytes) -> None:
-        """Take a request to the client, which waits for an answer: it goes on this stream while the client reads it,
-        else on another one of its session. Returns at once, never raises."""
+        """Send a request to the client. Returns at once and never raises.
+
+        The request goes to this stream if the client reads it, otherwise to another stream of the same session.
+        """
 
     def take_back(self, id: FrameId, line: bytes) -> None:
-        """Take the cancellation of such a request. Returns at once, never raises."""
+        """Send the cancellation of such a request. Returns at once and never raises."""
 
     def over(self) -> None:
-        """A request that came on this stream is over without an answer: it was cancelled. Counts as ``last`` does.
-        Returns at once."""
+        """A request that arrived on this stream was cancelled and gets no answer. Counts as ``last``. Returns at
+        once."""
 
     def close(self) -> None:
-        """Nothing more comes: the conversation is over. Returns at once; whoever still waits for an answer has had an
-        error on ``send`` before."""
+        """End the stream, because the conversation is over. Returns at once. All waiting requests have got an error
+        through ``send`` before."""
 
 
 class Conversation(Protocol):
-    """One client's way to one server: a legacy session, or what the modern requests of one caller share. Made by the
-    gate."""
+    """The path from one client to one server: a legacy session, or shared by all modern requests of one caller.
+
+    The gate implements this protocol.
+    """
 
     def open_stream(self, stream: ClientStream, *, standalone: bool = False, trace: str = "") -> int:
-        """Enter a stream; its number. ``standalone``: frames that belong to no request go here (number 0; a second one
-        replaces the first).
+        """Register a stream and return its number.
 
-        ``trace``: the HTTP request's traceparent, right in its form or empty; what is recorded of the stream's requests
-        bears it.
+        ``standalone``: frames that belong to no request go to this stream (number 0; a second one replaces the first).
+        ``trace`` is the HTTP request's traceparent, valid or empty. It is recorded with the stream's requests.
         """
         ...
 
     def received(self, stream_id: int, line: bytes | Frame) -> None:
-        """One frame of the client's came on a stream. Never raises."""
+        """Receive one frame of the client on a stream. Never raises."""
 
     def close_stream(self, stream_id: int) -> None:
-        """The client's end of a stream is gone: in the modern era its requests are cancelled, in the legacy eras they
-        go on (T35).
+        """The client no longer reads a stream. Its requests are cancelled in the modern era, and continue in the legacy
+        eras (T35).
 
-        Called at most once for a stream, and never while this object sends on it: when its last answer is there and
-        nobody reads it any more, or its modern client went before. Not for streams that live as long as their session,
-        and for none after ``on_end``, which ends them all.
+        Called at most once for a stream, and never while this object sends on the stream: when the last answer is there
+        and the stream has no reader, or when a modern client disconnects before that. Not called for streams that live
+        as long as their session, and not after ``on_end``, which ends all streams.
         """
 
     def undelivered(self, id: FrameId) -> None:
-        """The client has not read any stream for too long for a request that it was to be sent. Never called while this
+        """The client has read no stream for too long, so a request to it was not delivered. Never called while this
         object sends."""
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called once when the conversation is over, whoever ended it."""
+        """Register ``call``, which is called once when the conversation is over, for any reason."""
 
     async def aclose(self) -> None:
-        """End it: rounds are withdrawn, the server's side is closed. May be called again."""
+        """End the conversation: withdraw its rounds and close the server's side. May be called again."""
 
 
 class ServerEndpoint(Protocol):
-    """One server of the settings, as the front sees it."""
+    """One configured server, as the HTTP server sees it."""
 
     @property
     def name(self) -> str: ...
 
     async def begin(self, caller: str) -> Conversation:
-        """A conversation of its own for one legacy session (R119). Raises Refused."""
+        """A new conversation for one legacy session (R119). Raises ConversationRefused."""
         ...
 
     async def modern(self, caller: str, frame: Frame) -> Conversation:
-        """The conversation that this caller's modern frames share, as long as it lives. ``frame`` is for it. Raises
-        Refused."""
+        """The conversation that all modern frames of this caller share while it lives; ``frame`` is the one to be sent.
+        Raises ConversationRefused."""
         ...
 
 
@@ -169,45 +187,47 @@ METHODS: Final = frozenset(
     " resources/read resources/subscribe resources/templates/list resources/unsubscribe server/discover"
     " subscriptions/listen tasks/cancel tasks/get tasks/list tasks/result tasks/update tools/call tools/list".split()
 )
-"""Others are told as ``other``: a label's values are ours, not the client's."""
+"""The methods with a metric label of their own. All others become ``other``, because clients must not choose label
+values."""
 
 Reason: TypeAlias = Literal[
     "accept", "batch", "body_size", "body_time", "busy", "content_type", "draining", "event", "failed", "header",
     "meta", "method", "mismatch",
     "opening", "parse", "protocol", "refused", "session", "session_full", "version", "",
 ]  # fmt: skip
-"""Why the front refuses a request itself, or empty."""
+"""Why the HTTP server itself refused a request, or empty."""
 REASONS: Final[frozenset[str]] = frozenset(get_args(Reason)) - {""}
 
 
 class AccessRecord(msgspec.Struct, frozen=True):
-    """One HTTP request, told at its end; a stream's is the end of the stream."""
+    """The access log record of one HTTP request, made at its end or at the end of its stream."""
 
     server: str
     caller: str
     http: str
     """``POST``, ``GET``, ``DELETE`` or ``other``."""
     era: str
-    """``legacy``, ``modern``, or empty where it was refused before that was known."""
+    """``legacy``, ``modern``, or empty if refused before the era was known."""
     method: str
-    """One of METHODS, ``other``; ``answer`` for a client's answer, ``batch``; empty where no body was read."""
+    """One of METHODS or ``other``; ``answer`` for a client's answer; ``batch``; ``resume`` or ``listen`` for a GET;
+    empty if no body was read."""
     status: int
-    """0 if the client had gone before there was one."""
+    """HTTP status; 0 if the client disconnected before the response."""
     form: str
-    """``json``, ``sse``, or empty for an answer without content."""
+    """``json``, ``sse``, or empty for a response without content."""
     reason: Reason
-    """Why the front refused it, or empty."""
+    """Why the HTTP server refused the request, or empty."""
     end: str
-    """How a stream came to its end: ``ended``, ``gone``, ``slow``, ``displaced``, ``closing``; empty for no stream."""
+    """How a stream ended: ``ended``, ``gone``, ``slow``, ``displaced`` or ``closing``; empty without a stream."""
     seconds: float
     session: str
-    """Eight hexadecimal digits that stand for the session, empty without one."""
+    """Eight hexadecimal digits that identify the session in logs; empty without a session."""
     traceparent: str
-    """The caller's, if its form is right, else empty."""
+    """The client's traceparent if valid, otherwise empty."""
 
 
 def method_label(method: str) -> str:
-    """The method as it may stand in a label."""
+    """The method as a metric label."""
     return method if method in METHODS else "other"
 
 
@@ -232,13 +252,14 @@ STATUSES: Final = {
     UNSUPPORTED_VERSION: 400,
     METHOD_NOT_FOUND: 404,
 }
-"""The HTTP status of a modern error by its code (R76); every other error is an answer like a result: 200."""
+"""The HTTP status of a modern error by its code (R76). All other errors get 200, like results."""
 JSON: Final = (b"content-type", b"application/json")
 _ALLOW: Final = (b"allow", b"POST, GET, DELETE")
 
 
 class HttpReply(msgspec.Struct, frozen=True):
-    """An answer that goes out whole. ``reason`` is why the front itself gives it, empty for a server's answer."""
+    """A complete response. ``reason`` is why the HTTP server itself refused the request; empty for a server's
+    answer."""
 
     status: int
     headers: Headers = ()
@@ -256,23 +277,23 @@ def refusal(
     data: bytes | None = None,
     extra: Headers = (),
 ) -> HttpReply:
-    """A refusal of the front's own, as a JSON-RPC error on the request's id where that is known (R73, R76)."""
+    """A refusal by the HTTP server itself: a JSON-RPC error with the request's id if known (R73, R76)."""
     return HttpReply(status, (JSON, *extra), frames.error(id, code, message, data), reason)
 
 
 def busy(status: int, reason: Reason, message: str, id: FrameId | None, seconds: int) -> HttpReply:
-    """Not now: 503 where there is no room at all, 429 where the caller has had its share."""
+    """A refusal with a retry delay: 503 if the process is full, 429 if the caller has reached its limit."""
     return refusal(status, reason, message, id, code=INTERNAL, extra=((b"retry-after", b"%d" % max(1, seconds)),))
 
 
 def refused(problem: ConversationRefused, id: FrameId | None) -> HttpReply:
-    """What the gate says where it begins no conversation."""
+    """The refusal for a conversation that the gate refused."""
     extra = () if problem.retry_after is None else ((b"retry-after", b"%d" % problem.retry_after),)
     return refusal(problem.status, "refused", problem.message, id, code=INTERNAL, extra=extra)
 
 
 def not_allowed(message: str) -> HttpReply:
-    """A method that the endpoint does not have, or not for this (R58, R76)."""
+    """The refusal of an HTTP method that this endpoint does not support (R58, R76)."""
     return refusal(405, "method", message, extra=(_ALLOW,))
 
 
@@ -288,7 +309,7 @@ _answer: Final = msgspec.json.Decoder(_Answer)
 
 
 def status_of(line: bytes) -> int:
-    """The status that a modern answer demands. A result costs a search of its bytes."""
+    """The HTTP status for a modern answer. For a result, this costs one search of its bytes."""
     if b'"error"' not in line:
         return 200
     try:
@@ -299,7 +320,7 @@ def status_of(line: bytes) -> int:
 
 
 async def deliver(send: Send, reply: HttpReply) -> None:
-    """Give it to any ASGI server: one send for the head, one for the body."""
+    """Send a response to any ASGI server: one send for the headers, one for the body."""
     headers = (
         [*reply.headers, (b"content-length", b"%d" % len(reply.body))] if reply.status != 204 else [*reply.headers]
     )
@@ -308,17 +329,19 @@ async def deliver(send: Send, reply: HttpReply) -> None:
 
 
 class Ticks:
-    """Ends each wait after one to two ticks of so many seconds; runs only while there is one. Of one event loop at a
-    time."""
+    """Coarse timeouts without a timer each: a wait ends after one to two ticks of ``seconds``.
+
+    The timer runs only while there are waits. Use with one event loop at a time.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._new: list[asyncio.Future[None]] = []
         self._old: list[asyncio.Future[None]] = []
-        """Those that were there at the last tick."""
+        """The waits that were present at the last tick."""
 
     def end(self, wait: asyncio.Future[None]) -> None:
-        """Have a wait end, unless it ends by itself before."""
+        """End a wait after one to two ticks, unless it is done earlier."""
         if not self._new and not self._old:
             self._next(wait.get_loop())
         self._new.append(wait)
@@ -335,9 +358,6 @@ class Ticks:
                 wait.set_result(None)
 
 
-# A request's headers, gathered once: what it sends, what it takes, which session and revision it names. Nothing of
-# 2026-07-28's mirrors (core).
-
 Found: TypeAlias = dict[bytes, bytes]
 
 SESSION: Final = b"mcp-session-id"
@@ -346,15 +366,17 @@ METHOD: Final = b"mcp-method"
 NAME: Final = b"mcp-name"
 LAST_EVENT: Final = b"last-event-id"
 _SINGLE: Final = frozenset({SESSION, LAST_EVENT, b"content-type", b"content-length"})
-"""Two of these, and another reader would see another request."""
+"""Headers that must not be repeated: another reader could use the other value and see a different request."""
 _trace: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-[ -~]{0,200})?"
 )
 
 
 def gathered(headers: Sequence[tuple[bytes, bytes]]) -> tuple[Found, frozenset[bytes]]:
-    """Headers by name (ASGI gives names in lower case), and the names that stand more than once; of those the last
-    value counts."""
+    """Headers by name (ASGI names are in lower case), and the names that are repeated; the last value of those counts.
+
+    The values of ``accept`` are joined.
+    """
     found = dict(headers)
     if len(found) == len(headers):
         return found, frozenset()
@@ -367,7 +389,7 @@ def gathered(headers: Sequence[tuple[bytes, bytes]]) -> tuple[Found, frozenset[b
 
 @lru_cache(maxsize=256)
 def accepted(accept: bytes) -> tuple[bool, bool]:
-    """Whether an Accept header takes JSON and event streams, with its wildcards; ``q=0`` says no."""
+    """Whether an Accept header allows JSON, and event streams. Wildcards count; ``q=0`` excludes."""
     types = set()
     for entry in accept.lower().split(b","):
         kind, *parameters = (part.strip() for part in entry.split(b";"))
@@ -381,7 +403,7 @@ def accepted(accept: bytes) -> tuple[bool, bool]:
 
 @lru_cache(maxsize=256)
 def is_json(content_type: bytes) -> bool:
-    """Whether a Content-Type is JSON, in UTF-8 if it says in what."""
+    """True if a Content-Type is JSON, in UTF-8 if it names a charset."""
     kind, *parameters = (part.strip() for part in content_type.lower().split(b";"))
     charsets = [
         value.strip(b'"')
@@ -392,7 +414,7 @@ def is_json(content_type: bytes) -> bool:
 
 
 def post_fault(found: Found, twice: frozenset[bytes]) -> HttpReply | None:
-    """Why a POST with these headers is not read, if so (R93: both forms of an answer must be taken)."""
+    """Why a POST with these headers is refused, or None (R93: the client must accept both response types)."""
     fault = _single(twice)
     if fault is not None:
         return fault
@@ -405,7 +427,7 @@ def post_fault(found: Found, twice: frozenset[bytes]) -> HttpReply | None:
 
 
 def get_fault(found: Found, twice: frozenset[bytes]) -> HttpReply | None:
-    """The same for a GET, which is answered by a stream."""
+    """Why a GET with these headers is refused, or None. A GET is answered by a stream."""
     fault = _single(twice)
     if fault is not None or accepted(found.get(b"accept", b"*/*"))[1]:
         return fault
@@ -423,5 +445,5 @@ def text(value: bytes | None) -> str | None:
 
 
 def traceparent(value: str | None) -> str:
-    """A trace context that is one by its form (W3C), else empty: whatever stands in logs is bounded and plain."""
+    """A valid W3C trace context, otherwise empty, so that the value in logs is bounded plain text."""
     return value if value is not None and _trace.fullmatch(value) else ""

@@ -1,7 +1,6 @@
-"""A legacy session over HTTP, 2025-03-26 to 2025-11-25: begun by an initialize, continued by POSTs, heard by GETs,
-ended by a DELETE (R93 to R95).
+"""Legacy sessions over HTTP, 2025-03-26 to 2025-11-25: initialize, POSTs, GET streams and DELETE (R93 to R95).
 
-A disconnect is no cancel (T35): what comes later is kept for a GET with Last-Event-ID. ``sessions`` bounds the
+A disconnect is not a cancellation (T35): later events are kept for a GET with Last-Event-ID. ``sessions`` bounds the
 sessions.
 """
 
@@ -35,7 +34,7 @@ from samplegate.transport.http_server.stream import CLOSING, DISPLACED, GONE, Ht
 async def begin(
     visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, id: FrameId | None
 ) -> HttpReply | None:
-    """Serve an ``initialize`` without a session. None: it was answered by a stream, or the client has gone."""
+    """Handle an ``initialize`` without a session. None if a stream answered it, or if the client has disconnected."""
     if sessions.draining():
         return ending(id)
     full = sessions.reserve(visit.caller, id)
@@ -66,14 +65,14 @@ async def begin(
 async def _opened(
     visit: HttpExchange, sessions: Sessions, session: HttpSession, id: FrameId | None, reader: StreamReader
 ) -> HttpReply | None:
-    """The server's answer decides whether there is a session: its id goes out with a result only."""
+    """Wait for the server's answer. Only a result creates the session and sends its id."""
     bounds, stream = sessions.bounds, reader.stream
     session.conversation.received(stream.stream_id, visit.handed_over())
     visit.watch(reader)
     deadline = asyncio.get_running_loop().time() + bounds.opening
     while not (stream.ended or reader.stopped):
         left = deadline - asyncio.get_running_loop().time()
-        reader.given = stream.seq  # what comes before the answer is kept for it
+        reader.given = stream.seq  # events before the answer are kept
         if left <= 0 or not await reader.more(left):
             return refusal(
                 504, "opening", f"the server has not answered after {bounds.opening:g} seconds", id, code=INTERNAL
@@ -96,7 +95,7 @@ async def _opened(
 
 
 def _revision(stream: HttpStream) -> str | None:
-    """What was negotiated, None where the answer is no result."""
+    """The negotiated version; None if the answer is an error."""
     if not stream.events:
         return None
     answer = frames.read(stream.events[-1][1])
@@ -107,13 +106,13 @@ def _revision(stream: HttpStream) -> str | None:
 
 INITIALIZE: Final = "initialize"
 REQUEST_CANCELLED: Final = -32800
-"""Ends a stream whose request was cancelled: one that ends without an answer is asked for again, and again, by clients
-of 2025-11-25."""
-MAX_BATCH: Final = 100  # elements: real clients send a handful
+"""JSON-RPC code that ends a stream whose request was cancelled. Clients of 2025-11-25 would ask again and again for a
+stream that ends without an answer."""
+MAX_BATCH: Final = 100  # elements; real clients send a handful
 
 
 async def post(visit: HttpExchange, served: ServerEndpoint, sessions: Sessions) -> HttpReply | None:
-    """Serve what was posted. None: it was answered by a stream, or the client has gone."""
+    """Handle a POST. None if a stream answered it, or if the client has disconnected."""
     visit.era = "legacy"
     frame = visit.posted
     assert isinstance(frame, Frame)
@@ -132,7 +131,7 @@ async def post(visit: HttpExchange, served: ServerEndpoint, sessions: Sessions) 
 
 
 async def batch(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
-    """Serve the batch that was posted: answered by a stream, each of its requests by an event."""
+    """Handle a posted batch. A stream answers it, with an event for each request."""
     visit.era, visit.method = "legacy", "batch"
     session = _session(visit, sessions, None)
     if isinstance(session, HttpReply):
@@ -157,7 +156,7 @@ async def batch(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
 
 
 async def get(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
-    """Serve a GET: the standalone stream, or what is left of one that broke off (R95)."""
+    """Handle a GET: the standalone stream, or the rest of a broken stream (R95)."""
     if http.SESSION not in visit.found or http.text(visit.found.get(http.VERSION)) in MODERN:
         return not_allowed("a GET needs a session, which 2026-07-28 has not")
     visit.era = "legacy"
@@ -181,7 +180,7 @@ async def get(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
 
 
 async def delete(visit: HttpExchange, sessions: Sessions) -> HttpReply:
-    """Serve a DELETE: the session is over at once, its server's side a little later."""
+    """Handle a DELETE: the session ends at once, and the server's side shortly after."""
     if http.SESSION not in visit.found:
         return not_allowed("a DELETE needs a session, which 2026-07-28 has not")
     visit.era = "legacy"
@@ -193,7 +192,7 @@ async def delete(visit: HttpExchange, sessions: Sessions) -> HttpReply:
 
 
 class _Visiting:
-    """Counts a visit of a session while it lasts."""
+    """Context manager that counts an HTTP request of a session while it lasts."""
 
     def __init__(self, session: HttpSession, sessions: Sessions) -> None:
         self._session, self._sessions = session, sessions
@@ -207,7 +206,7 @@ class _Visiting:
 
 
 def _session(visit: HttpExchange, sessions: Sessions, id: FrameId | None) -> HttpSession | HttpReply:
-    """The session that a request names (R94), and whether it names a revision that goes with it."""
+    """The session of a request (R94), or a refusal. Also checks the protocol version that the request declares."""
     name = visit.found.get(http.SESSION)
     if name is None:
         return refusal(400, "session", "the Mcp-Session-Id header is missing: a session begins with initialize", id)
@@ -271,7 +270,7 @@ async def _answered(
     if line is not None:
         return HttpReply(200, (JSON,), line)
     stream = reader.stream
-    if stream.ended and not stream.seq:  # cancelled before anything was said: nothing to come back for
+    if stream.ended and not stream.seq:  # cancelled before any event: nothing to resume
         await answering.stream(visit, reader, sessions.bounds, answering.unnumbered_event)
         return None
     form = answering.numbered_event(session.name(stream))
@@ -282,12 +281,12 @@ async def _answered(
 
 
 def primes(session: HttpSession) -> bool:
-    """Whether its client takes an event without data: from 2025-11-25 on."""
+    """True if the session's client accepts an event without data: from 2025-11-25 on."""
     return has_modes(session.revision)
 
 
 def _prime(session: HttpSession, sessions: Sessions, stream: HttpStream, seq: int) -> bytes:
-    """The event that a stream begins with, so that a client can come back before it has had one (R95)."""
+    """The first event of a stream, whose id lets a client resume before it has received a message (R95)."""
     return sse.event(b"", f"{stream.number}-{seq}", sessions.bounds.retry) if primes(session) else b""
 
 

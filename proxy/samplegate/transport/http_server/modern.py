@@ -1,7 +1,6 @@
-"""Requests of 2026-07-28 over HTTP: what is wrong with one by its envelope and headers (R49, R54, R71 to R76), and how
-it is answered.
+"""Requests of 2026-07-28 over HTTP: checks of envelope and headers (R49, R54, R71 to R76), and their answers.
 
-Nothing is decided by a header's value (R75).
+No decision depends on the value of a header (R75).
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ from samplegate.transport.http_server.http import (
 from samplegate.transport.http_server.sessions import Sessions, ending
 from samplegate.transport.http_server.stream import CLOSING, GONE, HttpExchange, HttpStream, StreamReader
 
-MAX_LIST: Final = 4 * 1024 * 1024  # bytes of a list that is read; a thousand tools take one
-MAX_TOOLS: Final = 1000  # of one caller, those with annotations only
+MAX_LIST: Final = 4 * 1024 * 1024  # bytes of a list that is parsed; a thousand tools need one MiB
+MAX_TOOLS: Final = 1000  # of one caller; only tools with annotations count
 MAX_CALLERS: Final = 1000
-MAX_SIZE: Final = 1024 * 1024  # bytes of what is remembered for one caller
-MAX_ALL_SIZE: Final = 16 * 1024 * 1024  # and for all of them: the one that listed its tools longest ago gives way
+MAX_SIZE: Final = 1024 * 1024  # bytes of annotations remembered for one caller
+MAX_ALL_SIZE: Final = 16 * 1024 * 1024  # and for all callers; the caller with the oldest list is forgotten first
 _KEY: Final = http_headers.KEY.encode()
 
 
 class Mirrored:
-    """What one server's callers have been told of its tools: each what it was told itself."""
+    """The tool annotations of one server, for each caller as last listed to that caller."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, Annotations]] = {}
         self._sizes: dict[str, int] = {}
 
     def learn(self, caller: str, line: bytes) -> None:
-        """Read an answer to a tools/list along. One that cannot be read says nothing."""
+        """Learn annotations from an answer to a tools/list. An unreadable answer is ignored."""
         known = self._of.get(caller)
         if len(line) > MAX_LIST or (known is None and not may_say(line, _KEY)):
             return
@@ -62,7 +61,7 @@ class Mirrored:
             tools = http_headers.listed(answer.payload or b"").tools
         except Malformed:
             return
-        known = {**self._of.pop(caller, {}), **tools}  # the last in the order of callers now
+        known = {**self._of.pop(caller, {}), **tools}  # moves the caller to the end of the order
         self._sizes.pop(caller, None)
         kept = {name: wanted for name, wanted in list(known.items())[-MAX_TOOLS:] if wanted}
         sizes = {name: http_headers.size(name, wanted) for name, wanted in kept.items()}
@@ -78,13 +77,13 @@ class Mirrored:
             del self._of[oldest], self._sizes[oldest]
 
     def knows(self, caller: str) -> bool:
-        """Whether any tool of a caller's has annotations: most have none."""
+        """True if a caller has tools with annotations; most have none."""
         return caller in self._of
 
     def fault(
         self, caller: str, tool: str | None, headers: Iterable[tuple[bytes, bytes]], arguments: bytes | None
     ) -> str | None:
-        """Why a call's headers do not mirror its arguments, None if they do or nothing is known of the tool."""
+        """Why a call's headers do not mirror its arguments. None if they do or the tool is unknown."""
         wanted = self._of.get(caller, {}).get(tool or "")
         return None if wanted is None else http_headers.check_params(headers, wanted, arguments)
 
@@ -93,8 +92,8 @@ _plain: Final = re.compile(rb"[!#-\[\]-~]{1,256}")
 
 
 def envelope_fault(visit: HttpExchange, frame: Frame, mirrored: Mirrored) -> HttpReply | None:
-    """Why a request or notification is refused before anybody reads what it asks, None if it is not."""
-    if frame.envelope.clean is not None:  # the session takes what is not quite JSON; headers are not compared with it
+    """Why a request or notification is refused for its envelope or headers; None if it is not."""
+    if frame.envelope.clean is not None:  # the session repairs invalid JSON, but headers are not compared with it
         return refusal(400, "parse", "refused: its params cannot be read", frame.id)
     try:
         params, meta = frame.object, frame.meta
@@ -114,7 +113,7 @@ def _begins(raw: bytes | None, sign: bytes) -> bool:
 
 
 def _envelope(frame: Frame, meta: rawjson.Object) -> HttpReply | None:
-    """What every request must declare (R49)."""
+    """Check for the metadata that every request must declare (R49)."""
     if not _begins(meta.raw(META_VERSION), b'"'):
         return refusal(400, "meta", f"params._meta has no {META_VERSION}", frame.id, code=BAD_PARAMS)
     if not _begins(meta.raw(META_CAPABILITIES), b"{"):
@@ -123,8 +122,8 @@ def _envelope(frame: Frame, meta: rawjson.Object) -> HttpReply | None:
 
 
 def _mismatch(visit: HttpExchange, frame: Frame, params: rawjson.Object, meta: rawjson.Object) -> HttpReply | None:
-    """Headers that do not mirror the body (R73). What matches byte for byte is seen without taking every header
-    apart."""
+    """Check that headers mirror the body (R73). Byte-for-byte equality is checked first, because it is cheaper than
+    parsing every header."""
     found = visit.found
     member = http_headers.NAMED.get(frame.method)
     if (
@@ -138,7 +137,7 @@ def _mismatch(visit: HttpExchange, frame: Frame, params: rawjson.Object, meta: r
 
 
 def _says(raw: bytes | None, value: bytes | None) -> bool:
-    """Whether a raw JSON string is a header's value, where both can be written in one way only."""
+    """True if a raw JSON string equals a header's value, if both have only one possible spelling."""
     return (
         value is not None
         and _plain.fullmatch(value) is not None
@@ -153,7 +152,7 @@ def _checked(visit: HttpExchange, frame: Frame) -> HttpReply | None:
 
 
 def _unmirrored(visit: HttpExchange, frame: Frame, params: rawjson.Object, mirrored: Mirrored) -> HttpReply | None:
-    """Arguments of a tool that their headers do not mirror (R74)."""
+    """Check that headers mirror a tool call's arguments (R74)."""
     if frame.method != "tools/call" or not mirrored.knows(visit.caller):
         return None
     problem = mirrored.fault(
@@ -163,7 +162,7 @@ def _unmirrored(visit: HttpExchange, frame: Frame, params: rawjson.Object, mirro
 
 
 def _unsupported(visit: HttpExchange, frame: Frame, meta: rawjson.Object) -> HttpReply | None:
-    """A revision that is none of ours (R54)."""
+    """Check for an unsupported protocol version (R54)."""
     requested = rawjson.string(meta.raw(META_VERSION)) or http.text(visit.found.get(http.VERSION)) or ""
     if requested in MODERN:
         return None
@@ -174,7 +173,7 @@ def _unsupported(visit: HttpExchange, frame: Frame, meta: rawjson.Object) -> Htt
 
 
 def _removed(frame: Frame) -> HttpReply | None:
-    """The handshake does not exist here (R58), and must not reach a conversation that others share."""
+    """Refuse ``initialize``, which does not exist in this version (R58) and must not reach a shared conversation."""
     if frame.method != "initialize":
         return None
     return refusal(404, "method", "method not found: initialize", frame.id, code=METHOD_NOT_FOUND)
@@ -187,15 +186,17 @@ _SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 
 
 class PendingAnswer(NamedTuple):
-    """What is still needed of a request while its answer is awaited."""
+    """The id and method of a request whose answer is awaited."""
 
     id: FrameId | None
     method: str
 
 
 def is_modern(visit: HttpExchange, frame: Frame) -> bool:
-    """Which era a POST is of (R87): its header or its body says 2026-07-28. A revision nobody knows is modern too,
-    unless it comes with a session."""
+    """True if a POST belongs to the modern era (R87): its header or body declares 2026-07-28.
+
+    An unknown version counts as modern, unless the request has a session.
+    """
     version = visit.found.get(http.VERSION)
     if version in _MODERN or (version is not None and version not in _LEGACY and http.SESSION not in visit.found):
         return True
@@ -203,7 +204,7 @@ def is_modern(visit: HttpExchange, frame: Frame) -> bool:
 
 
 async def post(visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, mirrored: Mirrored) -> HttpReply | None:
-    """Serve what was posted. None: it was answered by a stream."""
+    """Handle a POST. None if a stream answered it, or if the client has disconnected."""
     visit.era = "modern"
     frame = visit.posted
     assert isinstance(frame, Frame)
@@ -267,7 +268,7 @@ async def _called(
         await answering.stream(visit, reader, bounds, form, farewell=_farewell(asked))
         return None
     finally:
-        # a disconnect is a cancel; after the answer there is nothing to cancel
+        # a disconnect cancels the request; after the answer there is nothing to cancel
         conversation.close_stream(stream.stream_id)
         stream.free()
 
@@ -281,12 +282,12 @@ def _learning(visit: HttpExchange, mirrored: Mirrored) -> answering.Form:
 
 
 def _is_answer(stream: HttpStream) -> bool:
-    """Whether what ended a subscription is an answer: a server may also end it by a notification (R78)."""
+    """True if an answer ended the subscription: a server may also end it by a notification (R78)."""
     return stream.ended and bool(stream.events) and frames.read(stream.events[0][1]).kind in ("result", "error")
 
 
 def _farewell(asked: PendingAnswer) -> bytes:
-    """How we end a subscription ourselves: as its server would (R78)."""
+    """The event with which the gate ends a subscription, the same as its server would send (R78)."""
     if asked.method != LISTEN:
         return b""
     assert asked.id is not None
@@ -294,7 +295,7 @@ def _farewell(asked: PendingAnswer) -> bytes:
 
 
 class _Nowhere:
-    """The stream of a notification, on which nothing comes back."""
+    """The stream of a notification, which gets no frames."""
 
     def send(self, line: bytes, last: bool) -> None:
         pass
