@@ -1,5 +1,4 @@
-"""Legacy sessions over HTTP: one session's state, all sessions of a process with their bounds, the requests in progress
-and the drain."""
+"""Legacy sessions over HTTP: the state of a session, all sessions of a process with their limits, and the drain."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from samplegate.transport.http_server.stream import CLOSING, GRACE, HttpExchange
 STANDALONE: Final = 0
 """The number of the stream that belongs to no request."""
 CLOSED: Final = -1
-"""Stands for the stream of a stream whose conversation has been told of its end."""
+"""Replaces the ``stream_id`` of a stream that was closed in its conversation."""
 
 
 class HttpSession:
@@ -30,34 +29,34 @@ class HttpSession:
     ) -> None:
         self.id, self.caller, self.server, self.conversation = id, caller, server, conversation
         self.tag = hashlib.sha256(id.encode()).hexdigest()[:8]
-        """Stands for the id in logs."""
+        """Identifies the session in logs, in place of the secret id."""
         self.revision = ""
-        """What was negotiated."""
+        """The negotiated protocol version."""
         self.ended = False
         self.visits = 0
-        """HTTP requests that are being served."""
+        """HTTP requests in progress."""
         self.asking: dict[HttpStream, None] = {}
-        """Streams of requests that are not answered, the oldest first."""
+        """Streams of unanswered requests, the oldest first."""
         self.since = 0.0
-        """When the last visit was over."""
+        """Time when the last HTTP request ended, by the clock of ``Sessions``."""
         self.streams: dict[int, HttpStream] = {}
         self._bounds, self._held = bounds, held
         self._numbers = STANDALONE
         self._side: int | None = None
         self._deadlines: dict[FrameId, asyncio.TimerHandle] = {}
-        """Of requests that waited for a stream within the last ``Bounds.unread``."""
+        """Deadlines of requests that waited for a stream within the last ``HttpBounds.unread`` seconds."""
         self.standalone = HttpStream(held, bounds, awaited=None, keep=True, ways=self)
         self.streams[STANDALONE] = self.standalone
         conversation.open_stream(self.standalone, standalone=True)
 
     @property
     def full(self) -> bool:
-        """Whether it has more requests and streams than it may."""
+        """True if the session has reached its limit of requests and streams."""
         return self.visits > self._bounds.streams or len(self.asking) >= self._bounds.streams
 
     def side_stream(self) -> int:
-        """The stream of notifications and answers, on which nothing is answered; should something come, it belongs to
-        no request."""
+        """The stream of posted notifications and answers. No answers are expected there; other frames go to the
+        standalone stream."""
         if self._side is None:
             stream = HttpStream(self._held, self._bounds, awaited=None, keep=False, ways=self)
             stream.elsewhere = self.standalone.send
@@ -65,8 +64,10 @@ class HttpSession:
         return self._side
 
     def asked(self, requests: int, trace: str = "") -> HttpStream:
-        """The stream of a POST with so many requests. ``trace``: see ``http.Conversation``. Whoever reads it calls
-        ``left`` at the end."""
+        """A stream for a POST with this number of requests. Its reader calls ``left`` at the end.
+
+        ``trace`` is described at ``http.Conversation``.
+        """
         stream = HttpStream(self._held, self._bounds, awaited=requests, keep=True, ways=self)
         stream.on_end = self._answered
         self.asking[stream] = None
@@ -74,14 +75,14 @@ class HttpSession:
         return stream
 
     def name(self, stream: HttpStream) -> int:
-        """Give a stream its number: from here on a client can come back for it (R95)."""
+        """Number a stream, so that a client can resume it (R95)."""
         self._numbers += 1
         stream.number = self._numbers
         self.streams[stream.number] = stream
         return stream.number
 
     def find(self, last_event: str) -> tuple[HttpStream, int] | None:
-        """The stream and place that an event id names, None for one that is not kept or was never given out."""
+        """The stream and position of an event id; None if they are unknown or no longer kept."""
         number, dash, seq = last_event.partition("-")
         if not (dash and _is_count(number) and _is_count(seq)):
             return None
@@ -89,10 +90,10 @@ class HttpSession:
         return None if stream is None or int(seq) > stream.seq else (stream, int(seq))
 
     def left(self, stream: HttpStream, now: float) -> None:
-        """A connection of a stream is over. Its requests go on (T35), and their answers are kept where the client can
+        """A connection of a stream has ended. Its requests continue (T35), and answers are kept if the client can
         resume.
 
-        Requests of the server that were not written yet go to another stream, whether the client resumes or not.
+        Unwritten requests of the server move to another stream, whether the client resumes or not.
         """
         if self.ended:
             stream.free()
@@ -113,7 +114,7 @@ class HttpSession:
     # --------------------------------------------------------------------------------------
 
     def heard(self, stream: HttpStream) -> None:
-        """A stream is read from here on: it takes the requests that wait for any."""
+        """The client starts to read a stream, so it gets the requests that wait for any stream."""
         if (
             self.standalone.has_requests
             and stream.is_read
@@ -124,8 +125,8 @@ class HttpSession:
                 stream.add(line, id)
 
     def ask(self, stream: HttpStream, id: FrameId, line: bytes) -> None:
-        """A request to the client goes on its stream; where the client does not read that, on another; where it reads
-        none, on the next it reads."""
+        """Send a request to the client on its own stream, on another that the client reads, or on the next that it
+        reads."""
         chosen = self._read(stream)
         if chosen is not None:
             chosen.add(line, id)
@@ -135,7 +136,7 @@ class HttpSession:
             self._deadlines[id] = asyncio.get_running_loop().call_later(self._bounds.unread, self._give_up, id)
 
     def take_back(self, stream: HttpStream, id: FrameId, line: bytes) -> None:
-        """A request is cancelled: drop it while it waits for a stream, else send the cancellation on a stream that the
+        """Cancel a request: drop it while it waits for a stream, otherwise send the cancellation on a stream that the
         client reads."""
         self._forget_deadline(id)
         if self.standalone.taken_out(id) or self.ended:
@@ -143,17 +144,18 @@ class HttpSession:
         (self._read(stream) or self.standalone).add(line)
 
     def late(self, line: bytes) -> None:
-        """A notification for a stream that has ended."""
+        """Send a notification whose own stream has ended."""
         if not self.ended:
             (self._read(self.standalone) or self.standalone).add(line)
 
     def dropped(self, id: FrameId) -> None:
-        """There was no room for a request. The gate may be in the midst of sending."""
+        """Report a request that was dropped for lack of room: in the next turn of the loop, because the gate may be
+        sending."""
         asyncio.get_running_loop().call_soon(self._tell_undelivered, id)
 
     def _read(self, stream: HttpStream) -> HttpStream | None:
-        """The stream itself if the client reads it, else the standalone one if it reads that, else the oldest it
-        reads."""
+        """The first stream that the client reads: the given one, the standalone one, or the oldest with unanswered
+        requests."""
         return next((one for one in (stream, self.standalone, *self.asking) if one.is_read), None)
 
     def _forget_deadline(self, id: FrameId) -> None:
@@ -171,14 +173,17 @@ class HttpSession:
             self.conversation.undelivered(id)
 
     def _answered(self, stream: HttpStream) -> None:
-        """All answers are there. Told to the gate later: it is in the midst of sending them. Whoever reads the stream
-        does it when leaving."""
+        """All answers of a stream have arrived. Close the stream in the next turn of the loop, because the gate is
+        sending.
+
+        A stream with a reader is closed by ``left``.
+        """
         self.asking.pop(stream, None)
         if stream.reader is None:
             asyncio.get_running_loop().call_soon(self._close_stream, stream)
 
     def _close_stream(self, stream: HttpStream) -> None:
-        """Once: a stream is left as often as its client has come back for it."""
+        """Close a stream in its conversation, once, although each resumption ends with ``left``."""
         if stream.stream_id != CLOSED and not self.ended:
             stream_id, stream.stream_id = stream.stream_id, CLOSED
             self.conversation.close_stream(stream_id)
@@ -197,7 +202,7 @@ class HttpSession:
         stream.free()
 
     def tidy(self, now: float) -> bool:
-        """Forget what nobody has come back for. True if the session itself has been idle too long."""
+        """Forget ended streams that no client resumed. True if the session itself has been idle too long."""
         for stream in list(self.streams.values()):
             if stream.until is None and stream.ended and stream.reader is None:
                 self._put_away(stream, now)
@@ -207,7 +212,7 @@ class HttpSession:
         return self.visits == 0 and now - self.since >= patience
 
     def close(self) -> None:
-        """It is over: whoever reads a stream is let go when it has what is there."""
+        """End the session. Readers of its streams still send the remaining events."""
         self.ended = True
         for id in list(self._deadlines):
             self._forget_deadline(id)
@@ -217,7 +222,7 @@ class HttpSession:
                 stream.free()
 
     def stop(self) -> None:
-        """Let go of whoever reads the standalone stream."""
+        """Stop the reader of the standalone stream."""
         if self.standalone.reader is not None:
             self.standalone.reader.stop(CLOSING)
 
@@ -226,23 +231,24 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 18
 
 
-SWEEPS: Final = 4  # in the shortest of the times that end something
-AGAIN: Final = 5  # seconds after which a client may try again: a drain or a burst is over then
-LAST: Final = 5.0  # seconds for conversations to end and answers to go out, once a drain's time is up
+SWEEPS: Final = 4  # sweeps within the shortest idle time
+AGAIN: Final = 5  # seconds after which a client may retry: by then a drain or a burst is over
+LAST: Final = 5.0  # seconds for conversations to end and answers to be sent after the time of a drain
 READS: Final = frozenset(
     "completion/complete logging/setLevel ping prompts/get prompts/list resources/list resources/read"
     " resources/templates/list server/discover tasks/cancel tasks/get tasks/list tasks/result tools/list".split()
 )
-"""Served during a drain: clients send them right after the answer to a call, some before they accept that answer."""
+"""Methods served during a drain. Clients call them right after an answer to a call, some before they accept that
+answer."""
 
 
 def ending(id: FrameId | None) -> HttpReply:
-    """The refusal of what comes during a drain."""
+    """The refusal of a request during a drain."""
     return busy(503, "draining", "this server is about to end", id, AGAIN)
 
 
 class Sessions:
-    """The legacy sessions, and every HTTP request that is being served."""
+    """All legacy sessions of a process, and every HTTP request in progress."""
 
     def __init__(
         self,
@@ -258,28 +264,28 @@ class Sessions:
         self.visits: set[HttpExchange] = set()
         self._by_id: dict[str, HttpSession] = {}
         self._of: Counter[str] = Counter()
-        """Sessions by caller, those that are being begun too."""
+        """Sessions by caller, including those that are starting."""
         self._count = 0
         self._asking: Counter[str] = Counter()
         """Modern requests in flight by caller."""
         self._closing: set[asyncio.Task[None]] = set()
         self._draining = False
         self._drains: set[asyncio.Event] = set()
-        """Set whenever a visit is over, for those who wait for that."""
+        """Events that are set whenever an HTTP request ends."""
         self._answered = float("-inf")
-        """When the last call was answered, by ``clock``; reads do not count."""
+        """Time by ``clock`` when the last call was answered; reads do not count."""
         self._sweeper: asyncio.TimerHandle | None = None
 
-    # -- who may come in
+    # -- admission
     # ------------------------------------------------------------------------------------------------------------------
 
     def draining(self, method: str = "") -> bool:
-        """Whether no more requests of this method are accepted."""
+        """True if requests of this method are refused, because a drain is in progress."""
         return self._draining and method not in READS
 
     def reserve(self, caller: str, id: FrameId | None) -> HttpReply | None:
-        """A place for one more session of a caller, or why there is none. Given back by ``release`` or with the
-        session."""
+        """Reserve a session for a caller, or return a refusal. ``release`` or the end of the session frees the
+        reservation."""
         if self._count >= self.bounds.sessions:
             return busy(503, "busy", f"{self.bounds.sessions} sessions are open already", id, AGAIN)
         if self._of[caller] >= self.bounds.sessions_per_caller:
@@ -291,14 +297,14 @@ class Sessions:
         return None
 
     def release(self, caller: str) -> None:
-        """The place is free again."""
+        """Free a reservation."""
         self._count -= 1
         self._of[caller] -= 1
         if not self._of[caller]:
             del self._of[caller]
 
     def ask(self, caller: str, id: FrameId | None) -> HttpReply | None:
-        """The same for one modern request, until ``answered``."""
+        """Count one modern request in flight until ``answered``, or return a refusal."""
         if self._asking[caller] >= self.bounds.requests_per_caller:
             return busy(
                 429, "busy", f"this caller has {self.bounds.requests_per_caller} requests in flight already", id, AGAIN
@@ -307,7 +313,7 @@ class Sessions:
         return None
 
     def answered(self, caller: str) -> None:
-        """A modern request is over."""
+        """A modern request has ended."""
         self._asking[caller] -= 1
         if not self._asking[caller]:
             del self._asking[caller]
@@ -317,11 +323,11 @@ class Sessions:
 
     @property
     def open(self) -> int:
-        """Legacy sessions that are open."""
+        """Number of open legacy sessions."""
         return len(self._by_id)
 
     def made(self, caller: str, server: str, conversation: Conversation) -> HttpSession:
-        """A session in a reserved place; not to be found before ``enter``."""
+        """A session for a reservation. It cannot be found before ``enter``."""
         id = secrets.token_urlsafe(24)
         session = HttpSession(
             id, caller=caller, server=server, conversation=conversation, bounds=self.bounds, held=self.held
@@ -331,19 +337,19 @@ class Sessions:
         return session
 
     def enter(self, session: HttpSession) -> None:
-        """From here on it is found by its id."""
+        """Make a session available under its id."""
         if not session.ended:
             self._by_id[session.id] = session
             session.since = self.clock()
             self._sweep_later()
 
     def find(self, id: str, server: str, caller: str) -> HttpSession | None:
-        """The session, if it is this caller's with this server: another's is as unknown as one that never was (R94)."""
+        """The session with this id, caller and server. Another caller's session is treated as unknown (R94)."""
         session = self._by_id.get(id)
         return session if session is not None and session.caller == caller and session.server == server else None
 
     def end(self, session: HttpSession) -> None:
-        """End a session. Its conversation is closed beside: that may take a server's good time."""
+        """End a session. A task closes its conversation, because the server may take long."""
         known = self._by_id.pop(session.id, None)
         if known is not None or not session.ended:
             task = asyncio.ensure_future(self._close(session))
@@ -365,7 +371,7 @@ class Sessions:
             self.release(session.caller)
 
     def sweep(self) -> None:
-        """End what has been idle too long, forget what nobody came back for."""
+        """End idle sessions, and forget streams that no client resumed."""
         now = self.clock()
         for session in list(self._by_id.values()):
             if session.tidy(now):
@@ -388,11 +394,11 @@ class Sessions:
         self.sweep()
         self._sweep_later()
 
-    # -- the requests in hand, and the end
+    # -- requests in progress, and the drain
     # -------------------------------------------------------------------------------------------------
 
     def leave(self, visit: HttpExchange) -> None:
-        """An HTTP request is over."""
+        """An HTTP request has ended."""
         self.visits.discard(visit)
         if visit.waits and visit.method not in READS:
             self._answered = self.clock()
@@ -400,12 +406,11 @@ class Sessions:
             left.set()
 
     async def drain(self, seconds: float, *, linger: float = 0.0, since: float | None = None) -> bool:
-        """Accept reads only, let calls in flight be answered for so long, then end all that is left; False if something
-        had to be cut off.
+        """Drain: accept reads only, wait for the calls in flight, then end everything. False if a call was cut off.
 
-        Clients' answers and cancellations still pass. ``linger``: sessions and connections stay for so many seconds
-        after the last call that was answered since ``since`` (by ``clock``; by default, now), but never past
-        ``seconds``.
+        Answers and cancellations from clients still pass. Calls have ``seconds`` in all. Sessions and connections stay
+        open for ``linger`` seconds after the last answered call, but never past ``seconds``. Only calls answered after
+        ``since`` count for this (by ``clock``; the default is now).
         """
         since = self.clock() if since is None else since
         self._draining = True
@@ -427,7 +432,7 @@ class Sessions:
                 visit.reader.stop(CLOSING)
 
     async def _quiet(self, seconds: float, linger: float, since: float) -> bool:
-        """Wait for the calls in flight and for what their clients ask next; False if a call takes longer than
+        """Wait for the calls in flight and for their clients' next requests. False if a call takes longer than
         ``seconds``."""
         until = self.clock() + seconds
         while await self._gone(until - self.clock(), lambda visit: visit.waits):
@@ -438,7 +443,7 @@ class Sessions:
         return False
 
     async def _gone(self, seconds: float, which: Callable[[HttpExchange], bool]) -> bool:
-        """Wait until no such request is in hand; False if it takes longer."""
+        """Wait until no HTTP request matches ``which``. False on timeout."""
         left = asyncio.Event()
         self._drains.add(left)
         try:

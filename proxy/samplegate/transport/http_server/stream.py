@@ -1,7 +1,10 @@
-"""One stream of frames to a client, and who reads it: events wait here until a connection takes them, and stay a while
-for one that comes back.
+"""Streams of frames to a client over HTTP, their readers, and the HTTP exchange that carries them.
 
-Bounded in bytes: a reader that falls too far behind is stopped. Not HTTP, and no wire form of an event.
+Events wait in a stream until a connection reads them, and stay for a while so that the client can resume. Streams are
+bounded in bytes: a reader that falls too far behind is stopped.
+
+A request is answered with JSON if its answer is the first and only frame, otherwise with server-sent events. Both eras
+use the same code.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ from samplegate.transport.http_server.http import (
 )
 from samplegate.transport.lines import one_line
 
-OVERHEAD: Final = 128  # bytes that an event costs beside its own: a flood of empty ones is one too
-CHUNK: Final = 256 * 1024  # bytes handed over at a time; a larger event comes alone
+OVERHEAD: Final = 128  # bytes counted for an event beside its own: even empty events can be a flood
+CHUNK: Final = 256 * 1024  # bytes of one write; a larger event is written alone
 GONE: Final = "gone"
 SLOW: Final = "slow"
 DISPLACED: Final = "displaced"
@@ -40,7 +43,8 @@ CLOSING: Final = "closing"
 
 
 class StreamMemory:
-    """What all streams of a process hold together. Over the bound the largest gives way, whoever came last."""
+    """Memory limit for the events of all streams of a process. Above it, the largest stream loses events, whichever
+    stream grew."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -48,7 +52,7 @@ class StreamMemory:
         self.streams: set[HttpStream] = set()
 
     def relieve(self) -> None:
-        """Make room."""
+        """Shrink the largest streams until the total is within the limit."""
         while self.total > self.most:
             largest = max(
                 (stream for stream in self.streams if len(stream.events) > 1),
@@ -61,23 +65,23 @@ class StreamMemory:
 
 
 class StreamRoutes(Protocol):
-    """Where frames of a stream go that its client does not read there: to other streams of its session."""
+    """Where a stream's frames go if the client does not read it: to other streams of the same session."""
 
     def ask(self, stream: HttpStream, id: FrameId, line: bytes) -> None:
-        """A request came for a stream."""
+        """Route a request to the client."""
 
     def take_back(self, stream: HttpStream, id: FrameId, line: bytes) -> None:
-        """The cancellation of one did."""
+        """Route the cancellation of a request."""
 
     def late(self, line: bytes) -> None:
-        """A notification came for a stream that has ended."""
+        """Route a notification whose stream has ended."""
 
     def dropped(self, id: FrameId) -> None:
-        """A stream had no room for a request that was not written yet."""
+        """A stream had no room for an unwritten request."""
 
 
 class HttpStream:
-    """A stream to the client (``http.ClientStream``), which one connection at a time reads."""
+    """A stream to the client (``http.ClientStream``), read by one connection at a time."""
 
     __slots__ = (
         "_asks",
@@ -110,31 +114,31 @@ class HttpStream:
         keep: bool,
         ways: StreamRoutes | None = None,
     ) -> None:
-        """``ways``: of its session; a stream without one is sent no requests."""
+        """``ways``: the routes of its session; a stream without them is sent no requests."""
         self._held, self._bounds, self._ways = held, bounds, ways
         self._asks: dict[int, FrameId] = {}
-        """Requests among the events that were not handed over, by number."""
+        """Ids of the requests among the unwritten events, by event number."""
         self.awaited = awaited
-        """Answers that are still to come; None for a stream that has none and ends with its session."""
+        """Number of answers still expected. None for a stream that gets no answers and ends with its session."""
         self.keep = keep
-        """Whether events stay for a connection that comes back."""
+        """True if written events are kept for resumption."""
         self.ended = False
         self.events: deque[tuple[int, bytes]] = deque()
         self.size = self.seq = self.given = self.dropped = 0
         self.stream_id = -1
         self.number = 0
-        """Its name in event ids, given to it when the first is sent."""
+        """The stream's number in event ids, assigned when the first event is sent."""
         self.unanswered = b""
-        """Stands for an answer that is not to come, where the stream needs one."""
+        """The error that replaces the answer to a cancelled request, for clients that need one."""
         self.until: float | None = None
-        """When it is forgotten."""
+        """Time when the stream is forgotten."""
         self.reader: StreamReader | None = None
         self.elsewhere: Callable[[bytes, bool], None] | None = None
-        """Set when nobody can come back for it: its answers are nobody's any more, the rest goes there."""
+        """Set when no client can resume the stream: answers are dropped, and all other frames go here."""
         self.on_end: Callable[[HttpStream], None] | None = None
 
     def send(self, line: bytes, last: bool) -> None:
-        """Take a frame; what comes after the last answer belongs to another stream."""
+        """Send a frame. After the last answer, frames go to another stream."""
         if self.ended:
             if self._ways is not None and not last:
                 self._ways.late(line)
@@ -149,33 +153,33 @@ class HttpStream:
             self.reader.wake()
 
     def ask(self, id: FrameId, line: bytes) -> None:
-        """Take a request, for whichever stream the client reads."""
+        """Send a request on any stream that the client reads."""
         if self._ways is not None:
             self._ways.ask(self, id, line)
 
     def take_back(self, id: FrameId, line: bytes) -> None:
-        """Take the cancellation of one."""
+        """Cancel such a request."""
         if self._ways is not None:
             self._ways.take_back(self, id, line)
 
     @property
     def is_read(self) -> bool:
-        """Whether a connection reads it, and will read what is added."""
+        """True if a connection reads the stream and will read further events."""
         return not self.ended and self.reader is not None and not self.reader.stopped and not self.reader.gone()
 
     @property
     def has_requests(self) -> bool:
-        """Whether requests wait in it that were not handed over."""
+        """True if the stream has unwritten requests."""
         return bool(self._asks)
 
     def add(self, line: bytes, asks: FrameId | None = None) -> None:
-        """Put a frame on this stream and no other. ``asks``: the id, if it is a request."""
+        """Add a frame to this very stream. ``asks`` is its id if it is a request."""
         self._add(line, asks)
         if self.reader is not None:
             self.reader.wake()
 
     def over(self) -> None:
-        """One answer less to wait for."""
+        """Expect one answer less, because a request was cancelled."""
         if self.unanswered and not self.ended and self.elsewhere is None:
             self._add(self.unanswered)
         self._one_less()
@@ -187,7 +191,7 @@ class HttpStream:
                 self.close()
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """End the stream: no more frames come."""
         if self.ended:
             return
         self.ended = True
@@ -198,7 +202,7 @@ class HttpStream:
 
     @property
     def newest(self) -> int:
-        """The number of the newest event that is there, 0 without one."""
+        """The number of the newest event, 0 if there is none."""
         return self.events[-1][0] if self.events else 0
 
     def _add(self, line: bytes, asks: FrameId | None = None) -> None:
@@ -217,14 +221,14 @@ class HttpStream:
             self._held.relieve()
 
     def shrink(self, most: int, *, even_reading: bool = False) -> None:
-        """Let the oldest go, all but the newest: first what was handed over; of the rest only what waits behind the
-        current event counts.
+        """Drop the oldest events, but never the newest: first written ones, then unwritten ones.
 
-        A reader that takes something while so much comes is not stalled: it loses nothing, unless ``even_reading``. Any
-        other is too slow.
+        For unwritten events, only the bytes behind the current event count. A reader that reads some bytes while
+        ``most`` bytes arrive is not stalled, and loses no events unless ``even_reading``. Any other reader is stopped
+        as too slow.
         """
         reader = self.reader
-        # one that came back reads again what was handed over
+        # a client that resumes reads written events again
         given = self.given if reader is None else min(self.given, reader.given)
         while (
             len(self.events) > 1
@@ -260,7 +264,7 @@ class HttpStream:
         return line
 
     def after(self, seq: int) -> list[tuple[int, bytes]]:
-        """The next events after one, about CHUNK bytes of them; where nothing is kept they are gone then."""
+        """The events after number ``seq``, about CHUNK bytes of them. A stream without ``keep`` drops them."""
         out: list[tuple[int, bytes]] = []
         size = 0
         first = self.events[0][0] if self.events else 0
@@ -279,8 +283,8 @@ class HttpStream:
         return out
 
     def taken_out(self, id: FrameId | None = None) -> list[tuple[FrameId, bytes]]:
-        """Remove the unwritten requests, or the one of this id. Later events get new numbers, because no client has
-        seen the old ones."""
+        """Remove and return the unwritten requests, or the one with this id. Later events get new numbers, which is
+        safe because no client has seen the old ones."""
         chosen = {seq: asks for seq, asks in self._asks.items() if id is None or asks == id}
         if not chosen:
             return []
@@ -299,7 +303,7 @@ class HttpStream:
         return out
 
     def emptied(self) -> list[bytes]:
-        """Forget all events; returns the unwritten ones."""
+        """Drop all events, and return the unwritten ones."""
         out: list[bytes] = []
         while self.events:
             seq = self.events[0][0]
@@ -309,13 +313,13 @@ class HttpStream:
         return out
 
     def free(self) -> None:
-        """Forget everything; nothing more comes."""
+        """Drop all events and end the stream."""
         self.ended = True
         self.emptied()
 
 
 class StreamReader:
-    """One connection's place in a stream. A new one takes the stream over: each message goes to one connection
+    """A connection's position in a stream. A new reader displaces the old one: each message goes to one connection
     (R93)."""
 
     __slots__ = ("_handed", "_may_wait", "_taken", "_waiter", "given", "gone", "sending", "stopped", "stream", "unsent")
@@ -323,8 +327,8 @@ class StreamReader:
     def __init__(
         self, stream: HttpStream, given: int = 0, *, gone: Callable[[], bool] = bool, unsent: Callable[[], int] = int
     ) -> None:
-        """``gone``: whether the client has closed the connection; ``unsent``: bytes that were written to it and wait
-        for the client."""
+        """``gone``: whether the client has closed the connection. ``unsent``: bytes written that the client has not
+        read yet."""
         if stream.reader is not None:
             stream.reader.stop(DISPLACED)
         stream.reader = self
@@ -332,23 +336,23 @@ class StreamReader:
         self.given, self.gone, self.unsent = given, gone, unsent
         self._handed = self._taken = self._may_wait = 0
         self.stopped = ""
-        """Why it is to end before its stream does."""
+        """Why the reader stops before its stream ends, or empty."""
         self.sending: asyncio.Timeout | None = None
-        """Set while a send is under way, which may be waiting for the client."""
+        """Set during a send, which may wait for the client."""
         self._waiter: asyncio.Future[None] | None = None
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to do."""
+        """True if there are events, or the stream has ended, or the reader must stop."""
         return self.stream.newest > self.given or self.stream.ended or self.stopped != ""
 
     def wake(self) -> None:
-        """Something has come."""
+        """Wake the reader, because its stream has changed."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def stop(self, why: str) -> None:
-        """End it, also out of a send that the client does not take."""
+        """Stop the reader, even during a send that waits for the client."""
         if not self.stopped:
             self.stopped = why
             self.wake()
@@ -356,7 +360,7 @@ class StreamReader:
                 self.sending.reschedule(asyncio.get_running_loop().time())
 
     async def more(self, seconds: float) -> bool:
-        """Wait until there is something to do; False if there is nothing after ``seconds``."""
+        """Wait until the reader is ready, at most ``seconds``. Returns whether it is."""
         if self.ready:
             return True
         timer = asyncio.get_running_loop().call_later(seconds, self.wake)
@@ -368,7 +372,7 @@ class StreamReader:
         return self.ready
 
     async def soon(self, ticks: Ticks) -> bool:
-        """The same for one to two ticks, without a timer of its own."""
+        """Wait until the reader is ready, for one to two ticks at most and without a timer of its own."""
         if self.ready:
             return True
         waiter = self._woken()
@@ -384,7 +388,7 @@ class StreamReader:
         return self._waiter
 
     def take(self) -> list[tuple[int, bytes]]:
-        """The next events, as number and frame."""
+        """The next events as pairs of number and frame."""
         out = self.stream.after(self.given)
         if out:
             self.given = out[-1][0]
@@ -393,8 +397,8 @@ class StreamReader:
         return out
 
     def keeps_up(self, behind: int, most: int) -> bool:
-        """Whether the client takes what it is sent: some bytes of it at least while ``most`` come. ``behind``: bytes
-        that wait."""
+        """True if the client reads at least some bytes while ``most`` bytes arrive. ``behind`` is the number of waiting
+        bytes."""
         self._may_wait = min(max(self._may_wait, most), behind + most)
         if behind > self._may_wait:
             before, self._taken = self._taken, self._handed - self.unsent()
@@ -404,22 +408,19 @@ class StreamReader:
         return True
 
     def leave(self) -> None:
-        """The connection is over."""
+        """The connection has ended."""
         if self.stream.reader is self:
             self.stream.reader = None
 
 
-# One HTTP request in hand: how it reached us, what is known of it so far, and the way back to its connection. Decides
-# nothing.
-
 CALLER: Final = "samplegate.caller"
 CONNECTION: Final = "samplegate.connection"
-"""Where the scope holds the connection (``connection.Connection``), if the server is ours."""
-CUT: Final = 1.0  # seconds for a connection that was cut to be gone
+"""Key of the connection (``uvicorn_protocol.Connection``) in the scope, present with our own listeners only."""
+CUT: Final = 1.0  # seconds to wait until an aborted connection is closed
 
 
 class HttpExchange:
-    """One HTTP request, from its headers to the end of its answer."""
+    """One HTTP request, from its headers to the end of its response: its facts, and its connection."""
 
     __slots__ = (
         "_watch", "caller", "end", "era", "form", "found", "http", "method", "posted", "reader", "reason", "receive",
@@ -439,14 +440,14 @@ class HttpExchange:
         self.status = 0
         self.reader: StreamReader | None = None
         self.posted: bytes | Frame | None = None
-        """What was posted, until the conversation has it: a large one must not be kept for as long as its answer takes.
-        """
+        """The posted body, until the conversation takes it: a large body must not stay in memory while its answer is
+        awaited."""
         self.waits = False
-        """Whether it is a call whose answer a drain waits for."""
+        """True for a call whose answer a drain waits for."""
         self._watch: asyncio.Task[None] | None = None
 
     def told(self, now: float) -> AccessRecord:
-        """What is told of it."""
+        """The access record of the request."""
         http = self.http if self.http in ("POST", "GET", "DELETE") else "other"
         return AccessRecord(
             self.server, self.caller, http, self.era, self.method, self.status, self.form, self.reason,
@@ -454,14 +455,14 @@ class HttpExchange:
         )  # fmt: skip
 
     def handed_over(self) -> bytes | Frame:
-        """What was posted; it is the conversation's from here on."""
+        """Hand over the posted body, once."""
         posted, self.posted = self.posted, None
         assert posted is not None
         return posted
 
     def watch(self, reader: StreamReader) -> None:
-        """From here on the client's disconnect stops the reader. A task of its own, so not for what is answered at
-        once."""
+        """From now on, stop the reader when the client disconnects. This costs a task, so requests answered at once do
+        without."""
         if self._watch is None:
             self._watch = asyncio.ensure_future(self._until_gone(reader))
 
@@ -472,25 +473,27 @@ class HttpExchange:
         reader.stop(self.lost)
 
     def unwatch(self) -> None:
-        """The answer is out."""
-        if self.reader is not None:  # it has this object's methods: a cycle for each request keeps the collector busy
+        """End the request: stop watching for a disconnect."""
+        if self.reader is not None:  # the reader refers back: such cycles keep the garbage collector busy
             self.reader.leave()
             self.reader = None
         if self._watch is not None:
             self._watch.cancel()
 
     async def answer(self, reply: HttpReply) -> None:
-        """Give a whole answer."""
+        """Send a complete response."""
         self.status, self.reason, self.form = reply.status, reply.reason, "json" if reply.body else ""
         await deliver(self.send, reply)
 
     async def put(self, body: bytes, reader: StreamReader, *, more: bool = True) -> None:
-        """Send a piece of a stream. Stopping the reader ends it too, except before anything has gone out: what ends the
-        stream needs a beginning."""
+        """Send a piece of a stream's body. Stopping the reader ends the wait."""
         await self.piece({"type": "http.response.body", "body": body, "more_body": more}, reader)
 
     async def piece(self, message: Message, reader: StreamReader) -> None:
-        """The same for any piece. The connection cuts off a client that reads none of it."""
+        """Send any message of a stream. The connection disconnects a client that reads nothing.
+
+        Stopping the reader does not end the send of the headers: an event that ends the stream needs them.
+        """
         try:
             async with asyncio.timeout(None) as limit:
                 reader.sending = limit if message["type"] == "http.response.body" else None
@@ -501,70 +504,67 @@ class HttpExchange:
             reader.sending = None
 
     def complete(self) -> bool:
-        """Whether the body is all there; False where the server does not tell."""
+        """True if the whole body has arrived; False if the HTTP server does not report that."""
         connection = self.scope.get(CONNECTION)
         return connection is not None and bool(connection.complete())
 
     def gone(self) -> bool:
-        """Whether the client has closed the connection; False where the server does not tell."""
+        """True if the client has closed the connection; False if the HTTP server does not report that."""
         connection = self.scope.get(CONNECTION)
         return connection is not None and bool(connection.gone())
 
     @property
     def lost(self) -> str:
-        """What the end of the connection means: the client closed it, or was cut off because it took nothing."""
+        """Why the connection ended: the client closed it, or was disconnected because it read nothing."""
         connection = self.scope.get(CONNECTION)
         return SLOW if connection is not None and connection.stalled else GONE
 
     def unsent(self) -> int:
-        """Bytes that the client has not taken yet; 0 where the server does not tell."""
+        """Bytes that the client has not read yet; 0 if the HTTP server does not report that."""
         connection = self.scope.get(CONNECTION)
         return 0 if connection is None else int(connection.unsent())
 
     async def cut(self) -> None:
-        """End the connection though bytes are left in it: waiting for them would be waiting for the client."""
+        """Abort the connection with its unsent bytes, because a wait for them would be a wait for the client."""
         connection = self.scope.get(CONNECTION)
         if connection is None:
             return
         connection.cut()
         if self._watch is not None:
-            # the server logs an answer that is left open, unless the client is gone
+            # uvicorn logs an unfinished response, unless the client has disconnected
             await asyncio.wait([self._watch], timeout=CUT)
 
 
-# How a request is answered: as JSON if the first thing that comes is its answer, else as a stream of events. The same
-# in both eras.
-#
-# Not what is answered, and not who may come back for it.
-
 GRACE: Final = 0.05
-"""Seconds in which most answers come: the client's disconnect is watched for only after them, and before twice as many;
-that takes a task."""
+"""Seconds within which most answers arrive. A disconnect is watched only afterwards, at most twice as late, because
+that needs a task."""
 SSE: Final[Headers] = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),  # a proxy in between that collects events would hold up the peers
+    (b"x-accel-buffering", b"no"),  # a buffering proxy would delay requests to the client
 )
 ENDED: Final = "ended"
 Form: TypeAlias = Callable[[int, bytes], bytes]
 
 
 def unnumbered_event(_: int, line: bytes) -> bytes:
-    """A frame as an event without an ID, so that no client can resume from it.
+    """A frame as an event without an id, which no client can resume from.
 
-    Its data is one line: a reader that takes each line of data for a frame finds no other.
+    Its data is one line, because some readers treat each data line as a frame.
     """
     return sse.event(one_line(line))
 
 
 def numbered_event(stream: int) -> Form:
-    """A frame as an event of a stream: its id says which stream and how far (R95)."""
+    """A formatter for a stream's frames as events whose ids give the stream and the position (R95)."""
     return lambda seq, line: sse.event(one_line(line), f"{stream}-{seq}")
 
 
 async def first_frame(visit: HttpExchange, reader: StreamReader, bounds: HttpBounds, ticks: Ticks) -> None:
-    """Wait for the first thing that comes, for the time to begin a stream without one, or for the client to go.
-    ``ticks`` are of GRACE."""
+    """Wait for the first frame, for the time to begin a stream without one, or for a disconnect.
+
+    ``ticks`` must have GRACE as their length.
+    """
     clock = asyncio.get_running_loop().time
     until = clock() + bounds.commit
     if not await (reader.soon(ticks) if bounds.commit > 2 * GRACE else reader.more(min(GRACE, bounds.commit))):
@@ -573,7 +573,7 @@ async def first_frame(visit: HttpExchange, reader: StreamReader, bounds: HttpBou
 
 
 def whole_answer(reader: StreamReader) -> bytes | None:
-    """The answer, if it is all there is."""
+    """The answer, if it is the only frame of its stream."""
     stream = reader.stream
     return stream.events[0][1] if stream.ended and stream.seq == 1 and len(stream.events) == 1 else None
 
@@ -588,14 +588,16 @@ async def stream(
     farewell: bytes = b"",
     headers: Headers = (),
 ) -> None:
-    """Write events until the stream ends or the reader is stopped; ``visit.end`` says which. ``prime`` goes out first,
-    ``farewell`` if we end it."""
+    """Write events until the stream ends or the reader is stopped; ``visit.end`` gives the reason.
+
+    ``prime`` is written first, and ``farewell`` last if the gate ends the stream.
+    """
     visit.form, visit.status = "sse", 200
     visit.watch(reader)
     try:
         await _opened(visit, reader, bounds, (*SSE, *headers), prime)
         await _written(visit, reader, bounds, form)
-        if visit.lost == SLOW:  # cut off while the last piece went out
+        if visit.lost == SLOW:  # the client was disconnected during the last write
             reader.stop(SLOW)
     finally:
         reader.leave()
@@ -617,7 +619,7 @@ async def _opened(
 async def _written(visit: HttpExchange, reader: StreamReader, bounds: HttpBounds, form: Form) -> None:
     unsent = 0
     while not reader.stopped:
-        if visit.gone():  # nothing is handed to a connection that is closed: it goes to another
+        if visit.gone():  # write nothing to a closed connection: the events go to another one
             reader.stop(visit.lost)
             return
         events = reader.take()

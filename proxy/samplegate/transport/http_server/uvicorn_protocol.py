@@ -1,13 +1,16 @@
-"""Bounds on the connections of an HTTP listener, around uvicorn's own protocol: how many are open, how long and large a
-request's head may be, and timeouts for clients that send or read nothing.
+"""Connection limits of an HTTP listener around uvicorn: open connections, size and time of headers, and stalled
+clients.
 
-Each connection has a parser of its own, which reads everything before uvicorn does. uvicorn never sees a request to
-change the protocol: it would lose the body and parse it as the next request. So a head is held until it is complete,
-and its ``Upgrade`` is passed on under another name: HTTP lets a server ignore it, and clients of h2c offer it with
-ordinary requests. A head that begins behind another request in the same packet is passed on as it comes, so that the
-request need not wait for it; such a head must not ask for another protocol. A tunnel is refused. Trailers are bounded
-as a head is, and dropped: who decides by headers has decided before them. A refusal is written only if it cannot be
-mistaken for another request's answer.
+Each connection has its own parser, which reads all bytes before uvicorn does:
+
+- uvicorn never sees a request to change the protocol, because it would lose the body and parse it as the next request.
+  So headers are buffered until they are complete, and ``Upgrade`` is passed on under another name. HTTP lets a server
+  ignore it, and clients of h2c offer it with ordinary requests.
+- Headers that follow another request in the same packet are passed on as they arrive, so that the earlier request does
+  not wait. Such headers must not ask for another protocol.
+- CONNECT is refused.
+- Trailers have the same limit as headers and are dropped, because all decisions by headers come before them.
+- A refusal is written only if it cannot be mistaken for the answer to another request.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from samplegate.transport.http_server.http import HttpBounds, Receive, Scope, Send
 from samplegate.transport.http_server.stream import CONNECTION
 
-_LINGER: Final = 1.0  # seconds for a client that is turned away to read why: closed at once, it could lose the answer
-_APART: Final = 64 * 1024  # bytes from which copying costs more than a second write
+_LINGER: Final = 1.0  # seconds for a refused client to read the refusal, which an immediate close could lose
+_APART: Final = 64 * 1024  # bytes from which a copy costs more than a second write
 _upgrade: Final = re.compile(rb"(?i)\nupgrade(?=:)")
 
 
@@ -46,8 +49,10 @@ _BUSY: Final = _plain(
 
 
 class Connections:
-    """The open connections of one listener. ``protocol`` and ``app`` are for ``uvicorn.Config``; ``refused`` is called
-    for each one too many."""
+    """The open connections of one listener.
+
+    ``protocol`` and ``app`` are for ``uvicorn.Config``. ``refused`` is called for each connection over the limit.
+    """
 
     def __init__(
         self, app: Callable[[Scope, Receive, Send], Any], bounds: HttpBounds, *, refused: Callable[[], object] = bool
@@ -57,18 +62,18 @@ class Connections:
         self._refused = refused
         self.open: set[Connection] = set()
         self._away: set[Connection] = set()
-        """Those that were one too many and are still being told so."""
+        """Connections over the limit that are still being refused."""
         self._timer: asyncio.TimerHandle | None = None
 
     def protocol(self, *, app_state: dict[str, Any], **its: Any) -> Connection:
-        """One connection, around uvicorn's."""
+        """A new connection around uvicorn's protocol."""
         connection = Connection(self)
         connection.inner = HttpToolsProtocol(app_state={**app_state, CONNECTION: connection}, **its)
         return connection
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The application, with the request's connection in its scope; the connection learns of the request's start and
-        end."""
+        """The ASGI application, with the request's connection in its scope. It updates the connection's request
+        counts."""
         connection: Connection = scope["state"].pop(CONNECTION)
         scope[CONNECTION] = connection
         scope["headers"] = scope["headers"][: connection.heads.popleft()]
@@ -80,7 +85,7 @@ class Connections:
             connection.writer.flush()
 
     def enter(self, connection: Connection) -> bool:
-        """Count a new connection. False if it is one too many; then it gets 503 for any request."""
+        """Count a new connection. False if it is over the limit; it then gets 503 for any request."""
         if len(self.open) < self.bounds.connections:
             self.open.add(connection)
             self._check_later()
@@ -96,7 +101,7 @@ class Connections:
         return False
 
     def leave(self, connection: Connection) -> bool:
-        """A connection is over. False where it was one too many."""
+        """A connection has ended. False if it was over the limit."""
         taken = connection in self.open
         self.open.discard(connection)
         self._away.discard(connection)
@@ -118,19 +123,20 @@ class Connections:
 
 
 class BatchedTransport:
-    """A transport for uvicorn that sends an answer's head and body together: uvicorn writes them separately, and two
-    packets would cost both ends more than everything else here. A head that announces no length, such as a stream's, is
-    sent at the end of the turn if nothing follows. Nothing waits for the application to return: the client has its
-    answer while the call is counted and logged.
+    """A transport for uvicorn that sends a response's headers and body together.
+
+    uvicorn writes them separately, and two packets would cost both ends more than everything else here. Headers without
+    a length, such as a stream's, are sent at the end of the turn if nothing follows. A response does not wait for the
+    application to return: the client gets its answer while the call is counted and logged.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._head = b""
-        """What waits for more."""
+        """Headers that wait for the body."""
         self.used = False
-        """Whether uvicorn has written anything since that was last unset."""
+        """True if uvicorn has written anything since this was last reset."""
         self.is_closing = transport.is_closing
 
     def __getattr__(self, name: str) -> Any:
@@ -151,7 +157,7 @@ class BatchedTransport:
             self._transport.write(data)
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send the waiting headers."""
         head, self._head = self._head, b""
         if head and not self.is_closing():
             self._transport.write(head)
@@ -162,25 +168,25 @@ class BatchedTransport:
 
 
 class Connection(asyncio.Protocol):
-    """One connection."""
+    """One client connection: its limits, and its uvicorn protocol."""
 
     transport: asyncio.Transport
     writer: BatchedTransport
     inner: asyncio.Protocol
-    """uvicorn's."""
+    """uvicorn's protocol."""
 
     def __init__(self, its: Connections) -> None:
         self._its = its
         self._parser: Any = _parser(self)
         self._state: Literal["idle", "head", "body"] = "idle"
         self._held = bytearray()
-        """The head that is being read, which is not passed on yet."""
+        """The incomplete headers that uvicorn has not got yet."""
         self._follows = False
-        """Whether anything came before it in the same piece: then it is passed on, for what came before must not wait
-        for it."""
+        """True if the headers follow other data in the same packet. Then they are passed on at once, because that data
+        must not wait for them."""
         self._size = 0
-        """Bytes of the head that is being read, or of what else came since the last byte of a body: trailers, and what
-        frames chunks."""
+        """Bytes of the incomplete headers, or of other data since the last byte of a body: trailers and chunk
+        framing."""
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._upgrade = False
@@ -188,19 +194,19 @@ class Connection(asyncio.Protocol):
         self.heads: deque[int] = deque()
         """The number of headers of each request that the application has not begun."""
         self.in_hand = 0
-        """Requests that the application has not ended."""
+        """Number of requests that the application has not finished."""
         self.stalled = False
-        """Whether it was ended because its client took nothing."""
+        """True if the connection was closed because its client read nothing."""
         self._asked = self._paused = False
         self._left = 0
         """Bytes that the client had not read at the last check."""
         self._moved = 0.0
-        """When it last read some."""
+        """Time when the client last read some bytes."""
         self._awaited: Literal["head", "body", "request"] | None = None
-        """What the client has to send next: the rest of a head, the rest of a body that is already answered, or another
-        request."""
+        """What the client must send next: the rest of the headers, the rest of a body that is already answered, or
+        another request."""
         self._waiting = 0.0
-        """Since when."""
+        """Time since when the client has owed it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
@@ -211,7 +217,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._its.leave(self):
             self.inner.connection_lost(exc)
-        self._parser = None  # it has this object, and this it
+        self._parser = None  # the parser and this object refer to each other
         self.inner = asyncio.Protocol()
 
     def eof_received(self) -> bool | None:
@@ -257,8 +263,10 @@ class Connection(asyncio.Protocol):
         self.inner.data_received(data)
 
     def _without_upgrade(self, data: bytes, end: int) -> None:
-        """Parse a head again without its ``Upgrade``. If another request came before it in the same packet, the two
-        cannot be separated."""
+        """Parse headers again without their ``Upgrade``.
+
+        They are refused if another request came before them in the same packet, because the two cannot be separated.
+        """
         head = bytes(self._held) + data[:end]
         if self._follows or self._parser.get_method() == b"CONNECT":
             self._refuse(_BAD)
@@ -303,13 +311,13 @@ class Connection(asyncio.Protocol):
             self._state, self._size, self._follows = "idle", 0, True
 
     def _refuse(self, answer: bytes) -> None:
-        """Close it, with an answer if the refused request is the only one without an answer."""
+        """Close the connection, with a response if the refused request is the only one without an answer."""
         if self.in_hand == 0 or (self.in_hand == 1 and self._state == "body" and not self.writer.used):
             self.transport.write(answer)
         self.writer.close()
 
     def check(self, now: float) -> None:
-        """Close it if its client reads nothing, or does not send what it has to send, for too long."""
+        """Close the connection if its client reads nothing, or does not send its next data, for too long."""
         bounds = self._its.bounds
         left = self.transport.get_write_buffer_size() if self._paused or self.transport.is_closing() else 0
         if not left or not self._left or left < self._left:
@@ -335,25 +343,26 @@ class Connection(asyncio.Protocol):
         return "request" if self._asked and not self._size else "head"
 
     def unsent(self) -> int:
-        """Bytes that the client has not taken yet."""
+        """Bytes that the client has not read yet."""
         return 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
 
     def gone(self) -> bool:
-        """Whether the client has closed it."""
+        """True if the connection is closed or closing."""
         return self.transport.is_closing()
 
     def complete(self) -> bool:
-        """Whether the body of the newest request is there, so that reading it waits for nobody."""
+        """True if the body of the newest request has arrived, so that reading it does not wait."""
         return self._state != "body"
 
     def cut(self) -> None:
-        """End it now, whatever is still to be sent."""
+        """Abort the connection with its unsent bytes."""
         self.transport.abort()
 
 
 def _is_plain(url: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether a request's target is spelled as our paths are, and names no other host than its header: a proxy before
-    us that goes by paths or hosts must have read the same. No path of ours needs an escape.
+    """True if a request's target is spelled like our paths, and names no other host than the Host header.
+
+    A proxy that routes by path or host must have read the same target. Our paths need no escapes.
     """
     if not url.startswith(b"/"):
         scheme, _, rest = url.partition(b"://")
@@ -363,12 +372,12 @@ def _is_plain(url: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
     try:
         path = httptools.parse_url(url).path
     except httptools.HttpParserInvalidURLError:
-        return False  # uvicorn would refuse it, with an answer that may be taken for that of an earlier request
+        return False  # uvicorn would refuse it with a response that may be mistaken for an earlier request's
     return bool(path) and path.isascii() and b"%" not in path and b"#" not in url
 
 
 def _parser(connection: Connection) -> Any:
-    """As uvicorn makes its own: what follows a last request is passed over."""
+    """A parser with the settings of uvicorn's own: data after the last request is ignored."""
     parser: Any = httptools.HttpRequestParser(connection)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
