@@ -1,5 +1,6 @@
-"""Who calls the daemon: Host and Origin, bearer tokens and JWTs of an issuer, before anything else reads a request.
+"""Authentication of the daemon's callers: Host and Origin checks, static bearer tokens, and JWTs of an issuer.
 
-The metadata of a protected resource is the SDK's. The ASGI layer is ours, because the SDK's puts the token itself into
-the scope, knows one resource, and accepts the first of two Authorization headers.
+These checks come before any other code reads a request. The MCP SDK provides the protected-resource metadata. The ASGI
+layer is our own, because the SDK's layer puts the token itself into the scope, knows only one resource, and accepts the
+first of two Authorization headers.
 """

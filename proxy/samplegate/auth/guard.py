@@ -1,8 +1,7 @@
-"""The guard before everything of the public listener: an ASGI app around another. Who calls stands in the scope
-afterwards, and no token does.
+"""The caller guard of the clients' listener: an ASGI application around another that authenticates each request.
 
-In this order: Host and Origin, a browser's preflight, the metadata of a protected resource, the token, the server,
-whether it takes the caller.
+It puts the caller's name into the scope and removes the token. The order of the checks is: Host and Origin, CORS
+preflight, protected-resource metadata, token, server, and whether the server accepts the caller.
 """
 
 from __future__ import annotations
@@ -38,21 +37,21 @@ if TYPE_CHECKING:
     from samplegate.auth.jwt import Keys
 
 SECRET: Final = frozenset({b"authorization", b"proxy-authorization"})
-"""What a caller shows to us alone."""
+"""Headers with credentials, which are for the gate alone."""
 CALLER: Final = "samplegate.caller"
-"""Where the scope says who calls: the name that the policy and the limits go by."""
+"""The key of the caller's name in the scope; the policy and the limits use this name."""
 Kind: TypeAlias = Literal["auth", "origin", "host", "headers", "path"]
 SECONDS: Final = 10.0
-"""Between two lines about refusals for one reason: anybody can cause any number of them."""
+"""Minimum seconds between two log lines with the same reason, because any client can cause any number of refusals."""
 
 _token68: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 ServerAt: TypeAlias = Callable[[str], ServerSettings | None]
-"""The server at a path of a URL, by the same table that then routes there."""
+"""Finds the server at a URL path, with the same table as the router."""
 
 
 def preload(settings: ServeSettings) -> None:
-    """Import what these settings need: about 0.8 s if callers have JWTs. May run in a thread."""
+    """Import the modules that these settings need: about 0.8 s if callers have JWTs. May run in a thread."""
     if settings.callers.jwt is not None:
         import mcp.server.auth.handlers.metadata
         import mcp.server.auth.routes  # noqa: F401
@@ -61,9 +60,10 @@ def preload(settings: ServeSettings) -> None:
 
 
 class AuthObserver:
-    """Refused requests and fetches of the issuer's keys: each is counted, some are logged. Nothing that a caller sent.
+    """Metrics and logs of refused requests and of key fetches. All are counted and some logged, without data from
+    callers.
 
-    ``count`` takes a metric's name and labels, ``clock`` is monotonic seconds.
+    ``count`` takes a metric's name and labels. ``clock`` is in monotonic seconds.
     """
 
     def __init__(self, log: Log, count: Callable[..., None], *, clock: Callable[[], float]) -> None:
@@ -75,7 +75,8 @@ class AuthObserver:
         self._failing = False
 
     def refused(self, kind: Kind, reason: str, status: int, *, server: str, peer: str) -> None:
-        """A refused request: the check, the reason, the server (empty if none) and the client's address."""
+        """Count and log a refused request: the check, the reason, the server (empty if none) and the client's
+        address."""
         self._count("samplegate_http_refused_total", server=server or None, reason=kind)
         now = self._clock()
         if now - self._told.get(reason, float("-inf")) < SECONDS:
@@ -86,7 +87,8 @@ class AuthObserver:
         self._log.warning("caller.refused", **{name: value for name, value in fields.items() if value})
 
     def keys(self, problem: str | None) -> None:
-        """The issuer's keys were fetched, or why not. Logged where that changes."""
+        """Count a fetch of the issuer's keys, and log changes between success and failure. ``problem`` is None on
+        success."""
         self._count("samplegate_issuer_key_fetches_total", result="ok" if problem is None else "failed")
         if problem is not None and not self._failing:
             self._log.warning("issuer_keys.failed", problem=problem)
@@ -96,10 +98,10 @@ class AuthObserver:
 
 
 class CallerGuard:
-    """Lets requests through to ``app``, by the settings in force. ``change`` takes others: requests under way end under
-    those they began with.
+    """Authenticates requests and passes them to ``app``. ``change`` replaces the settings.
 
-    ``bound`` is what is really listened on, None where that is what the settings say.
+    Requests in progress continue with the settings they began with. ``bound`` is the actual listen address; None if it
+    is the configured one.
     """
 
     _rules: _Rules
@@ -130,16 +132,17 @@ class CallerGuard:
         elif scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         else:
-            await send({"type": "websocket.close", "code": 1008})  # nothing of ours speaks it
+            await send({"type": "websocket.close", "code": 1008})  # no WebSocket application
 
     def change(self, settings: ServeSettings) -> None:
-        """Go by other settings from now on. The keys of an issuer that is the same are fetched again before the next of
-        its tokens is taken."""
+        """Replace the settings. The issuer's keys are fetched again before its next token is accepted."""
         self.prepared(settings)()
 
     def prepared(self, settings: ServeSettings) -> Callable[[], None]:
-        """Build all of that, and give what puts it in force, which cannot fail. No token that was verified before is
-        known any more then."""
+        """Prepare new settings, and return a function that activates them and cannot fail.
+
+        The activation also discards the cache of verified tokens.
+        """
         before, keys = self._keys, self._keys_of(settings.callers.jwt)
         rules = self._made(settings, None if keys is None else keys[1])
 
@@ -151,17 +154,17 @@ class CallerGuard:
         return put
 
     async def warm(self) -> None:
-        """Fetch the issuer's keys now, if there is one; that it fails is told and keeps nothing from starting."""
+        """Fetch the issuer's keys, if there is an issuer. A failure is reported but does not prevent the start."""
         if self._keys is not None:
             await self._keys[1].warm()
 
     def unready(self) -> str | None:
-        """What keeps every caller out for now, None if nothing does: those with static tokens need no issuer. To be
-        asked in the loop."""
+        """Why no caller can be authenticated now, or None. Static tokens need no issuer. Call this in the event
+        loop."""
         return None if self._keys is None or self._rules.has_static else self._keys[1].problem()
 
     async def aclose(self) -> None:
-        """End what is under way."""
+        """Cancel a running fetch of keys."""
         if self._keys is not None:
             await self._keys[1].aclose()
 
@@ -179,7 +182,8 @@ class CallerGuard:
         return _Rules(settings, bearers, resources, host_policy(settings, self._bound))
 
     def _keys_of(self, settings: JwtSettings | None) -> tuple[JwtSettings, Keys] | None:
-        """Keys to fetch before the issuer's next token is accepted; keys of the same issuer stay valid meanwhile."""
+        """Keys to fetch before the issuer's next token is accepted. The keys of an unchanged issuer stay valid
+        meanwhile."""
         if settings is None:
             return None
         from samplegate.auth.jwt import Keys, source_of
@@ -204,19 +208,19 @@ class CallerGuard:
             await deliver(send, preflight(shared, seen.all(b"access-control-request-headers")))
             return
         metadata = rules.resources.metadata(scope["path"]) if scope["path"].startswith("/.well-known/") else None
-        if metadata is not None:  # says itself that any page may read it
+        if metadata is not None:  # this response allows any web page to read it
             await metadata(scope, receive, send)
             return
         if shared is not None:
             send = shared_with(shared, send)
         caller = await self._caller(rules, seen, scope, send) if rules.required else LOCAL
         if caller is not None:
-            if seen.has_any(SECRET):  # what a caller shows goes no further (R97)
+            if seen.has_any(SECRET):  # a caller's credentials go no further (R97)
                 scope["headers"] = [header for header in scope["headers"] if header[0] not in SECRET]
             await self._let_in(caller, scope, receive, send)
 
     async def _caller(self, rules: _Rules, seen: RequestHeaders, scope: Scope, send: Send) -> Caller | None:
-        """Who it is; None where that was answered with a refusal."""
+        """The caller of a request; None after a refusal was sent."""
         path = scope["path"]
         token = seen.bearer()
         try:
@@ -250,7 +254,7 @@ class CallerGuard:
                 refusal(403, "access_denied", f"server {server.name} does not take this caller"),
             )
         else:
-            scope[CALLER] = caller.name  # the scope is ours: nobody stands before the guard
+            scope[CALLER] = caller.name  # clients cannot set this key: our own listener makes the scope
             await self._app(scope, receive, send)
 
     async def _refuse(self, send: Send, scope: Scope, kind: Kind, reason: str, reply: AuthReply) -> None:
@@ -267,20 +271,20 @@ class CallerGuard:
 
 
 class _Rules:
-    """One version of the settings, ready to be gone by."""
+    """The state derived from one version of the settings."""
 
     def __init__(self, settings: ServeSettings, bearers: Bearers, resources: Resources, hosts: HostPolicy) -> None:
         self.required = settings.callers.required
         self.has_static = bool(settings.callers.tokens)
         self.shares = bool(settings.allowed_origins)
-        """Whether web pages may read answers: only those that somebody has named."""
+        """True if web pages may read responses: only origins listed in the settings may."""
         self.hosts = hosts
         self.bearers = bearers
         self.resources = resources
         self._scopes = settings.callers.jwt.scopes if settings.callers.jwt is not None else ()
 
     def answer(self, problem: Unauthenticated, path: str) -> AuthReply:
-        """The refusal of a token, with where to get a better one (RFC 6750 3.1, RFC 9728 5.1)."""
+        """The refusal of a token, with the location of the resource metadata (RFC 6750 3.1, RFC 9728 5.1)."""
         metadata = self.resources.metadata_url(path)
         if isinstance(problem, InsufficientScope):
             description = "the token lacks a scope that is needed here"

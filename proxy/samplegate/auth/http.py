@@ -1,5 +1,4 @@
-"""Authorization over HTTP: refusals with what the client needs (RFC 6750), CORS, and protected-resource metadata (RFC
-9728, 8707)."""
+"""Authorization over HTTP: refusals (RFC 6750), CORS, and protected-resource metadata (RFC 9728, RFC 8707)."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _EXPOSED: Final = b"Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, Retr
 
 
 class AuthReply(msgspec.Struct, frozen=True):
-    """An answer that goes out whole."""
+    """A complete response."""
 
     status: int
     headers: Headers
@@ -34,15 +33,17 @@ class AuthReply(msgspec.Struct, frozen=True):
 
 
 def refusal(status: int, error: str, description: str, extra: Headers = ()) -> AuthReply:
-    """A refusal as OAuth writes it; ``description`` tells a person what to do."""
+    """A refusal in OAuth's format. ``description`` tells the user what to do."""
     return AuthReply(status, (_JSON, *extra), msgspec.json.encode({"error": error, "error_description": description}))
 
 
 def challenge(
     metadata: str | None, scopes: Sequence[str], error: str | None = None, description: str = ""
 ) -> tuple[bytes, bytes]:
-    """The header that says which token is wanted and where to get one. Without a token there is no error to name (RFC
-    6750 3)."""
+    """The WWW-Authenticate header: the scopes, and the location of the metadata.
+
+    A request without a token gets no error code (RFC 6750 3).
+    """
     said = [
         ("error", error),
         ("error_description", description),
@@ -54,8 +55,7 @@ def challenge(
 
 
 def preflight(origin: bytes, wanted: Sequence[str]) -> AuthReply:
-    """A browser's question whether a page may call (Fetch, CORS-preflight): it may, with the headers that it asks
-    for."""
+    """The answer to a CORS preflight (Fetch): the page may call, with the headers that it asks for."""
     headers = [(b"access-control-allow-methods", b"GET, POST, DELETE"), (b"access-control-max-age", b"600")]
     if wanted and _names.fullmatch(wanted[-1]):
         headers.append((b"access-control-allow-headers", wanted[-1].encode()))
@@ -63,7 +63,7 @@ def preflight(origin: bytes, wanted: Sequence[str]) -> AuthReply:
 
 
 def shared_with(origin: bytes, send: Send) -> Send:
-    """A way back on which the page of ``origin`` may read the answer."""
+    """A ``send`` that lets the page of ``origin`` read the response."""
 
     async def shared(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -82,14 +82,14 @@ def _shared(origin: bytes) -> Headers:
 
 
 async def deliver(send: Send, reply: AuthReply) -> None:
-    """Put it on the wire."""
+    """Send a response."""
     length = [] if reply.status == 204 else [(b"content-length", b"%d" % len(reply.body))]
     await send({"type": "http.response.start", "status": reply.status, "headers": [*reply.headers, *length]})
     await send({"type": "http.response.body", "body": reply.body})
 
 
 class Resources:
-    """The resources of one version of the settings. ``exists`` says whether there is a server at a path."""
+    """The protected resources of one version of the settings. ``exists`` tells whether there is a server at a path."""
 
     def __init__(self, settings: CallerSettings, exists: Callable[[str], bool]) -> None:
         self._settings = settings
@@ -98,11 +98,11 @@ class Resources:
         self._prefix = urlsplit(settings.resource or "").path
 
     def audiences(self, path: str) -> frozenset[str]:
-        """What a token may be for, to be used at ``path``: the daemon as a whole, or this server."""
+        """The accepted audiences of a token at ``path``: the whole daemon, or this server."""
         return frozenset() if self._base is None else frozenset({self._base, self._base + path.rstrip("/")})
 
     def metadata_url(self, path: str) -> str | None:
-        """Where the metadata of the resource at ``path`` is; None where no issuer could be named."""
+        """The URL of the metadata for the resource at ``path``; None without a public URL or an issuer."""
         if self._base is None or self._settings.jwt is None:
             return None
         from mcp.server.auth.routes import build_resource_metadata_url
@@ -113,7 +113,7 @@ class Resources:
         )
 
     def metadata(self, path: str) -> App | None:
-        """What answers for the metadata at ``path``, None where there is none."""
+        """The application that serves the metadata at ``path``; None if there is none."""
         if self._base is None or self._settings.jwt is None or not path.startswith(WELL_KNOWN):
             return None
         below = path.removeprefix(WELL_KNOWN).removeprefix(self._prefix).rstrip("/")

@@ -1,6 +1,7 @@
-"""JWTs of one issuer (RFC 7519, 9068): their verification, and the issuer's keys (RFC 7517) over time.
+"""JWTs of one issuer (RFC 7519, RFC 9068): verification, and the cache of the issuer's keys (RFC 7517).
 
-Keys come from a file, a URL, or the URL that the issuer's metadata names. They are bounded in size, count and time.
+Keys come from a file, from a configured URL, or from the URL in the issuer's metadata. They are bounded in size, count
+and age.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from samplegate.errors import Unavailable
 from samplegate.urls import url_error
 
 PREFIX: Final = "jwt:"
-"""What a caller's name begins with here: no static token's name has a colon, so neither kind can pass for the other."""
-MOST_KEYS: Final = 4  # of one name and kind that are tried: an issuer has one, while it changes two
-_principal: Final = re.compile(r"[\x21-\x7e]{1,256}\Z")  # what a log shows as it is and a person reads as it is
-_LATEST: Final = 2**53  # Unix seconds; what a float holds exactly
-_types: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})  # not `logout+jwt` and other tokens of the issuer's
+"""Prefix of the names of JWT callers. Names of static tokens have no colon, so neither kind can imitate the other."""
+MOST_KEYS: Final = 4  # keys of the same name and kind that are tried: an issuer has one, or two during a rotation
+_principal: Final = re.compile(r"[\x21-\x7e]{1,256}\Z")  # printable ASCII, which logs show unchanged
+_LATEST: Final = 2**53  # Unix seconds; a float represents integers up to this value exactly
+_types: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})  # without `logout+jwt` and the issuer's other tokens
 _REASONS: Final[tuple[tuple[type[jwt.PyJWTError], str], ...]] = (
     (jwt.ExpiredSignatureError, "expired"),
     (jwt.ImmatureSignatureError, "not_yet"),
@@ -37,10 +38,10 @@ _REASONS: Final[tuple[tuple[type[jwt.PyJWTError], str], ...]] = (
     (jwt.MissingRequiredClaimError, "claims"),
 )
 
-MAX_BYTES: Final = 256 * 1024  # issuers have some KiB
+MAX_BYTES: Final = 256 * 1024  # issuers' key sets have some KiB
 MAX_KEYS: Final = 100
 MAX_KID: Final = 256
-_RSA_BITS: Final = range(2_048, 8_193)  # below it can be broken, above one signature takes milliseconds
+_RSA_BITS: Final = range(2_048, 8_193)  # smaller keys can be broken; larger ones need milliseconds for each signature
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVES: Final = {
     ("EC", "P-256"): ("ES256",),
@@ -51,37 +52,42 @@ _CURVES: Final = {
 }
 
 FRESH: Final = 600.0
-"""Seconds after which keys are fetched again, beside the calls: a key that the issuer withdraws is taken at most so
-much longer."""
+"""Seconds after which keys are fetched again in the background: a withdrawn key stays valid at most this much
+longer."""
 GRACE: Final = 3_600.0
-"""Seconds that keys hold from their last fetch while the issuer does not answer. As long as tokens commonly live, so
-longer would help few."""
+"""Seconds for which keys stay valid after their last fetch while the issuer does not answer.
+
+This is a common lifetime of tokens, so a longer time would help few callers.
+"""
 UNKNOWN: Final = 60.0
-"""Seconds between two fetches because of an unknown key: any caller can name one."""
+"""Minimum seconds between two fetches for an unknown key, because any caller can name one."""
 RETRY: Final = 10.0
-"""Seconds between two attempts at an issuer that failed."""
+"""Minimum seconds between two attempts after a failure."""
 ANSWER: Final = 5.0
-"""Seconds for one response of an issuer, from the DNS lookup to the last byte."""
+"""Timeout in seconds for one response of an issuer, from the DNS lookup to the last byte."""
 MISSING: Final = "the issuer's keys are not to be had"
 
 KeySet: TypeAlias = tuple[jwt.PyJWK, ...]
 """Public keys, each for one name and one algorithm."""
 Source: TypeAlias = Callable[[], Awaitable[KeySet]]
-"""Gets the keys anew. Raises Unavailable."""
+"""Fetches the keys. Raises Unavailable."""
 
 
 class JwtTokens:
-    """Takes what the issuer signed, for us, now. Headers that name a key or a place of keys (jwk, jku, x5u) are not
-    looked at."""
+    """JWT verifier: accepts tokens that the issuer signed for us and that are valid now.
+
+    It ignores headers that contain or locate a key (jwk, jku, x5u).
+    """
 
     def __init__(self, settings: JwtSettings, keys: Keys) -> None:
         self._settings = settings
         self._keys = keys
 
     async def caller_of(self, token: str) -> Caller | None:
-        """Whose token it is: None for what is no JWT. Raises NotTaken, and Unavailable without keys.
+        """The caller of a token; None if it is not a JWT. Raises Unauthenticated, and Unavailable without keys.
 
-        If no audience is set, the caller has the token's audiences, and ``guard.py`` compares them with the resource.
+        If no audience is configured, the caller has the token's audiences, and ``guard.py`` compares them with the
+        resource.
         """
         if token.count(".") != 2:
             return None
@@ -102,13 +108,14 @@ class JwtTokens:
         return Caller(PREFIX + principal, left, min(int(claims["exp"]), _LATEST))
 
     def _header(self, token: str) -> tuple[str, str | None]:
-        """The algorithm and the key's name. Raises NotTaken for what we do not allow, before anything is computed."""
+        """The algorithm and the key id of a token. Raises Unauthenticated for a disallowed header before any
+        cryptography."""
         try:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
             raise Unauthenticated("malformed") from None
         algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ")
-        if algorithm not in self._settings.algorithms:  # `none` and HS256 are in no settings
+        if algorithm not in self._settings.algorithms:  # no settings allow `none` or HS256
             raise Unauthenticated("algorithm")
         if (
             "crit" in header
@@ -137,7 +144,7 @@ class JwtTokens:
                 if failed != "signature":
                     break
             else:
-                # bound to its holder's key: a token without proof of that key may be stolen (RFC 7800, 9449)
+                # bound to the holder's key: without proof of that key, the token may be stolen (RFC 7800, RFC 9449)
                 if "cnf" in claims:
                     raise Unauthenticated("bound")
                 return claims
@@ -150,17 +157,18 @@ def _texts(value: object) -> set[str]:
 
 
 def _scopes(claims: Mapping[str, Any]) -> set[str]:
-    """Scopes as RFC 8693 writes them, a text with blanks in ``scope``, and as others do, also a list, in ``scp``."""
+    """Scopes from ``scope``, a text with spaces (RFC 8693), and from ``scp``, which some issuers use and which may be a
+    list."""
     said = [claims.get("scope"), claims.get("scp")]
     return {word for value in said for text in _texts(value) for word in text.split(" ") if word}
 
 
 class Keys:
-    """The keys of one issuer. ``source`` gets them, ``clock`` is monotonic seconds, ``told`` hears how each fetch went:
-    None, or what was wrong.
+    """The keys of one issuer: fetched on demand, refreshed in the background, and kept through short outages.
 
-    The first answer waits for the first fetch. ``before``: keys of this issuer that may have changed; they stay valid
-    if that fetch fails.
+    ``source`` fetches them, and ``clock`` is in monotonic seconds. ``told`` is called after each fetch with None or the
+    problem. The first use waits for the first fetch. ``before`` are older keys of this issuer, which stay valid if that
+    fetch fails.
     """
 
     def __init__(
@@ -184,19 +192,19 @@ class Keys:
 
     @property
     def usable(self) -> bool:
-        """Whether there are keys that still hold."""
+        """True if there are keys that are still valid."""
         return self._clock() < self._holds_until
 
     def problem(self) -> str | None:
-        """What keeps tokens from being verified, None if nothing does. To ask keeps the keys fresh as a call does:
-        calls may wait for the answer."""
+        """Why tokens cannot be verified, or None. A call also refreshes the keys, because requests may depend on this
+        answer."""
         self._refresh()
         return MISSING if self._failed and not self.usable else None
 
     async def fitting(self, kid: str | None, algorithm: str) -> list[jwt.PyJWK]:
-        """The keys that a token with this header may be signed with. Raises Unavailable where no keys are to be had.
+        """The keys that may have signed a token with this header. Raises Unavailable without valid keys.
 
-        Keys that are only old are fetched beside the call.
+        Keys that are only due for a refresh are fetched in the background.
         """
         self._refresh()
         if not (self._tried and self.usable):
@@ -207,40 +215,40 @@ class Keys:
         if not found and self._clock() - self._asked_for_unknown >= UNKNOWN:
             self._asked_for_unknown = self._clock()
             self._begin()
-        if not found and self._task is not None:  # others may be waiting for the same fetch
+        if not found and self._task is not None:  # other calls may wait for the same fetch
             await self.fetched()
             found = fitting(self._set, kid, algorithm)
         return found
 
     async def fetched(self) -> None:
-        """Wait for the fetch under way, if there is one; who stops waiting does not stop it for the others."""
+        """Wait for a running fetch. A cancelled wait does not stop the fetch for others."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
     async def warm(self) -> None:
-        """Fetch now, where there are none yet; that it fails is told and keeps nothing from starting."""
+        """Fetch the keys if there are none. A failure is reported but does not prevent the start."""
         if not self.usable:
             self._begin()
             await self.fetched()
 
     def stop(self) -> None:
-        """End what is under way; who waits for it goes without."""
+        """Cancel a running fetch. Its waiters continue without it."""
         if self._task is not None:
             self._task.cancel()
 
     async def aclose(self) -> None:
-        """The same, and wait until it has ended."""
+        """Cancel a running fetch, and wait for its end."""
         self.stop()
         await self.fetched()
 
     def _refresh(self) -> None:
-        """Begin to fetch, if it is time."""
+        """Start a fetch if one is due."""
         now = self._clock()
         if now >= self._fresh_until and now - self._asked >= RETRY:
             self._begin()
 
     def _begin(self) -> None:
-        """Fetch, unless that is under way."""
+        """Start a fetch unless one is running."""
         if self._task is None:
             self._asked = self._clock()
             self._task = asyncio.get_running_loop().create_task(self._fetch(), name="issuer keys")
@@ -248,7 +256,7 @@ class Keys:
     async def _fetch(self) -> None:
         try:
             self._set = await self._source()
-        except Exception as problem:  # keys are a stranger's text: whatever is wrong with them, the old ones stay
+        except Exception as problem:  # foreign data can fail in any way; the old keys stay
             self._failed = True
             known = isinstance(problem, Unavailable)
             self._told(str(problem) if known else f"the issuer's keys cannot be read: {type(problem).__name__}")
@@ -261,7 +269,7 @@ class Keys:
 
 
 def fitting(keys: KeySet, kid: str | None, algorithm: str) -> list[jwt.PyJWK]:
-    """The keys that a token with this header may be signed with; one that names none has to have the only one of its
+    """The keys that may have signed a token with this header. Without a key id, there must be only one key of its
     kind."""
     fit = [key for key in keys if key.algorithm_name == algorithm]
     return [key for key in fit if key.key_id == kid] if kid is not None else fit if len(fit) == 1 else []
@@ -272,10 +280,10 @@ class _Set(msgspec.Struct):
 
 
 def parse(text: bytes) -> KeySet:
-    """The usable keys of a JSON Web Key Set, without those for other uses, weak ones and unknown ones. Raises
-    ValueError for none.
+    """The usable keys of a JSON Web Key Set, without weak or unknown keys and those for other uses. Raises ValueError
+    if there are none.
 
-    PyJWT's own reader accepts a key for one algorithm only, and rejects the whole set for one key that it cannot read.
+    PyJWT's own parser accepts a key for one algorithm only, and rejects the whole set for one unreadable key.
     """
     if len(text) > MAX_BYTES:
         raise ValueError(f"the key set is larger than {MAX_BYTES} bytes")
@@ -295,8 +303,7 @@ def parse(text: bytes) -> KeySet:
 
 
 def _algorithms(written: Mapping[str, Any]) -> list[str]:
-    """The algorithms that a key may be used with; none for a private or shared key, since a published one is known to
-    everybody."""
+    """The algorithms of a key; empty for a private or shared key, because a published one is no secret."""
     kid, operations = written.get("kid"), written.get("key_ops", ["verify"])
     if "d" in written or "k" in written or not (kid is None or (isinstance(kid, str) and len(kid) <= MAX_KID)):
         return []
@@ -325,7 +332,7 @@ class _Metadata(msgspec.Struct):
 
 
 def source_of(settings: JwtSettings, *, seconds: float = ANSWER) -> Source:
-    """Where the keys of this issuer are. ``seconds`` bounds each answer."""
+    """The source of an issuer's keys. ``seconds`` bounds each response."""
     return (
         partial(_of_issuer, settings, seconds) if settings.jwks_file is None else partial(_of_file, settings.jwks_file)
     )
@@ -346,7 +353,7 @@ async def _of_file(file: Path) -> KeySet:
 
 async def _of_issuer(settings: JwtSettings, seconds: float) -> KeySet:
     timeout = aiohttp.ClientTimeout(total=seconds)
-    # plain http is this machine's own, which no proxy reaches
+    # plain http is allowed for this machine only, where a proxy would not work
     proxied = (settings.jwks_url or settings.issuer).startswith("https:")
     async with aiohttp.ClientSession(timeout=timeout, trust_env=proxied, cookie_jar=aiohttp.DummyCookieJar()) as http:
         url = settings.jwks_url or await _jwks_url(http, settings.issuer)
@@ -358,7 +365,7 @@ async def _of_issuer(settings: JwtSettings, seconds: float) -> KeySet:
 
 
 async def _jwks_url(http: aiohttp.ClientSession, issuer: str) -> str:
-    """Where the issuer's metadata says that its keys are: OpenID's place first, then that of RFC 8414."""
+    """The URL of the keys from the issuer's metadata: OpenID's location first, then that of RFC 8414."""
     openid, oauth = metadata_urls(issuer)
     try:
         text = await _get(http, openid)
@@ -377,14 +384,15 @@ async def _jwks_url(http: aiohttp.ClientSession, issuer: str) -> str:
 
 
 def metadata_urls(issuer: str) -> tuple[str, str]:
-    """The places of an issuer's metadata (OpenID Connect Discovery 4, RFC 8414 3), the more usual first."""
+    """The URLs of an issuer's metadata (OpenID Connect Discovery 4, RFC 8414 3), the more common one first."""
     parts = urlsplit(issuer)
     host, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     return f"{host}{path}/.well-known/openid-configuration", f"{host}/.well-known/oauth-authorization-server{path}"
 
 
 async def _get(http: aiohttp.ClientSession, url: str) -> bytes:
-    """A body of at most MAX_BYTES, unpacked. A redirect is not followed: it could lead anywhere. Raises Unavailable."""
+    """GET a body of at most MAX_BYTES after decompression. Redirects, which could lead anywhere, are refused. Raises
+    Unavailable."""
     try:
         async with http.get(url, allow_redirects=False, headers={"Accept": "application/json"}) as answer:
             if answer.status != 200:
@@ -404,5 +412,5 @@ async def _get(http: aiohttp.ClientSession, url: str) -> bytes:
 
 
 def _shown(url: str) -> str:
-    """A URL as it stands in messages: without its query."""
+    """A URL without its query, for messages."""
     return url.partition("?")[0]

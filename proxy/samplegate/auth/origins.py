@@ -1,4 +1,4 @@
-"""Host and Origin headers that the clients' listener accepts (R96), against DNS rebinding by web pages."""
+"""Allowed Host and Origin headers of the clients' listener (R96), against DNS rebinding by web pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.values import Address
 
 ANY: Final = "*"
-"""In place of hosts: any Host header."""
+"""Entry of the allowed hosts that accepts any Host header."""
 
 _host: Final = re.compile(r"(?:\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?")
 _origin: Final = re.compile(rf"null|[a-z][a-z0-9+.-]{{0,30}}://{_host.pattern}")
@@ -20,7 +20,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class _Listed:
-    """Values that are accepted; of one that ends with ``:*``, any port."""
+    """Allowed values; an entry that ends with ``:*`` allows any port."""
 
     def __init__(self, values: Iterable[str]) -> None:
         values = frozenset(values)
@@ -32,8 +32,10 @@ class _Listed:
 
 
 class HostPolicy:
-    """The hosts and origins of one version of the settings, in lower case; one that ends with ``:*`` accepts any
-    port."""
+    """The allowed hosts and origins of one version of the settings, compared in lower case.
+
+    An entry that ends with ``:*`` allows any port.
+    """
 
     def __init__(self, hosts: Sequence[str], origins: Sequence[str]) -> None:
         self._any = ANY in hosts
@@ -41,8 +43,8 @@ class HostPolicy:
         self._origins = _Listed(origin.lower().rstrip("/") for origin in origins)
 
     def refusal(self, host: str | None, origin: str | None) -> AuthReply | None:
-        """The refusal of a request, None if it is accepted: 421 for its Host, 403 for its Origin. It does not repeat
-        the header."""
+        """The refusal of a request, or None: 421 for its Host, 403 for its Origin. The text does not repeat the
+        header."""
         host, origin = (host or "").lower(), None if origin is None else origin.lower()
         if _host.fullmatch(host) is None or not (self._any or self._hosts.has(host)):
             return AuthReply(421, (), b"Invalid Host header")
@@ -52,11 +54,11 @@ class HostPolicy:
 
 
 def host_policy(settings: ServeSettings, bound: Address | None = None) -> HostPolicy:
-    """What the settings say; without a word this machine's names where only it reaches us, and elsewhere any host, as
-    callers need a token there.
+    """The configured hosts and origins, or defaults.
 
-    ``bound`` is what is really listened on, which a reload of the settings does not move; None where that is what they
-    say.
+    The default hosts are this machine's names if only this machine can connect or no token is required. Otherwise any
+    host is allowed, because callers need a token. ``bound`` is the actual listen address, which a reload does not
+    change; None if it is the configured one.
     """
     at = bound or settings.listens_at
     known = [each.host for each in (at, settings.listens_at) if each.is_loopback]
@@ -74,7 +76,7 @@ def _origins(hosts: Sequence[str]) -> list[str]:
 
 
 def _public(resource: str | None) -> list[str]:
-    """The origin of the address at which clients reach us."""
+    """The origin of the public URL."""
     if resource is None:
         return []
     parts = urlsplit(resource)

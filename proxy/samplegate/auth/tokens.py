@@ -1,4 +1,4 @@
-"""Bearer tokens: the caller of a token, and the servers open to it. No token is stored."""
+"""Bearer tokens: the caller of a token, and the servers that a caller may use. No token is stored."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from samplegate.config.servers import ServerSettings
 from samplegate.policy.conditions import globs
 from samplegate.request_headers import found_by_digest
 
-KEPT: Final = 4_096  # callers; some hundred bytes each
+KEPT: Final = 4_096  # verified callers in the cache; some hundred bytes each
 SECONDS: Final = 60.0
-"""How long a token is taken without being verified again: so much longer is one taken whose key was withdrawn."""
+"""Seconds for which a verified token is accepted again without verification, even if its key is withdrawn meanwhile."""
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who calls, as the policy and the limits name it. ``audiences``: what its token is for, None where that is already
-    settled."""
+    """An authenticated caller, with the name that the policy and the limits use.
+
+    ``audiences`` are the token's audiences; None if they are already verified.
+    """
 
     name: str
     audiences: frozenset[str] | None = None
@@ -31,12 +33,11 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 LOCAL: Final = Caller("local")
-"""Who calls where nobody needs a token: only this machine reaches the daemon then."""
+"""The caller if no tokens are required; then only this machine can connect."""
 
 
 class Unauthenticated(Exception):
-    """A token that is not taken. ``reason`` is of a finite set and is what the metrics count; nothing of the token is
-    in it."""
+    """A token was rejected. ``reason`` is from a finite set, for metrics, and contains nothing of the token."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -44,30 +45,32 @@ class Unauthenticated(Exception):
 
 
 class InsufficientScope(Unauthenticated):
-    """A good token without a scope that is needed."""
+    """A valid token without a required scope."""
 
 
 Verifier: TypeAlias = Callable[[str], Awaitable[Caller | None]]
-"""The caller of the token, None for a token of another kind. Raises NotTaken, and Unavailable where that cannot be told
-now."""
+"""Returns the caller of a token, or None for another kind of token. Raises Unauthenticated, and Unavailable if
+verification is not possible now."""
 
 
 class StaticTokens:
-    """The tokens of the settings. A guess costs the same whether there is such a token or not: one hash, one look-up,
-    one comparison."""
+    """Static tokens from the settings.
+
+    A guess costs the same whether the token exists or not: one hash, one lookup and one comparison.
+    """
 
     def __init__(self, tokens: Iterable[Token]) -> None:
         self._names = {bytes.fromhex(token.sha256): token.name for token in tokens}
 
     def name_of(self, token: str) -> str | None:
-        """Whose token it is."""
+        """The caller's name of a token, or None."""
         return found_by_digest(self._names, _digest(token))
 
 
 class Bearers:
-    """Static tokens, then a verifier for all others, with a cache of its answers.
+    """Authentication of bearer tokens: static tokens first, then a verifier with a cache of its results.
 
-    ``wall`` is Unix seconds, ``leeway`` seconds that the clocks may differ.
+    ``wall`` is in Unix seconds. ``leeway`` is the seconds by which the clocks may differ.
     """
 
     def __init__(
@@ -80,7 +83,7 @@ class Bearers:
         self._seen: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
 
     def known(self, token: str) -> Caller | None:
-        """Who it is, if that needs no verifying: a static token, or one that was verified a moment ago."""
+        """The caller of a static or recently verified token, or None."""
         name = self._static.name_of(token)
         if name is not None:
             return Caller(name)
@@ -88,7 +91,8 @@ class Bearers:
         return found[0] if found is not None and self._wall() < found[1] else None
 
     async def verified(self, token: str) -> Caller:
-        """Who it is. Raises NotTaken, and Unavailable where that cannot be told now."""
+        """Verify a token and return its caller. Raises Unauthenticated, and Unavailable if verification is not possible
+        now."""
         caller = None if self._other is None else await self._other(token)
         if caller is None:
             raise Unauthenticated("unknown_token")
@@ -107,7 +111,8 @@ def _digest(token: str) -> bytes:
 
 
 def allowed(server: ServerSettings, caller: str) -> bool:
-    """Whether a server takes a caller: its settings name it, by name or glob, case-sensitive, or name nobody."""
+    """True if a server accepts a caller: its settings list the name or a matching glob, case-sensitive, or no names at
+    all."""
     return server.callers is None or bool(_test(server.callers)(caller))
 
 
@@ -118,9 +123,9 @@ def _test(names: tuple[str, ...]) -> Callable[[str], object]:
 
 
 def still_taken(before: CallerSettings, now: CallerSettings) -> Callable[[str], bool]:
-    """Whether a caller that was known by one version of the settings is known by another: what it has open ends if not.
+    """A test whether a caller of one version of the settings is still valid in another. If not, its connections end.
 
-    A JWT's caller is, while the issuer's settings are the same: its tokens end by themselves.
+    JWT callers stay valid while the issuer's settings are the same: their tokens expire by themselves.
     """
     names = {token.name for token in now.tokens}
 
