@@ -1,9 +1,8 @@
-"""The settings of a process: where it keeps things and how it speaks. Not the rules: those are the policy, another file
-with another owner.
+"""Settings of a process, such as its paths, listeners and limits. Rules are in the policy, a file with another owner.
 
-By precedence: command line, SAMPLEGATE_* variables (the env file's below the process's own), the settings file,
-defaults. ``definition`` has the settings and ``sources`` reads them. The other modules are about what only `serve` has:
-`run` imports none of them at its start.
+Sources by precedence: command line, SAMPLEGATE_* variables (the process's own before the env file's), settings file,
+defaults. ``settings`` defines the settings, ``values`` has their checks, and ``sources`` reads them. The other modules
+are for `serve`, and `run` does not import them at its start.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ __all__ = ["Loaded", "ProcessSettings", "RunSettings", "SettingsError", "load", 
 
 
 class SettingsError(Exception):
-    """The settings are wrong. ``problems`` has all there are, each with its place and remedy, and no value that may be
-    a secret."""
+    """Invalid settings. ``problems`` lists all errors, each with its place and remedy, and without values that may be
+    secret."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -29,8 +28,10 @@ class SettingsError(Exception):
 
 
 class LoadedSettings(msgspec.Struct, frozen=True):
-    """The settings, and the environment they were read from: the process's own over the env file's. The environment is
-    secret."""
+    """The settings of `run`, and the environment they were read from.
+
+    The environment has the process's own variables over the env file's. It is secret.
+    """
 
     settings: RunSettings
     environment: Mapping[str, str]
@@ -42,8 +43,10 @@ class LoadedSettings(msgspec.Struct, frozen=True):
 def load(
     environ: Mapping[str, str], *, file: Path | None = None, given: Mapping[str, object] | None = None
 ) -> LoadedSettings:
-    """Read the settings of `run`. ``given`` is the command line: None for what it does not say. Raises SettingsError
-    with every problem."""
+    """Read the settings of `run`. Raises SettingsError with every problem.
+
+    ``given`` is the command line; None stands for an absent option.
+    """
     problems: list[str] = []
     values, environment = gather(SETTINGS, environ, file, given or {}, problems)
     if problems:

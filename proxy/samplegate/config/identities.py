@@ -1,5 +1,4 @@
-"""Callers, people and their tokens: `callers:` and `people:` of the settings, and the token files. Only values, and
-what is wrong with them."""
+"""Callers, reviewers and their tokens: `callers:` and `people:` of the settings, and the token files."""
 
 from __future__ import annotations
 
@@ -16,17 +15,17 @@ from samplegate.urls import url_error
 from samplegate.yamlfile.tree import quoted
 
 Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Signatures that only the holder of a private key can make: no `none`, and nothing that a public key could make too.
-"""
+"""Signature algorithms that only the holder of a private key can use: no `none`, and no shared-key algorithms."""
 
 ALGORITHMS: Final[tuple[Algorithm, ...]] = ("RS256", "ES256", "EdDSA")
 MAX_TOKENS: Final = 10_000
-MAX_TOKENS_FILE: Final = 2 * 1024 * 1024  # bytes; 10,000 lines of the longest kind
+MAX_TOKENS_FILE: Final = 2 * 1024 * 1024  # bytes; 10,000 of the longest lines
 Role: TypeAlias = Literal["viewer", "reviewer", "admin"]
 CALLER_NAME: Final = re.compile(r"(?!local\Z)[A-Za-z0-9._@-]{1,64}\Z")
-"""A caller's name. No colon, so that none is a JWT's (`jwt:...`); `local` is the caller where no token is needed."""
+"""A caller's name. It has no colon, unlike the names of JWT callers (`jwt:...`); `local` is the caller without a
+token."""
 PERSON_NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}\Z")
-"""A person's name, as histories and decision logs have it."""
+"""A user's name, as shown in histories and decision logs."""
 
 _digest: Final = re.compile(r"[0-9a-f]{64}\Z")
 _digest_words: Final = "is no SHA-256 of a token; write the 64 digits 0-9 a-f that `samplegate token` prints"
@@ -35,7 +34,7 @@ _DIGEST: Final = "The SHA-256 of the token in hex. The token itself is stored no
 
 
 class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One static token of a caller."""
+    """A static token of a caller."""
 
     name: Annotated[
         str,
@@ -52,7 +51,7 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         msgspec.structs.force_setattr(self, "sha256", self.sha256.lower())
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """The problems by key; values may be tokens, so they are not shown."""
+        """The problems by key, without the values, which may be tokens."""
         if CALLER_NAME.match(self.name) is None:
             yield "name", "is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local"
         if _digest.match(self.sha256) is None:
@@ -63,8 +62,7 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The issuer of JWTs. Without ``jwks_url`` and ``jwks_file`` the issuer's metadata names the address of its
-    keys."""
+    """The issuer of JWTs. By default, the issuer's metadata gives the URL of its keys."""
 
     issuer: Annotated[str, Meta(description="The issuer of the tokens: the URL in their `iss`.")]
     audience: Annotated[
@@ -88,7 +86,7 @@ class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How callers are known."""
+    """How callers authenticate: static tokens, or JWTs of an issuer."""
 
     tokens: Annotated[tuple[Token, ...], Meta(description="Static tokens.")] = ()
     tokens_file: Annotated[
@@ -99,19 +97,19 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def required(self) -> bool:
-        """Whether a caller needs a token at all."""
+        """True if callers need a token."""
         return bool(self.tokens) or self.tokens_file is not None or self.jwt is not None
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that are read for it."""
+        """The token and key files."""
         return tuple(
             file for file in (self.tokens_file, None if self.jwt is None else self.jwt.jwks_file) if file is not None
         )
 
 
 class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One token of a person."""
+    """A token of a user, with a role."""
 
     name: Annotated[
         str,
@@ -141,7 +139,7 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         msgspec.structs.force_setattr(self, "sha256", self.sha256.lower())
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """As for callers."""
+        """The problems by key, without the values, which may be tokens."""
         if PERSON_NAME.match(self.name) is None:
             yield "name", "is no name of a person; use at most 64 letters, digits and . _ @ -"
         if _digest.match(self.sha256) is None:
@@ -159,7 +157,7 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PeopleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who may look at reviews and decide them."""
+    """The users who may see and decide reviews."""
 
     tokens: Annotated[tuple[PersonToken, ...], Meta(description="People and their tokens.")] = ()
     tokens_file: Annotated[
@@ -177,7 +175,7 @@ AnyToken = TypeVar("AnyToken", bound=Token | PersonToken)
 
 
 def callers_of(part: Section | None) -> CallerSettings:
-    """The section of callers with the tokens of its file; every problem is reported."""
+    """The callers' section with the tokens of its file. Every problem is reported."""
     if part is None or (callers := part.value(CallerSettings)) is None:
         return CallerSettings()
     if not callers.required:
@@ -191,7 +189,7 @@ def callers_of(part: Section | None) -> CallerSettings:
 
 
 def people_of(part: Section | None) -> PeopleSettings:
-    """The section of people with the tokens of its file; every problem is reported."""
+    """The people's section with the tokens of its file. Every problem is reported."""
     if part is None or (people := part.value(PeopleSettings)) is None:
         return PeopleSettings()
     if not people.tokens and people.tokens_file is None:
@@ -209,7 +207,7 @@ def people_of(part: Section | None) -> PeopleSettings:
 
 
 def shared_with(people: PeopleSettings, callers: tuple[Token, ...]) -> list[str]:
-    """The problem of a caller and a person with the same token: the caller could approve the requests of its own
+    """The problems of tokens that belong to a caller and to a user: such a caller could approve the requests of its own
     calls."""
     names = {token.sha256: token.name for token in callers}
     return [
@@ -227,8 +225,10 @@ def _with_file(
     token_in: Callable[[list[str]], AnyToken | str],
     for_fewer: str,
 ) -> tuple[tuple[AnyToken, ...], Path | None]:
-    """A section's tokens with those of its file, each owned by one name; ``token_in`` reads the words of a line, or
-    returns what is wrong."""
+    """A section's tokens with those of its file, each owned by one name.
+
+    ``token_in`` converts the words of a line to a token, or returns the problem.
+    """
     for index, entry in enumerate(tokens):
         for key, why in entry.faults():
             part.problem(("tokens", index, key), why)
@@ -246,8 +246,10 @@ def _with_file(
 
 
 def _tokens_in(file: Path, token_in: Callable[[list[str]], AnyToken | str], problems: list[str]) -> list[AnyToken]:
-    """The tokens in a file, one a line; empty lines and those that begin with # are comments. A line may hold a token,
-    so it is never shown."""
+    """The tokens in a file, one per line; blank lines and lines that begin with # are skipped.
+
+    Lines are never shown in errors, because they may contain a token.
+    """
     try:
         with file.open("rb") as opened:
             data = opened.read(MAX_TOKENS_FILE + 1)
@@ -273,12 +275,12 @@ def _tokens_in(file: Path, token_in: Callable[[list[str]], AnyToken | str], prob
 
 
 def _caller_in(words: list[str]) -> Token | str:
-    """The token of a line ``name sha256``, or what is wrong with the line."""
+    """The token of a line ``name sha256``, or the problem."""
     return Token(*words) if len(words) == 2 else "is no name and SHA-256; write both, with a blank between them"
 
 
 def _person_in(words: list[str]) -> PersonToken | str:
-    """The token of a line ``name role sha256 [reviewer,reviewer]``, or what is wrong with the line."""
+    """The token of a line ``name role sha256 [reviewer,reviewer]``, or the problem."""
     if len(words) not in (3, 4):
         return (
             "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated by"
@@ -310,7 +312,7 @@ def _jwt(part: Section, jwt: JwtSettings, resource: str | None) -> JwtSettings:
 
 
 def misfits(settings: PeopleSettings, reviewers: Collection[str]) -> list[str]:
-    """What does not go together between the people and the policy's ``reviewers``, for warnings."""
+    """Warnings about mismatches between the people and the policy's ``reviewers``."""
     named = {name for token in settings.tokens for name in token.reviewers or ()}
     may = [token for token in settings.tokens if token.role != "viewer"]
     found = [

@@ -1,5 +1,7 @@
-"""The JSON Schema of the daemon's settings file, for editors. Derived from the definitions; not what no schema can
-say."""
+"""The JSON Schema of the daemon's settings file, for editors.
+
+It is derived from the definitions, and omits checks that JSON Schema cannot express.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema of the file that ``serve --settings`` reads, as draft 2020-12."""
+    """The schema of the file for ``serve --settings``, as draft 2020-12."""
     (server, callers, people), definitions = msgspec.json.schema_components(
         [ServerEntry, CallerSettings, PeopleSettings],
         ref_template="#/$defs/{name}",
         schema_hook=lambda _: {"type": "string"},
     )
     for definition in definitions.values():
-        definition["description"] = " ".join(definition["description"].split())  # a docstring, with its line breaks
+        definition["description"] = " ".join(definition["description"].split())  # a docstring, with line breaks
         definition["properties"] = {key: _bare(schema) for key, schema in definition["properties"].items()}
     names = {"pattern": "^" + NAME.pattern.replace(r"\Z", "$")}
     sections = {
@@ -46,14 +48,14 @@ def json_schema() -> dict[str, Any]:
 
 
 def _plain(setting: Setting) -> dict[str, Any]:
-    """A setting with one value; a path is text."""
+    """The schema of a setting with a single value; a path is a string."""
     if setting.path or setting.section:
         return {"type": "string", "minLength": 1}
     return _bare(msgspec.json.schema(setting.type))
 
 
 def _bare(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema without its default, and without the null that stands for a key that is left out."""
+    """A schema without its default, and without the null that represents an absent key."""
     found = {key: value for key, value in schema.items() if key not in ("default", "anyOf")}
     only, *_ = [choice for choice in schema.get("anyOf", [{}]) if choice != {"type": "null"}]
     return {**found, **only}

@@ -1,9 +1,8 @@
-"""The settings of `samplegate serve` as a pydantic-settings model with one source for each origin. Never imported by
-`run`.
+"""The reader of the settings of `samplegate serve`: a pydantic-settings model with one source per origin.
 
-The model is derived from ``serve_settings``, which `reviews` reads without pydantic. A value keeps its place (file,
-line and column, variable or flag) until its field is validated. Sections are validated by the walk that reads policies.
-Every problem is reported at once, at its place.
+The model is derived from ``serve_settings``, which `reviews` reads without pydantic. `run` never imports this module. A
+value keeps its place (file, line and column, variable or flag) until its field is validated. Sections use the same
+validator as policies. Every problem is reported at once, with its place.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from samplegate.urls import is_open
 
 
 class OriginSource(PydanticBaseSettingsSource):
-    """The values of one origin with their places: of the command line, the environment, the settings file or the
+    """The values of one origin with their places: the command line, the environment, the settings file or the
     platform."""
 
     def __init__(self, settings_cls: type[BaseSettings], layer: Layer) -> None:
@@ -61,7 +60,8 @@ class OriginSource(PydanticBaseSettingsSource):
 
 
 class OriginSettings(BaseSettings):
-    """The settings model, read from the layers of a reading; each value is converted as its origin requires."""
+    """The base of the settings models, filled from the layers of a reading. Each value is converted as its origin
+    requires."""
 
     model_config = SettingsConfigDict(
         strict=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False, hide_input_in_errors=True
@@ -89,13 +89,13 @@ class OriginSettings(BaseSettings):
 def _servers(
     value: Section | Mapping[str, ServerSettings] | None, info: ValidationInfo
 ) -> Mapping[str, ServerSettings]:
-    """The server of the command line, or those of the section and of the client's file."""
+    """The server of the command line, or the servers of the section and of the client's file."""
     return value if isinstance(value, Mapping) else servers_of(value, info.data["servers_file"], info.data["reading"])
 
 
 def _value_field(setting: Setting) -> Any:
-    """The type, default and bounds of a setting for pydantic. Paths and tuples are not strict, because they are made of
-    text and lists."""
+    """The type, default and bounds of a setting for pydantic. Paths and tuples are not strict, because their sources
+    are strings and lists."""
     lax = setting.path or get_origin(setting.kind) is tuple
     meta = setting.meta
     bounds = Field(
@@ -122,7 +122,7 @@ ServeTree: Final = create_model("ServeTree", __base__=ServeValues, **_sections)
 
 
 def _without_wrong(layer: Layer, reading: GatheredSettings) -> Layer:
-    """A layer without its wrong values. Each is reported, even if another origin overrides it. Sections are
+    """A layer without its invalid values. Each one is reported, even if another origin overrides it. Sections are
     unchanged."""
     try:
         values = {name: said for name, said in layer.items() if not SERVE_SETTINGS[name].section}
@@ -137,8 +137,10 @@ def _without_wrong(layer: Layer, reading: GatheredSettings) -> Layer:
 
 
 class LoadedServe(msgspec.Struct, frozen=True):
-    """The settings and the environment they were read from. ``warnings`` keep nothing from running; ``files`` are those
-    whose change matters."""
+    """The settings of `serve`, and the environment they were read from.
+
+    ``warnings`` do not prevent the start. ``files`` are the files to watch for changes.
+    """
 
     settings: ServeSettings
     environment: Mapping[str, str]
@@ -146,9 +148,9 @@ class LoadedServe(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
     files: tuple[Path, ...]
     places: Mapping[str, str]
-    """Where each server's command stands, by the server's name; a server of the command line has no place."""
+    """The place of each server's command, by the server's name; a server of the command line has none."""
     named: frozenset[str]
-    """The variables that servers' ``env``, ``url`` and ``headers`` name: each is for that server alone."""
+    """The variables that servers' ``env``, ``url`` and ``headers`` refer to. Each is for that server alone."""
 
     def __repr__(self) -> str:
         return f"LoadedServe({self.settings!r})"
@@ -165,11 +167,10 @@ def load_serve(
     name: str = "default",
     protocol: Protocol | None = None,
 ) -> LoadedServe:
-    """Read the settings of `serve`. ``given`` is the command line: None for what it does not say. Raises SettingsError
-    with every problem.
+    """Read the settings of `serve`. Raises SettingsError with every problem.
 
-    ``command`` or ``url`` is the one server of the quick form, under ``name`` and with ``protocol``; ``headers_from``:
-    NAME=FILE, of that at a URL.
+    ``given`` is the command line; None stands for an absent option. ``command`` or ``url`` is the single server of the
+    short form, with ``name`` and ``protocol``. ``headers_from`` are NAME=FILE entries for a server at a URL.
     """
     problems: list[str] = []
     reading = read_layers(SERVE_SETTINGS, environ, file, given or {}, problems)
@@ -235,7 +236,7 @@ def _of_line(
 
 
 def _check(settings: ServeSettings, reading: GatheredSettings) -> None:
-    """Checks across settings: who can reach the listeners, and whether anybody can sign in."""
+    """Cross-field checks: who can connect to the listeners, and whether any user can sign in."""
     said, problems, warnings = reading.said, reading.problems, reading.warnings
     if "policy" not in said:
         problems.append(f"policy: none is named; give --policy FILE, {PREFIX}POLICY, or policy: in the settings file")

@@ -1,5 +1,7 @@
-"""The settings of `samplegate serve`: those of every process, and its listeners, servers, callers and bounds. Never
-imported by `run`."""
+"""The settings of `samplegate serve`: those of every process, and its listeners, servers, callers and limits.
+
+`run` never imports this module.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _ADDRESS: Final = {"check": address}
 
 
 class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
-    """What the daemon is told. Sizes in bytes, times in seconds."""
+    """The settings of the daemon. Sizes are in bytes, times in seconds."""
 
     policy: Annotated[Path | None, Meta(description="The policy file.")] = None
     listen: Annotated[
@@ -142,7 +144,7 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
 
     @property
     def listens_at(self) -> Address:
-        """``listen``, taken apart."""
+        """The parsed address of ``listen``."""
         return address(self.listen)
 
 

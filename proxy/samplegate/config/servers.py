@@ -1,5 +1,7 @@
-"""The servers of the daemon: `servers:` in the shape of clients' `mcpServers`, with what is ours beside it. Starts and
-asks nothing."""
+"""The MCP servers of the daemon: `servers:` in the format of clients' `mcpServers`, with additional keys.
+
+This module validates the entries and starts no server.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ from samplegate.yamlfile.tree import Path as Steps
 from samplegate.yamlfile.tree import Scalar, find, quoted
 
 NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}\Z")
-"""What a server can be called: it is a part of a URL's path, where `.` and `..` mean something else."""
+"""A server's name. It is a part of a URL's path, where `.` and `..` have another meaning."""
 NO_NAME: Final = "is no name of a server; use at most 64 letters, digits and . _ -, since it stands in the server's URL"
 
-MAX_SECRET: Final = 64 * 1024  # bytes of a file that holds a header's value
+MAX_SECRET: Final = 64 * 1024  # bytes of a file with a header's value
 _header_name: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
 _header_value: Final = re.compile(r"[\x20-\x7e\t]{0,16384}\Z")
 _ours: Final = re.compile(
@@ -32,12 +34,12 @@ _ours: Final = re.compile(
     re.IGNORECASE,
 )
 _SECRET: Final = frozenset({"env", "url", "headers"})
-"""Keys whose variables may be credentials of the one server."""
+"""Keys whose variables may be credentials for that server."""
 _variable_name: Final = re.compile(r"[^=\x00]+\Z")
 
 
 class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One server, in the shape of clients' `mcpServers`."""
+    """A server, in the format of clients' `mcpServers`."""
 
     type: Annotated[
         Literal["stdio", "http", "streamable-http"] | None,
@@ -99,10 +101,10 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ServerSettings(ServerEntry, frozen=True, kw_only=True):
-    """One server, ready to use: variables are filled in, paths are resolved, and header names are lower case.
+    """A server, ready to use: variables are filled in, paths are resolved, and header names are in lower case.
 
-    Two are equal if and only if nothing was changed between two readings of the settings. It may contain secrets, so
-    ``repr`` has its name only.
+    Two are equal if and only if nothing changed between two readings of the settings. A server may contain secrets, so
+    ``repr`` shows only its name.
     """
 
     name: str
@@ -117,8 +119,8 @@ class ServerSettings(ServerEntry, frozen=True, kw_only=True):
 
 
 def headers_of(server: ServerSettings) -> dict[str, str]:
-    """All headers for the server, those from files read now, so that a rotated secret is used at once. Raises
-    ValueError, with no value in it."""
+    """All headers for the server. Files are read on each call, so that a rotated secret is used at once. Raises
+    ValueError, whose text contains no value."""
     return {**server.headers, **{name: _secret(path, name) for name, path in server.headers_from.items()}}
 
 
@@ -134,7 +136,7 @@ def _secret(path: Path, name: str) -> str:
 
 
 def servers_of(part: Section | None, clients_file: Path | None, reading: GatheredSettings) -> dict[str, ServerSettings]:
-    """The servers of the section and of the client's file that the settings may name."""
+    """The servers of the section and of the client's file, if the settings name one."""
     servers: dict[str, ServerSettings] = {}
     for entries in (part, None if clients_file is None else _of_client(clients_file, reading.problems)):
         for name, entry in entries.entries().items() if entries is not None else ():
@@ -152,7 +154,7 @@ def servers_of(part: Section | None, clients_file: Path | None, reading: Gathere
 
 
 def _of_client(file: Path, problems: list[str]) -> Section | None:
-    """The servers in a client's file: what stands beside them there is the client's own."""
+    """The servers in a client's file. Its other content is ignored."""
     root = tree_of(file, problems)
     entry = root.entries.get("mcpServers") or root.entries.get("servers") if isinstance(root, Tree) else None
     if entry is not None:
@@ -163,7 +165,7 @@ def _of_client(file: Path, problems: list[str]) -> Section | None:
 
 
 def _server(part: Section, reading: GatheredSettings) -> ServerSettings | None:
-    """One entry of the map; None where it is disabled, or wrong and every problem told."""
+    """One server; None if it is disabled, or invalid with every problem reported."""
     before = len(part.problems)
     name = str(part.path[-1])
     if NAME.match(name) is None:
@@ -179,7 +181,8 @@ def _server(part: Section, reading: GatheredSettings) -> ServerSettings | None:
         return None
 
     def filled(below: Steps, text: object) -> str:
-        """The text with its variables filled in; an unset one is a problem, reported at its place without the value."""
+        """The text with its variables filled in. An unset variable is a problem, reported at its place without the
+        value."""
         if isinstance(text, str) and below[0] in _SECRET:
             reading.named.update(envfile.names(text))
         why = envfile.fault(text) if isinstance(text, str) else "is no text; put it in quotes"
@@ -214,14 +217,14 @@ def _server(part: Section, reading: GatheredSettings) -> ServerSettings | None:
 
 
 def _is_sse(part: Section) -> bool:
-    """Whether a client would reach this server by the transport that Streamable HTTP replaced. Clients' files have such
-    servers among others."""
+    """True if a server uses the HTTP+SSE transport that Streamable HTTP replaced. Clients' files still contain such
+    servers."""
     kind = find(part.node, ("type",))
     return isinstance(kind, Scalar) and kind.value == "sse" and find(part.node, ("url",)) is not None
 
 
 def _check_kind(part: Section, entry: ServerEntry) -> None:
-    """Whether it is one of a command and a URL, and has nothing of the other."""
+    """Check that a server has either a command or a URL, and no keys of the other kind."""
     if (entry.command is None) == (entry.url is None):
         part.problem(
             (),
@@ -243,7 +246,7 @@ def _check_kind(part: Section, entry: ServerEntry) -> None:
 
 
 def _check(part: Section, server: ServerSettings, entry: ServerEntry, warnings: list[str]) -> None:
-    """What can only be told of the values with the variables filled in."""
+    """The checks that need values with the variables filled in."""
     why = None if server.url is None else url_error(server.url, query=True)
     if why is not None:
         part.problem(("url",), why)
@@ -272,8 +275,8 @@ def _check(part: Section, server: ServerSettings, entry: ServerEntry, warnings: 
 
 
 def header_error(name: str, value: str, all: Sequence[str]) -> str | None:
-    """What is wrong with a header that somebody names, None where nothing is. ``all``: every name that is given, this
-    one too, in small letters."""
+    """Why a configured header is invalid, or None. ``all`` has every configured name in lower case, this one
+    included."""
     if _header_name.match(name) is None:
         return "is no name of a header; use letters, digits and -"
     if _ours.match(name) is not None:
@@ -288,8 +291,10 @@ def header_error(name: str, value: str, all: Sequence[str]) -> str | None:
 def at_url(
     name: str, url: str, headers_from: Sequence[str], problems: list[str], warnings: list[str]
 ) -> tuple[ServerSettings, dict[str, str]]:
-    """The command line's server at a URL, with its headers read now; every problem is reported. ``headers_from``:
-    NAME=FILE."""
+    """The command line's server at a URL, and its headers as read now. Every problem is reported.
+
+    ``headers_from`` are NAME=FILE entries.
+    """
     why = url_error(url, query=True)
     if why is not None:
         problems.append(f"--url: {why}")
@@ -298,7 +303,7 @@ def at_url(
     files: dict[str, Path] = {}
     for header, _, file in pairs:
         unfit = header_error(header, "", names)
-        if not file:  # what stands there may be the secret itself
+        if not file:  # the text may be the secret itself
             problems.append(
                 "--header-from: holds no NAME=FILE; write the header's name, = and the file that holds its value"
             )

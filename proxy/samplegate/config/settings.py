@@ -1,5 +1,7 @@
-"""The settings of every process and of `run`: names, types, defaults, bounds and descriptions. The reader and the
-schema are derived from them."""
+"""Definitions of the settings of every process and of `run`: names, types, defaults, bounds and descriptions.
+
+The reader and the schema are derived from them.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,10 @@ CALL_TIMEOUT: Final = (
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every process of ours can be told. A name here is a key of the settings file, and in capitals behind
-    SAMPLEGATE_ a variable.
+    """The settings of every process.
 
-    ``path`` marks text that is a path, or a template of one; ``but`` is the word that is none, ``store`` what the path
-    of a database begins with. ``check`` says why a value of the right type is none all the same; ``section`` marks a
-    mapping with keys of its own.
+    A field's name is its key in the settings file; in capitals after SAMPLEGATE_ it is the environment variable. The
+    extra data of ``Meta`` are described at ``Setting``.
     """
 
     state: Annotated[
@@ -158,7 +158,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reviews(self) -> str:
-        """The store of reviews: ``store``, or the file in the state folder."""
+        """The review store: ``store``, or the file in the state folder."""
         return self.store or f"sqlite:{self.state / 'reviews.db'}"
 
 
@@ -201,23 +201,25 @@ class RunSettings(ProcessSettings, frozen=True, kw_only=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting, taken apart. ``kind`` is its type without bounds and without None; what follows ``meta`` is its
-    Meta's ``extra``."""
+    """The definition of one setting.
+
+    ``kind`` is its type without bounds and without None. The fields after ``meta`` come from ``Meta.extra``.
+    """
 
     name: str
     type: Any
     kind: Any
     meta: Meta
     path: bool = False
-    """It is a path, or text that one is made of."""
+    """True for a path or a path template."""
     but: str | None = None
-    """The word that stands in place of a path."""
+    """A keyword that is allowed in place of a path."""
     store: str = ""
-    """What stands before a path that is a database's; empty where none can be."""
+    """The prefix of a database's path; empty if the setting cannot be a database."""
     check: Callable[[Any], object] | None = None
-    """Raises ValueError for a wrong value of the right type."""
+    """Raises ValueError for an invalid value of the right type."""
     section: bool = False
-    """It is a mapping with places of its own, which no reader of plain values takes."""
+    """True for a mapping with keys of its own, which readers of plain values ignore."""
 
 
 Table: TypeAlias = Mapping[str, Setting]
@@ -225,7 +227,7 @@ Table: TypeAlias = Mapping[str, Setting]
 
 
 def settings_of(struct: type[ProcessSettings]) -> dict[str, Setting]:
-    """All settings of a command, sections too."""
+    """All settings of a command, sections included."""
     found = {}
     for field in msgspec.structs.fields(struct):
         bare, meta = get_args(field.type)
@@ -239,7 +241,7 @@ SETTINGS: Final = settings_of(RunSettings)
 
 
 def value_error(setting: Setting, value: Any) -> str:
-    """Why ``value`` is none for a setting that refused it, in the same words whoever refused."""
+    """The error text for an invalid ``value``, the same for every reader."""
     kind, meta, shown = setting.kind, setting.meta, _shown(setting.name, value)
     if get_origin(kind) is Literal:
         return f"{shown} is not one of {', '.join(get_args(kind))}"
@@ -255,6 +257,6 @@ def value_error(setting: Setting, value: Any) -> str:
 
 
 def _shown(name: str, value: Any) -> str:
-    if isinstance(value, list | dict):  # what is in it has names of its own, and may be anything
+    if isinstance(value, list | dict):  # its items have names of their own and may be anything
         return "a list" if isinstance(value, list) else "a mapping"
     return "this value" if is_secret((name,)) else quoted(str(value))

@@ -1,5 +1,7 @@
-"""The sources of settings: the command line, SAMPLEGATE_* variables, the env file and the settings file. One reader,
-every problem at its place."""
+"""Sources of settings: the command line, SAMPLEGATE_* variables, the env file and the settings file.
+
+One reader serves all commands and reports every problem with its place.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from samplegate.yamlfile.validate import Type, Validator, type_of
 PREFIX: Final = "SAMPLEGATE_"
 NO_STATE: Final = "state: no home folder is known; set SAMPLEGATE_STATE to a folder, or HOME"
 _NO_HOME: Final = "begins with ~ though no such home folder is known; write the folder out"
-# What Kubernetes sets by itself in a pod beside a Service named samplegate: nobody mistyped these.
+# Variables that Kubernetes sets in a pod beside a Service named samplegate: they are no typing errors.
 _service_links: Final = re.compile(
     PREFIX + r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)\Z"
 )
@@ -33,12 +35,12 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 class SourceValue(msgspec.Struct, frozen=True):
-    """One source's value of one setting. ``text``: the source knows only text, whatever the setting's type."""
+    """One source's value of one setting. ``text``: the source provides text, whatever the setting's type."""
 
     where: str
     value: Any
     folder: Path
-    """What a relative path is relative to."""
+    """The base folder of a relative path."""
     text: bool = False
 
 
@@ -47,25 +49,25 @@ Layer: TypeAlias = Mapping[str, SourceValue]
 
 
 class GatheredSettings(msgspec.Struct, eq=False):
-    """The values of every source, by precedence, and what else the reading of settings yields."""
+    """The values of every source in order of precedence, with the problems and warnings of reading them."""
 
     layers: list[Layer]
     environment: Mapping[str, str]
-    """The process's own over the env file's. Secret."""
+    """The process's own variables over the env file's. Secret."""
     problems: list[str]
     warnings: list[str] = []
     named: set[str] = set()
-    """The variables that servers' ``env``, ``url`` and ``headers`` name."""
+    """The variables that servers' ``env``, ``url`` and ``headers`` refer to."""
     places: dict[str, str] = {}
-    """Where each server's command stands."""
+    """The place of each server's command, by the server's name."""
 
     @property
     def said(self) -> Layer:
-        """The source that wins, by setting."""
+        """The effective value of each setting, from the source with the highest precedence."""
         return {name: said for layer in reversed(self.layers) for name, said in layer.items()}
 
     def section(self, said: SourceValue) -> Any:
-        """A section of the settings file, or of the variable with its name, which holds it as YAML or JSON."""
+        """A section of the settings file, or of the environment variable with its name, which contains YAML or JSON."""
         if not said.text:
             return said.value
         root = tree_in(str(said.value), said.where, self.problems)
@@ -75,14 +77,16 @@ class GatheredSettings(msgspec.Struct, eq=False):
 def gather(
     table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, object], problems: list[str]
 ) -> tuple[dict[str, Any], Mapping[str, str]]:
-    """The given values without sections, and the environment: for `run` and `reviews`, without pydantic, which takes
-    0.1 s to import."""
+    """The given values without sections, and the environment.
+
+    `run` and `reviews` use this without pydantic, whose import takes 0.1 s.
+    """
     found = read_layers(table, environ, file, given, problems)
     values: dict[str, Any] = {}
     for name, said in (
         (name, said) for layer in found.layers for name, said in layer.items() if not table[name].section
     ):
-        try:  # also where another source overrides it: it is wrong all the same
+        try:  # even if another source overrides it: an invalid value is reported
             values.setdefault(
                 name, accepted(table[name], said, partial(msgspec.convert, type=table[name].type, dec_hook=_made))
             )
@@ -97,7 +101,7 @@ def read_layers(
     table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, object], problems: list[str]
 ) -> GatheredSettings:
     """Read every source: the command line, the variables (the process's own before the env file's), the settings file,
-    the platform's own state folder."""
+    and the platform's default state folder."""
     line = {
         name: SourceValue(f"--{name.replace('_', '-')}", value, Path(), text=True)
         for name, value in given.items()
@@ -114,11 +118,11 @@ def read_layers(
 
 
 def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> Path | None:
-    """The user's own folder for state on this platform, None where the environment does not say whose it is."""
+    """The user's folder for state on this platform; None if the environment does not identify the user's home."""
     home = environ.get("USERPROFILE" if platform == "win32" else "HOME", "")
     if platform == "win32":
         base = environ.get("LOCALAPPDATA") or (home and f"{home}/AppData/Local")
-    # a relative one is to be ignored, says its specification
+    # the XDG specification requires relative paths to be ignored
     elif Path(environ.get("XDG_STATE_HOME", "")).is_absolute():
         base = environ["XDG_STATE_HOME"]
     else:
@@ -127,8 +131,8 @@ def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> Pa
 
 
 def _in_environment(environ: Mapping[str, str], table: Table, problems: list[str]) -> dict[str, SourceValue]:
-    """The variables' settings. An empty variable counts as unset; an unknown one is reported, because the mistake would
-    be hard to find."""
+    """The settings from variables. An empty variable counts as unset. An unknown one is reported, because the mistake
+    would be hard to find."""
     found = {}
     for variable, value in environ.items():
         if not variable.upper().startswith(PREFIX) or _service_links.match(variable):
@@ -145,8 +149,8 @@ def _in_environment(environ: Mapping[str, str], table: Table, problems: list[str
 
 
 def _in_file(file: Path, table: Table, problems: list[str]) -> dict[str, SourceValue]:
-    """The settings file's settings, each with its line and column. A key without a value counts as unset, and a section
-    is a Part."""
+    """The settings from the file, with their lines and columns. A key without a value counts as unset. A section is a
+    ``Section``."""
     root = tree_of(file, problems)
     if root is not None and not isinstance(root, Tree):
         problems.append(f"{file}:1:1: is no mapping; write one setting a line, such as log_level: debug")
@@ -162,8 +166,7 @@ def _in_file(file: Path, table: Table, problems: list[str]) -> dict[str, SourceV
 
 
 def _meant(name: str, table: Table, otherwise: str, spelled: Callable[[str], str] = str) -> str:
-    """Which setting may be meant by a name that none has, as it is ``spelled`` there; ``otherwise`` where nothing is
-    like it."""
+    """A suggestion for an unknown name, written by ``spelled``; ``otherwise`` if no setting is similar."""
     from difflib import get_close_matches
 
     like = get_close_matches(name.removeprefix("samplegate_"), table, 1, 0.6)
@@ -171,7 +174,7 @@ def _meant(name: str, table: Table, otherwise: str, spelled: Callable[[str], str
 
 
 def _env_file(said: SourceValue | None, problems: list[str]) -> dict[str, str]:
-    """The variables of the env file. A problem with the file's own name is reported when the setting is read."""
+    """The variables of the env file. A problem with the file's own name is reported when that setting is read."""
     try:
         path = None if said is None else Path(_path(said))
     except ValueError:
@@ -190,12 +193,12 @@ def _env_file(said: SourceValue | None, problems: list[str]) -> dict[str, str]:
 
 
 def unreadable(problem: OSError | UnicodeDecodeError) -> str:
-    """Why a file cannot be read."""
+    """The reason that a file cannot be read."""
     return f"cannot be read: {getattr(problem, 'strerror', None) or 'it is not UTF-8 text'}"
 
 
 def accepted(setting: Setting, said: SourceValue, convert: Callable[[Any], Any]) -> Any:
-    """The source's value, converted by ``convert``. Raises its error, or a ValueError with the problem."""
+    """A source's value, converted by ``convert``. Raises its error, or a ValueError with the problem."""
     value = convert(_path(said, setting.but, setting.store) if setting.path else _read(setting, said))
     if setting.check is not None:
         setting.check(value)
@@ -203,12 +206,12 @@ def accepted(setting: Setting, said: SourceValue, convert: Callable[[Any], Any])
 
 
 def _made(type: Any, text: Any) -> Any:
-    """A path from its text."""
+    """Convert text to a path, for msgspec."""
     return type(text)
 
 
 def _read(setting: Setting, said: SourceValue) -> Any:
-    """The value, read from its text where the source knows only text."""
+    """The value, parsed if its source provides text."""
     if not said.text:
         return said.value
     if get_origin(setting.kind) is tuple:
@@ -219,7 +222,7 @@ def _read(setting: Setting, said: SourceValue) -> Any:
 
 
 def _path(said: SourceValue, but: str | None = None, store: str = "") -> str:
-    """The path, resolved from its folder; the word ``but`` and the prefix of a ``store`` are unchanged. Raises
+    """The path, resolved from its base folder. The keyword ``but`` and the prefix ``store`` are kept. Raises
     ValueError."""
     if not isinstance(said.value, str | Path) or not str(said.value):
         raise ValueError("must be a path")
@@ -236,20 +239,20 @@ def _path(said: SourceValue, but: str | None = None, store: str = "") -> str:
 
 
 def tree_of(file: Path, problems: list[str]) -> Node | None:
-    """The tree of a YAML or JSON file, None where it is empty or there is no tree to go on with."""
+    """The tree of a YAML or JSON file; None if the file is empty or unreadable."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         problems.append(f"{file}: {unreadable(problem)}")
         return None
-    # or all of it commented out
+    # empty, or only comments
     if all(line.lstrip()[:1] in ("", "#") for line in text.removeprefix("\ufeff").splitlines()):
         return None
     return tree_in(text, str(file), problems)
 
 
 def tree_in(text: str, where: str, problems: list[str]) -> Node | None:
-    """The tree of a text that stands ``where``, None where there is none to go on with."""
+    """The tree of a text; None if it cannot be parsed. ``where`` is the place for problems."""
     try:
         root, faults = compose(text)
     except Unreadable as problem:
@@ -265,8 +268,8 @@ def _told(where: str, fault: Fault) -> str:
 
 
 class Section(msgspec.Struct, frozen=True, eq=False):
-    """A part of a tree: its node, the file or variable it stands in, where in it, and what its relative paths are
-    relative to."""
+    """A subtree of the settings: its node, its file or variable, its path in it, and the base folder of relative
+    paths."""
 
     where: str
     node: Node
@@ -275,7 +278,7 @@ class Section(msgspec.Struct, frozen=True, eq=False):
     problems: list[str]
 
     def entries(self) -> dict[str, Section]:
-        """The parts of a mapping by name; none, and a problem, where it is something else."""
+        """The entries of a mapping by name. Anything else is a problem and has no entries."""
         if not isinstance(self.node, Tree):
             self.problem((), "is no mapping; write its names with what they have, one a line")
             return {}
@@ -285,7 +288,7 @@ class Section(msgspec.Struct, frozen=True, eq=False):
         }
 
     def value(self, struct: type[Struct]) -> Struct | None:
-        """The part as ``struct``; None, with every problem told, where it does not fit."""
+        """The section as ``struct``; None if it is invalid, with every problem reported."""
         walk = Validator()
         found = walk.value(self.node, _type(struct), self.path)
         self.problems.extend(_told(self.where, fault) for fault in walk.faults)
@@ -293,22 +296,22 @@ class Section(msgspec.Struct, frozen=True, eq=False):
             return None
         try:
             return msgspec.convert(found, struct, dec_hook=_made)
-        # the walk lets through what msgspec does not: a gap in the walk, told all the same
+        # the validator accepts a value that msgspec rejects: a gap in the validator, but still an error
         except msgspec.ValidationError as problem:
             self.problem((), str(problem))
             return None
 
     def problem(self, below: Steps, what: str) -> None:
-        """Something is wrong at ``below`` of this part, or at the nearest place above it that the file has."""
+        """Report a problem at ``below`` of this section, or at the nearest place above it that the file has."""
         self.problems.append(_told(self.where, Fault(self._mark(below), (*self.path, *below), what)))
 
     def place(self, below: Steps) -> str:
-        """Where ``below`` of this part stands: ``FILE:LINE:COLUMN: a.b``."""
+        """The place of ``below`` of this section: ``FILE:LINE:COLUMN: a.b``."""
         mark = self._mark(below)
         return f"{self.where}:{mark.line}:{mark.column}: {dotted((*self.path, *below))}"
 
     def file(self, below: Steps, path: Path | str | None) -> Path | None:
-        """A path of ``below``, resolved from its folder; None, and a problem, if its home folder is unknown."""
+        """The path of ``below``, resolved from the base folder. None, with a problem, if its home folder is unknown."""
         try:
             return None if path is None else self.folder / Path(path).expanduser()
         except RuntimeError:

@@ -1,5 +1,7 @@
-"""Pure. Values of settings: addresses to listen on, and checks that raise ValueError with the problem and its remedy.
-No name is looked up."""
+"""Pure. Values of settings: listen addresses, and checks that raise ValueError with the problem and its remedy.
+
+The checks make no DNS lookups.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +17,24 @@ from samplegate.urls import is_loopback, url_error
 from samplegate.yamlfile.tree import quoted
 
 STORE: Final = "sqlite:"
-"""What the one kind of store begins with; another kind would be another word."""
+"""The prefix of the only kind of store; another kind would have another prefix."""
 _address: Final = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:/\s]*):([0-9]{1,5})\Z")
 _name: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z")
 _host: Final = r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?)(?::(?:\*|[0-9]{1,5}))?"
 _accepted_host: Final = re.compile(rf"\*|{_host}")
-# any origin would be every web page: no word for it
+# no wildcard for any origin, because that would admit every web page
 _accepted_origin: Final = re.compile(rf"null|[A-Za-z][A-Za-z0-9+.-]{{0,30}}://{_host}/?")
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a listener is bound. ``host`` without brackets, also of IPv6; port 0 is any free one."""
+    """A listen address. ``host`` has no brackets, even for IPv6; port 0 is any free port."""
 
     host: str
     port: int
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """True if only this machine can connect."""
         return is_loopback(self.host)
 
     def __str__(self) -> str:
@@ -40,7 +42,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def address(text: str) -> Address:
-    """The address of a text, ``HOST:PORT``."""
+    """Parse ``HOST:PORT``. Raises ValueError."""
     found = _address.match(text)
     if found is None:
         raise ValueError(f"{quoted(text)} is no address; write HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080")
@@ -63,7 +65,7 @@ def address(text: str) -> Address:
 
 
 def check_hosts(values: Sequence[str]) -> None:
-    """Each is a Host header, or several."""
+    """Check that each value is a Host header or a pattern for several."""
     for value in values:
         if _accepted_host.fullmatch(value) is None:
             raise ValueError(
@@ -72,7 +74,7 @@ def check_hosts(values: Sequence[str]) -> None:
 
 
 def check_origins(values: Sequence[str]) -> None:
-    """Each is an Origin header, or several."""
+    """Check that each value is an Origin header or a pattern for several."""
     for value in values:
         if _accepted_origin.fullmatch(value) is None:
             what = "is no Origin header; write https://NAME, https://NAME:PORT, https://NAME:* for any port, or null"
@@ -80,13 +82,13 @@ def check_origins(values: Sequence[str]) -> None:
 
 
 def check_store(text: str) -> None:
-    """It names a database. It is not shown: addresses of databases have passwords in them."""
+    """Check that the text names a database. Errors do not show it, because database URLs may contain passwords."""
     if not text.startswith(STORE):
         raise ValueError(f"names no store that is known; write {STORE}PATH")
 
 
 def check_page(text: str) -> None:
-    """It is the URL of the review page without its path /reviews."""
+    """Check that the text is the URL of the review page without its path /reviews."""
     why = url_error(text)
     if why is None and urlsplit(text).path:
         why = (
@@ -98,7 +100,7 @@ def check_page(text: str) -> None:
 
 
 def check_networks(values: Sequence[str]) -> None:
-    """Each is a network."""
+    """Check that each value is an IP network."""
     for value in values:
         try:
             ip_network(value)
