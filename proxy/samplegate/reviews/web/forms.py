@@ -414,8 +414,8 @@ def parse_form(review: Review, posted: Posted) -> PostedForm:
     """The verdict of the decision form; ``do`` is the button.
 
     A page has one decision form, so every button submits all inputs. A button that would drop some of them is refused
-    (``_dropped``). Only a refusal (reject, decline, cancel) may drop
-    them, because it releases nothing.
+    (``_dropped``). Only a refusal (reject, decline, cancel) may drop them, because it
+    releases nothing.
     """
     do = first_value(posted, "do") or ""
     found = _typed(review, posted)
