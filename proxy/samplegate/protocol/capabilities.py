@@ -135,9 +135,7 @@ def has_modern_extension(raw: bytes | None) -> bool:
 
 
 def withheld_from(client: ClientCapabilities, offer: Offer, revision: str) -> list[str]:
-    """Names of the capabilities that the client declared and the revision has, but the policy withholds from the
-    server.
-    """
+    """Names of the capabilities that the client declared and the revision has, but the policy withholds."""
     modes = has_modes(revision)
     pairs = (
         ("sampling", client.sampling, offer.sampling),

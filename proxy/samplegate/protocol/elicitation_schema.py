@@ -115,8 +115,9 @@ def asks_more(schema: Any) -> str | None:
 
 
 def read_fields(schema: Mapping[str, Any], revision: str) -> Iterator[Field | NotFlat]:
-    """Every property of a schema for which ``asks_more`` is None. Beyond MAX_PATTERNS, those with a pattern are not
-    flat.
+    """Every property of a schema for which ``asks_more`` is None.
+
+    After the first MAX_PATTERNS, properties with a pattern are not flat.
     """
     required, patterns = frozenset(schema.get("required", ())), 0
     for name, inner in schema.get("properties", {}).items():
@@ -233,8 +234,9 @@ def _is_titled(values: object) -> bool:
 
 
 def all_names(schema: object) -> Iterator[str]:
-    """The names under ``properties`` and similar keywords anywhere in a schema, whose depth and size the parser
-    bounded.
+    """The names under ``properties`` and similar keywords anywhere in a schema.
+
+    The parser has bounded the depth and size of the schema.
     """
     todo: list[object] = [schema]
     while todo:
@@ -262,8 +264,9 @@ def _names(value: object) -> Iterator[str]:
 
 
 MAX_SEARCHED: Final = 32 * 1024
-"""Characters of a text that is matched with a pattern; a longer one does not fit. With so little memory, RE2 takes up
-to 3 microseconds for each.
+"""Characters of a text that is matched with a pattern; a longer one does not fit.
+
+With so little memory, RE2 takes up to 3 microseconds for each.
 """
 
 _email: Final = re.compile(r"[^@\s\x00-\x1f]{1,64}@[^@\s\x00-\x1f]{1,255}\Z")
@@ -361,9 +364,7 @@ def _among(validator: Any, wanted: list[Any], instance: Any, schema: Any) -> Ite
 
 
 def _items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Check the items of a list of choices with a table, because there may be tens of thousands of items and of
-    choices.
-    """
+    """Check the items of a list of choices, with a table because there may be tens of thousands of both."""
     if not isinstance(instance, list) or not _within(schema, "minItems", len(instance), "maxItems"):
         return  # a wrong type or count is an error of its own
     keyword = next(name for name in ("enum", "anyOf", "oneOf") if name in wanted)
@@ -407,8 +408,9 @@ def _within(schema: Mapping[str, Any], least: str, count: int, most: str) -> boo
 
 
 def check(form: Form, content: Mapping[str, Any]) -> str | None:
-    """Why ``content`` does not fit the form (R34, R36); None if it does. Names the field and the keyword, never a
-    value.
+    """Why ``content`` does not fit the form (R34, R36); None if it does.
+
+    The text names the field and the keyword, never a value.
     """
     for name, value in content.items():
         if not is_value(value):
@@ -461,11 +463,10 @@ _FORMATS: Final = {
 
 
 def misfits(form: Form, content: Mapping[str, Any]) -> dict[str, str]:
-    """The first problem of each field, by its name; empty if the content fits (R34, R36). "" stands for the whole
-    content.
+    """The first problem of each field, by its name; empty if the content fits (R34, R36).
 
-    This check is stricter than the schema in one respect: it refuses fields that the schema does not describe, even if
-    the schema would accept them.
+    The name "" stands for the whole content. This check is stricter than the schema in one respect: it refuses fields
+    that the schema does not describe, even if the schema would accept them.
     """
     fields = {field.name: field for field in form.fields}
     found = {name: "is no field of this form" for name in content if name not in fields}

@@ -85,8 +85,9 @@ class EvidenceObserver(msgspec.Struct, eq=False):
         return self._note(ASKED, pending.method)
 
     def wrote(self, f: Frame) -> list[Effect]:
-        """Note a request that the server wrote in the modern era. It is dropped, so its call will not get an answer
-        (R89).
+        """Note a request that the server wrote in the modern era.
+
+        It is dropped, so the server waits in vain and its call may not end (R89).
         """
         if PUSHED in self._noted or f.method not in _METHODS:
             return []

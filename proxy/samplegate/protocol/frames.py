@@ -115,8 +115,9 @@ class Frame(msgspec.Struct, eq=False):
 
     @property
     def meta(self) -> rawjson.Object:
-        """``_meta`` of the payload; empty if it is absent or no object. Raises Malformed for two readings or excess
-        size.
+        """``_meta`` of the payload; empty if it is absent or no object.
+
+        Raises Malformed for two readings, or if it is too large.
         """
         found = self._meta
         if found is None:
@@ -127,8 +128,9 @@ class Frame(msgspec.Struct, eq=False):
         return found
 
     def lookup(self, *path: str) -> bytes | None:
-        """The raw JSON at ``path`` in the payload; None if it is absent or a parent is no object. Raises as
-        ``members``.
+        """The raw JSON at ``path`` in the payload; None if it is absent or a parent is no object.
+
+        Raises Malformed as ``members``.
         """
         return self.object.lookup(*path)
 
@@ -144,8 +146,9 @@ class Frame(msgspec.Struct, eq=False):
         return out
 
     def may_say(self, word: bytes) -> bool:
-        """Whether a JSON spelling of ``word`` (plain ASCII) may occur in the frame; False is certain, and the check is
-        cheap.
+        """Whether a JSON spelling of ``word`` (plain ASCII) may occur in the frame.
+
+        The check is cheap, and False is certain.
         """
         # `in` would first try to convert the word to a number, which doubles the time for a short text
         if self.raw.find(word) >= 0:

@@ -1,5 +1,4 @@
-"""Pure. HTTP headers that mirror a frame of 2026-07-28: their names, their encoding, and their match with the body (R71
-to R74).
+"""Pure. HTTP headers that mirror a frame of 2026-07-28: names, encoding, and match with the body (R71 to R74).
 
 Headers decide nothing, because the policy reads only the body (R75). The ``Mcp-Param`` headers mirror arguments of a
 tool, by its ``x-mcp-header`` annotations. Only these annotations of an ``inputSchema`` are read, and no ``$ref`` is
@@ -64,8 +63,7 @@ def decode(value: str) -> str | None:
         text = base64.b64decode(inner, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None
-    # one text has one spelling: base64 with unused bits set, or a prefix and suffix that share a question mark, is
-    # another
+    # one text has one spelling: no unused base64 bits, no question mark that prefix and suffix share
     return text if value == _PREFIX + base64.b64encode(text.encode()).decode("ascii") + _SUFFIX else None
 
 
@@ -349,8 +347,9 @@ def size(name: str, wanted: Annotations) -> int:
 
 
 def listed(result: bytes) -> Listed:
-    """Parse the raw ``result`` of a tools/list. All that remains is byte for byte the same. Raises Malformed for two
-    readings.
+    """Parse the raw ``result`` of a tools/list. All that remains is byte for byte the same.
+
+    Raises Malformed for two readings.
     """
     found = rawjson.fields(result) if result[:1] == b"{" else {}
     cursor = bytes(found["nextCursor"]) if "nextCursor" in found else None

@@ -1,8 +1,7 @@
-"""Pure. Rounds of the modern era: ``input_required`` results, answered by retries that the client never sees (R60 to
-R70).
+"""Pure. Rounds of the modern era: ``input_required`` results, answered by hidden retries (R60 to R70).
 
-Questions for the client leave with a state that only this gate can open. A round that takes longer than the client
-waits leaves in the same way. The client's retry reopens the round unchanged (R68).
+The client never sees these retries. Questions for the client leave with a state that only this gate can open. A round
+that takes longer than the client waits leaves in the same way. The client's retry reopens the round unchanged (R68).
 
 A client may send answers before the server asked (the fourth door of T3). They are recorded and passed on only if all
 rules that can match are `forward`, because only then would the client have been asked. Otherwise they are refused or
@@ -67,10 +66,9 @@ class ReopenedRound(msgspec.Struct, frozen=True):
 def reopened(
     state: SessionState, pending: Pending, text: str | None, answers: bytes | None, now: float
 ) -> ReopenedRound | None:
-    """The round of a sealed state, with the raw ``inputResponses`` of the retry; None if the state is not ours for this
-    call.
+    """The round of a sealed state, with the raw ``inputResponses`` of the retry.
 
-    The call's counts continue.
+    None if the state is not ours for this call. The call's counts continue.
     """
     opened = request_state.opened(state, pending, text, now)
     if opened is None:
@@ -295,9 +293,7 @@ class Exchange:
     # -------------------------------------------------------------------------------------------------------------
 
     def request(self, stream: int, f: Frame, meta: rawjson.Object, now: float) -> Effects:
-        """Process a request with the modern envelope: insert our capabilities, and hold back answers that passed no
-        policy.
-        """
+        """Process a request with the modern envelope: insert our capabilities, and check the answers in it."""
         assert f.id is not None
         if f.method.startswith("tasks/"):  # the extension was not offered, so the method does not exist here (R108)
             return [

@@ -142,9 +142,7 @@ class Object(msgspec.Struct, eq=False):
         return Object(text, members, clean)
 
     def _replaced(self, changes: Mapping[str, bytes]) -> Object:
-        """As ``changed``, for a plain text in which values only replace others: their positions follow from the
-        lengths.
-        """
+        """As ``changed``, for a plain text in which values only replace others: the lengths give their positions."""
         text, members = bytes(self.text), self.members.copy()
         parts: list[bytes] = []
         done = end = 0
@@ -315,8 +313,9 @@ def _named(raw: bytes) -> str:
 
 _WHOLE: Final = bytes.maketrans(b"dD", b"cC")  # every surrogate half, and each pair, becomes another character
 _NUMBERS: Final = ((b"-Infinity", b"[-1.0000]"), (b"Infinity", b"[1.0000]"), (b"NaN", b"[0]"))
-"""Numbers that Python writes, and their replacements: of the same length, and a list, which fits only where a whole
-value does.
+"""Numbers that Python writes, with replacements of the same length.
+
+The replacements are lists, because a list fits only where a whole value does.
 """
 
 
@@ -362,8 +361,9 @@ def _removed(text: bytes, name: str, at: Mapping[str, Member]) -> bytes:
 
 
 def lookup(text: bytes | None, *path: str) -> bytes | None:
-    """The raw JSON at ``path`` in an object; None if it is absent or a parent is no object. Raises Malformed for a
-    duplicate.
+    """The raw JSON at ``path`` in an object; None if it is absent or a parent is no object.
+
+    Raises Malformed for a duplicate.
     """
     for name in path:
         if text is None or text[:1] != b"{":
@@ -374,10 +374,10 @@ def lookup(text: bytes | None, *path: str) -> bytes | None:
 
 
 def elements(raw: bytes | msgspec.Raw, most: int) -> list[bytes]:
-    """The elements of a raw JSON list. Raises Malformed for more than ``most``, or for a large list of anything but
-    objects.
+    """The elements of a raw JSON list.
 
-    The time is bounded by that of ``most`` elements.
+    Raises Malformed for more than ``most`` elements, or for a large list of anything but objects. The time is bounded
+    by that of ``most`` elements.
     """
     text = bytes(raw)
     try:
@@ -391,9 +391,7 @@ def elements(raw: bytes | msgspec.Raw, most: int) -> list[bytes]:
 
 
 def _count(text: bytes, most: int) -> None:
-    """Raises _TooMany for more than ``most`` objects, and the exceptions of msgspec. Skips their content and builds
-    none.
-    """
+    """Raises _TooMany for more than ``most`` objects, or an error of msgspec. Builds none of the objects."""
     left = most
 
     class Element(msgspec.Struct):

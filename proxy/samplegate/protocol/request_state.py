@@ -1,5 +1,4 @@
-"""Pure. Sealed ``requestState``: a round that the client carries, readable only by this gate and only for its call
-(R68, T8).
+"""Pure. Sealed ``requestState``: a round that the client carries, bound to this gate and its call (R68, T8).
 
 The state is encrypted with AES-256-GCM. The text is ``sg1.`` and the base64url of nonce and ciphertext. The server,
 caller, method and params digest are the associated data, so a state does not open for any other call. The process keeps
@@ -48,8 +47,9 @@ class SealedKey(msgspec.Struct, frozen=True, array_like=True):
     late: bool = False
     """Whether the client returned after ``deadline``."""
     reviews: dict[str, str] = {}
-    """The reviews opened or joined for the request, by stage and rule. A review of an answer implies that the rule's
-    model has answered.
+    """The reviews opened or joined for the request, by stage and rule.
+
+    A review of an answer implies that the rule's model has answered.
     """
 
 

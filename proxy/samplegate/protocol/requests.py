@@ -48,15 +48,13 @@ class Origin(msgspec.Struct, frozen=True):
     era: Era
     revision: str
     calls: tuple[Call, ...] = ()
-    """The client requests to which it may belong: one is certain, several are candidates, none means none in flight."""
+    """The calls to which a request may belong: one is certain, several are candidates, none is in flight if empty."""
     trace: str = ""
     """The W3C trace context of that request, for the record only."""
 
 
 class SamplingRequest(msgspec.Struct, frozen=True):
-    """``sampling/createMessage``. ``params`` is the decoded, checked JSON object; its lists and dicts must not be
-    changed.
-    """
+    """``sampling/createMessage``. ``params`` is the decoded, checked JSON object; do not change its lists and dicts."""
 
     origin: Origin
     params: Mapping[str, Any]
@@ -87,8 +85,9 @@ class BadRequest(msgspec.Struct, frozen=True):
 
 
 class ClientCapabilities(msgspec.Struct, frozen=True):
-    """Capabilities that the client declared, in the units that requests need (R113, T24: ``elicitation: {}`` is form
-    only).
+    """Capabilities that the client declared, by kind, mode and sub-capability (R113).
+
+    ``elicitation: {}`` means form only (T24).
     """
 
     sampling: bool = False
@@ -113,8 +112,9 @@ _RESOURCE: Final = frozenset({"uri", "mimeType", "text", "blob", "_meta"})
 
 
 def check_messages(messages: Any, revision: str) -> None:
-    """Raises JsonFault if ``revision`` does not allow ``messages`` (R2, R6, R13) or the tool results do not balance
-    (R10, R11).
+    """Raises JsonFault if ``revision`` does not allow ``messages`` (R2, R6, R13).
+
+    The same holds for tool results that do not balance (R10, R11).
     """
     if not isinstance(messages, list):
         raise JsonFault("messages: must be a list")

@@ -72,7 +72,7 @@ class Returned(msgspec.Struct, frozen=True):
     seen: Mapping[str, SealedDecision]
     """The sealed decision of each key that the client was asked."""
     ids: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The decision_id of every request of the sealed round, by key. It does not change however often the round returns.
+    """The decision_id of every request of the sealed round, by key; it stays the same at each return.
     """
     reviews: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     """The reviews opened or joined earlier for a request, by its key, then as in ``SealedDecision``."""
@@ -99,17 +99,20 @@ class Round(msgspec.Struct, frozen=True):
     """Whether the client gave a progress token for every call to which this round may belong."""
     call_ids: tuple[str, ...] = ()
     """Names of the client's calls to which the round may belong, the same for all rounds and retries of a call (R16).
+
     The session's name if none is in flight.
     """
     session: str = ""
     """The name of the session."""
     parks: int = 0
-    """How often the round may still be put off. The client then gets only a sealed state, returns at once and waits on
-    (T10).
+    """How often the round may still be put off.
+
+    The client then gets only a sealed state, returns at once and waits on (T10).
     """
     arguments: bytes | None = None
-    """The params of the client's call to which the round certainly belongs, raw JSON with ``_meta``. None if the call
-    is unknown or too large to keep.
+    """The params of the client's call to which the round certainly belongs, raw JSON with ``_meta``.
+
+    None if the call is unknown or too large to keep.
     """
 
 
@@ -153,8 +156,9 @@ class ToClient(msgspec.Struct, frozen=True, eq=False):
     last: bool = False
     """Whether the line answers a request that came on this stream."""
     asks: str | int | None = None
-    """The id of the request to the client in this line. Its sender waits for an answer, so it may go on any stream that
-    the client reads.
+    """The id of the request to the client in this line.
+
+    The line may go on any stream that the client reads, because its sender waits for an answer.
     """
     takes_back: str | int | None = None
     """The id of the request to the client that this line cancels."""

@@ -80,7 +80,7 @@ def _offered(method: str, request: Request | BadRequest, offer: Offer) -> bool:
 
 
 def resembles_a_kind(method: str) -> bool:
-    """Whether a lenient parser takes another method for sampling or elicitation."""
+    """Whether a lenient parser reads another method as sampling or elicitation."""
     return method.strip() in KINDS or strictjson.resembles(method.strip(), KINDS)
 
 
@@ -132,7 +132,7 @@ def has_no_type(result: bytes) -> bool:
 
 
 def may_say(text: bytes, word: bytes) -> bool:
-    """Whether a JSON spelling of ``word`` may stand in the text; False is certain.
+    """Whether a JSON spelling of ``word`` may occur in the text; False is certain.
 
     Searching for one byte is ten times faster than for two, and most large texts contain no escape at all.
     """
@@ -199,8 +199,9 @@ def _sorted(entries: rawjson.Object, origin: Origin, offer: Offer, state: bytes 
 
 
 def url_elicitations(error: Frame, origin: Origin, offer: Offer) -> Mapping[str, Item] | None:
-    """The elicitations of a -32042 error (R44); None for any other error. Raises rawjson.Malformed for data of two
-    readings.
+    """The elicitations of a -32042 error (R44); None for any other error.
+
+    Raises rawjson.Malformed for data of two readings.
     """
     if error.code != URL_ELICITATION_REQUIRED:
         return None
@@ -231,13 +232,13 @@ class Push(msgspec.Struct, eq=False):
     params: bytes | None
     kind: str
     calls: list[Pending]
-    """The calls to which it may belong."""
+    """The calls to which the request may belong."""
     sent: FrameId | None = None
-    """Our id at the client, while it is forwarded."""
+    """Our id at the client, while the request is forwarded."""
     stream: int = STANDALONE
-    """The stream on which it was forwarded."""
+    """The stream on which the request was forwarded."""
     size: int = 0
-    """Bytes counted for it."""
+    """Bytes counted for the request."""
     beats: int = 0
 
 

@@ -520,7 +520,7 @@ class Session:
             stream, f.id, f.id, f.method, now, call, token, caller=self.state.caller_on(stream), frame=kept(f, call)
         )
         if pending.frame is not None:
-            pending.size += 2 * len(f.raw)  # its params may be read out of it
+            pending.size += 2 * len(f.raw)  # its params may be parsed from it
         pending.trace = trace_of(f) or self.state.traces.get(stream, "")
         own_token = self.state.own_token(pending)
         if own_token is None:
@@ -530,8 +530,9 @@ class Session:
         )
 
     def _client_answers(self, f: Frame) -> Effects:
-        """Route the client's answer to the gate or to the server. An answer to no request passed no policy and is
-        dropped (T3).
+        """Route the client's answer to the gate or to the server.
+
+        An answer to no request is dropped, because it passed no policy (T3).
         """
         if f.id is None:
             return [Note("frame.unasked", {"side": "client"})]
@@ -552,7 +553,7 @@ class Session:
             return self._server_request(stream, f, now)
         if f.kind == "notification":
             return self._server_notifies(stream, f)
-        if f.id is None:  # an error that names no request, passed to any reader
+        if f.id is None:  # an error that names no request goes to the client, unless clients share the server
             url_error = f.code == server_requests.URL_ELICITATION_REQUIRED
             if url_error or self.state.maps_ids:
                 return [

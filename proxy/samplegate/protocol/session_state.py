@@ -102,8 +102,9 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """Legacy calls: the frame itself, unless it is too large to keep."""
     progress: float | None = None
     rewound: bool = False
-    """Whether our own progress or a retry precedes the server's next value; a value that does not increase is dropped
-    (R101, T33).
+    """Whether our own progress or a retry precedes the server's next value.
+
+    A value that does not increase is then dropped (R101, T33).
     """
     since: float | None = None
     """Start of the current wait for the server; None if the wait began with the request."""
@@ -225,9 +226,7 @@ def trace_of(f: Frame) -> str:
 
 
 def kept(f: Frame, call: Call | None) -> Frame | None:
-    """A legacy client's frame to keep while it is in flight; None if the server may not ask during it or it is too
-    large.
-    """
+    """A legacy client's frame, if the server may ask during it and it is not too large to keep; else None."""
     return f if call is not None and len(f.raw) <= MAX_KEPT else None
 
 
@@ -333,8 +332,7 @@ class Inflight(msgspec.Struct, eq=False):
         return [OpenCall(p.stream, p.id, p.method, None if p.call is None else p.call.tool) for p in some]
 
     def opening(self, *, answered: bool) -> float | None:
-        """Arrival of the oldest request that a server answers first; ``answered``: it has already answered some
-        request.
+        """Arrival of the oldest request that a server answers first; ``answered``: it has answered any request.
 
         Modern calls do not count, because they may legitimately take long. If one comes first, the gate's own
         ``server/discover`` precedes it.
@@ -342,10 +340,10 @@ class Inflight(msgspec.Struct, eq=False):
         return min((p.started for p in self.asked.values() if _opens(p, answered)), default=None)
 
     def overdue(self, now: float, seconds: float, held: set[int]) -> list[Pending]:
-        """Requests that the server has not answered within ``seconds``, without the time in which the gate works on
-        them.
+        """Requests that the server has not answered within ``seconds``.
 
-        ``held``: the numbers of the calls in which the server itself waits for an answer.
+        The time in which the gate works on them does not count. ``held``: the numbers of the calls in which the server
+        itself waits for an answer.
         """
         late = []
         for pending in self.asked.values():
@@ -598,9 +596,7 @@ class SessionPolicy(Protocol):
     def offer(
         self, *, server: str, caller: str, era: Era, revision: str, client: ClientCapabilities, call: Call | None
     ) -> Offer:
-        """The capabilities that the server is offered (R112, R113); ``call`` None gives the union over all calls and
-        none.
-        """
+        """The capabilities that the server is offered (R112, R113); ``call`` None gives the union over all calls."""
 
     def remedies(
         self, *, server: str, caller: str, era: Era, call: Call | None, withheld: Sequence[str]
@@ -631,8 +627,9 @@ class SessionState(msgspec.Struct, eq=False):
     maps_ids: bool = False
     """Whether several clients or streams choose ids and tokens independently; the server then sees ours (R111)."""
     streams: bool = False
-    """Whether the server answers each request on its own stream (HTTP). In the modern era, closing it cancels the call
-    (R99).
+    """Whether the server answers each request on its own stream (HTTP).
+
+    In the modern era, closing that stream cancels the call (R99).
     """
     outlived: bool = False
     """Whether the client's streams outlive the server's side; waiting clients then get an error when it ends."""
@@ -699,9 +696,7 @@ class SessionState(msgspec.Struct, eq=False):
         return self.policy.offer(server=self.server, caller=who, era=era, revision=revision, client=client, call=call)
 
     def withheld(self, era: Era, names: list[str], call: Call | None, caller: str | None = None) -> Note:
-        """Warning that the server is not offered capabilities that the client declared, with the rules that would
-        change that.
-        """
+        """Warning that declared capabilities are not offered to the server, with the rules that would change that."""
         who = self.caller if caller is None else caller
         advice = self.policy.remedies(server=self.server, caller=who, era=era, call=call, withheld=names)
         return Note("capability.withheld", {"server": self.server, "capabilities": names, **advice})

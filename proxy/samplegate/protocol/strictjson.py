@@ -21,7 +21,7 @@ from typing import Any, Final
 
 MAX_BYTES: Final = 32 * 1024 * 1024  # some images or sounds, as base64; more is refused before it is decoded
 MAX_DEPTH: Final = 64  # real requests nest below 10, generated schemas below 30
-MAX_BROKEN: Final = 100_000  # lone surrogates: each is replaced by itself
+MAX_BROKEN: Final = 100_000  # lone surrogates, which are replaced one by one
 # bounds time and memory: three bytes of JSON can become a hundred of Python, and each value costs a microsecond
 MAX_VALUES: Final = 100_000
 
@@ -183,14 +183,14 @@ class _Mending:
 
 _LONGEST: Final = 100  # characters that are compared; the longest name of the protocol has 43
 MAX_FOLDED: Final = 1024
-"""Characters in the non-ASCII names of one object. Folding one can cost two microseconds, and the protocol's names are
-ASCII.
+"""Characters in the non-ASCII names of one object.
+
+Folding one can cost two microseconds, and the protocol's names are ASCII.
 """
 
 
 def second_reading(names: Collection[str], known: frozenset[str]) -> str | None:
-    """The first of ``names`` that a lenient parser takes for one of ``known`` or for another of ``names``; None if
-    absent.
+    """The first of ``names`` that a lenient parser confuses with one of ``known`` or another of ``names``, or None.
 
     ``names`` are those of one object, bounded by ``rawjson``. The first name beyond MAX_FOLDED counts as a second
     reading, because it is not compared.
@@ -213,7 +213,7 @@ def second_reading(names: Collection[str], known: frozenset[str]) -> str | None:
 
 
 def resembling(names: Collection[str], known: frozenset[str]) -> str | None:
-    """The first of ``names`` that is not in ``known`` but that a lenient parser takes for one of these; None if absent.
+    """The first of ``names`` outside ``known`` that a lenient parser reads as one of ``known``; None if absent.
 
     ``known`` are names of the protocol. They are ASCII, and their folded forms are cached.
     """
@@ -221,13 +221,13 @@ def resembling(names: Collection[str], known: frozenset[str]) -> str | None:
 
 
 def resembling_field(names: Collection[str], fields: frozenset[str]) -> str | None:
-    """The first of ``names`` that a lenient parser takes for one of a peer's ``fields``, such as those of a form."""
+    """The first of ``names`` that a lenient parser reads as one of a peer's ``fields``, such as those of a form."""
     loose = frozenset(map(_loosely, fields))
     return next((name for name in names if name not in fields and _loosely(name) in loose), None)
 
 
 def resembles(name: str, known: frozenset[str]) -> bool:
-    """Whether ``name`` is not in ``known`` but a lenient parser takes it for one of these."""
+    """Whether ``name`` is outside ``known`` but a lenient parser reads it as one of these."""
     return (
         name not in known
         and (name.isascii() or all(map(_is_ascii, name[:_LONGEST])))

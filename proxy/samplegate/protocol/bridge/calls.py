@@ -1,5 +1,4 @@
-"""Pure. Client requests in flight at a bridge, waiting frames, and the interface of a bridge to its inner session and
-the relay.
+"""Pure. Requests and waiting frames at a bridge, and its interface to the inner session and the relay.
 
 The progress of a request only rises, even if a retry starts again (T33). The queue is bounded, because a peer chooses
 how much it sends.
@@ -89,8 +88,7 @@ class Calls(msgspec.Struct, eq=False):
         call.size += size
 
     def shown(self, stream: int, f: Frame, *, ours: bool) -> ToClient | None:
-        """A progress notification for the client; None if it must not see it, because values only rise, even after a
-        retry.
+        """A progress notification for the client; None if its value does not rise, as after a retry.
 
         ``ours``: a notification of the gate, which gets the next possible value. ``stream`` is for a token that no call
         gave.

@@ -1,9 +1,8 @@
-"""Pure. Era detection: the eras of a server, by its answers to ``server/discover`` and ``initialize`` (R84 to R86,
-T22).
+"""Pure. Era detection: the eras of a server, by its answers to probes and ``initialize`` (R84 to R86, T22).
 
-A modern client that asks a legacy server may get the answer "legacy eras only". It does if that gives the server more:
-the client has roots, or the policy would forward what the client declares. Through the bridge, such a client could not
-be asked (``modern_client.py``). Most clients then start again in the legacy era.
+The probe is a ``server/discover``. A modern client that asks a legacy server may get the answer "legacy eras only". It
+does if that gives the server more: the client has roots, or the policy would forward what the client declares. Through
+the bridge, such a client could not be asked (``modern_client.py``). Most clients then start again in the legacy era.
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from samplegate.protocol.session_state import DISCOVER, INTERNAL, PROBE, Session
 
 _MODERN_ERRORS: Final = frozenset({-32020, -32021, UNSUPPORTED_VERSION})
 _PLAIN_ERRORS: Final = frozenset({-32700, -32600, -32601, -32602})
-"""Errors of servers that do not know a method, or get it too early. Any other error may come from a link or be
-temporary, and so is no evidence.
+"""Errors of servers that do not know a method, or get it too early.
+
+Any other error may come from a link or be temporary, and so is no evidence for later.
 """
 
 
@@ -100,9 +100,7 @@ class Probe:
         self._late: FrameId | None = None
 
     def ask(self, session: SessionProtocol, now: float, of: HeldFrame | None = None) -> Effects:
-        """Send the probe; ``of`` is the client's own discover, used as the probe, whose answer then also goes to the
-        client.
-        """
+        """Send the probe, or the client's own discover ``of``, whose answer then also goes to the client."""
         self._timer, self._of = self._state.new_round(), of
         line = probe(PROBE) if of is None else rawjson.splice(of.frame.raw, ("id",), rawjson.dump(PROBE))
         return [*session.frame("client", INTERNAL, line, now), Later(self._patience, self._timer)]
@@ -147,8 +145,7 @@ FAULT: Final = (
 
 
 def is_better(state: SessionState, stream: int, f: Frame) -> bool:
-    """Whether the client declares capabilities that only it can serve: roots, or any that the server is offered because
-    of it.
+    """Whether the client declares capabilities that only it can serve: roots, or any offered because of it.
 
     Raises rawjson.Malformed for two readings.
     """

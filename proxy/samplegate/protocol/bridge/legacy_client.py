@@ -1,9 +1,8 @@
-"""Pure. Bridge for a legacy client before a modern-only server. It has the methods of a session, and a modern session
-inside.
+"""Pure. Bridge for a legacy client before a modern-only server.
 
-The client's frames enter the inner session as those of a modern client. Its output is translated back for the client.
-The bridge decides nothing: doors, answers and limits belong to the inner session. Questions that the policy forwards
-become requests to the client (``legacy_rounds.py``).
+It has the methods of a session, and a modern session inside. The client's frames enter the inner session as those of a
+modern client. Its output is translated back for the client. The bridge decides nothing: doors, answers and limits
+belong to the inner session. Questions that the policy forwards become requests to the client (``legacy_rounds.py``).
 """
 
 from __future__ import annotations
@@ -112,9 +111,7 @@ class ClientHandshake(msgspec.Struct, eq=False):
         return self.ways.answer(call, frames.result(call.id, result)), capabilities
 
     def set_level(self, call: BridgedCall, f: Frame) -> Effects:
-        """Set the log level of the session, which is added to each request because a modern server has no such state
-        (R105).
-        """
+        """Set the session's log level, which is added to each request because a modern server keeps none (R105)."""
         level = rawjson.string(f.lookup("level"))
         if not self.logs:
             line = frames.error(
@@ -266,7 +263,7 @@ class LegacyClient:
         """The legacy revision that the client was given; ``state.revision`` stays empty."""
         return self._entering.revision
 
-    # -- what the shell calls
+    # -- called by the relay
     # --------------------------------------------------------------------------------------------------------------
 
     def frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:
@@ -487,9 +484,7 @@ class LegacyClient:
         return self._telling.told(self._session.frame("client", stream, line, self._now))
 
     def _cancelled(self, f: Frame) -> Effects:
-        """Cancel a call and all questions to the client in it (R100). Over HTTP, the notification has a stream of its
-        own.
-        """
+        """Cancel a call and its questions to the client (R100). Over HTTP, the notification has its own stream."""
         id = request_id(f)
         call = None if id is None else self._calls.by_id.get(id)
         if call is None:
@@ -505,7 +500,7 @@ class LegacyClient:
             return out
         return self._telling.told(self._session.frame("client", call.stream, f, self._now))
 
-    # -- requests of the gate's own
+    # -- the gate's own requests
     # --------------------------------------------------------------------------------------------------------
 
     def _ask_server(self, id: FrameId, method: str, params: bytes) -> Effects:

@@ -1,8 +1,7 @@
-"""Pure. Input rounds of a modern server for a legacy client: questions become requests in the client's revision (R48,
-R120, R121).
+"""Pure. Input rounds of a modern server for a legacy client (R48, R120, R121).
 
-All questions of a round are adapted to the client's revision before any is sent. If one fails, the others are
-cancelled. The call is then retried with the answers, or fails.
+The questions become requests in the client's revision. All questions of a round are adapted to that revision before any
+is sent. If one fails, the others are cancelled. The call is then retried with the answers, or fails.
 """
 
 from __future__ import annotations
@@ -152,9 +151,7 @@ def _field(field: bytes) -> bytes | None:
 
 
 def _elements(raw: bytes | None) -> list[bytes] | None:
-    """The elements of a raw JSON array; None for anything else. Raises rawjson.Malformed for too many or unreadable
-    ones.
-    """
+    """The elements of a raw JSON array; None for anything else. Raises Malformed for too many or unreadable ones."""
     return None if raw is None or raw[:1] != b"[" else elements(raw, MAX_ELEMENTS)
 
 
@@ -283,7 +280,7 @@ def _is_object(result: bytes | None) -> bool:
 
 MAX_ROUNDS: Final = 8  # times that the client is asked in one call, as the SDKs' own bridges count (R120)
 BEAT: Final = 5.0  # seconds between two progress notifications on a call whose client is being asked
-MARGIN: Final = 5.0  # seconds before a seal expires in which the call can still be retried
+MARGIN: Final = 5.0  # seconds left for the retry before a seal expires
 
 
 class ForwardedRound:
@@ -296,9 +293,7 @@ class ForwardedRound:
         self._asking = ClientQuestions(state)
 
     def hand(self, call: BridgedCall, handed: bytes, forwarded: ForwardRound, revision: str) -> Effects:
-        """Send the questions of an ``input_required`` result to the client, in its revision and on the stream of the
-        call.
-        """
+        """Send the questions of an ``input_required`` result to the client, in its revision, on the call's stream."""
         call.rounds += 1
         if call.rounds > MAX_ROUNDS:
             return self._too_many(call, forwarded)

@@ -224,8 +224,9 @@ def _answer(f: Frame) -> bytes:
 
 
 _GONE: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed", PROGRESS})
-"""Client notifications that the modern era does not have. Progress would be on requests that a modern client never
-gets.
+"""Client notifications that the modern era does not have.
+
+Progress would be on requests, which a modern client never gets.
 """
 _NO_FORWARD: Final = rawjson.dump(
     {"code": results.METHOD_NOT_FOUND, "message": "the client speaks an era in which it cannot be asked"}
@@ -469,7 +470,7 @@ class ModernClient:
         """Send the server a request of our own, on a stream that belongs to no client."""
         return self._hearing.carry(self._greeting.ask(method, rawjson.dump(params), now))
 
-    # -- the server opens
+    # -- opening the server
     # ------------------------------------------------------------------------------------------------------------------
 
     def _own_answered(self, f: Frame) -> Effects:

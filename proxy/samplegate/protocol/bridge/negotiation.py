@@ -39,8 +39,11 @@ from samplegate.protocol.session_state import (
 )
 
 Phase = Literal["new", "relaying", "probing", "greeting", "calling", "settled"]
-"""State of the negotiation: not started; the client's ``initialize`` is with the server; our ``server/discover`` is; a
-bridge opens the server; a modern client's first call is with the server; settled.
+"""State of the negotiation.
+
+``new``: not started. ``relaying``: the client's ``initialize`` is with the server. ``probing``: our ``server/discover``
+is with the server. ``greeting``: a bridge opens the server. ``calling``: a modern client's first call is with the
+server. ``settled``: decided.
 """
 
 SET: Final[Mapping[Protocol, Eras]] = {
@@ -63,9 +66,7 @@ class NegotiationState:
         protocol: Protocol = "auto",
         prefers_legacy: bool = False,
     ) -> None:
-        """``take`` gets the receiver of all later frames. ``prefers_legacy`` is from ``Evidence`` and counts only under
-        ``auto``.
-        """
+        """``take`` gets the receiver of later frames; ``prefers_legacy`` (``Evidence``) counts only under ``auto``."""
         self.state = state
         self.protocol: Final = protocol
         self.eras = SET[protocol] if protocol != "auto" else known if known is not None else Eras()
@@ -92,8 +93,9 @@ class NegotiationState:
         self.take(chosen.frame)
 
     def is_sent_back(self, stream: int, f: Frame) -> bool:
-        """Whether a ``server/discover`` is answered as by a legacy server, so that the client starts again. Raises
-        Malformed.
+        """Whether a ``server/discover`` gets a legacy server's answer, so that the client starts again.
+
+        Raises Malformed.
         """
         if self.protocol == "auto":
             return era_detection.is_sent_back(self.state, stream, f)
@@ -120,9 +122,7 @@ class NegotiationState:
         ]
 
     def left(self) -> Effects:
-        """Leave the previous session: its rounds end and its own requests are dropped, but the clients' requests stay
-        open.
-        """
+        """Leave the previous session: its rounds and own requests end, but the clients' requests stay open."""
         state = self.state
         for pending in [pending for pending in state.inflight.asked.values() if pending.stream == INTERNAL]:
             state.inflight.remove(pending)
@@ -298,7 +298,7 @@ class ModernProbe(msgspec.Struct, eq=False):
         """End the negotiation: the server was known to be modern, and it answers."""
         self.choice.settle(self.choice.chosen)
         if self.choice.protocol == "modern":
-            self.choice.take(self.again.frame)  # a later initialize is not for this server
+            self.choice.take(self.again.frame)  # a later initialize must not reach this server
 
     def meanwhile(self, stream: int, line: bytes | Frame, now: float) -> Effects:
         """Process a client's frame while the first call is with the server."""
@@ -448,7 +448,7 @@ class EraNegotiator:
         """The progress of the negotiation."""
         return self._choice.phase
 
-    # -- the methods of a session, but for ``frame``
+    # -- the methods of a session, except ``frame``
     # ---------------------------------------------------------------------------------------
 
     def lost(self, side: Side, stream: int, head: bytes, fault: str) -> Effects:
@@ -529,7 +529,7 @@ class EraNegotiator:
         self._choice.settle(self._choice.chosen)
         return out
 
-    # -- frames, until all is decided
+    # -- frames during the negotiation
     # ------------------------------------------------------------------------------------------------------
 
     def _frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:

@@ -1,9 +1,8 @@
-"""Pure. Translation of messages between the eras: envelopes, results, errors and capabilities (R49, R52, R58, R80,
-R118).
+"""Pure. Translation of messages between the eras (R49, R52, R58, R80, R118).
 
-A modern request's envelope is checked as a modern server would, and removed for a legacy server. A legacy client's
-declarations are added to each of its requests. Members that both eras share stay unchanged (R109), and strict clients
-get no member that they do not know.
+It covers envelopes, results, errors and capabilities. A modern request's envelope is checked as a modern server would,
+and removed for a legacy server. A legacy client's declarations are added to each of its requests. Members that both
+eras share stay unchanged (R109), and strict clients get no member that they do not know.
 """
 
 from __future__ import annotations
@@ -171,9 +170,7 @@ class Stamp(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "members", b",".join(parts))
 
     def put(self, params: Object) -> Object:
-        """The params with the stamp in ``_meta``, which replaces the client's members. Raises Malformed for two
-        readings.
-        """
+        """The params with the stamp in ``_meta``, replacing the client's members. Raises Malformed for two readings."""
         raw = params.raw(META)
         if raw is None:
             return params.changed({META: b"{" + self.members + b"}"})
