@@ -1,7 +1,7 @@
 """Definitions of all metrics: names, types, labels and help.
 
-Each has a row in deploy/README.md. Labels come from finite sets that the operator controls, never from a peer. A rename
-is a change that the changelog names.
+Each metric has a row in deploy/README.md. Labels come from finite sets that the operator controls, never from a peer. A
+renamed metric needs an entry in the changelog.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 import msgspec
 
-# canned answers to human reviews
+# from fixed answers to human reviews
 SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
-# people, not programs
+# for humans, not programs
 ANSWERED_IN: Final = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 1800.0, 3600.0, 14_400.0, 43_200.0, 86_400.0)
 QUICK: Final = (
     0.00025,
@@ -34,18 +34,18 @@ QUICK: Final = (
     60.0,
     300.0,
 )
-"""A call that is only passed through takes half a millisecond; one that waits for a person takes minutes."""
+"""A call that is only passed through takes half a millisecond; one that waits for a reviewer takes minutes."""
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """A metric, as the exposition and the documentation have it."""
+    """A metric, as in the exposition and the documentation."""
 
     name: str
     type: Literal["counter", "gauge", "histogram"]
     labels: tuple[str, ...]
     help: str
     bounds: tuple[float, ...] = SECONDS
-    """Upper ends of a histogram's buckets, in seconds."""
+    """Upper bounds of a histogram's buckets, in seconds."""
 
 
 METRICS: Final[tuple[Metric, ...]] = (
@@ -230,7 +230,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         (),
         "Failed accesses of this process to the store of reviews. Nothing is approved meanwhile.",
     ),
-    # of `serve` alone: its policy and reloads, HTTP in front, servers behind, its own health
+    # of `serve` only: its policy and reloads, HTTP clients, servers, and its own health
     Metric(
         "samplegate_build_info",
         "gauge",

@@ -1,9 +1,9 @@
-"""The log: events on stderr, JSON lines for programs and plain lines for a terminal. Only the fields given are logged.
+"""The log on stderr: JSON lines for programs, plain lines for a terminal. Only fields that a call passes are logged.
 
-structlog makes an event's line, imported by the first event: a quiet start pays nothing. The access log has a line for
-every call, made without structlog and collected. Untrusted text in a line cannot end the line, control a terminal or be
-long. No write waits for a reader: lines are kept up to a bound, and more are dropped and counted. stdout is never
-written.
+structlog formats events and is imported by the first one, so that a quiet start does not pay for it. The access log has
+one line for every HTTP request, formatted without structlog and written in batches. Untrusted text cannot end a line,
+control a terminal or be long. Writes never block: lines are buffered up to a bound, then dropped and counted. Nothing
+is written to stdout.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from samplegate.telemetry.metrics import Metrics
 
 Format: TypeAlias = Literal["json", "text"]
 Event: TypeAlias = Mapping[str, Any]
-"""``time``, ``level``, ``event`` and fields, in the order in which they are shown; ``exception`` is a traceback."""
+"""``time``, ``level``, ``event`` and fields, in the order of output; ``exception`` is a traceback."""
 
-MAX_VALUE: Final = 1000  # characters; a traceback is the only long value and has its own bound
+MAX_VALUE: Final = 1000  # characters; only a traceback may be longer, within its own bound
 MAX_TRACEBACK: Final = 20_000
 
 _plain: Final = re.compile(r"[\w.:/@+-]+\Z", re.ASCII)
 
 
 def stamp(now: float) -> str:
-    """A time in Unix seconds as lines show it: UTC, to the millisecond, never one that has not begun."""
+    """A time in Unix seconds as in the lines: UTC, truncated to the millisecond, so never in the future."""
     return f"{_second(int(now))}.{int(now % 1 * 1000):03d}Z"
 
 
@@ -53,7 +53,7 @@ def as_json(event: Event) -> str:
 
 
 def as_text(event: Event) -> str:
-    """``12:00:01 warning  request.refused   rule="no secrets" kind=elicitation``; a traceback follows on its own
+    """``12:00:01 warning  request.refused   rule="no secrets" kind=elicitation``; a traceback follows on separate
     lines."""
     fields = _bounded(event)
     trace = fields.pop("exception", None)
@@ -87,22 +87,21 @@ def _shown(value: Any) -> str:
 
 
 def _quoted(value: Any) -> str:
-    """JSON in ASCII: nothing in it drives a terminal or ends the line. Nor a CI system, which looks for ``##`` anywhere
-    in one."""
+    """A value as ASCII JSON, which cannot control a terminal or end the line. ``##`` is escaped, because CI systems
+    react to it anywhere in a line."""
     return json.dumps(value).replace("##", "#\\u0023")
 
 
-# seconds that a line may be collected: too short for readers to notice, and a busy gate writes once for hundreds of
-# calls
+# seconds that a line may be buffered: too short to notice, and a busy gate writes hundreds of calls at once
 DELAY: Final = 0.05
-# characters, all ASCII: what a pipe that is ready takes without waiting (POSIX's PIPE_BUF on Linux)
+# characters, all ASCII: a ready pipe accepts them without blocking (POSIX's PIPE_BUF on Linux)
 PIECE: Final = 4096
-# characters collected that are written before their time, so that a pipe of 64 KiB is emptied meanwhile
+# buffered characters that are written before DELAY is over, so that a pipe of 64 KiB is emptied meanwhile
 FULL: Final = 4 * PIECE
-HELD: Final = 256 * 1024  # characters kept while nobody reads: about a thousand lines
+HELD: Final = 256 * 1024  # characters buffered while the stream is not read: about a thousand lines
 
 Later: TypeAlias = Callable[[float, Callable[[], None]], object]
-"""Calls something so many seconds later. Raises RuntimeError where no event loop runs."""
+"""Calls something after some seconds. Raises RuntimeError if no event loop runs."""
 
 
 def _in_loop(seconds: float, call: Callable[[], None]) -> object:
@@ -110,7 +109,8 @@ def _in_loop(seconds: float, call: Callable[[], None]) -> object:
 
 
 class LineWriter:
-    """Lines, all ASCII, onto one stream. ``later`` is the running event loop's, but in tests."""
+    """Buffered, non-blocking writer of ASCII lines to one stream. ``later`` is the loop's ``call_later``, except in
+    tests."""
 
     def __init__(self, stream: TextIO, later: Later = _in_loop) -> None:
         self._stream = stream
@@ -120,7 +120,7 @@ class LineWriter:
         self._size = 0
         self._armed = self._stuck = self._registered = False
         self.dropped = 0
-        """Lines that nobody will see."""
+        """The number of dropped lines."""
         self._count: Callable[[int], object] | None = None
 
     def count_dropped(self, count: Callable[[int], object]) -> None:
@@ -130,21 +130,21 @@ class LineWriter:
             self._count = count
 
     def put(self, line: str) -> None:
-        """Write a line now, after all that is collected. If the stream takes nothing it is kept like those."""
+        """Write a line now, after all buffered lines. If the stream is not ready, the line is buffered too."""
         with self._lock:
             self.flush()
             self._keep(line)
             self.flush()
 
     def collect(self, line: str) -> None:
-        """Write a line within DELAY; at once where no event loop runs."""
+        """Write a line within DELAY, or at once if no event loop runs."""
         with self._lock:
             self._keep(line)
             if (self._size >= FULL and not self._stuck) or not (self._armed or self._arm()):
                 self.flush()
 
     def flush(self) -> None:
-        """Write what is collected, as far as the stream takes it without waiting."""
+        """Write the buffered lines, as far as the stream accepts them without blocking."""
         with self._lock:
             waiting = 0
             try:
@@ -152,7 +152,7 @@ class LineWriter:
                     waiting = len(self._held)
                     self._stream.write(self._piece())
                     self._stream.flush()
-            except (OSError, ValueError):  # closed, or nobody reads any more
+            except (OSError, ValueError):  # the stream is closed, or its reader is gone
                 self._drop(waiting)
                 self._held.clear()
                 self._size = 0
@@ -173,7 +173,7 @@ class LineWriter:
             self._count(lines)
 
     def _piece(self) -> str:
-        """Takes the next whole lines, or the begin of one that is too long to go at once."""
+        """Remove and return the next whole lines, or the beginning of a line that is too long for one write."""
         first = self._held.popleft()
         if len(first) > PIECE:
             self._held.appendleft(first[PIECE:])
@@ -186,7 +186,7 @@ class LineWriter:
         return "".join(parts)
 
     def _arm(self) -> bool:
-        """See to it that what is held is looked at again; False where there is no event loop to do it."""
+        """Schedule the next flush. False if there is no event loop."""
         if not self._registered:
             self._registered = True
             atexit.register(self.flush)
@@ -203,7 +203,7 @@ class LineWriter:
 
 
 def _ready(stream: TextIO) -> bool:
-    """False if a write would wait: a pipe that nobody empties. Always True where that cannot be asked (a file,
+    """False if a write would block, as on a pipe that is not read. True if that cannot be found out (a file,
     Windows)."""
     if sys.platform == "win32":
         return True
@@ -220,19 +220,19 @@ LEVELS: Final[Mapping[Level, int]] = {"debug": 10, "info": 20, "warning": 30, "e
 
 
 class EventLog:
-    """Events with fields: dotted, past tense, never a message's content. On stderr, as text where that is a terminal
-    and JSON elsewhere."""
+    """The log of events with fields. Events are dotted and past tense, and have no message content. The format is text
+    on a terminal and JSON elsewhere."""
 
     def __init__(self, level: Level = "info", format: Format | None = None, stream: TextIO | None = None) -> None:
         out = sys.stderr if stream is None else stream
         self.outlet = LineWriter(out)
-        """Where its lines go, for who makes some by itself."""
+        """The writer of its lines, also for code that formats lines itself."""
         self.format: Format = format or ("text" if _is_terminal(out) else "json")
         self._least = LEVELS[level]
         self._bound: Any = None
 
     def count_dropped(self, metrics: Metrics) -> None:
-        """Have lines that nobody will see counted there from now on, with those of before."""
+        """Count dropped lines in these metrics from now on, including earlier ones."""
         self.outlet.count_dropped(partial(metrics.count, "samplegate_log_dropped_total"))
 
     def tells(self, level: Level) -> bool:
@@ -240,19 +240,19 @@ class EventLog:
         return LEVELS[level] >= self._least
 
     def debug(self, event: str, **fields: object) -> None:
-        """For whoever looks for a fault."""
+        """Log a detail for debugging."""
         self._say("debug", event, fields)
 
     def info(self, event: str, **fields: object) -> None:
-        """The ordinary course."""
+        """Log a normal event."""
         self._say("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Something to look at; the gate goes on."""
+        """Log something that needs attention, while the gate continues."""
         self._say("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """Something failed. ``exc_info=True`` adds the traceback."""
+        """Log a failure. ``exc_info=True`` adds the traceback."""
         self._say("error", event, fields)
 
     def _say(self, level: Level, event: str, fields: dict[str, Any]) -> None:
@@ -264,7 +264,7 @@ class EventLog:
 
 
 class _Lines:
-    """What structlog writes whole lines to. Each level is the same."""
+    """The logger that structlog writes lines to; all levels are the same."""
 
     def __init__(self, outlet: LineWriter) -> None:
         self.debug = self.info = self.warning = self.error = outlet.put
@@ -273,7 +273,7 @@ class _Lines:
 def _structlog(lines: _Lines, format: Format) -> Any:
     hidden = "rich" not in sys.modules
     if hidden:
-        # structlog would import it for tracebacks that we do not print: 0.1 s, 5 MiB
+        # structlog would import rich for tracebacks that we do not print: 0.1 s, 5 MiB
         sys.modules["rich"] = None  # type: ignore[assignment]
     try:
         import structlog
@@ -314,26 +314,25 @@ _spaced: Final = msgspec.json.format
 
 
 class AccessLog:
-    """Lines for one log, by its level and in its format. ``wall`` is Unix seconds."""
+    """The access log: lines in the format of an event log, at level info. ``wall`` is Unix seconds."""
 
     def __init__(self, log: EventLog, *, wall: Callable[[], float] = time.time) -> None:
         self.wanted = log.tells("info")
-        """Whether it writes what it is given."""
+        """Whether lines are written at all."""
         self._form = _as_json if log.format == "json" else FORMS[log.format]
         self._outlet = log.outlet
         self._wall = wall
 
     def take(self, fields: Mapping[str, Value]) -> None:
-        """One request is over; its line is out ``DELAY`` later, or before the next event of the log."""
+        """Log a finished request. Its line is written within ``DELAY``, or before the log's next event."""
         if self.wanted:
             self._outlet.collect(self._form({"time": stamp(self._wall()), "level": "info", "event": EVENT, **fields}))
 
 
 def _as_json(event: Event) -> str:
-    """What ``as_json`` makes of it, in a fifth of the time where nothing has to be cut or escaped beyond what JSON
-    itself wants."""
+    """The same as ``as_json`` in a fifth of the time, if nothing needs shortening or more escapes than JSON's own."""
     try:
         line = _spaced(_encoded(event), indent=0).decode("ascii")
-    except (ValueError, OverflowError):  # not ASCII, half a character, or a number beyond 64 bits
+    except (ValueError, OverflowError):  # not ASCII, an unpaired surrogate, or a number beyond 64 bits
         return as_json(event)
     return as_json(event) if len(line) > MAX_VALUE or "##" in line or "\x7f" in line else line

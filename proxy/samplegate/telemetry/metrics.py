@@ -17,19 +17,19 @@ from anyio import to_thread
 from samplegate.errors import Log, Unavailable
 from samplegate.telemetry.definitions import METRICS
 
-NONE: Final = "none"  # a label without a value
+NONE: Final = "none"  # the text of a label without a value
 
 HOST: Final = "127.0.0.1"
 MAX_HEAD: Final = 16_384  # bytes
-PATIENCE: Final = 5.0  # seconds for a request's head, and again until its answer is read
-AT_A_TIME: Final = 16  # connections: a scrape is one
+PATIENCE: Final = 5.0  # seconds to receive a request's head, and the same to send the response
+AT_A_TIME: Final = 16  # connections: a scrape needs one
 OWN: Final = ("127.0.0.1", "localhost")
 
 
 class Metrics:
-    """The metrics of one process; any thread may use them. ``read``: False where nothing will read them.
+    """The metrics of one process; any thread may use them. ``read``: False if the metrics are never read.
 
-    Then nothing is counted, and prometheus-client is not imported: it takes 40 ms of a start.
+    Then nothing is counted, and prometheus-client is not imported, which would add 40 ms to a start.
     """
 
     def __init__(self, *, read: bool = True) -> None:
@@ -49,7 +49,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         for metric in METRICS:
-            # A metric without labels reads 0 once it is registered. This would be wrong for what was not measured.
+            # A registered metric without labels reads 0, which is wrong before the first measurement.
             registry = self.registry if metric.labels else None
             if metric.type == "histogram":
                 made: Any = Histogram(metric.name, metric.help, metric.labels, registry=registry, buckets=metric.bounds)
@@ -65,8 +65,8 @@ class Metrics:
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
     def count(self, name: str, amount: float = 1, /, **labels: object) -> None:
-        """Add to a counter. All labels of the metric are required; None reads ``none``. Raises ValueError for
-        others."""
+        """Add to a counter. All labels of the metric are required; None reads ``none``. Raises ValueError for other
+        labels."""
         self._series(name, labels).inc(amount)
 
     def set(self, name: str, value: float, /, **labels: object) -> None:
@@ -74,7 +74,7 @@ class Metrics:
         self._series(name, labels).set(value)
 
     def only(self, name: str, /, **labels: object) -> None:
-        """Make this the one series of a gauge that informs by its labels: it is 1, and all others are removed."""
+        """Set this series of an info gauge to 1, and remove all its other series."""
         if self._read:
             self._metrics[name].clear()
         self.set(name, 1, **labels)
@@ -84,16 +84,16 @@ class Metrics:
         self._series(name, labels).observe(value)
 
     def forget(self, **labels: object) -> None:
-        """Remove every series that has these labels, such as those of a server that a reload removed."""
+        """Remove every series with these labels, such as those of a server that a reload removed."""
         wanted = {label: _text(value) for label, value in labels.items()}
         for metric in METRICS if self._read and labels else ():
             if labels.keys() <= set(metric.labels):
                 self._metrics[metric.name].remove_by_labels(wanted)
 
     async def page(self, accept: str) -> tuple[bytes, str]:
-        """The text for a scrape with this Accept header, with the process's own metrics, and its content type.
+        """The text for a scrape with this Accept header, including the process's own metrics, and its content type.
 
-        It is made in a thread, because 10,000 lines take 0.1 s, and one at a time, however many ask for it.
+        A thread renders it, because 10,000 lines take 0.1 s. Concurrent scrapes are rendered one at a time.
         """
         return await to_thread.run_sync(self._page, accept, limiter=self._one_at_a_time)
 
@@ -116,10 +116,10 @@ class Metrics:
 
 
 class _Unread:
-    """A series that is never read."""
+    """A series of metrics that are never read."""
 
     def inc(self, amount: float) -> None:
-        """Count nothing."""
+        """Do nothing."""
 
     set = observe = inc
 
@@ -128,13 +128,14 @@ _UNREAD: Final = _Unread()
 
 
 def _text(value: object) -> str:
-    """Lone surrogates, which a command line can contain, are escaped: the text is UTF-8."""
+    """The text of a label. Lone surrogates, which a command line can contain, are escaped, because the text is
+    UTF-8."""
     text = NONE if value is None else str(value)
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def metrics_file(metrics: Metrics, template: str | None, server: str) -> MetricsFile | None:
-    """The file of the setting, with ``{server}`` and ``{pid}`` filled in; other braces stay."""
+    """The configured file, with ``{server}`` and ``{pid}`` replaced; other braces stay. None without a setting."""
     if template is None:
         return None
     safe = "".join(character if character.isalnum() or character in "._-" else "_" for character in server)
@@ -147,10 +148,10 @@ class MetricsFile:
     def __init__(self, metrics: Metrics, path: Path) -> None:
         self._metrics = metrics
         self._path = path
-        self._lock = threading.Lock()  # a text that was rendered earlier must not replace a later one
+        self._lock = threading.Lock()  # an older text must not replace a newer one
 
     def write(self) -> None:
-        """Replace the file in one step, so that a collector never reads half of it. Raises Unavailable."""
+        """Replace the file atomically, so that a collector never reads half of it. Raises Unavailable."""
         from prometheus_client import generate_latest
 
         draft = self._path.with_name(f".{self._path.name[:40]}.{os.urandom(8).hex()}")  # a collector reads *.prom only
@@ -159,7 +160,7 @@ class MetricsFile:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     draft.write_bytes(generate_latest(self._metrics.registry))
-                    # whatever the umask is: a collector runs as another user, and it holds no secret
+                    # regardless of the umask: a collector runs as another user, and the file has no secrets
                     draft.chmod(0o644)
                     draft.replace(self._path)
                 finally:
@@ -174,7 +175,7 @@ class MetricsFile:
         log: Log,
         sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
     ) -> None:
-        """Write it every so many seconds, in a thread, until cancelled. Of several failures in a row, the first is
+        """Write the file periodically, in a thread, until cancelled. Only the first of several consecutive failures is
         logged."""
         told = False
         while True:
@@ -190,11 +191,10 @@ class MetricsFile:
 
 
 class MetricsServer:
-    """The listener of `run --metrics-port` on 127.0.0.1; made by ``open``. Other users of the machine can read what it
-    shows.
+    """The listener of `run --metrics-port` on 127.0.0.1; created by ``open``. Other users of the machine can read it.
 
-    It speaks as little HTTP as a scrape needs: one request for each connection, without a body, whose head is bounded
-    in size and time.
+    It speaks as little HTTP as a scrape needs: one request for each connection, without a body, with a head of bounded
+    size and time.
     """
 
     def __init__(self, page: Callable[[str], Awaitable[tuple[bytes, str]]], log: Log) -> None:
@@ -205,9 +205,10 @@ class MetricsServer:
 
     @classmethod
     async def open(cls, page: Callable[[str], Awaitable[tuple[bytes, str]]], port: int, log: Log) -> MetricsServer:
-        """Listen; 0 is any free port. ``page``: an Accept header -> a text and its content type. Raises Unavailable."""
+        """Listen on a port; 0 is any free port. ``page``: an Accept header -> a text and its content type. Raises
+        Unavailable."""
         found = cls(page, log)
-        if not 0 <= port <= 65535:  # uvloop would never end after such a try
+        if not 0 <= port <= 65535:  # uvloop would never return from such a try
             raise Unavailable(f"metrics port: {port} is no port; give --metrics-port one up to 65535, or 0 for any")
         try:
             found._server = await asyncio.start_server(found._connected, HOST, port, limit=MAX_HEAD, backlog=AT_A_TIME)
@@ -220,7 +221,7 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on; 0 while closed."""
         return int(self._server.sockets[0].getsockname()[1]) if self._server is not None and self._server.sockets else 0
 
     async def aclose(self) -> None:
@@ -241,7 +242,7 @@ class MetricsServer:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request. Whatever goes wrong with it is its client's trouble alone."""
+        """Answer one request. Its errors affect only its own connection."""
         try:
             async with asyncio.timeout(PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")

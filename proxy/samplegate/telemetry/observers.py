@@ -1,8 +1,8 @@
 """Observers that feed the metrics, the log and the summary: HTTP requests, notes of sessions, reservations on limits,
 records.
 
-A peer chooses how often something happens and its name, so metrics have classes of names, and the log has the first
-event of a kind and then counts.
+Peers choose names, and how often events happen. So metrics use classes of names, and the log has the first events of a
+kind and then only counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LISTEN: Final = "subscriptions/listen"
 
 
 def method_class(http: str, method: str | None) -> str:
-    """``begin``, ``call``, ``end``, ``message``, ``stream`` or ``other``, by the HTTP verb and the JSON-RPC method
+    """``begin``, ``call``, ``end``, ``message``, ``stream`` or ``other``, from the HTTP verb and the JSON-RPC method
     (None for a response)."""
     if http != "POST":
         return {"GET": "stream", "DELETE": "end"}.get(http, "other")
@@ -39,13 +39,13 @@ def method_class(http: str, method: str | None) -> str:
 
 
 def status_class(status: int | None) -> str:
-    """``2xx`` and so on; ``gone`` for None. What is no status of HTTP reads ``other``."""
+    """``2xx`` and so on; ``gone`` for None, ``other`` for a number that is no HTTP status."""
     if status is None:
         return "gone"
     return f"{status // 100}xx" if 100 <= status < 600 else "other"
 
 
-LOGGED: Final = 20  # of an event; then the 100th, the 1000th and so on
+LOGGED: Final = 20  # of an event; after that the 100th, the 1000th and so on
 DROPPED: Final = "samplegate_frames_dropped_total"
 COUNTED: Final[Mapping[str, str]] = {
     "frame.refused": "samplegate_frames_refused_total",
@@ -53,12 +53,12 @@ COUNTED: Final[Mapping[str, str]] = {
     "frame.oversized": DROPPED,
     "frame.failed": DROPPED,
 }
-"""The events by which a frame was lost, and the metric of each; its ``reason`` is the event's second half."""
+"""Events of lost or refused frames, and their metrics. The metric's ``reason`` is the second half of the event."""
 
 
 class Notes:
-    """Takes every note of one session. ``take`` is called where a fault is handled, so that its traceback can be
-    logged."""
+    """Counts and logs the notes of one session. ``take`` must be called while a fault is handled, so that its traceback
+    is logged."""
 
     def __init__(self, log: Log, metrics: Metrics, server: str) -> None:
         self._log = log
@@ -67,7 +67,7 @@ class Notes:
         self._seen: Counter[str] = Counter()
 
     def take(self, note: Note) -> None:
-        """Count one note, and log it unless there were too many of its event."""
+        """Count a note, and log it unless there were too many of its event."""
         if note.event in COUNTED:
             reason = note.event.partition(".")[2]
             self._metrics.count(COUNTED[note.event], server=self._server, side=note.fields.get("side"), reason=reason)
@@ -82,7 +82,7 @@ class Notes:
             self._tell(note, {"count": count})
 
     def summary(self) -> str:
-        """``not every one is in the log: 5120 frame.refused``; empty where the log has all."""
+        """``not every one is in the log: 5120 frame.refused``; empty if the log has all."""
         many = ", ".join(f"{count} {event}" for event, count in sorted(self._seen.items()) if count > LOGGED)
         return f"not every one is in the log: {many}" if many else ""
 
@@ -92,7 +92,7 @@ class Notes:
 
 
 def _is_round(count: int) -> bool:
-    """A power of ten."""
+    """Whether a count is a power of ten."""
     return str(count).strip("0") == "1"
 
 
@@ -101,7 +101,7 @@ USED: Final = "samplegate_limit_used_ratio"
 
 
 class Draws:
-    """Counts for the limits of the policy in force."""
+    """Metrics of the limits in force."""
 
     def __init__(self, terms: Mapping[str, LimitSpec], metrics: Metrics) -> None:
         self._terms = terms
@@ -109,8 +109,8 @@ class Draws:
         self._used: dict[str, float] = {}
 
     def update_limits(self, terms: Mapping[str, LimitSpec]) -> None:
-        """Another policy is in force: the series of limits that it lacks are gone, and how full the others are is told
-        of their new amounts."""
+        """Put another policy's limits in force: remove the series of limits that are gone, and rescale the used shares
+        to the new amounts."""
         before, self._terms = self._terms, terms
         for name, was in before.items():
             now = terms.get(name)
@@ -121,7 +121,7 @@ class Draws:
                 self._set_used(name, used * was.most / now.most if _goes_on(was, now) and now.most else 0.0)
 
     def reserved(self, draws: Sequence[Draw], answer: Reserved | Refused, wait: float | None) -> None:
-        """A reservation and what came of it; ``wait`` is the seconds that it took where it might wait, else None."""
+        """Count a reservation and its result. ``wait``: the seconds it took if it was allowed to wait, else None."""
         waited = (wait or 0.0) > WAITED
         if isinstance(answer, Refused):
             names, result = [answer.limit], "unavailable" if answer.why == "unavailable" else "refused"
@@ -132,7 +132,7 @@ class Draws:
                     self._set_used(name, share)
         for name in names:
             if name not in self._terms:
-                continue  # a round of a policy that is not in force any more: its series is forgotten, and stays so
+                continue  # from a round under an earlier policy: the series was removed, and stays so
             self._metrics.count("samplegate_limit_reservations_total", limit=name, result=result)
             if wait is not None and (waited or isinstance(answer, Refused)):
                 self._metrics.observe("samplegate_limit_wait_seconds", wait, limit=name)
@@ -140,11 +140,11 @@ class Draws:
     def settled(
         self, reserved: Reserved, actual: Sequence[Draw], under: Mapping[str, LimitSpec] | None = None
     ) -> list[str]:
-        """A correction; the limits that it came over what was reserved on. Slots are free again, whatever is said of
-        them.
+        """Count a settlement. Returns the limits whose actual draw exceeds the reservation. Slots are always freed,
+        whatever ``actual`` has for them.
 
-        ``under`` are the terms that its draws were measured for, where those may not be in force any more. A limit that
-        there is not now, or that counts something else, has no series that it could change.
+        ``under`` are the limits for which its draws were measured, if they may no longer be in force. A limit that is
+        gone or counts something else now has no series to change.
         """
         true = {(draw.limit, draw.key): draw.amount for draw in actual}
         measured = self._terms if under is None else under
@@ -172,17 +172,17 @@ class Draws:
 
 
 def _goes_on(was: LimitSpec, now: LimitSpec) -> bool:
-    """Whether a limit counts the same as before, whatever its amount is."""
+    """Whether a limit counts the same as before; its amount may differ."""
     return (was.quantity, was.per, was.period, was.tz, was.by) == (now.quantity, now.per, now.period, now.tz, now.by)
 
 
-MAX_HANDED_ON: Final = 10_000  # forwards whose second record is still to come
-MAX_REVIEWED: Final = 10_000  # outcomes by a verdict that may be revoked yet, within seconds
-MAX_LISTED: Final = 50  # what --strict lists; the decision log has them all
+MAX_HANDED_ON: Final = 10_000  # requests whose second record is still to come
+MAX_REVIEWED: Final = 10_000  # outcomes of verdicts that may still be revoked, within seconds
+MAX_LISTED: Final = 50  # lines that --strict lists; the decision log has all
 
 
 class Tally:
-    """Sees every record of a process."""
+    """Counts the records of a process for the summary and the metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -201,10 +201,10 @@ class Tally:
         self._refused_first: list[str] = []
 
     def take(self, record: Record) -> None:
-        """Count one record. The two of a request whose client comes back are one request, and so are a record and the
-        one that revokes it.
+        """Count one record. The two records of a request that the client retries count as one request, and so do a
+        record and the one that revokes it.
 
-        Except in the metrics, where nothing is taken back.
+        ``samplegate_requests_total`` counts every record, because a counter cannot decrease.
         """
         self._take_back(record)
         if comes_again(record.outcome, record.door):
@@ -215,7 +215,7 @@ class Tally:
         if record.outcome in ("denied", "unanswered"):
             self._failed.append(record) if len(self._failed) < MAX_LISTED else None
         self._count(record)
-        if not record.revokes:  # what was spent and tried stands in the record before
+        if not record.revokes:  # cost and attempts are in the earlier record
             self._count_once(record)
             self._count_models(record)
 
@@ -227,32 +227,32 @@ class Tally:
             self._failed = [one for one in self._failed if one.decision_id != record.decision_id]
 
     def fault(self, round: str) -> None:
-        """Count one round that a fault of the gate's own ended, which may have no record."""
+        """Count a round that an internal error ended. It may have no record."""
         self._faults += 1
         if len(self._faulty) < MAX_LISTED:
             self._faulty.append(f"round {round}: unanswered by a fault in the gate; the log has it")
 
     def left(self, method: str, tool: str | None) -> None:
-        """Count one request of a client that its server never answered."""
+        """Count a client's request that its server never answered."""
         self._left += 1
         if len(self._left_first) < MAX_LISTED:
             self._left_first.append(f"{method}{'' if tool is None else f' {tool}'}: the server did not answer")
 
     def refused(self, count: int, fault: str) -> None:
-        """Count the requests of a client's batch that was refused."""
+        """Count the requests of a client's refused batch."""
         self._refused += count
         room = max(MAX_LISTED - len(self._refused_first), 0)
         self._refused_first += [f"a call in a batch: refused, because {fault}"] * min(count, room)
 
     @property
     def failed(self) -> int:
-        """How many requests ended Denied or Unanswered, rounds by a fault, calls without an answer, and calls of
-        refused batches."""
+        """The number of failures: requests that ended Denied or Unanswered, rounds ended by a fault, unanswered calls,
+        and calls of refused batches."""
         return self._outcomes["denied"] + self._outcomes["unanswered"] + self._faults + self._left + self._refused
 
     def summary(self) -> str:
-        """``3 requests: 2 answered, 1 unanswered``, then the cost, the limits that refused some, and faults, where
-        there were any."""
+        """``3 requests: 2 answered, 1 unanswered``, then the cost, the limits that refused requests, and faults, if
+        any."""
         total = sum(self._outcomes.values())
         parts = ", ".join(
             f"{count} {outcome.replace('_', ' ')}" for outcome, count in sorted(self._outcomes.items()) if count
@@ -265,14 +265,14 @@ class Tally:
         return "; ".join(filter(None, (requests, self._cost(), *limits, faults, left, refused)))
 
     def _cost(self) -> str:
-        """``0.0042 USD and 1 model call of unknown price``: what is unknown is said, never taken as nothing."""
+        """``0.0042 USD and 1 model call of unknown price``: an unknown price is never counted as zero."""
         known = f"{dollars(self._spent)} USD" if self._spent else ""
         unknown = f"{self._unpriced} model call{_s(self._unpriced)} of unknown price" if self._unpriced else ""
         return " and ".join(filter(None, (known, unknown)))
 
     def failures(self) -> list[str]:
-        """One line for each request that ended Denied or Unanswered, each call without an answer, and each call of a
-        refused batch."""
+        """A line for each request that ended Denied or Unanswered, each round ended by a fault, each unanswered call,
+        and each call of a refused batch."""
         lines = [*(_line(record) for record in self._failed), *self._faulty, *self._left_first, *self._refused_first]
         rest = self.failed - len(lines)
         return [*lines, f"and {rest} more"] if rest else lines
@@ -328,8 +328,8 @@ def _keep(outcomes: dict[str, Released], record: Record, most: int) -> None:
 
 
 def dollars(units: int) -> str:
-    """``ledger.SCALE["usd"]`` units as dollars: two decimals from one dollar on, below that as many as two digits
-    need."""
+    """An amount in units of ``ledger.SCALE["usd"]`` as dollars: two decimals from one dollar on, below that enough for
+    two significant digits."""
     amount = Decimal(units).scaleb(-12)
     places = 2 if not amount or amount >= 1 else 1 - amount.adjusted()
     return f"{amount:.{places}f}"
