@@ -1,7 +1,7 @@
 """Demo of reviews: a server asks a model and a person, and you decide both on the page or the command line.
 
 All processes are real. The demo prints where to decide, and the answers that the server got. It decides nothing itself,
-except with ``--answer-by-itself``.
+except with --answer-by-itself.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class SignalScope:
 
     @contextmanager
     def may_leave(self) -> Iterator[None]:
-        """Only in here is the first signal a KeyboardInterrupt, also one that came before; the second is none, since
-        the first is on its way."""
+        """Allow an interrupt: only in this block, the first signal raises KeyboardInterrupt, even if it came earlier.
+        The second is ignored, because shutdown has begun."""
         self._open = True
         try:
             if self._asked:
