@@ -89,7 +89,7 @@ async def deliver(send: Send, reply: AuthReply) -> None:
 
 
 class Resources:
-    """The protected resources of one version of the settings. ``exists`` tells whether there is a server at a path."""
+    """The protected resources of one version of the settings. ``exists`` is true for the path of a server."""
 
     def __init__(self, settings: CallerSettings, exists: Callable[[str], bool]) -> None:
         self._settings = settings

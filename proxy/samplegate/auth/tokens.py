@@ -123,7 +123,7 @@ def _test(names: tuple[str, ...]) -> Callable[[str], object]:
 
 
 def still_taken(before: CallerSettings, now: CallerSettings) -> Callable[[str], bool]:
-    """A test whether a caller of one version of the settings is still valid in another. If not, its connections end.
+    """A predicate: is a caller of one version of the settings still valid in another? If not, its connections end.
 
     JWT callers stay valid while the issuer's settings are the same: their tokens expire by themselves.
     """

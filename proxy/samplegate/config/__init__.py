@@ -45,7 +45,7 @@ def load(
 ) -> LoadedSettings:
     """Read the settings of `run`. Raises SettingsError with every problem.
 
-    ``given`` is the command line; None stands for an absent option.
+    ``given`` is the command line; None means an absent option.
     """
     problems: list[str] = []
     values, environment = gather(SETTINGS, environ, file, given or {}, problems)

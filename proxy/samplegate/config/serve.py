@@ -169,7 +169,7 @@ def load_serve(
 ) -> LoadedServe:
     """Read the settings of `serve`. Raises SettingsError with every problem.
 
-    ``given`` is the command line; None stands for an absent option. ``command`` or ``url`` is the single server of the
+    ``given`` is the command line; None means an absent option. ``command`` or ``url`` is the single server of the
     short form, with ``name`` and ``protocol``. ``headers_from`` are NAME=FILE entries for a server at a URL.
     """
     problems: list[str] = []

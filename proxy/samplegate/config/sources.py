@@ -24,7 +24,7 @@ from samplegate.yamlfile.validate import Type, Validator, type_of
 PREFIX: Final = "SAMPLEGATE_"
 NO_STATE: Final = "state: no home folder is known; set SAMPLEGATE_STATE to a folder, or HOME"
 _NO_HOME: Final = "begins with ~ though no such home folder is known; write the folder out"
-# Variables that Kubernetes sets in a pod beside a Service named samplegate: they are no typing errors.
+# Variables that Kubernetes sets in a pod if the namespace has a Service named samplegate: not a mistake of the user.
 _service_links: Final = re.compile(
     PREFIX + r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)\Z"
 )

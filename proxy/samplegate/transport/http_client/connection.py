@@ -45,7 +45,7 @@ def pool() -> aiohttp.ClientSession:
     )
 
 
-TIME: Final = 10.0  # timeout of one in seconds: a server replies 202 at once, and later messages wait for it
+TIME: Final = 10.0  # timeout of one message in seconds: a server replies 202 at once, and later messages wait for it
 GRACE: Final = 0.25
 """Seconds that a notification waits for earlier requests: a server that answers with a JSON body sends nothing until it
 has the answer."""

@@ -152,7 +152,7 @@ class Standalone:
             try:
                 await self._once()
             except SessionGone:
-                if self._was_open:  # some servers reply 404 where 405 is meant: before the stream was open, ignore it
+                if self._was_open:  # some servers reply 404 instead of 405: ignore it before the first stream
                     self._shared.lost()
                 return
             except HttpFault as fault:

@@ -44,7 +44,7 @@ _STATUS: Final = {
 class HttpFault(Exception):
     """Why a remote server did not answer.
 
-    ``data`` goes into the error for programs: ``httpStatus``, or ``transport`` with a keyword.
+    ``data`` is the machine-readable part of the error: ``httpStatus``, or ``transport`` with a keyword.
     """
 
     def __init__(self, reason: str, **data: Any) -> None:

@@ -44,7 +44,7 @@ class HttpBounds(msgspec.Struct, frozen=True, kw_only=True):
     """Delay after which a call without an answer gets a stream.
 
     Early enough that intermediaries see the first byte (some give up after 10 s) and that a client of 2025-11-25 can
-    resume. Late enough that hardly any error that needs a status of its own comes after it.
+    resume. Late enough that errors that need an HTTP status of their own rarely come after it.
     """
     keep_alive: float = 15.0
     """Interval between comments on a silent stream (R102): the strictest intermediaries close after 30 s."""
@@ -69,8 +69,8 @@ class HttpBounds(msgspec.Struct, frozen=True, kw_only=True):
     event_bytes: int = 4 * MIB
     """Size of the events that one stream keeps; a single larger event is still kept.
 
-    The same limit applies to the events behind the one that a client is about to read. More may wait while the client
-    has read some bytes since the last time as much arrived.
+    The same limit applies to the events that follow the one that a client reads next. More events may wait as long as
+    the client reads some bytes while that many bytes arrive.
     """
     held_bytes: int = 256 * MIB
     """Size of the events of all streams, waiting or kept. Above it, the largest stream loses events."""
@@ -149,9 +149,9 @@ class Conversation(Protocol):
         """The client no longer reads a stream. Its requests are cancelled in the modern era, and continue in the legacy
         eras (T35).
 
-        Called at most once for a stream, and never while this object sends on the stream: when the last answer is there
-        and the stream has no reader, or when a modern client disconnects before that. Not called for streams that live
-        as long as their session, and not after ``on_end``, which ends all streams.
+        Called after the last answer when the stream has no reader, or earlier if a modern client disconnects. Called at
+        most once for a stream, and never while this object sends on it. Not called for streams that live as long as
+        their session, and not after ``on_end``, which ends all streams.
         """
 
     def undelivered(self, id: FrameId) -> None:

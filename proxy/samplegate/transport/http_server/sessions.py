@@ -349,7 +349,7 @@ class Sessions:
         return session if session is not None and session.caller == caller and session.server == server else None
 
     def end(self, session: HttpSession) -> None:
-        """End a session. A task closes its conversation, because the server may take long."""
+        """End a session. A task closes its conversation, because the server may need a long time."""
         known = self._by_id.pop(session.id, None)
         if known is not None or not session.ended:
             task = asyncio.ensure_future(self._close(session))

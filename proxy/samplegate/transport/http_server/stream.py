@@ -34,7 +34,7 @@ from samplegate.transport.http_server.http import (
 )
 from samplegate.transport.lines import one_line
 
-OVERHEAD: Final = 128  # bytes counted for an event beside its own: even empty events can be a flood
+OVERHEAD: Final = 128  # overhead in bytes counted for each event: even empty events can be a flood
 CHUNK: Final = 256 * 1024  # bytes of one write; a larger event is written alone
 GONE: Final = "gone"
 SLOW: Final = "slow"

@@ -206,7 +206,7 @@ class Connection(asyncio.Protocol):
         """What the client must send next: the rest of the headers, the rest of a body that is already answered, or
         another request."""
         self._waiting = 0.0
-        """Time since when the client has owed it."""
+        """Time since which the client must send it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
