@@ -1,2 +1,2 @@
-"""The sampler: a model answers a sampling request. ``client`` is the side in the gate's process, ``worker`` the child
-that alone imports litellm."""
+"""The sampler: asks models for answers to sampling requests. ``client`` runs in the gate's process, ``worker`` in a
+child process that alone imports litellm."""

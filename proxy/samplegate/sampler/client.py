@@ -1,8 +1,7 @@
-"""The sampler's side in the gate's process: a policy's models, asked through one worker that the first request starts.
-Not litellm: ``sampler/worker/__main__.py``.
+"""The sampler's client: asks a policy's models through a worker process, which the first request starts.
 
-A failure is a value (``SampleFailed``), never an exception; cancelling ``sample`` ends the HTTP call. ``scripted``
-models answer here and start nothing.
+A failure is a value (``SampleFailed``), never an exception. Cancelling ``sample`` ends the HTTP call. ``scripted``
+models are answered here, from case files that ``policy/script.py`` parses, and need no worker.
 """
 
 from __future__ import annotations
@@ -35,26 +34,23 @@ from samplegate.sampler.process import (
 from samplegate.sampler.worker.errors import sentence
 from samplegate.sampler.worker.request import Unfit, call
 
-# Reads the case files that a policy names, for ``scripted`` models and ``answer`` rules. ``policy/script.py`` reads
-# their contents.
-
 
 def load_scripts(models: Sequence[Model], *, folder: Path) -> dict[str, Script]:
-    """The script of each ``scripted`` model, by its name; the files are relative to ``folder``. Raises PolicyError with
-    all their problems."""
+    """The scripts of ``scripted`` models by name; their files are relative to ``folder``. Raises PolicyError with all
+    problems in the files."""
     return _load(
         {(f"model {model.name}", model.name): model.cases for model in models if model.model == SCRIPTED}, folder
     )
 
 
 def load_rule_scripts(policy: Policy, folder: Path) -> dict[str, Script]:
-    """The script of each ``answer`` rule with ``cases``, by the rule's name; otherwise the same."""
+    """The scripts of ``answer`` rules with ``cases``, by the rule's name. Raises as ``load_scripts``."""
     rules = (rule for rule in policy.rules if isinstance(rule, AnswerRule) and rule.cases is not None)
     return _load({(f"rule {rule.name}", rule.name): rule.cases for rule in rules}, folder)
 
 
 def _load(files: Mapping[tuple[str, str], str | None], folder: Path) -> dict[str, Script]:
-    """By name; a file that several name is read once, and its problems are told once."""
+    """Scripts by name. A file that several owners name is read, and its problems are reported, once."""
     read: dict[str | None, Script | PolicyError] = {}
     for (owner, _), file in files.items():
         if file not in read:
@@ -87,17 +83,17 @@ def _read(folder: Path, owner: str, file: str | None) -> str:
     raise PolicyError((Problem(file, 1, 1, "", what),))
 
 
-MAX_CALLS: Final = 64  # at once; the others wait within their own time-outs
-REHEARSAL: Final = 10.0  # seconds for a rehearsal; it takes one or two
+MAX_CALLS: Final = 64  # at once; the others wait within their own timeouts
+REHEARSAL: Final = 10.0  # seconds for a rehearsal, which takes one or two
 SHAPES: Final = frozenset({"openai", "anthropic", "gemini"})
-"""Providers that litellm asks at ``api_base`` alone, so that a rehearsal reaches no real provider."""
+"""Providers that litellm calls only at ``api_base``, so that a rehearsal reaches no real provider."""
 
 
 class Models:
-    """The models of one policy. ``folder`` is the policy's, for relative paths; ``environment`` is the gate's own, with
-    the env file.
+    """The models of one policy. ``folder`` is the policy's, for relative paths. ``environment`` is the gate's own,
+    including the env file.
 
-    Raises PolicyError with every problem in the files of ``scripted`` models.
+    Raises PolicyError with all problems in the files of ``scripted`` models.
     """
 
     def __init__(
@@ -115,17 +111,17 @@ class Models:
 
     @property
     def pid(self) -> int | None:
-        """The worker's process ID, None while there is none."""
+        """The worker's process ID, or None without a worker."""
         return self._worker.pid
 
     @property
     def wants_warm(self) -> bool:
-        """Whether the policy wants the worker before the first request."""
+        """Whether the policy wants the worker to start before the first request."""
         return any(model.warm for model in self._models.values())
 
     def adopt(self, before: Models) -> bool:
-        """Share the worker of the policy before; call it before this one is used. False, with nothing done, where its
-        environment was another."""
+        """Share the worker of the earlier policy; must be called before this object is used. False, without effect, if
+        the environment has changed."""
         other = before._worker
         if (other.environment, other.command) != (self._worker.environment, self._worker.command):
             return False
@@ -133,17 +129,17 @@ class Models:
         return True
 
     def problems(self) -> list[str]:
-        """What will go wrong, as far as can be told at start: a key that is missing, a key file that cannot be read."""
+        """Problems that are known at start: a missing key, or a key file that cannot be read."""
         real = [model for model in self._models.values() if model.model != SCRIPTED]
         found = ((model.name, problem(model, folder=self._folder, environment=self._environment)) for model in real)
         return [f"model {name}: {what}" for name, what in found if what is not None]
 
     async def warm(self) -> str | None:
-        """Start the worker ahead of the first request, if any model needs it, and rehearse calls of ``warm`` models;
-        why it did not start.
+        """Start the worker before the first request, if any model needs it, and rehearse calls of ``warm`` models.
+        Returns why it did not start, or None.
 
         litellm loads much of itself at its first call of a provider, which takes seconds. A rehearsal makes that call
-        to a port that refuses it.
+        to a port that refuses connections.
         """
         if any(model.model != SCRIPTED for model in self._models.values()):
             try:
@@ -160,7 +156,7 @@ class Models:
         }
         names = {model if shape in SHAPES else "openai/rehearsal" for shape, model in by_shape.items()}
         with socket.socket() as silent, contextlib.suppress(WorkerGone), anyio.move_on_after(REHEARSAL):
-            silent.bind(("127.0.0.1", 0))  # and never listens
+            silent.bind(("127.0.0.1", 0))  # bound but never listening
             base = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
             asked = call(
                 {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 16}, None
@@ -172,8 +168,8 @@ class Models:
                 )
 
     async def sample(self, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
-        """Ask one model once. ``heard`` is told, from the first token on and four times a second at most, how many have
-        come."""
+        """Ask one model once. ``heard`` is called with the number of pieces so far, from the first token on and at most
+        four times a second."""
         model = self._models.get(request.model)
         if model is None:
             return SampleFailed(
@@ -190,13 +186,13 @@ class Models:
         return await self._ask(model, asked, request.timeout, _Way(heard))
 
     async def aclose(self) -> None:
-        """End the worker unless other models share it; then calls in flight fail. Takes well under a second."""
+        """End the worker unless other models share it; calls in flight then fail. Takes well under a second."""
         if not self._closed:
             self._closed = True
             await self._worker.release()
 
     async def _play(self, model: Model, request: SampleRequest) -> SampleResult:
-        """What a script says, after its delay. Its turns count from the start of the process."""
+        """The script's answer, after its delay. Its turns count from the start of the process."""
         turns = self._turns[model.name]
         picked = pick(self._scripts[model.name], model.name, request.params, turns)
         if picked.fingerprint is not None:
@@ -228,7 +224,7 @@ class Models:
         return way.failed("timeout", sentence(model.name, "timeout"))
 
     async def _frame(self, model: Model, asked: Mapping[str, Any]) -> dict[str, Any] | SampleFailed:
-        """The worker's frame. The key is read anew for each call, so one that was changed on disk is the one used."""
+        """The worker's frame. The key is read again for each call, so that a changed key file takes effect."""
         secret = await asyncio.to_thread(key, model, folder=self._folder, environment=self._environment)
         if isinstance(secret, NoKey):
             return SampleFailed("bad_key", sentence(model.name, "bad_key", what=secret.what), free=True)
@@ -242,7 +238,7 @@ class Models:
 
 
 class _Way:
-    """How far a call has come: what a failure says of its cost depends on it."""
+    """The progress of one call, which decides whether a failure may have cost something."""
 
     def __init__(self, heard: Callable[[int], None]) -> None:
         self._heard = heard

@@ -1,8 +1,8 @@
-"""Provider keys: where each model's comes from, and which variables a wrapped server must not see. Keys are read and
-handed on, not kept.
+"""Provider keys: the source of each model's key, and the variables that a wrapped server must not see. Keys are read
+and passed on, never stored.
 
-A model with ``api_key_env`` or ``api_key_file`` uses that key only. One without uses the variables that its provider is
-known by, as litellm does.
+A model with ``api_key_env`` or ``api_key_file`` uses only that key. Any other model uses its provider's usual
+variables, as in litellm.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import msgspec
 from samplegate.policy.catalogue import SCRIPTED
 from samplegate.policy.schema import Model
 
-MAX_KEY_BYTES: Final = 16 * 1024  # the longest real ones are service-account tokens of about 2 KiB
+MAX_KEY_BYTES: Final = 16 * 1024  # the longest real keys are service-account tokens of about 2 KiB
 
 NO_KEY: Final = "none"
-"""What an OpenAI-compatible endpoint at an ``api_base`` of its own gets where the policy names no key: never
-OPENAI_API_KEY, which is OpenAI's."""
+"""The key for an OpenAI-compatible endpoint with an ``api_base``, if the policy names no key: never OPENAI_API_KEY,
+which belongs to OpenAI."""
 
-# Provider -> how the names of its variables begin. A provider that is missing here goes by its own name: groq -> GROQ_.
+# Provider -> prefixes of its variables. A provider that is missing here has its own name as prefix: groq -> GROQ_.
 _PREFIXES: Final[Mapping[str, tuple[str, ...]]] = {
     "azure": ("AZURE_",),
     "azure_ai": ("AZURE_",),
@@ -49,7 +49,7 @@ _PREFIXES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _ANY_KEY: Final = re.compile(r"_API_?KEY\Z")
-# Providers that answer nobody without one of these: only for them is a missing key told at start.
+# Providers that always need one of these variables: only for them is a missing key reported at start.
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     "deepseek": ("DEEPSEEK_API_KEY",),
@@ -63,20 +63,20 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class NoKey(msgspec.Struct, frozen=True):
-    """Why a model cannot be asked: ``what`` names the variable or file, never what is in it."""
+    """Why a model has no usable key: ``what`` names the variable or file, never its content."""
 
     what: str
 
 
 def provider(model: Model) -> str | None:
-    """The provider that litellm's name of the model begins with, None where it has no prefix."""
+    """The provider in litellm's name of the model, or None if the name has no prefix."""
     head, slash, _ = model.model.partition("/")
     return head.lower() if slash else None
 
 
 def key(model: Model, *, folder: Path, environment: Mapping[str, str]) -> str | NoKey | None:
-    """The key to call ``model`` with; None where its provider's own variables are to be used. Reads the key file,
-    relative to ``folder``."""
+    """The key for calls of ``model``; None if its provider's own variables apply. Reads the key file, relative to
+    ``folder``."""
     if model.api_key_env is not None:
         found = environment.get(model.api_key_env, "").strip()
         return _checked(found, f"variable {model.api_key_env} (api_key_env)")
@@ -88,7 +88,7 @@ def key(model: Model, *, folder: Path, environment: Mapping[str, str]) -> str | 
 
 
 def problem(model: Model, *, folder: Path, environment: Mapping[str, str]) -> str | None:
-    """What will go wrong with this model's key, as far as can be told at start, else None."""
+    """The problem with this model's key that is known at start, or None."""
     found = key(model, folder=folder, environment=environment)
     if isinstance(found, NoKey):
         return found.what
@@ -99,7 +99,7 @@ def problem(model: Model, *, folder: Path, environment: Mapping[str, str]) -> st
 
 
 def withheld_names(environment: Mapping[str, str], models: Sequence[Model]) -> frozenset[str]:
-    """The names of the variables in ``environment`` that hold the gate's own provider keys."""
+    """The names of the variables in ``environment`` that have the gate's own provider keys."""
     names = {model.api_key_env for model in models if model.api_key_env is not None}
     for model in models:
         if model.model != SCRIPTED and model.api_key_env is None and model.api_key_file is None:
@@ -110,7 +110,7 @@ def withheld_names(environment: Mapping[str, str], models: Sequence[Model]) -> f
 def child_environment(environment: Mapping[str, str], models: Sequence[Model]) -> dict[str, str]:
     """The environment of the wrapped server: ``environment`` without the gate's provider keys.
 
-    A server that needs the same provider for itself keeps its variable if the policy names another one for the gate
+    A server that uses the same provider keeps its variable if the policy names a different one for the gate
     (``api_key_env``).
     """
     hidden = withheld_names(environment, models)
@@ -119,7 +119,7 @@ def child_environment(environment: Mapping[str, str], models: Sequence[Model]) -
 
 def _of_provider(environment: Mapping[str, str], model: Model) -> set[str]:
     name = provider(model)
-    if name is None:  # litellm guesses the provider from the model's name: keep back whatever it may find
+    if name is None:  # litellm guesses the provider from the model's name, so all keys are withheld
         return {variable for variable in environment if _ANY_KEY.search(variable)}
     prefixes = _PREFIXES.get(name, (re.sub(r"[^A-Z0-9]", "_", name.upper()) + "_",))
     return {variable for variable in environment if variable.upper().startswith(prefixes) and _SECRET.search(variable)}
@@ -140,7 +140,7 @@ def _from_file(path: Path, what: str) -> str | NoKey:
 
 
 def _checked(found: str, what: str) -> str | NoKey:
-    """A key goes into an HTTP header: a line break in it would be another header."""
+    """A valid key, or why it is not: a line break in an HTTP header would start another header."""
     if not found:
         return NoKey(f"{what} is not set or empty; put the provider's key there")
     if not found.isascii() or not found.isprintable():

@@ -1,8 +1,7 @@
-"""litellm's table of prices and abilities, as far as a policy's models need it. Imports nothing of litellm: its file is
-read as data.
+"""litellm's table of prices and abilities, for a policy's models. Its file is read as data, without importing litellm.
 
-The file is the one that is installed with litellm, so that prices change only when the operator upgrades it. What is
-missing or cannot be read is unknown, and never keeps anything from starting.
+The file is the installed litellm's, so prices change only when the operator upgrades it. A missing or unreadable entry
+is unknown, and never prevents a start.
 """
 
 from __future__ import annotations
@@ -18,22 +17,21 @@ from samplegate.policy.catalogue import SCRIPTED, Table
 from samplegate.policy.schema import Model
 
 FILE: Final = "model_prices_and_context_window_backup.json"
-MAX_BYTES: Final = 64 * 1024 * 1024  # it has 4 MB today; what is much larger is another file
+MAX_BYTES: Final = 64 * 1024 * 1024  # it has 4 MB today; a much larger file is a different one
 
 _EXAMPLE: Final = "sample_spec"
-"""Stands in the file to tell what an entry may hold: it is no model."""
+"""The file's example of an entry, which is no model."""
 _FAMILIES: Final = ("vertex_ai", "fireworks_ai", "bedrock")
-"""Providers whose entries name one of several services of theirs, such as vertex_ai-anthropic_models."""
+"""Providers whose entries name one of their services, such as vertex_ai-anthropic_models."""
 
 Entries = Mapping[str, msgspec.Raw]
 
 
 def read_prices(models: Sequence[Model], folder: Path | None = None) -> Table:
-    """The entries of these models, by their ``model``, as far as litellm lists them. ``folder`` is litellm's, by
-    default the installed one.
+    """The entries of these models that litellm lists, by their ``model``. ``folder`` is litellm's, by default the
+    installed one.
 
-    An ``api_base`` changes nothing: the model there is taken to cost what its name does, unless the policy gives a
-    price.
+    ``api_base`` does not matter: the model is assumed to cost the same there, unless the policy sets a price.
     """
     wanted = [model.model for model in models if model.model != SCRIPTED]
     if not wanted:
@@ -45,7 +43,7 @@ def read_prices(models: Sequence[Model], folder: Path | None = None) -> Table:
 
 
 def _installed() -> Path | None:
-    """Where litellm lies. Looking for a package that is not inside of another imports nothing."""
+    """litellm's folder, or None. Finding a top-level package imports nothing."""
     try:
         spec = find_spec("litellm")
     except (ImportError, ValueError):
@@ -67,11 +65,10 @@ def _entries(folder: Path | None) -> Entries:
 
 
 def _entry(entries: Entries, folded: Mapping[str, str], name: str) -> Mapping[str, Any] | None:
-    """As litellm finds it: the whole name, then the name without its provider if that is the entry's; upper case or
-    lower.
+    """A model's entry, found as litellm finds it: by the whole name, then by the name without its provider if the entry
+    has that provider; in upper or lower case.
 
-    Not as litellm finds it: an entry for another date of the model, or for another provider. Theirs may be another
-    price.
+    Unlike litellm, it accepts no entry for another date of the model or for another provider, whose price may differ.
     """
     for key, provider in _names(name):
         entry = _decoded(entries.get(key if key in entries else folded.get(key.lower(), key)))
@@ -81,7 +78,7 @@ def _entry(entries: Entries, folded: Mapping[str, str], name: str) -> Mapping[st
 
 
 def _names(name: str) -> Iterator[tuple[str, str | None]]:
-    """What an entry may be called, and the provider that it must then name."""
+    """Possible names of an entry, each with the provider that it must have (None: any)."""
     yield name, None
     provider, slash, rest = name.partition("/")
     if slash and rest:

@@ -1,7 +1,7 @@
-"""The worker process, seen from the gate: its start on demand, its restart, calls, cancellation and its end.
+"""The worker process as the gate sees it: start on demand, restart, calls, cancellation and shutdown.
 
-What it answers is checked like a stranger's words: bounded lines, known shapes. Its stderr goes nowhere, for litellm
-logs keys and content; what an operator must know (why it could not start) comes as a frame, in our own words.
+Its output is not trusted: lines are bounded and have known shapes. Its stderr is discarded, because litellm logs keys
+and content. Why it could not start is reported in a frame, in our own words.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import msgspec
 from samplegate.policy.prompt import Sampled, SampleFailed
 
 COMMAND: Final = (sys.executable, "-P", "-W", "ignore", "-m", "samplegate.sampler.worker.__main__")
-"""``-P``: the working folder is the wrapped server's, nothing is imported from there."""
-START_TIMEOUT: Final = 60.0  # seconds; the import takes 3 on an idle machine, and tens on one that starts ten of them
-# a cancelled task ends in milliseconds; litellm stalls its loop for one or two seconds at its first call
+"""``-P``: nothing is imported from the working folder, which is the wrapped server's."""
+START_TIMEOUT: Final = 60.0  # seconds; the import takes 3 on an idle machine, and tens if ten workers start at once
+# a cancelled task ends in milliseconds, but litellm blocks its loop for one or two seconds at its first call
 CANCEL_GRACE: Final = 10.0
 END_GRACE: Final = 0.3  # the gate has 1.8 s to end everything (R90)
 MAX_LINE: Final = 128 * 1024 * 1024  # the largest answer with every character escaped
-MAX_FRAME: Final = 64 * 1024 * 1024  # what a request of 32 MiB can become
+MAX_FRAME: Final = 64 * 1024 * 1024  # the largest frame of a request of 32 MiB
 
 
 class WorkerGone(Exception):
-    """The process cannot be asked, or ended before it answered. The message says why and what to do."""
+    """The process cannot be asked, or ended before it answered. The message has the reason and a remedy."""
 
 
 class FrameTooLarge(Exception):
@@ -39,7 +39,7 @@ class FrameTooLarge(Exception):
 
 
 class WorkerReply(msgspec.Struct):
-    """One line of the worker's."""
+    """One line of the worker's output."""
 
     id: int | None = None
     ready: bool = False
@@ -48,14 +48,14 @@ class WorkerReply(msgspec.Struct):
     failed: SampleFailed | None = None
     cancelled: bool = False
     heard: int | None = None
-    """Not the answer yet: so many pieces of it have come."""
+    """Progress: the number of pieces so far."""
 
 
 _replies: Final = msgspec.json.Decoder(WorkerReply)
 
 
 class WorkerProcess:
-    """A running worker. Made by ``start``."""
+    """A running worker, created by ``start``."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -72,17 +72,17 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The process's id."""
+        """The process ID."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """False once it is known to be dead or dying."""
+        """False once the worker has ended or is being ended."""
         return self._why is None
 
     @staticmethod
     async def start(environment: Mapping[str, str], command: Sequence[str] = COMMAND) -> WorkerProcess:
-        """Start one and wait until it can be asked. Raises Gone."""
+        """Start a worker and wait until it is ready. Raises WorkerGone."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -110,10 +110,10 @@ class WorkerProcess:
         return child
 
     async def call(self, frame: Mapping[str, Any], heard: Callable[[int], None]) -> WorkerReply:
-        """Ask; the answer is ``sampled`` or ``failed``, and ``heard`` is told how much of it came. Cancelling this ends
-        the HTTP call.
+        """Ask the worker. The reply has ``sampled`` or ``failed``, and ``heard`` is called with the progress.
+        Cancelling this ends the HTTP call.
 
-        Raises Gone if the process ends first, and TooLarge.
+        Raises WorkerGone if the process ends first, and FrameTooLarge.
         """
         if self._why is not None:
             raise WorkerGone(self._why)
@@ -126,7 +126,7 @@ class WorkerProcess:
         self._listening[id] = heard
         try:
             self._stdin.write(line)
-            with contextlib.suppress(ConnectionError):  # the reader sees the end too, and says why
+            with contextlib.suppress(ConnectionError):  # the reader notices the end too, and has the reason
                 await self._stdin.drain()
             return await answer
         finally:
@@ -135,8 +135,8 @@ class WorkerProcess:
                 self._cancel(id)
 
     async def aclose(self) -> None:
-        """End it: its input closes, which it obeys at once; if not, it is killed. Takes END_GRACE seconds at most, give
-        or take."""
+        """End the worker: close its input, which it obeys at once; otherwise kill it. Takes about END_GRACE seconds at
+        most."""
         self._die("its worker was ended, for the gate is shutting down")
         self._stdin.close()
         with contextlib.suppress(TimeoutError):
@@ -147,13 +147,13 @@ class WorkerProcess:
         await self._reader
 
     def kill(self) -> None:
-        """End it without asking."""
+        """Kill the worker."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
     def _cancel(self, id: int) -> None:
-        """Tell the worker, without waiting: whoever asked is being cancelled. If it does not confirm, it hangs and is
-        killed."""
+        """Cancel a call without waiting, because its caller is being cancelled. A worker that does not confirm hangs
+        and is killed."""
         if not self.alive:
             return
         self._stdin.write(b'{"cancel":%d}\n' % id)
@@ -164,7 +164,7 @@ class WorkerProcess:
         self.kill()
 
     def _die(self, why: str) -> None:
-        """The first reason counts. Everybody who waits is told."""
+        """Fail all waiting calls. The first reason counts."""
         if self._why is not None:
             return
         self._why = why
@@ -172,7 +172,7 @@ class WorkerProcess:
         for one in waiting:
             if not one.done():
                 one.set_exception(WorkerGone(why))
-                one.exception()  # nobody may be left to look at it
+                one.exception()  # marks it as retrieved, since its caller may be gone
         self._waiting.clear()
         for timer in self._overdue.values():
             timer.cancel()
@@ -188,8 +188,8 @@ class WorkerProcess:
         self._die(f"its worker ended with code {code}; ask again, the next request starts a new one")
 
     async def _ended(self) -> int:
-        """The code of a worker whose output has ended. Not killed at once: a kill looks for the code first, and asyncio
-        then no longer finds it."""
+        """The exit code of a worker whose output has ended. It is not killed at once, because a kill polls the exit
+        code first, and asyncio then cannot find it."""
         try:
             return await asyncio.wait_for(self._process.wait(), END_GRACE)
         except TimeoutError:
@@ -211,7 +211,7 @@ class WorkerProcess:
                 self._answered(reply.id, reply)
 
     def _tell(self, id: int, pieces: int) -> None:
-        """Whoever listens must not stop the reader, which serves all calls."""
+        """Report progress. A listener's exception must not stop the reader, which serves all calls."""
         listener = self._listening.get(id)
         if listener is not None:
             with contextlib.suppress(Exception):
@@ -227,7 +227,7 @@ class WorkerProcess:
 
 
 def _importable(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which the worker finds this package, also where it runs from a source tree."""
+    """The environment in which the worker can import this package, even from a source tree."""
     root = Path(__file__).resolve().parents[2]
     if root.name in ("site-packages", "dist-packages"):
         return dict(environment)
@@ -235,13 +235,13 @@ def _importable(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-FIRST_PAUSE: Final = 1.0  # seconds after a start that failed, doubling with each
+FIRST_PAUSE: Final = 1.0  # seconds after a failed start, doubled after each
 LONGEST_PAUSE: Final = 60.0
 _ENDED: Final = "its worker was ended, because the gate is shutting down or its environment has changed"
 
 
 class Supervisor:
-    """One worker at most. ``environment`` is the worker's whole environment."""
+    """Starts and shares at most one worker. ``environment`` is the worker's whole environment."""
 
     def __init__(self, environment: Mapping[str, str], command: Sequence[str] = COMMAND) -> None:
         self.environment = dict(environment)
@@ -257,16 +257,16 @@ class Supervisor:
 
     @property
     def pid(self) -> int | None:
-        """The worker's process ID, None while there is none."""
+        """The worker's process ID, or None without a worker."""
         return self._child.pid if self._child is not None and self._child.alive else None
 
     def shared(self) -> Supervisor:
-        """The same supervisor for one more user."""
+        """Add a user to this supervisor."""
         self._users += 1
         return self
 
     async def release(self) -> None:
-        """One user less. The last one ends the worker, which takes well under a second; calls in flight fail."""
+        """Remove a user. The last one ends the worker in well under a second; calls in flight fail."""
         self._users -= 1
         if self._users > 0:
             return
@@ -278,8 +278,8 @@ class Supervisor:
                 await self._child.aclose()
 
     async def running(self) -> WorkerProcess:
-        """The worker, started if there is none. Many callers share one start, and none of them ends it by giving up.
-        Raises Gone."""
+        """The worker, started if there is none. Concurrent callers share one start, which a cancelled caller does not
+        end. Raises WorkerGone."""
         if self._child is not None and self._child.alive:
             return self._child
         if self._users <= 0:
@@ -301,7 +301,7 @@ class Supervisor:
         return started
 
     async def prepare(self, once: Callable[[WorkerProcess], Awaitable[None]]) -> None:
-        """Start the worker if there is none, and run ``once`` with it unless that was done before. Raises Gone."""
+        """Start the worker if there is none, and run ``once`` for each new worker. Raises WorkerGone."""
         async with self._preparing:
             child = await self.running()
             if self._prepared is not child:

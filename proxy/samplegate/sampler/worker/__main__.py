@@ -1,14 +1,14 @@
-"""``python -m samplegate.sampler.worker``: the child process that alone imports litellm. Not for people: it speaks JSON
-lines with ``sampler/client.py``.
+"""``python -m samplegate.sampler.worker``: the child process that alone imports litellm. It exchanges JSON lines with
+``sampler/process.py``.
 
-In: ``{"id", "name", "target": {model, api_base?, api_key?}, "hidden": [VARIABLE], "messages", "max_tokens", "timeout",
-...}`` and ``{"cancel": ID}``. Out: ``{"ready": true}`` or ``{"died": WHY}`` once, then one answer for every id, and
-before it ``{"id", "heard": PIECES}`` at the first piece of the answer and some times a second at most. The end of its
-input ends it at once, whatever it is doing.
+Input: ``{"id", "name", "target": {model, api_base?, api_key?}, "hidden": [VARIABLE], "messages", "max_tokens",
+"timeout", ...}`` and ``{"cancel": ID}``. Output: ``{"ready": true}`` or ``{"died": WHY}`` once, then one answer for
+every id. Before an answer comes ``{"id", "heard": PIECES}``: at its first piece, and then at most once in
+``HEARD_EVERY`` seconds. The end of the input ends the process at once, whatever it is doing.
 
-litellm prints to stdout and logs message content, so the pipes are moved away before it is imported, and descriptor 1
-is turned to 2, which the gate opens on the null device: nothing it says can reach the protocol, a log or the wrapped
-server.
+litellm prints to stdout and logs message content. So the pipes are moved before it is imported, and descriptor 1 is
+redirected to 2, which the gate opens on the null device. None of its output can reach the protocol, a log or the
+wrapped server.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ import msgspec
 from samplegate.sampler.worker.call import Answer, ask, patch_httpx
 from samplegate.sampler.worker.errors import sentence
 
-# Before the import: no price map or header list is fetched from the net, no .env file of the working folder is read,
-# nothing is logged.
+# Set before the import: litellm must not fetch a price map or header list, read a .env file of the working folder, or
+# log anything.
 BEFORE_IMPORT: Final[Mapping[str, str]] = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_OFFLINE_MODE": "true",
@@ -40,16 +40,16 @@ BEFORE_IMPORT: Final[Mapping[str, str]] = {
     "LITELLM_LOG": "CRITICAL",
     "OPENAI_LOG": "",
 }
-SHORTEST_SECRET: Final = 8  # shorter values stand in ordinary text by chance
-# bytes; idle it has a tenth of them, and what every bound of ours allows at once would not fit many machines
+SHORTEST_SECRET: Final = 8  # characters; shorter values occur in ordinary text by chance
+# bytes; an idle worker uses a tenth, and all our bounds reached at once would exceed the memory of many machines
 MOST_MEMORY: Final = 4 * 1024**3
-HEARD_EVERY: Final = 0.25  # seconds; progress is for people, and the pipe is for answers
+HEARD_EVERY: Final = 0.25  # seconds; progress is for humans, and must not crowd out answers in the pipe
 
 Send = Callable[[Mapping[str, Any]], None]
 
 
 class Worker:
-    """The calls in flight, each an asyncio task. Lives on the event loop."""
+    """The calls in flight, each an asyncio task on the event loop."""
 
     def __init__(self, litellm: Any, send: Send) -> None:
         self._litellm = litellm
@@ -57,7 +57,7 @@ class Worker:
         self._tasks: dict[int, asyncio.Task[Answer]] = {}
 
     def take(self, line: bytes) -> None:
-        """One line from the gate: a call to begin or one to end."""
+        """Handle a line from the gate: start a call, or cancel one."""
         frame = msgspec.json.decode(line)
         if "cancel" in frame:
             task = self._tasks.get(frame["cancel"])
@@ -70,8 +70,8 @@ class Worker:
         task.add_done_callback(partial(self._done, frame["id"], frame["name"]))
 
     def _done(self, id: int, name: str, task: asyncio.Task[Answer]) -> None:
-        """Every id is answered once, also where the task was cancelled before its first step or fell over an answer of
-        no known shape."""
+        """Answer the call. Every id gets one answer, even if its task was cancelled before its first step or raised an
+        exception."""
         del self._tasks[id]
         if task.cancelled():
             self._send({"id": id, "cancelled": True})
@@ -82,7 +82,7 @@ class Worker:
 
 
 def telling(tell: Callable[[int], None], clock: Callable[[], float]) -> Callable[[int], None]:
-    """``tell`` at the first number and then once in HEARD_EVERY seconds at most; the numbers between are left out."""
+    """Throttle ``tell``: it gets the first number, then at most one in HEARD_EVERY seconds."""
     last: float | None = None
 
     def told(pieces: int) -> None:
@@ -98,7 +98,7 @@ def telling(tell: Callable[[int], None], clock: Callable[[], float]) -> Callable
 def main() -> None:
     """Run until the input ends, which ends the process."""
     with contextlib.suppress(ValueError):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the gate decides
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group, and the gate reacts to it
     _limit_memory()
     source, sink = _private_pipes()
     outbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -119,7 +119,7 @@ async def _serve(inbox: asyncio.Queue[bytes], send: Send) -> None:
     except Exception as error:
         missing = f" {error.name}" if isinstance(error, ImportError) else ""
         send({"died": f"litellm cannot be imported ({type(error).__name__}{missing}); install samplegate again"})
-        await asyncio.Event().wait()  # until the gate has read that and closes our input
+        await asyncio.Event().wait()  # until the gate has read the reason and closes our input
         raise
     send({"ready": True})
     while True:
@@ -128,7 +128,7 @@ async def _serve(inbox: asyncio.Queue[bytes], send: Send) -> None:
 
 def _import_litellm() -> Any:
     os.environ.update(BEFORE_IMPORT)
-    logging.disable(logging.CRITICAL)  # requests are logged whole, keys blotted out at best
+    logging.disable(logging.CRITICAL)  # litellm logs whole requests, with keys masked at best
     litellm: Any = importlib.import_module("litellm")
     litellm.suppress_debug_info = True
     litellm.telemetry = False
@@ -137,8 +137,8 @@ def _import_litellm() -> Any:
 
 
 def _limit_memory() -> None:
-    """A second net under the bounds of what is read: what outgrows it fails by itself, with a MemoryError. Linux keeps
-    to it, others may."""
+    """Limit the process's memory, as a second safeguard behind the bounds on answers: a call that exceeds it fails with
+    a MemoryError. Only Linux enforces it reliably."""
     try:
         import resource
     except ImportError:
@@ -150,13 +150,13 @@ def _limit_memory() -> None:
 
 
 def _secrets(frame: Mapping[str, Any]) -> list[str]:
-    """The values that no answer may hold."""
+    """The secrets that must not occur in an answer."""
     values = [frame["target"].get("api_key", ""), *(os.environ.get(name, "") for name in frame["hidden"])]
     return [value for value in values if len(value) >= SHORTEST_SECRET]
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Our two pipes under numbers that no child and no print reaches."""
+    """Our two pipes under new descriptors, out of reach of prints and child processes."""
     source, sink = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
@@ -166,15 +166,15 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _read(source: BinaryIO, loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[bytes]) -> None:
-    """In a thread: a pipe can be read on every platform that way, and its end is noticed even while litellm is being
-    imported."""
+    """Read lines in a thread, which works for pipes on every platform, and notices their end even during the import of
+    litellm."""
     for line in source:
         loop.call_soon_threadsafe(inbox.put_nowait, line)
-    os._exit(0)  # the gate is gone or wants no more: open connections end with the process
+    os._exit(0)  # the gate is gone or has closed the pipe: open connections end with the process
 
 
 def _write(sink: BinaryIO, outbox: queue.SimpleQueue[bytes]) -> None:
-    """In a thread: a large answer must not hold up the other calls."""
+    """Write lines in a thread, so that a large answer does not delay other calls."""
     try:
         while True:
             rest = memoryview(outbox.get())

@@ -1,10 +1,10 @@
-"""One call of one model through litellm, and the reading of its answer. Runs in the worker only; litellm and httpx are
-parameters.
+"""One call of one model through litellm, and the reading of its answer. It runs only in the worker; litellm and httpx
+are parameters.
 
-Only what is in ``ARGUMENTS`` and below reaches litellm: no retries, no fallbacks, no callbacks. Answers are streamed,
-which shows when a model has begun; a provider that cannot stream answers in one piece. litellm's wrapper reads from a
-tap in place of the provider's reader. The tap sees the provider's own chunks, and ends the wrapper before it assembles
-the answer a second time and counts its tokens with a tokenizer.
+Only the params in ``ARGUMENTS`` and ``_MANNER`` reach litellm: no retries, no fallbacks, no callbacks. Answers are
+streamed, which shows when a model has begun; a provider that cannot stream answers in one piece. litellm's wrapper
+reads from a tap in place of the provider's reader. The tap sees the provider's own chunks. It ends the wrapper before
+that assembles the answer a second time and counts its tokens with a tokenizer.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ Answer = dict[str, Any]
 
 
 async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], told: Callable[[int], None]) -> Answer:
-    """``{"sampled": {...}}`` or ``{"failed": {...}}``, the fields of ``Sampled`` and ``SampleFailed``.
+    """Call a model. Returns ``{"sampled": {...}}`` or ``{"failed": {...}}`` with the fields of ``Sampled`` and
+    ``SampleFailed``.
 
-    ``call`` has our ``name`` of the model, ``target`` with litellm's ``model`` and, where given, ``api_base`` and
-    ``api_key``; the ARGUMENTS, ``offer``, and ``timeout`` in seconds. ``told`` hears the number of pieces of the answer
-    so far, at every one.
+    ``call`` has the policy's ``name`` of the model; ``target`` with litellm's ``model`` and optional ``api_base`` and
+    ``api_key``; the ARGUMENTS, ``offer``, and ``timeout`` in seconds. ``told`` is called with the number of pieces so
+    far, at every piece.
     """
     name, target = call["name"], call["target"]
     asked = {key: call[key] for key in ARGUMENTS if key in call}
@@ -99,7 +100,7 @@ async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], tol
 
 
 class _Unknown(Exception):
-    """litellm knows no provider for the name."""
+    """litellm knows no provider for the model's name."""
 
 
 def _provider(litellm: Any, target: Mapping[str, Any]) -> tuple[str, str]:
@@ -112,8 +113,8 @@ def _provider(litellm: Any, target: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _responds(litellm: Any, model: str, provider: str, base: str | None, tools: Any) -> bool:
-    """Whether litellm will ask for a response in place of a chat completion; where it cannot be told, what a response
-    lacks is not sent."""
+    """Whether litellm will use OpenAI's Responses API in place of chat completions. If that is unknown, it is assumed
+    for OpenAI and Azure, so that nothing is sent which a response does not support."""
     try:
         facts, _ = litellm.main.responses_api_bridge_check(
             model=model, custom_llm_provider=provider, tools=tools, api_base=base
@@ -124,9 +125,9 @@ def _responds(litellm: Any, model: str, provider: str, base: str | None, tools: 
 
 
 def _dropped(litellm: Any, model: str, provider: str, asked: Mapping[str, Any]) -> list[str]:
-    """Which of what is asked litellm leaves out for this model, found by asking twice.
+    """The params that litellm leaves out for this model, found by translating the request with and without each.
 
-    Raises Unfit for what must not be left out, and whatever litellm raises.
+    Raises Unfit if one of them must not be left out, and any exception of litellm.
     """
 
     def translated(**params: Any) -> Any:
@@ -143,7 +144,7 @@ def _dropped(litellm: Any, model: str, provider: str, asked: Mapping[str, Any]) 
 
     gone = [key for key in params if key != "max_tokens" and translated(**without(key)) == whole_request]
     for key in gone:
-        if key in _MUST and params[key] != "none":  # a use that was forbidden is refused when it comes (R9)
+        if key in _MUST and params[key] != "none":  # with "none", a tool use in the answer is rejected later (R9)
             raise Unfit(
                 f"its provider takes no {_MUST[key]}; ask another model, or let a client answer this one (effect:"
                 " forward)"
@@ -161,7 +162,7 @@ def _failed(
     what: str | None = None,
     free: bool = False,
 ) -> Answer:
-    """What was counted is told all the same: it is paid for."""
+    """A failed call with the tokens counted so far, because they are paid for."""
     failed = {
         "failure": failure,
         "message": sentence(name, failure, status, what),
@@ -180,12 +181,12 @@ _JSON: Final = "application/json"
 
 
 class TruncatedStream(Exception):
-    """The stream ended before the provider said that it was done."""
+    """The stream ended before the provider announced its end."""
 
 
 async def listen(litellm: Any, response: Any, heard: ResponseAccumulator, told: Told) -> None:
-    """Read all of it. ``told`` hears the number of pieces so far. Raises Broken, Flood, TooMuch and whatever litellm
-    raises."""
+    """Read the whole response. ``told`` is called with the number of pieces so far. Raises TruncatedStream,
+    ResponseTooLarge, AnswerTooLarge and any exception of litellm."""
     if not hasattr(response, "__aiter__"):
         _whole(response, heard, told)
         return
@@ -205,8 +206,8 @@ async def listen(litellm: Any, response: Any, heard: ResponseAccumulator, told: 
 
 
 def _finish(response: Any, heard: ResponseAccumulator) -> None:
-    """The end of a stream must have been announced: one that breaks off between two pieces looks like any other."""
-    if heard.stop is None and heard.done and heard.pieces:  # some servers never give a reason
+    """Check that the end was announced, because a stream that breaks off between two pieces looks complete."""
+    if heard.stop is None and heard.done and heard.pieces:  # some servers never send a reason
         heard.stop, heard.output_tokens = "stop", heard.output_tokens or heard.last_count
     if heard.stop is None:
         heard.mapped = heard.mapped or getattr(response, "received_finish_reason", None)
@@ -229,7 +230,7 @@ async def _pieces(response: Any, heard: ResponseAccumulator, told: Told, tapped:
 
 
 def _forget(wrapper: Any) -> None:
-    """litellm keeps every piece, some kilobytes each, to put them together at an end that it does not reach."""
+    """Drop the chunks that litellm keeps, some kilobytes each, for an assembly at the end that we never reach."""
     kept = getattr(wrapper, "chunks", None)
     if isinstance(kept, list):
         kept.clear()
@@ -238,7 +239,7 @@ def _forget(wrapper: Any) -> None:
 
 
 def _whole(response: Any, heard: ResponseAccumulator, told: Told) -> None:
-    """An answer that came in one piece."""
+    """Read an answer that arrived in one piece."""
     heard.named(getattr(response, "model", None))
     choices = getattr(response, "choices", None)
     if choices:
@@ -252,11 +253,11 @@ def _whole(response: Any, heard: ResponseAccumulator, told: Told) -> None:
 
 
 class _Ended(BaseException):
-    """The provider's stream is at its end. No Exception, for litellm handles all of those."""
+    """The end of the provider's stream. Not an Exception, because litellm handles all of those."""
 
 
 class _Tap:
-    """The provider's reader, overheard."""
+    """A wrapper of the provider's reader that records its chunks."""
 
     def __init__(self, reader: Any, heard: ResponseAccumulator) -> None:
         self._reader = reader
@@ -274,7 +275,7 @@ class _Tap:
             chunk = await self._chunks.__anext__()
         except StopAsyncIteration:
             raise _Ended from None
-        if type(chunk).__module__.partition(".")[0] == "openai":  # its package hands on what came, word for word
+        if type(chunk).__module__.partition(".")[0] == "openai":  # OpenAI's package passes values on verbatim
             self._heard.native({"choices": [{"finish_reason": one.finish_reason} for one in chunk.choices or ()]})
         self._heard.chunk(chunk)
         return chunk
@@ -298,7 +299,8 @@ def _overhearing(parse: Callable[..., Any], heard: ResponseAccumulator) -> Calla
 
 
 def _tap(wrapper: Any, heard: ResponseAccumulator) -> bool:
-    """False where there is no reader to overhear. Some are there already, others are made by the first step."""
+    """Put a tap on the provider's reader; False if there is none. Some readers exist already, others are created by the
+    wrapper's first step."""
     reader = getattr(wrapper, "completion_stream", None)
     if hasattr(reader, "__aiter__"):
         wrapper.completion_stream = _Tap(reader, heard)
@@ -315,7 +317,7 @@ def _tap(wrapper: Any, heard: ResponseAccumulator) -> bool:
 
 
 async def _json_body(tap: Any) -> bytes | None:
-    """The body of an OpenAI-compatible server that answers with JSON although a stream was asked for; None for a
+    """The body of an OpenAI-compatible server that answers with JSON although a stream was requested; None for a
     stream."""
     answer = getattr(getattr(tap, "_reader", None), "response", None)
     headers = getattr(answer, "headers", None)
@@ -327,7 +329,7 @@ async def _json_body(tap: Any) -> bytes | None:
 
 
 def _converted(litellm: Any, body: bytes) -> Any:
-    """A chat completion as litellm reads it where no stream is asked for."""
+    """A chat completion, converted as litellm converts it without streaming."""
     try:
         answer = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError):
@@ -341,30 +343,29 @@ MAX_BODY: Final = 128 * 1024 * 1024  # bytes, decompressed; the longest answer i
 MAX_LINE: Final = 32 * 1024 * 1024  # bytes; the longest answer in one line, with a third of its characters escaped
 
 DONE: Final = re.compile(rb"\ndata: ?\[DONE\]")
-"""The line that ends a stream of OpenAI's shape. It cannot stand in a piece: there a line end is written as an escape.
-"""
+"""The line that ends a stream in OpenAI's format. It cannot occur within a piece, where a line end is escaped."""
 on_done: ContextVar[Callable[[], None] | None] = ContextVar("on_done", default=None)
-"""Told when that line was read, for the call that the current task makes: litellm and OpenAI's package keep it to
-themselves."""
+"""Called when that line was read, for the call of the current task: litellm and OpenAI's package do not report it."""
 
 Reads = Callable[..., AsyncIterator[bytes]]
 
 
 class ResponseTooLarge(BaseException):
-    """More than that came. The message says which, for the operator. No Exception, for litellm handles all of those."""
+    """A response has exceeded MAX_BODY or MAX_LINE. The message says which, for the operator. Not an Exception, because
+    litellm handles all of those."""
 
 
 def patch_httpx(response: Any) -> None:
-    """Replace ``aiter_bytes`` of ``httpx.Response``, through which bodies, lines, events and errors are read, by one
-    that raises Flood."""
+    """Replace ``aiter_bytes`` of ``httpx.Response``, which all bodies, lines, events and errors pass, with one that
+    raises ResponseTooLarge."""
     response.aiter_bytes = bounded(response.aiter_bytes)
 
 
 def bounded(read: Reads) -> Reads:
-    """The same bytes, as far as the bounds allow; it raises Flood where the next chunk would go past them.
+    """The same bytes, within the bounds. Raises ResponseTooLarge if a chunk exceeds them.
 
-    Of a long line it hands on as much as went before, each time: OpenAI's package copies what it has of an event with
-    every chunk, which for one of 32 MiB would keep all other calls waiting for 15 s.
+    A long line is passed on in chunks that double its length each time. OpenAI's package copies an event's beginning
+    with every chunk, which would delay all other calls by 15 s for an event of 32 MiB.
     """
 
     @wraps(read)

@@ -1,7 +1,7 @@
-"""An exception of a model call -> one of our failures, in our own words. No text of the exception is used: providers
-echo keys.
+"""Classification of exceptions of model calls into our failures, with our own messages. No text of an exception is
+used, because providers echo keys.
 
-Known by name and status, so litellm need not be imported to test it.
+Exceptions are recognised by name and status, so that tests need not import litellm.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from samplegate.policy.prompt import Failure
 
-LONGEST_RETRY: Final = 86_400.0  # seconds; whoever says more means never
+LONGEST_RETRY: Final = 86_400.0  # seconds; a longer Retry-After is ignored
 
 _BY_NAME: Final[dict[str, Failure]] = {
     "TimeoutError": "timeout",
@@ -47,7 +47,7 @@ _TRANSPORT: Final = frozenset(
 _UNREACHED: Final = frozenset(
     {"ConnectError", "ConnectTimeout", "ClientConnectorError", "ConnectionRefusedError", "gaierror"}
 )
-"""No connection came about, so nothing was sent."""
+"""No connection was made, so nothing was sent."""
 _REACHED: Final = frozenset(
     {"HTTPStatusError", "ServerDisconnectedError", "ReadError", "ReadTimeout", "WriteError", "RemoteProtocolError"}
 )
@@ -70,25 +70,25 @@ _SENTENCES: Final[dict[Failure, str]] = {
 
 
 class ProviderFault(NamedTuple):
-    """A failure with its status (None if no answer came) and the seconds to wait, where the provider said so."""
+    """A failure with its status (None without an answer) and the provider's Retry-After in seconds, if any."""
 
     failure: Failure
     status: int | None
     retry_after: float | None
     free: bool = False
-    """It was refused with a 4xx, or not sent at all, so nothing can have been charged."""
+    """Nothing can have been charged: the call was refused with a 4xx, or not sent at all."""
 
 
 def sentence(model: str, failure: Failure, status: int | None = None, what: str | None = None) -> str:
-    """The message of a failure: ``model`` is our name, ``what`` replaces the sentence that stands for ``failure``."""
+    """The message of a failure. ``model`` is the policy's name; ``what`` replaces the failure's standard sentence."""
     tail = "" if status is None else f" (status {status})"
     return f"model {model}: {what or _SENTENCES.get(failure, _SENTENCES['error'])}{tail}"
 
 
 def classify(error: BaseException, now: float = math.nan) -> ProviderFault:
-    """What went wrong; ``now`` is Unix seconds, for a Retry-After that is a date.
+    """Classify an exception. ``now`` is Unix seconds, for a Retry-After that is a date.
 
-    litellm's own status is 500 for much that never was an answer, so the causes behind it are looked at too.
+    litellm reports status 500 for many errors that were no answer, so the exception's causes are examined too.
     """
     while type(error).__name__ == "MidStreamFallbackError" and isinstance(
         behind := getattr(error, "original_exception", None), Exception
@@ -118,9 +118,9 @@ def _classified(error: BaseException, chain: list[BaseException], now: float) ->
 
 
 def _is_free(chain: list[BaseException]) -> bool:
-    """Nobody was reached, or a refusal in every word of it: one 500 among the causes and it is none.
+    """Whether nothing can have been charged: no provider was reached, or all statuses are refusals.
 
-    A time-out (408) or a hang-up (499) may come after the work.
+    A timeout (408) or a closed connection (499) may come after the work.
     """
     names = {kind.__name__ for cause in chain for kind in type(cause).__mro__}
     if names & _UNREACHED and not names & _REACHED:
@@ -132,7 +132,7 @@ def _is_free(chain: list[BaseException]) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception and what is behind it, outermost first; bounded, for a chain may be a ring."""
+    """The exception and its causes, outermost first. Bounded, because causes may form a cycle."""
     cause: BaseException | None = error
     for _ in range(16):
         if cause is None:
@@ -143,12 +143,12 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _status(error: BaseException) -> int | None:
     status = getattr(error, "status_code", None)
-    # litellm gives some that it cannot read a 200
+    # litellm uses 200 for some errors that it cannot parse
     return status if isinstance(status, int) and 400 <= status <= 599 else None
 
 
 def _is_missing_key(cause: BaseException) -> bool:
-    """The openai package's plain OpenAIError is what it raises for a missing key, before anything is sent."""
+    """Whether this is the openai package's plain OpenAIError, raised for a missing key before anything is sent."""
     return type(cause).__name__ == "OpenAIError" and type(cause).__module__.partition(".")[0] == "openai"
 
 
@@ -170,7 +170,7 @@ def _retry_after(error: BaseException, now: float) -> float | None:
 
 
 def _until(said: str, now: float) -> float | None:
-    """The seconds to an HTTP date; none are left to one that is over."""
+    """The seconds until an HTTP date; 0 if it is over."""
     try:
         moment = parsedate_to_datetime(said)
     except (TypeError, ValueError, OverflowError):

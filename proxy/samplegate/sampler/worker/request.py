@@ -1,11 +1,11 @@
-"""Pure. A createMessage request as one call of a chat model, from an allow-list and nothing else (T25).
+"""Pure. A createMessage request as one call of a chat model, built from an allow-list only (T25).
 
-A request that no model can answer is refused here, with its place and type; one that litellm's provider cannot carry is
-refused by ``fitted`` in the worker.
+A request that no model can answer is refused here, with its place and type. A request that litellm's provider cannot
+carry is refused by ``fitted`` in the worker.
 
-An embedded text resource goes as its text with its uri, a link as its name and uri, structured content as JSON where a
-tool gave no text. A tool's failure (``isError``) is the first word of its result: litellm has no field for it, not even
-for the providers that do.
+An embedded text resource is sent as its text with its URI, a link as its name and URI, and structured content as JSON
+if a tool gave no text. A failed tool (``isError``) is marked at the beginning of its result, because litellm has no
+field for it, even for providers that have one.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any, Final
 
 import msgspec
 
-# what every provider's integers hold; asking for fewer than the server allowed is allowed (R3)
+# fits every provider's integers; requesting fewer tokens than the server allowed is permitted (R3)
 MOST_TOKENS: Final = 2**31 - 1
-HOTTEST: Final = 1e6  # providers refuse above 2; what is no such number at all (NaN, ten to the 400th) is left out
+HOTTEST: Final = 1e6  # providers refuse above 2; a value that is no such number (NaN, 10 to the 400th) is left out
 
 
 def call(params: Mapping[str, Any], most: int | None) -> dict[str, Any]:
-    """What one model is asked: ``messages``, ``max_tokens`` and, where given, ``temperature``, ``stop``, ``tools``,
+    """The params of one call: ``messages``, ``max_tokens`` and, if given, ``temperature``, ``stop``, ``tools``,
     ``tool_choice`` and ``offer``.
 
-    ``most`` is the model's own bound on output tokens. Everything else in ``params`` stays behind: ``metadata``,
-    ``includeContext``, unknown keys. Raises Unfit.
+    ``most`` is the model's own limit of output tokens. All other params are left out: ``metadata``, ``includeContext``,
+    unknown keys. Raises Unfit.
     """
     tools, choice = offered(params)
     known = aliases([*(tool["name"] for tool in tools), *used_names(params)])
@@ -115,7 +115,7 @@ def _role(message: Mapping[str, Any], at: str) -> str:
 def _assistant(
     content: Sequence[Mapping[str, Any]], known: Mapping[str, str], ids: Mapping[str, str], at: str
 ) -> dict[str, Any]:
-    """A model's own words: text and uses of tools. No provider takes back images or sounds that a model made."""
+    """A model's own message: text and tool uses. No provider accepts images or audio that a model made."""
     texts: list[Part] = []
     calls: list[dict[str, Any]] = []
     for index, block in enumerate(content):
@@ -128,7 +128,7 @@ def _assistant(
                     raise Unfit(f"{where}: a use of a tool needs an id and a name; the server must send both")
                 calls.append(use(block, known[block["name"]], ids[block["id"]], where))
             case _:
-                part(block, where)  # refused by its own name, if it has no shape at all
+                part(block, where)  # raises a more specific error if the block is malformed
                 raise Unfit(
                     f"{where}: {block['type']} in the assistant's own words reaches no model; the server must send it"
                     " as the user's"
@@ -142,8 +142,8 @@ def _assistant(
 def _results(
     content: Sequence[Mapping[str, Any]], waiting: Sequence[str], ids: Mapping[str, str], at: str
 ) -> list[dict[str, Any]]:
-    """The tools' answers in the order of their uses, which providers without ids go by (T27). Exactly those that were
-    asked for (R10, R11)."""
+    """The tools' results in the order of their uses, on which providers without ids rely (T27). Exactly one for each
+    use (R10, R11)."""
     if any(block.get("type") != "tool_result" for block in content):
         raise Unfit(f"{at}.content: it must hold the results of the tools that were used, and nothing else (R10, R11)")
     found = {block.get("toolUseId"): (index, block) for index, block in enumerate(content)}
@@ -153,14 +153,14 @@ def _results(
 
 
 def _content(parts: list[Part]) -> str | list[Part]:
-    """One text as it is, several as parts: joining them would blur where one ends."""
+    """A single text as a string, several as parts: joining them would hide where one ends."""
     if len(parts) == 1 and parts[0]["type"] == "text":
         return str(parts[0]["text"])
     return parts or [text_part("")]
 
 
 FAILED: Final = "error: the tool failed"
-"""What precedes the result of a tool that failed."""
+"""The text before the result of a tool that failed."""
 
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _IMAGE: Final = re.compile(r"image/[a-z0-9][a-z0-9.+-]{0,63}\Z")
@@ -177,21 +177,21 @@ Part = dict[str, Any]
 
 
 class Unfit(ValueError):
-    """A model cannot be asked this. The message names the place and the type, never the content."""
+    """A request that cannot be sent to a model. The message names the place and the type, never the content."""
 
 
 def valid_text(text: str) -> str:
-    """Text that UTF-8 can carry: half of a surrogate pair (a cut emoji) becomes U+FFFD."""
+    """The text as valid UTF-8: half of a surrogate pair (a cut emoji) becomes U+FFFD."""
     return text if text.isascii() else _HALF.sub("\ufffd", text)
 
 
 def blocks(content: object) -> list[Mapping[str, Any]]:
-    """Content as a list: one block may stand for itself (before 2025-11-25 it always does)."""
+    """Content as a list. A single block may be used without one (before 2025-11-25 it always is)."""
     return [block for block in (content if isinstance(content, list) else [content]) if isinstance(block, Mapping)]
 
 
 def part(block: Mapping[str, Any], at: str) -> Part:
-    """The part of a message for a text, image or audio block; ``at`` is its place. Raises Unfit."""
+    """The message part for a text, image or audio block; ``at`` is its place. Raises Unfit."""
     match block.get("type"):
         case "text":
             return text_part(_string(block, "text", at))
@@ -207,7 +207,7 @@ def part(block: Mapping[str, Any], at: str) -> Part:
 
 
 def result_parts(result: Mapping[str, Any], at: str) -> list[Part]:
-    """What a tool answered: text and image parts, in order. Raises Unfit."""
+    """A tool's result as text and image parts, in order. Raises Unfit."""
     out = [_result_part(block, f"{at}.content.{index}") for index, block in enumerate(blocks(result.get("content")))]
     if not any(one["type"] == "text" for one in out) and result.get("structuredContent") is not None:
         out.insert(0, text_part(_encoded(result["structuredContent"], f"{at}.structuredContent")))
@@ -217,7 +217,7 @@ def result_parts(result: Mapping[str, Any], at: str) -> list[Part]:
 
 
 def is_base64(data: str) -> bool:
-    """Whether that is base64, of at least one byte, without anything in between."""
+    """Whether a text is base64 of at least one byte, without other characters."""
     try:
         return bool(binascii.a2b_base64(data, strict_mode=True))
     except ValueError:
@@ -225,7 +225,7 @@ def is_base64(data: str) -> bool:
 
 
 def text_part(text: str) -> Part:
-    """A part of text."""
+    """A text part."""
     return {"type": "text", "text": valid_text(text)}
 
 
@@ -291,27 +291,27 @@ def _string(block: Mapping[str, Any], key: str, at: str) -> str:
 
 
 def _named(kind: object) -> str:
-    """A type in a message: the server's words, so short ones only."""
+    """A type for a message. It is the server's text, so it is shortened."""
     return repr(kind[:40]) if isinstance(kind, str) and kind.isascii() and kind.isprintable() else "no known name"
 
 
 PROVIDER: Final = "samplegate/provider"
-"""The ``_meta`` key under which a tool use carries what its provider must see again in the next turn (R14)."""
+"""The ``_meta`` key of a tool use for data that its provider needs again in the next turn (R14)."""
 SIGNATURE: Final = "thought_signature"
-"""Gemini's: without it the provider refuses the turn that follows, or thinks worse."""
+"""Gemini's signature: without it, the provider refuses the next turn or reasons worse."""
 MAX_SIGNATURE: Final = 16 * 1024
-MAX_TOOLS: Final = 128  # the least that a provider takes at most
+MAX_TOOLS: Final = 128  # the lowest maximum of all providers
 EMPTY: Final[Mapping[str, Any]] = MappingProxyType({"type": "object", "properties": {}})
-"""The schema of a tool that has none."""
+"""The schema of a tool without one."""
 
 _SIGNED: Final = re.compile(r"[A-Za-z0-9+/=_-]+\Z")
 
 
 def offered(params: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str]:
-    """The tools that go out, and ``auto``, ``required`` or ``none``. Raises Unfit.
+    """The tools to send, and ``auto``, ``required`` or ``none``. Raises Unfit.
 
-    With ``none`` there are none, unless the conversation has uses of tools: some providers refuse one without their
-    definitions.
+    With ``none``, no tools are sent unless the conversation has tool uses: some providers refuse a tool use without its
+    definition.
     """
     tools = params.get("tools") or []
     if not isinstance(tools, list) or not all(
@@ -338,7 +338,7 @@ def offered(params: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str]:
 
 
 def used_names(params: Mapping[str, Any]) -> list[str]:
-    """The names of the tools that were used in the conversation."""
+    """The names of the tools used in the conversation."""
     messages = [message for message in params.get("messages") or () if isinstance(message, Mapping)]
     uses = (
         block for message in messages for block in blocks(message.get("content")) if block.get("type") == "tool_use"
@@ -347,7 +347,7 @@ def used_names(params: Mapping[str, Any]) -> list[str]:
 
 
 def definitions(tools: Sequence[Mapping[str, Any]], known: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The tools for the provider, under the names in ``known``. Raises Unfit."""
+    """The definitions of the tools for the provider, under the names in ``known``. Raises Unfit."""
     left = MAX_GROWN
     out: list[dict[str, Any]] = []
     for index, tool in enumerate(tools):
@@ -363,7 +363,7 @@ def definitions(tools: Sequence[Mapping[str, Any]], known: Mapping[str, str]) ->
 
 
 def use(block: Mapping[str, Any], alias: str, id: str, at: str) -> dict[str, Any]:
-    """A ``tool_use`` block as a call of the assistant's. Raises Unfit."""
+    """A ``tool_use`` block as a tool call of the assistant. Raises Unfit."""
     given = block.get("input")
     if not isinstance(given, Mapping):
         raise Unfit(f"{at}.input: it is not an object; the server must send one")
@@ -381,18 +381,18 @@ def use(block: Mapping[str, Any], alias: str, id: str, at: str) -> dict[str, Any
 
 
 def result(block: Mapping[str, Any], id: str, at: str) -> dict[str, Any]:
-    """A ``tool_result`` block as a message of the tool's: one text where there is nothing else. Raises Unfit."""
+    """A ``tool_result`` block as a tool message: a single text if it has only text. Raises Unfit."""
     parts = result_parts(block, at)
     if all(part["type"] == "text" for part in parts):
         text = "\n".join(part["text"] for part in parts)
-        if text.lstrip()[:5].lower() != "data:":  # litellm would make an image of such a text
+        if text.lstrip()[:5].lower() != "data:":  # litellm would turn such a text into an image
             return {"role": "tool", "tool_call_id": id, "content": text}
         parts = [{"type": "text", "text": text}]
     return {"role": "tool", "tool_call_id": id, "content": parts}
 
 
 def signed_with(signature: object) -> str | None:
-    """A signature that may be handed on; None for anything else."""
+    """A valid signature to pass on, or None."""
     fits = isinstance(signature, str) and len(signature) <= MAX_SIGNATURE and _SIGNED.match(signature)
     return str(signature) if fits else None
 
@@ -417,20 +417,20 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class AnswerBounds(msgspec.Struct, frozen=True):
-    """What the answer is held against."""
+    """The constraints that an answer must meet."""
 
     names: Mapping[str, str] = {}
-    """The provider's name of each tool that may be used -> the server's; empty: none may."""
+    """The provider's name of each tool that may be used -> the server's name. Empty: no tool may be used."""
     required: bool = False
-    """At least one must be used (R9)."""
+    """Whether at least one tool must be used (R9)."""
     taken: tuple[str, ...] = ()
-    """The ids of tool uses in the request: those of the answer are others (T27)."""
+    """The ids of tool uses in the request; an answer's ids must differ (T27)."""
 
 
 def aliases(names: Iterable[str]) -> dict[str, str]:
-    """Every name -> the one that the provider sees, of letters, digits, ``_`` and ``-``, 64 at most.
+    """Every tool name -> its name for the provider: letters, digits, ``_`` and ``-``, 64 at most.
 
-    A safe name stays itself, so that it never loses to another's alias.
+    A safe name stays unchanged, so another name's alias never takes it.
     """
     wanted = list(dict.fromkeys(names))
     out = {name: name for name in wanted if _SAFE.match(name)}
@@ -444,14 +444,14 @@ def aliases(names: Iterable[str]) -> dict[str, str]:
 
 
 def positions(ids: Iterable[str]) -> dict[str, str]:
-    """Every id of a tool use -> the one that the provider sees, in the strictest form that a provider asks for (nine
-    letters and digits)."""
+    """Every id of a tool use -> its id for the provider, in the strictest form that a provider requires (nine letters
+    and digits)."""
     return {id: f"use{number:06d}" for number, id in enumerate(dict.fromkeys(ids), 1)}
 
 
 def _free(base: str, used: set[str], tried: Counter[str]) -> str:
-    """The next that is free; ``tried`` keeps a server's ten thousand names of one form from being tried over and
-    over."""
+    """The next unused alias. ``tried`` avoids trying the same numbers again if a server has ten thousand similar
+    names."""
     head = base if _SAFE.match(base[:1]) else f"t_{base}"[:LONGEST]
     while True:
         tail = f"_{tried[head]}" if tried[head] else ""
@@ -461,18 +461,18 @@ def _free(base: str, used: set[str], tried: Counter[str]) -> str:
             return alias
 
 
-MAX_DEPTH: Final = 48  # deeper ones stop providers and recursing libraries alike
-MAX_CHAIN: Final = 48  # references within references, likewise
-# characters and nodes of all of a request's tools, references written out; real ones have some thousands each
+MAX_DEPTH: Final = 48  # deeper schemas break providers and recursive libraries
+MAX_CHAIN: Final = 48  # references within references, for the same reason
+# characters and nodes of all tools of a request, with references expanded; real tools have a few thousand each
 MAX_GROWN: Final = 400_000
-# litellm writes every ``$ref`` out for some providers, without a bound: a dozen definitions that refer to each other
-# twice are gigabytes (R17).
+# litellm expands every ``$ref`` for some providers, without a bound: a dozen definitions that refer to each other twice
+# become gigabytes (R17).
 HEADER: Final = "x-mcp-header"
-"""What MCP's HTTP puts into schemas; no provider's business (T25)."""
+"""A member that MCP over HTTP adds to schemas; providers must not see it (T25)."""
 
 
 def fit(schema: Mapping[str, Any], at: str, most: int) -> tuple[dict[str, Any], int]:
-    """A copy for a provider, and what is left of ``most`` after it; ``at`` is its place. Raises Unfit."""
+    """A copy of a schema for the provider, and what is left of ``most``; ``at`` is its place. Raises Unfit."""
     copy: dict[str, Any] = _copied(schema, at, MAX_DEPTH)
     left = most - _grown(copy, most)
     if left <= 0:
@@ -497,9 +497,8 @@ def _copied(value: Any, at: str, depth: int) -> Any:
 
 
 def _grown(schema: Mapping[str, Any], most: int) -> int:
-    """Its size, at least ``most`` where it is more, found by walking it as litellm does: a reference is known by its
-    last word, and not followed inside itself.
-    """
+    """The expanded size of a schema, or at least ``most`` if it is larger. The walk is litellm's: a reference is
+    identified by its last segment, and is not expanded within itself."""
     targets: defaultdict[str, list[Any]] = defaultdict(list)
     for name, target in _definitions(schema):
         targets[name].append(target)
@@ -529,7 +528,7 @@ def _meant(node: Mapping[str, Any]) -> str | None:
 
 
 def _definitions(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every definition, wherever it stands."""
+    """Every definition, at any depth."""
     todo: list[Any] = [schema]
     while todo:
         node = todo.pop()
@@ -542,10 +541,10 @@ def _definitions(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                     yield from node[key].items()
 
 
-# What providers carry is known from what arrives at an endpoint: litellm drops the rest without a word, so it is
-# refused by name.
+# What providers carry was found by observing requests at an endpoint. litellm silently drops the rest, so it is refused
+# by name here.
 GEMINI: Final = frozenset({"gemini", "vertex_ai", "vertex_ai_beta"})
-# Their messages go out as they are, or through Gemini's own translation.
+# Providers that receive audio: messages are sent unchanged, or through Gemini's own translation.
 _HEARS: Final = frozenset(
     {
         "openai",
@@ -560,7 +559,7 @@ _HEARS: Final = frozenset(
     }
 )
 _RESULT_IMAGES: Final = frozenset({"anthropic", *GEMINI})
-# litellm joins the texts of a message for these and leaves everything else out.
+# For these providers, litellm joins the texts of a message and drops everything else.
 _TEXT_ONLY: Final = frozenset(
     {
         "deepseek",
@@ -580,12 +579,13 @@ _NAMES: Final = {"image_url": "image", "input_audio": "audio"}
 
 
 RESPONSES: Final = "OpenAI's responses"
-"""In place of a provider, where litellm asks its model that way: it leaves audio out there, and stop sequences."""
+"""A pseudo-provider for models that litellm calls through OpenAI's Responses API, where it drops audio and stop
+sequences."""
 
 
 def fitted(provider: str, model: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The messages as this provider takes them: images that it does not take in a tool's result follow the results, as
-    the user's. Raises Unfit."""
+    """The messages in the form that a provider accepts. Images that it does not accept in a tool's result follow the
+    results as a user message. Raises Unfit."""
     model = model.lower()
     if _carries(provider, model, "image", True) or not _carries(provider, model, "image", False):
         return [_fitted(provider, model, message) for message in messages]
@@ -608,7 +608,7 @@ def fitted(provider: str, model: str, messages: Sequence[Mapping[str, Any]]) -> 
 
 
 def _without_images(message: Mapping[str, Any], number: int) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
-    """A tool's result with a note in place of its images, and the images with a text that says whose they are."""
+    """A tool's result with a note in place of its images, and the images with a text that names their result."""
     content = message["content"]
     images = [part for part in content if part["type"] == "image_url"] if isinstance(content, list) else []
     if not images:
@@ -643,7 +643,7 @@ def _fitted(provider: str, model: str, message: Mapping[str, Any]) -> dict[str, 
 
 
 def _carries(provider: str, model: str, kind: str, in_result: bool) -> bool:
-    # Vertex serves other makers' models too
+    # Vertex also serves models of other makers
     foreign = provider in GEMINI and "gemini" not in model and provider != "gemini"
     if kind == "audio":
         return provider in _HEARS and not in_result and not foreign

@@ -1,11 +1,11 @@
-"""A model's answer: the parts received so far, bounded while they grow, and the whole in MCP's newest shape. No I/O.
+"""A model's answer: the parts received so far, within bounds, and the complete answer in MCP's newest shape. No I/O.
 
-Three values are not taken from litellm, because it invents them when a provider omits them: the tokens (counted with a
-tokenizer), the reason to stop (``stop`` in every piece of Gemini's, and at the end of a stream that broke off), and the
-model's name (the one that was asked).
+Three values are not taken from litellm, because it invents them if a provider omits them: the tokens (counted with a
+tokenizer), the stop reason (``stop`` in every piece of Gemini's, and at the end of a stream that broke off), and the
+model's name (the requested one).
 
-Text comes first, then images, then uses of tools (R13), each under the server's name for the tool and an id of its own
-(T27). What has no place among them is a failure and is named, not left out.
+Text comes first, then images, then tool uses (R13). Each tool use has the server's name of the tool and a unique id
+(T27). Content that has no place among them fails the answer with a message; it is not left out.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import msgspec
 from samplegate.policy.prompt import Failure
 from samplegate.sampler.worker.request import PROVIDER, SIGNATURE, AnswerBounds, is_base64, signed_with, valid_text
 
-# characters; a thousand times what models write, small enough for every frame after it
+# characters; a thousand times the usual length, and small enough for every later frame
 MAX_ANSWER: Final = 16 * 1024 * 1024
-MAX_PIECES: Final = 1_000_000  # of a stream; an answer has one for a token or for several
+MAX_PIECES: Final = 1_000_000  # of a stream; a piece has one or several tokens
 MAX_USES: Final = 128
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
@@ -39,11 +39,11 @@ _ANTHROPIC: Final = frozenset(
 
 
 class AnswerTooLarge(Exception):
-    """The answer has outgrown its bounds. The message says which, for the operator."""
+    """The answer exceeds a bound. The message says which, for the operator."""
 
 
 class PartialToolCall(msgspec.Struct):
-    """A tool that the model wants used, as far as it came."""
+    """A tool call, as far as it was received."""
 
     id: str | None = None
     name: str = ""
@@ -52,7 +52,7 @@ class PartialToolCall(msgspec.Struct):
 
 
 class ResponseAccumulator(msgspec.Struct):
-    """An answer in the making."""
+    """An answer while it is received."""
 
     texts: list[str] = []
     calls: list[PartialToolCall] = []
@@ -60,26 +60,26 @@ class ResponseAccumulator(msgspec.Struct):
     audio: bool = False
     refusal: bool = False
     pieces: int = 0
-    """Pieces that held something of the answer: what is told as tokens."""
+    """Pieces with content, which are reported as tokens."""
     stop: str | None = None
-    """The provider's own reason to stop; None until it gave one."""
+    """The provider's own stop reason; None until it was received."""
     mapped: str | None = None
-    """litellm's word for it."""
+    """litellm's stop reason."""
     knows: bool = False
-    """The provider's own frames were seen in a shape that is known, so ``stop`` is all it said."""
+    """Whether the provider's own frames had a known shape. If so, ``stop`` is all it has reported."""
     model: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
     last_count: int | None = None
-    """Of the output, whether the end was announced by then or not."""
+    """The last count of output tokens, even if the end was not announced."""
     done: bool = False
-    """The stream's own end was seen (``[DONE]``): it did not break off."""
+    """Whether the stream's end was seen (``[DONE]``), so that it did not break off."""
     length: int = 0
     _open: dict[int, PartialToolCall] = {}
     _all: int = 0
 
     def piece(self, delta: Any) -> bool:
-        """One delta of a stream, or a whole message; True if it held something. Raises TooMuch."""
+        """Add a delta of a stream, or a whole message. True if it had content. Raises AnswerTooLarge."""
         self._all += 1
         if self._all > MAX_PIECES:
             raise AnswerTooLarge(f"its answer came in more than {MAX_PIECES} pieces; ask another model")
@@ -99,7 +99,7 @@ class ResponseAccumulator(msgspec.Struct):
         return held
 
     def native(self, frame: Mapping[str, Any]) -> None:
-        """One frame of the provider's own, before litellm changes its words."""
+        """Read one of the provider's own frames, before litellm changes its values."""
         kind = frame.get("type")
         if isinstance(kind, str) and kind in _ANTHROPIC:
             self.knows = True
@@ -117,36 +117,36 @@ class ResponseAccumulator(msgspec.Struct):
             self._stopped(blocked)
 
     def chunk(self, raw: Any) -> None:
-        """One piece as litellm's reader of the provider gave it, before litellm adds to it."""
+        """Read one chunk of litellm's reader of the provider, before litellm adds to it."""
         self.named(getattr(raw, "model", None))
         choices = getattr(raw, "choices", None)
         if isinstance(choices, list) and choices:
             self.ended(getattr(choices[0], "finish_reason", None))
-            # a piece that holds nothing else is left out later
+            # a chunk with only a refusal is dropped later
             self.refusal = self.refusal or _refuses(getattr(choices[0], "delta", None))
         elif isinstance(raw, Mapping) and raw.get("is_finished"):
             self.ended(raw.get("finish_reason"))
         self.used(getattr(raw, "usage", None) or (raw.get("usage") if isinstance(raw, Mapping) else None))
 
     def ended(self, word: object) -> None:
-        """litellm's word for the end: it counts where the provider's own is not seen."""
+        """Note litellm's stop reason; it counts if the provider's own was not seen."""
         if isinstance(word, str) and word:
             self.mapped = word
             if not self.knows:
                 self._stopped(word)
 
     def ended_well(self) -> None:
-        """The stream did not break off."""
+        """Note that the stream did not break off."""
         self.done = True
 
     def named(self, model: object) -> None:
-        """The model that answers, as its provider says."""
+        """Note the answering model, as its provider names it."""
         if isinstance(model, str) and model:
             self.model = model
 
     def used(self, usage: object) -> None:
-        """What the provider counted. The output only once the end was announced: what is told before is told again,
-        higher."""
+        """Note the provider's counts. The output counts only once the end was announced, because earlier counts are
+        followed by higher ones."""
         if usage is None:
             return
         self.input_tokens = _count(usage, "prompt_tokens") or self.input_tokens
@@ -166,8 +166,8 @@ class ResponseAccumulator(msgspec.Struct):
             self.images.append(url)
 
     def _call(self, delta: Any, place: int) -> None:
-        """A call's beginning, or more of its arguments; a new id at an old index is another call, for some servers
-        number all with 0."""
+        """Start a tool call, or extend its arguments. A new id at an old index is another call, because some servers
+        use index 0 for all."""
         index = _get(delta, "index")
         index = index if isinstance(index, int) and not isinstance(index, bool) else place
         id, function = _get(delta, "id"), _get(delta, "function")
@@ -199,8 +199,8 @@ class ResponseAccumulator(msgspec.Struct):
             raise AnswerTooLarge(f"its answer is longer than {MAX_ANSWER} characters; lower max_tokens")
 
     def _responded(self, response: object) -> None:
-        """The last event of OpenAI's responses says everything again, and more than the pieces do where litellm cuts a
-        whole answer into some."""
+        """Read the last event of OpenAI's Responses API. It repeats the whole answer, and has more than the pieces if
+        litellm splits a whole answer."""
         self.knows = True
         self.named(_of(response, "model"))
         reason = _of(_of(response, "incomplete_details"), "reason")
@@ -219,7 +219,7 @@ class ResponseAccumulator(msgspec.Struct):
 
 
 def _refuses(delta: Any) -> bool:
-    """OpenAI's own field, which litellm keeps aside."""
+    """Whether OpenAI's field for refusals is set, which litellm stores separately."""
     return bool(getattr(delta, "refusal", None) or (_get(getattr(delta, "provider_specific_fields", None), "refusal")))
 
 
@@ -232,19 +232,19 @@ def _get(value: object, key: str) -> Any:
 
 
 def _count(usage: object, which: str) -> int | None:
-    """A count of the provider's; litellm says 0 where there was none, and no answer has none."""
+    """The provider's count, or None. litellm reports 0 for a missing count, and no answer has zero tokens."""
     count = _get(usage, which)
     return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else None
 
 
-MAX_DEPTH: Final = 64  # of a tool's arguments: what every reader after us takes
+MAX_DEPTH: Final = 64  # of a tool's arguments: every later reader accepts it
 
 _STOPS: Final[Mapping[str, str]] = {"stop": "endTurn", "length": "maxTokens", "stop_sequence": "stopSequence"}
-# What providers call the same, which says no more than that (R5); other words pass as they are.
+# Providers' synonyms, without further meaning (R5); other words are passed on unchanged.
 _ENDS: Final = frozenset({"end_turn", "complete", "eos", "eos_token", "stop", "finish_reason_unspecified"})
 _LENGTHS: Final = frozenset({"max_tokens", "max_output_tokens"})
 _USES: Final = frozenset({"tool_calls", "tool_use", "function_call"})
-# These pass as they are: what the model had to say was cut off by its provider.
+# Passed on unchanged: the provider cut the model's answer off.
 _CUT: Final = frozenset(
     "content_filter refusal safety recitation language blocklist prohibited_content spii image_safety"
     " malformed_function_call pause_turn".split()
@@ -252,13 +252,13 @@ _CUT: Final = frozenset(
 _NAME: Final = re.compile(r"[\x20-\x7e]{1,256}\Z")
 _ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}\Z")
 _URL: Final = re.compile(r"data:(image/[a-z0-9][a-z0-9.+-]{0,63});base64,", re.IGNORECASE)
-_SIGNED: Final = "__thought__"  # litellm hides a signature behind this, in the id
+_SIGNED: Final = "__thought__"  # litellm puts a signature behind this marker in the id
 
 Block = dict[str, Any]
 
 
 class AnswerRefused(Exception):
-    """The answer is not taken. ``what`` is for the operator; None: what is said of the failure anyway."""
+    """The answer cannot be used. ``what`` is for the operator; None: the failure's standard sentence."""
 
     def __init__(self, failure: Failure, what: str | None = None) -> None:
         super().__init__(what)
@@ -269,7 +269,7 @@ class AnswerRefused(Exception):
 def sampled_fields(
     heard: ResponseAccumulator, offer: AnswerBounds, secrets: Sequence[str], fresh: Callable[[], str]
 ) -> dict[str, Any]:
-    """The fields of ``Sampled`` but for ``dropped``. ``fresh`` makes an id of a tool use. Raises Refused."""
+    """The fields of ``Sampled`` except ``dropped``. ``fresh`` makes an id for a tool use. Raises AnswerRefused."""
     if heard.audio:
         raise AnswerRefused("error", "it answered with audio, which cannot be passed on; ask another model")
     text = "".join(heard.texts)
@@ -295,8 +295,8 @@ def sampled_fields(
 
 
 def _stop_reason(word: str | None, uses: bool) -> str:
-    """R5. Gemini stops to have tools used with the same word as at its end; an unknown word only means that the model
-    ended."""
+    """MCP's stop reason (R5). Gemini uses the same word for tool uses and for the end. An unknown word only means that
+    the model ended."""
     lower = "" if word is None else word.lower()
     if word is None or lower in _USES or lower in _ENDS or not is_known(word):
         return "toolUse" if uses else "endTurn"
@@ -306,7 +306,7 @@ def _stop_reason(word: str | None, uses: bool) -> str:
 
 
 def is_known(word: str | None) -> bool:
-    """Whether a provider's word for why it stopped is one that has a meaning for others; no word needs none."""
+    """Whether a provider's stop reason has a known meaning; None needs none."""
     return word is None or word in _STOPS or word.lower() in _ENDS | _USES | _LENGTHS | _CUT
 
 
@@ -328,7 +328,7 @@ def _uses(calls: Sequence[PartialToolCall], offer: AnswerBounds, fresh: Callable
 
 
 def _unique(given: str | None, taken: set[str], fresh: Callable[[], str]) -> str:
-    """The provider's id if it is one and stands nowhere else, else a new one."""
+    """The provider's id if it is valid and unique, else a new one."""
     id = (given or "").partition(_SIGNED)[0]
     while not _ID.match(id) or id in taken:
         id = fresh()
@@ -374,7 +374,8 @@ def _image(url: object) -> Block:
 
 
 def _leaks(text: str, heard: ResponseAccumulator, uses: Sequence[Block], secrets: Sequence[str]) -> bool:
-    """Arguments as they came and as they go, which spell a character differently."""
+    """Whether an answer contains a secret. Arguments are checked as received and as sent, because their escapes may
+    differ."""
     said = [
         text,
         heard.stop or "",
@@ -385,7 +386,7 @@ def _leaks(text: str, heard: ResponseAccumulator, uses: Sequence[Block], secrets
 
 
 def _model(model: str | None, secrets: Sequence[str]) -> str | None:
-    """The model that really answered (R1), None where its provider says nothing that could be a name."""
+    """The model that actually answered (R1); None if its provider reports no valid name."""
     if model is None or not _NAME.match(model) or any(secret in model for secret in secrets):
         return None
     return model
