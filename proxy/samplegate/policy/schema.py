@@ -1,9 +1,9 @@
-"""Pure. The policy's schema: what the file may say, as typed values. Not the loader (``policy/file/load.py``), not the
-meaning of a match (``match.py``).
+"""Pure. The policy's schema: the keys of the file as typed values, each with its description for editors.
 
-Each key has its sentence for editors, the one in the tables of policies/README.md. Structs of msgspec, not pydantic
-models: in every wrapped server's start-up pydantic costs 130 ms and 12 MiB, msgspec comes with the frames. Annotations
-are evaluated here, since msgspec would compile each one anew at every start (5 ms).
+``policy/file/load.py`` loads a policy, and ``match.py`` evaluates a match. The tables of policies/README.md have the
+same descriptions. These are msgspec structs, not pydantic models: pydantic would add 130 ms and 12 MiB to the start of
+every wrapped server, and frames need msgspec anyway. Annotations are evaluated in this module, because msgspec would
+otherwise compile each of them at every start (5 ms).
 """
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -15,10 +15,9 @@ from samplegate.protocol.elicitation_schema import FieldType
 from samplegate.protocol.requests import Kind
 
 Stage: TypeAlias = Literal["request", "answer"]
-"""What is reviewed: the server's request before anything is done about it, or a model's answer before the server sees
-it."""
+"""The subject of a review: the server's request before any action, or a model's answer before the server gets it."""
 
-# bytes of a request or an answer that is put before a person: some pictures; each is kept for days
+# bytes of a request or an answer that a reviewer gets: some images; each is kept for days
 MOST_REVIEWED: Final = 8 * 1024 * 1024
 
 
@@ -31,7 +30,7 @@ Quality: TypeAlias = Literal["cost", "speed", "intelligence"]
 Extra: TypeAlias = Literal["image", "audio", "tools"]
 By: TypeAlias = Literal["server", "caller", "tool", "model", "rule", "session"]
 Names: TypeAlias = str | list[str]
-"""One glob (``*``, ``?``, ``[...]``) or several, of which one must match."""
+"""One glob (``*``, ``?``, ``[...]``) or several, one of which must match."""
 
 
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
@@ -39,9 +38,9 @@ Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Amount: TypeAlias = Annotated[float, Meta(ge=0)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Duration: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$")]
-"""A span of time: ``500ms``, ``50s``, ``15m`` or ``1h``."""
+"""A duration: ``500ms``, ``50s``, ``15m`` or ``1h``."""
 Pattern: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "regex"})]
-"""An RE2 expression, checked when the policy is loaded; it is searched for, not anchored."""
+"""An RE2 expression, checked when the policy is loaded. It is searched for, not anchored."""
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -53,19 +52,19 @@ def seconds(span: Duration) -> float:
 
 
 class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """A mapping of the file: unknown keys are errors."""
+    """A mapping in the file; unknown keys are errors."""
 
 
 class Range(Strict, frozen=True):
-    """A number within bounds, both included."""
+    """A number within inclusive bounds."""
 
     min: Annotated[int | None, Meta(description="The lowest number that matches.")] = None
     max: Annotated[int | None, Meta(description="The highest number that matches.")] = None
 
 
 class Match(Strict, frozen=True, rename={"not_": "not"}):
-    """The conditions of a rule: all that are given must hold. An empty match holds for everything but ``mode: url``,
-    which a rule must name."""
+    """Conditions of a rule, all of which must hold. An empty match holds for everything except URLs, for which a rule
+    needs ``mode: url``."""
 
     kind: Annotated[
         Kind | None,
@@ -120,14 +119,14 @@ class Match(Strict, frozen=True, rename={"not_": "not"}):
 
 
 class Price(Strict, frozen=True):
-    """US dollars for a million tokens."""
+    """Price in US dollars per million tokens."""
 
     input: Annotated[Amount, Meta(description="US dollars per million input tokens.")]
     output: Annotated[Amount, Meta(description="US dollars per million output tokens.")]
 
 
 class Model(Strict, frozen=True):
-    """A model that the gate may call: ``name`` is ours, ``model`` is litellm's or ``scripted``."""
+    """A model that the gate may call. ``name`` is the policy's name, ``model`` is litellm's name or ``scripted``."""
 
     name: Annotated[str, Meta(description="Your name of the model, for rules and hints.")]
     model: Annotated[
@@ -181,7 +180,7 @@ class Model(Strict, frozen=True):
         ),
     ] = 1.25
     image_tokens: Annotated[Positive, Meta(description="The tokens that one image counts as.")] = 10_000
-    """What one image is counted as: providers count from some hundreds to some ten thousand."""
+    """Providers count between some hundred and some ten thousand tokens per image."""
     warm: Annotated[
         bool,
         Meta(
@@ -197,20 +196,20 @@ class Model(Strict, frozen=True):
 
 
 class Prepend(Strict, frozen=True):
-    """A text put before the server's system prompt."""
+    """Text before the server's system prompt."""
 
     prepend: Annotated[str, Meta(description="The text to put before the server's system prompt.")]
 
 
 class Temperature(Strict, frozen=True):
-    """Bounds that a request's temperature is clamped to; a request without one is left without."""
+    """Range to which a request's temperature is clamped. A request without a temperature stays without one."""
 
     min: Annotated[Amount | None, Meta(description="The lowest temperature.")] = None
     max: Annotated[Amount | None, Meta(description="The highest temperature.")] = None
 
 
 class StopSequences(Strict, frozen=True):
-    """How many stop sequences are passed on; the rest is dropped and logged."""
+    """Limit on stop sequences. Further ones are dropped and logged."""
 
     max: Annotated[
         Count, Meta(description="The maximum of stop sequences to pass on. The others are dropped and logged.")
@@ -218,7 +217,7 @@ class StopSequences(Strict, frozen=True):
 
 
 class Weights(Strict, frozen=True):
-    """What counts when a model is chosen, in place of the server's priorities; what is left out counts nothing."""
+    """Weights for the choice of a model, instead of the server's priorities. Absent ones are 0."""
 
     cost: Annotated[Share, Meta(description="The weight of a low price.")] = 0.0
     speed: Annotated[Share, Meta(description="The weight of speed.")] = 0.0
@@ -226,7 +225,7 @@ class Weights(Strict, frozen=True):
 
 
 class Secrets(Strict, frozen=True):
-    """What becomes of secrets that are found: in the prompt to the model, and in its answer."""
+    """Treatment of secrets in the prompt and in the model's answer."""
 
     prompt: Annotated[Literal["keep", "redact", "stop"], Meta(description="What happens to secrets in the prompt.")] = (
         "redact"
@@ -237,7 +236,7 @@ class Secrets(Strict, frozen=True):
 
 
 class With(Strict, frozen=True):
-    """How an allowed request is sampled."""
+    """Bounds and settings for the model's call."""
 
     models: Annotated[
         list[str], Meta(description="Your models, in order of preference. Default: all models of the policy.")
@@ -294,7 +293,8 @@ class With(Strict, frozen=True):
 
 
 class Webhook(Strict, frozen=True):
-    """Where a reviewer is told of reviews, and may answer at once. One of ``url``, ``url_file`` and ``url_env``."""
+    """Webhook that notifies a reviewer of reviews and may return the decision. It has one of ``url``, ``url_file`` and
+    ``url_env``."""
 
     url: Annotated[str | None, Meta(description="The URL of the webhook.")] = None
     url_file: Annotated[
@@ -309,7 +309,7 @@ class Webhook(Strict, frozen=True):
         str | None,
         Meta(description="The file with the signing key, relative to the policy. `standard` needs a key."),
     ] = None
-    """``standard``: the key of its signatures (Standard Webhooks: base64, with ``whsec_`` before it or without)."""
+    """The signing key for ``standard`` (Standard Webhooks: base64, optionally with the prefix ``whsec_``)."""
     secret_env: Annotated[str | None, Meta(description="The environment variable with the signing key.")] = None
     old_secret_file: Annotated[
         str | None, Meta(description="The file with the previous signing key, during a rotation: both keys sign.")
@@ -320,8 +320,8 @@ class Webhook(Strict, frozen=True):
 
 
 class Reviewer(Strict, frozen=True):
-    """Who decides what rules escalate: people at the page, the command line or the API, and whoever stands behind a
-    webhook or a command."""
+    """Reviewer to whom rules escalate: people who use the page, the command line or the API, or a webhook or command
+    that decides."""
 
     timeout: Annotated[
         Duration,
@@ -351,7 +351,7 @@ class Reviewer(Strict, frozen=True):
 
 
 class RuleBase(Strict, frozen=True, tag_field="effect"):
-    """What every rule has."""
+    """Keys of every rule."""
 
     name: Annotated[str, Meta(description="The rule's name, for the decision log and for messages.")]
     match: Annotated[
@@ -373,7 +373,7 @@ class RuleBase(Strict, frozen=True, tag_field="effect"):
 
 
 class AllowRule(RuleBase, frozen=True, tag="allow", rename={"with_": "with"}):
-    """A model answers. Sampling only: the match must say ``kind: sampling``."""
+    """A model answers. Only for sampling: the match must have ``kind: sampling``."""
 
     with_: Annotated[With, Meta(description="Bounds for the model's call.")] = With()
     on_timeout: Annotated[Otherwise, Meta(description="What happens if the model takes too long.")] = "unanswered"
@@ -391,7 +391,7 @@ class AllowRule(RuleBase, frozen=True, tag="allow", rename={"with_": "with"}):
 
 
 class AnswerRule(RuleBase, frozen=True, tag="answer"):
-    """Fixed content answers: text or content blocks for sampling, values by field name for elicitation."""
+    """Fixed content answers: text or content blocks for sampling, values by field name for an elicitation."""
 
     content: Annotated[
         Any,
@@ -432,13 +432,14 @@ class ForwardRule(RuleBase, frozen=True, tag="forward"):
 
 
 class DenyRule(RuleBase, frozen=True, tag="deny", rename={"as_": "as"}):
-    """Refused. An elicitation is answered ``cancel``, or ``decline`` where the rule says so."""
+    """The request is denied. An elicitation gets ``cancel``, or ``decline`` if the rule says so."""
 
     as_: Annotated[Literal["cancel", "decline"], Meta(description="The reply to a denied elicitation.")] = "cancel"
 
 
 class EscalateRule(RuleBase, frozen=True, kw_only=True, tag="escalate", rename={"with_": "with"}):
-    """A person decides. Sampling: whether a model is asked, and what; elicitation: the person fills in the form."""
+    """A reviewer decides. For sampling, whether a model is called and with which params; for an elicitation, the form's
+    values."""
 
     reviewer: Annotated[str, Meta(description="The reviewer who decides: a name in `reviewers`.")]
     with_: Annotated[
@@ -467,12 +468,11 @@ class EscalateRule(RuleBase, frozen=True, kw_only=True, tag="escalate", rename={
 
 Rule: TypeAlias = AllowRule | AnswerRule | ForwardRule | EscalateRule | DenyRule
 ModelRule: TypeAlias = AllowRule | EscalateRule
-"""A rule under which a model may be asked."""
+"""A rule that may call a model."""
 
 
 class Limit(Strict, frozen=True):
-    """How much may be drawn, within what, counted for each of what. Exactly one amount; ``concurrent`` has no ``per``,
-    the others need one."""
+    """Limit on one quantity. ``concurrent`` has no ``per``; the others need one."""
 
     requests: Annotated[Positive | None, Meta(description="The number of requests.")] = None
     input_tokens: Annotated[Positive | None, Meta(description="The number of input tokens.")] = None
@@ -487,8 +487,8 @@ class Limit(Strict, frozen=True):
         Annotated[str, Meta(pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|day|month|call|process)$")] | None,
         Meta(description="The period or scope of the limit."),
     ] = None
-    """A duration is a token bucket; ``day`` and ``month`` are the calendar's, in ``tz``; ``call`` is the client's call;
-    ``process`` this process."""
+    """A duration is a token bucket. ``day`` and ``month`` are calendar windows in ``tz``. ``call`` is the client's
+    call, and ``process`` is this process."""
     tz: Annotated[
         str | None,
         Meta(
@@ -507,7 +507,7 @@ class Limit(Strict, frozen=True):
 
 
 class Brakes(Strict, frozen=True):
-    """When a server that asks in circles is left unanswered for a while."""
+    """Loop detection: a server that repeats itself gets no answers for a while."""
 
     requests_per_call: Annotated[
         Positive | None,
@@ -521,7 +521,7 @@ class Brakes(Strict, frozen=True):
 
 
 class Peer(Strict, frozen=True):
-    """What the operator knows about a peer's patience."""
+    """Timeout of a client or server."""
 
     peer_timeout: Annotated[
         str,
@@ -536,7 +536,7 @@ class Peer(Strict, frozen=True):
 
 
 class Server(Peer, frozen=True):
-    """The same for a server, by its configured name."""
+    """Properties of a server."""
 
     explain_to_server: Annotated[
         bool, Meta(description="For development: errors tell the server the rule and the reason.")
@@ -547,7 +547,7 @@ class Server(Peer, frozen=True):
             description="Advertises sampling without tools and context, for servers that reject unknown capabilities."
         ),
     ] = False
-    """``sampling`` is declared without sub-capabilities, for servers that refuse what they do not know (R114)."""
+    """``sampling`` is declared without sub-capabilities, for servers that reject unknown ones (R114)."""
 
 
 class Policy(Strict, frozen=True):
@@ -559,7 +559,7 @@ class Policy(Strict, frozen=True):
         dict[str, Names],
         Meta(description="Maps the model names that servers ask for to your models. The first hint that matches wins."),
     ] = {}
-    """What servers ask for -> our names, in order; a key is a substring or a glob."""
+    """Requested names to the policy's names, in order; a key is a substring or a glob."""
     limits: Annotated[dict[str, Limit], Meta(description="Limits, by the names that rules use.")] = {}
     brakes: Annotated[
         Brakes | None,

@@ -1,34 +1,33 @@
-"""Pure. Scripts: the file of cases of the ``scripted`` model and of ``answer`` rules, and its answer to a request.
+"""Pure. Scripts: case files of the ``scripted`` model and of ``answer`` rules, and their answers to requests.
 
-    cases:                                    # in order; the first that fits answers
-      - name: risk                            # for messages; optional system: "(?i)auditor"                 # RE2,
-        found in the system prompt text: "Classify (?P<count>[0-9]+)"    # RE2, found in any text of any message, the
-        newest first answer: "{count} accounts: low risk"  # {count} is what the group matched; {{count}} stands for
-        {count}; other braces are left alone
+    cases:                                    # in order; the first case that fits answers
+      - name: risk                            # for messages; optional
+        system: "(?i)auditor"                 # RE2, found in the system prompt
+        text: "Classify (?P<count>[0-9]+)"    # RE2, found in any text of any message, the newest first
+        answer: "{count} accounts: low risk"  # {count} is the group's match; {{count}} a literal {count}; other braces stay
       - text_contains: "audit entry"          # plain text instead of RE2; also system_contains
         answer: "Deleted."
-        model: trial-1                        # what the result calls the model; default: scripted
-        stop_reason: endTurn                  # default: endTurn, toolUse for content that uses a tool
+        model: trial-1                        # the model's name in the result; default: scripted
+        stop_reason: endTurn                  # default: endTurn, or toolUse if the content uses a tool
         input_tokens: 12                      # default: counted, one for each word
         output_tokens: 2
-        delay: 200ms                          # before it answers
-      - fingerprint: 0f1e2d3c4b5a6978         # exactly this request; several of one fingerprint take turns, the last
-        one stays content: [{type: tool_use, id: a, name: rm, input: {}}]   # instead of answer: content blocks, as they
-        are
+        delay: 200ms                          # time before the answer
+      - fingerprint: 0f1e2d3c4b5a6978         # exactly this request; cases with one fingerprint take turns
+        content: [{type: tool_use, id: a, name: rm, input: {}}]   # content blocks instead of answer, unchanged
       - text: "(?i)joke"
-        fail: refused                         # instead of an answer: one of the failures of a real model
+        fail: refused                         # a failure of a real model instead of an answer
       - message_contains: "Sure?"             # an elicitation: plain text found in its message; also `message`, RE2
         action: accept                        # or decline, cancel
-        values: {confirm: true}               # what the form is filled in with
-      - answer: "I have no script for this"   # without conditions: fits everything of its kind, so it must be the last
+        values: {confirm: true}               # the values of the form
+      - answer: "I have no script for this"   # no conditions: fits every sampling request, so it must be the last
 
-All conditions of a case must hold. A policy names the model ``{name: trial, model: scripted, cases: FILE}``, FILE
-relative to the policy. An answer is cut to the request's maxTokens, words counting as tokens, and then stops with
-``maxTokens`` (R3).
+All conditions of a case must hold. If several cases have the same fingerprint, the last one repeats. A policy names the
+model ``{name: trial, model: scripted, cases: FILE}``, with FILE relative to the policy. An answer is cut to the
+request's maxTokens, with a word as a token, and then stops with ``maxTokens`` (R3).
 
-A fingerprint identifies a request: messages, system prompt and tools, or an elicitation's message and form. Differences
-between two runs of the same question do not count: ``_meta``, ``metadata``, bounds, priorities, and the ids of tool
-uses, which count by their place.
+A fingerprint identifies a request: messages, system prompt and tools, or an elicitation's message and form. It ignores
+differences between two runs of the same question: ``_meta``, ``metadata``, bounds and priorities. The IDs of tool uses
+count by their position only.
 """
 
 from __future__ import annotations
@@ -52,25 +51,25 @@ from samplegate.yamlfile import tree
 from samplegate.yamlfile.validate import read
 
 NAME: Final = "scripted"
-"""What a result calls the model where the case names none."""
+"""The model's name in a result if the case has none."""
 
 _WORD: Final = re.compile(r"\S+\s*")
-_MOST_FILLED: Final = 1_000_000  # characters of a group that an answer repeats
+_MOST_FILLED: Final = 1_000_000  # characters of a group in an answer
 _NO_TURNS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Picked(msgspec.Struct, frozen=True):
-    """What a script says to a sampling request."""
+    """A script's answer to a sampling request."""
 
     result: SampleResult
     delay: float = 0.0
-    """Seconds to wait before."""
+    """Seconds to wait before the answer."""
     fingerprint: str | None = None
-    """That of the request, where a case names it: whoever asks again counts it in ``turns``."""
+    """The request's fingerprint, if the case has one; the caller counts it in ``turns``."""
 
 
 class ScriptReply(msgspec.Struct, frozen=True):
-    """What a script says to an elicitation."""
+    """A script's answer to an elicitation."""
 
     action: Action
     values: Mapping[str, Any]
@@ -79,10 +78,10 @@ class ScriptReply(msgspec.Struct, frozen=True):
 def pick(
     script: Script, name: str, params: Mapping[str, Any], turns: Mapping[str, int] = _NO_TURNS, *, called: str = NAME
 ) -> Picked:
-    """What the script says to createMessage ``params``.
+    """The script's answer to createMessage ``params``.
 
-    ``name`` is our name of the model, for messages; ``called`` what the result calls it. ``turns`` says how often each
-    fingerprint was picked before: several cases of one fingerprint are used in turn, and the last one stays.
+    ``name`` is the policy's name of the model, for messages; ``called`` is its name in the result. ``turns`` counts how
+    often each fingerprint was picked before. Cases with the same fingerprint take turns, and the last one repeats.
     """
     asked = _Asked(params, script)
     found = _first(script.sampling, asked, turns)
@@ -97,7 +96,7 @@ def pick(
 
 
 def reply(script: Script, params: Mapping[str, Any]) -> ScriptReply | None:
-    """What the script says to elicitation ``params``, None if no case fits. The values are not held against the form
+    """The script's answer to elicitation ``params``, None if no case fits. The values are not checked against the form
     here."""
     found = _first(script.elicitation, _Asked(params, script), _NO_TURNS)
     if found is None:
@@ -108,7 +107,7 @@ def reply(script: Script, params: Mapping[str, Any]) -> ScriptReply | None:
 
 
 class _Asked:
-    """A request as the conditions look at it."""
+    """The parts of a request that conditions read."""
 
     def __init__(self, params: Mapping[str, Any], script: Script) -> None:
         self.system = _text(params.get("systemPrompt"))
@@ -121,7 +120,7 @@ class _Asked:
 def _first(
     cases: tuple[Compiled, ...], asked: _Asked, turns: Mapping[str, int]
 ) -> tuple[Compiled, dict[str, str]] | None:
-    """The first case that fits, with its groups; where it names a fingerprint, the one of those whose turn it is."""
+    """The first case that fits, with its groups. Of several cases with its fingerprint, the one whose turn it is."""
     fitting = ((one, groups) for one in cases if (groups := _groups(one, asked)) is not None)
     first = next(fitting, None)
     if first is None or first[0].case.fingerprint is None:
@@ -131,7 +130,7 @@ def _first(
 
 
 def _groups(compiled: Compiled, asked: _Asked) -> dict[str, str] | None:
-    """What the named groups of the case's expressions matched, None if the case does not fit."""
+    """The matches of the named groups in the case's expressions, None if the case does not fit."""
     case = compiled.case
     if case.fingerprint is not None and case.fingerprint != asked.fingerprint:
         return None
@@ -190,7 +189,7 @@ def _answered(case: ScriptCase, blocks: Sequence[Mapping[str, Any]], asked: _Ask
 
 
 def _cut(blocks: Sequence[Mapping[str, Any]], bound: int) -> tuple[tuple[Mapping[str, Any], ...], int, bool]:
-    """The blocks with at most ``bound`` words in their texts, how many those are, and whether that is all of them."""
+    """The blocks cut to at most ``bound`` words of text, the number of words, and whether nothing was cut."""
     kept: list[Mapping[str, Any]] = []
     left = bound
     for block in blocks:
@@ -212,7 +211,7 @@ def _fill(answer: str, groups: Mapping[str, str]) -> str:
 
 
 def _texts(params: Mapping[str, Any]) -> Iterator[str]:
-    """Every text of every message, the newest first; those of a tool's result too, as the policy's `text` sees them."""
+    """Every text of every message, the newest first, including a tool's result, as in the policy's `text`."""
     given = params.get("messages")
     messages: list[Any] = given if isinstance(given, list) else []
     for message in reversed(messages):
@@ -233,7 +232,7 @@ def _of_blocks(content: object) -> Iterator[str]:
 
 
 def _text(text: object) -> str:
-    """RE2 reads UTF-8, which has no half of a surrogate pair."""
+    """The text without lone surrogates, because RE2 reads UTF-8; empty for other types."""
     if not isinstance(text, str):
         return ""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
@@ -243,7 +242,7 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Action: TypeAlias = Literal["accept", "decline", "cancel"]
 Print: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
 
-MAX_BYTES: Final = 16 * 1024 * 1024  # of a file: a recorded day holds images
+MAX_BYTES: Final = 16 * 1024 * 1024  # of a file: a recorded day contains images
 MAX_VALUES: Final = 500_000
 PLACE: Final = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
 
@@ -253,7 +252,7 @@ BLOCKS: Final[Mapping[str, Mapping[str, type]]] = {
     "audio": {"data": str, "mimeType": str},
     "tool_use": {"id": str, "name": str, "input": dict},
 }
-"""The content blocks of an answer (R13): their members beside `type`, and what each is."""
+"""The content blocks of an answer (R13): their members besides `type`, with their types."""
 
 _OF_SAMPLING: Final = (
     "system",
@@ -280,7 +279,7 @@ _ANSWERS: Final = ("answer", "content", "fail", "action")
 
 
 class ScriptCase(Strict, frozen=True):
-    """One case of the file."""
+    """One case of a script."""
 
     name: Annotated[str | None, msgspec.Meta(description="A name for messages.")] = None
     fingerprint: Annotated[
@@ -355,13 +354,13 @@ class ScriptCase(Strict, frozen=True):
 
 
 class ScriptFile(Strict, frozen=True):
-    """The file."""
+    """A script: the cases of the `scripted` model or of an `answer` rule."""
 
     cases: list[ScriptCase]
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """A case with its expressions compiled; its place in the file, from 0; seconds to wait."""
+    """A case with compiled expressions, its index in the file, and its delay in seconds."""
 
     case: ScriptCase
     index: int
@@ -372,26 +371,26 @@ class Compiled(msgspec.Struct, frozen=True):
 
     @property
     def called(self) -> str:
-        """How messages call it."""
+        """The case's name in messages."""
         return _called(self.case, self.index)
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A file of cases, ready to answer."""
+    """A case file that is ready to answer."""
 
     sampling: tuple[Compiled, ...]
     elicitation: tuple[Compiled, ...]
     prints: frozenset[str]
-    """The fingerprints that it knows."""
+    """The fingerprints in its cases."""
 
     @property
     def size(self) -> int:
-        """How many cases it has."""
+        """The number of cases."""
         return len(self.sampling) + len(self.elicitation)
 
 
 def parse(text: str, *, file: str) -> Script:
-    """The cases in ``text``; ``file`` is its name in messages. Raises PolicyError with every problem."""
+    """The script in ``text``; ``file`` is its name in messages. Raises PolicyError with every problem."""
     file_cases, root = read(text, ScriptFile, file=file, most_bytes=MAX_BYTES, most_values=MAX_VALUES)
     cases = file_cases.cases
     if faults := [*_contradictions(cases, root)]:
@@ -406,7 +405,8 @@ def parse(text: str, *, file: str) -> Script:
 
 
 def bad_block(block: Any, *, variables: bool = True) -> str | None:
-    """Why a value is no content block of an answer (R13), as a sentence; ``variables``: data may be a ``${VAR}``."""
+    """Why a value is not a content block of an answer (R13), as a sentence; None if it is. ``variables`` allows data to
+    be a ``${VAR}``."""
     if not isinstance(block, dict) or block.get("type") not in BLOCKS:
         return (
             "this is not a content block; its type is one of text, image, audio, tool_use, as in {type: text, text:"
@@ -432,7 +432,7 @@ def _is_base64(text: str) -> bool:
 
 
 def bad_value(value: Any) -> str | None:
-    """Why a value is none that a field can have (R34)."""
+    """Why a value is not valid for a form field (R34), None if it is."""
     if isinstance(value, (str, bool, int, float)) or (
         isinstance(value, list) and all(isinstance(item, str) for item in value)
     ):
@@ -441,7 +441,7 @@ def bad_value(value: Any) -> str | None:
 
 
 def kind_of(case: ScriptCase) -> Kind:
-    """What a case answers: the one with an action answers elicitations."""
+    """The kind of request that a case answers; a case with an action answers elicitations."""
     return "sampling" if case.action is None else "elicitation"
 
 
@@ -451,8 +451,8 @@ def _compile(case: ScriptCase, index: int) -> Compiled:
 
 
 def _contradictions(cases: list[ScriptCase], root: tree.Node) -> Iterator[tree.Fault]:
-    """What the types do not say: one answer, of one kind; no place without a group; nothing behind a case that takes
-    everything."""
+    """Contradictions that types cannot express. A case has one answer of one kind, answers refer to existing groups,
+    and nothing follows a case that fits everything."""
     everything: dict[Kind, int] = {}
     if not cases:
         yield tree.fault_at(root, ("cases",), "there is no case; give at least one")
@@ -475,7 +475,7 @@ def _given(case: ScriptCase, names: tuple[str, ...]) -> list[str]:
 
 
 def _answer(case: ScriptCase, index: int, root: tree.Node, path: tree.Path) -> Iterator[tree.Fault]:
-    """One answer, with nothing of the other kind beside it."""
+    """Check that a case has one answer, and no keys of the other kind."""
     given = _given(case, _ANSWERS)
     if len(given) != 1:
         found = f"has {' and '.join(given)}" if given else "answers nothing"
@@ -534,22 +534,22 @@ def _expression(pattern: str | None) -> Any:
 
 
 SIZE: Final = 16
-"""Hex digits: enough that the cases of one file never meet by chance."""
+"""Hex digits: enough that the fingerprints in one file do not collide by chance."""
 
 
 def fingerprint(params: Mapping[str, Any]) -> str:
-    """16 hex digits of the SHA-256 over canonical JSON (sorted keys, no blanks, ASCII); empty for what has no JSON,
-    which is like nothing else."""
+    """16 hex digits of the SHA-256 over canonical JSON (sorted keys, no blanks, ASCII). Empty for params without a JSON
+    form, which match no fingerprint."""
     try:
         text = json.dumps(_read(params), sort_keys=True, separators=(",", ":"))
-    # values of no request that was parsed: numbers of thousands of digits, depth without end
+    # parsed requests have no such values: numbers of thousands of digits, unlimited depth
     except (TypeError, ValueError, RecursionError):
         return ""
     return hashlib.sha256(text.encode()).hexdigest()[:SIZE]
 
 
 def _read(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts that are read; what is absent, null or empty is the same."""
+    """The params that count; an absent, null or empty one is the same."""
     ids: dict[Any, str] = {}
     messages = [_message(message, ids) for message in listed(params.get("messages"))]
     found = {
@@ -569,7 +569,7 @@ def _message(message: Any, ids: dict[Any, str]) -> Any:
 
 
 def _block(block: Any, ids: dict[Any, str]) -> Any:
-    """A block with the id of a tool use replaced by its place among them."""
+    """A block with the ID of a tool use replaced by its position."""
     if not isinstance(block, Mapping):
         return block
     return {**_bare(block), **{name: ids.setdefault(block[name], f"tool {len(ids)}") for name in _ids(block)}}

@@ -1,2 +1,2 @@
-"""`samplegate test`: runs the cases of a ``*_test.yaml`` file through the real gate in virtual time. Begin with
+"""`samplegate test`: the cases of a ``*_test.yaml`` file run through the real gate in virtual time. Start reading at
 ``suite.py``."""

@@ -1,7 +1,7 @@
-"""Pure. Results of a case's requests, by the names of ``expect``, and the differences from what the case expects.
+"""Pure. Results of a case's requests, and their differences from ``expect``.
 
-The gate's record has the result of a request. The rules that it passed, and why, come from another call of
-``core.decide``, because the record names only those that were tried.
+The gate's record has the result of a request. The rules that it passed, and the reasons, come from ``decide.explain``,
+because the record has only the rules that were tried.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ from samplegate.reviews.review import Verdict
 
 Object: TypeAlias = dict[str, Any]
 End: TypeAlias = Literal["taken", "timeout", "otherwise", "limit", "none"]
-"""``timeout``: a rule took it, but no verdict or answer came in time."""
+"""``timeout``: a rule matched, but no verdict or answer came in time."""
 
-_EXACT: Final = 1e-6  # of the amount: what is lost where amounts are whole numbers of small units
-_DECIMALS: Final = 9  # of a dollar: a thousandth of what one token costs at the least
+_EXACT: Final = 1e-6  # share of the amount that rounding to whole units may lose
+_DECIMALS: Final = 9  # of a dollar: a thousandth of the lowest price of a token
 _OTHERS: Final = 4
 _MOMENT: Final = 0.001  # seconds by which a wait may differ
 _NOTHING: Final = Worst(0, 0, 0)
 _OF_MODELS: Final = frozenset({Reason.MODEL, Reason.CONTENT})
-"""No expectation has these reasons, because cases do not contain models' texts."""
+"""Reasons that cannot be expected, because cases contain no models' texts."""
 
 
 class RuleWalk(msgspec.Struct, frozen=True):
-    """One way of a request along the rules: where it began, how many it came to, and where and how it ended (``none``:
-    past the last)."""
+    """One walk of a request along the rules: its first rule, the number of rules considered, and where and how it ended
+    (``none``: after the last rule)."""
 
     request: Request
     first: int
     looked: int
     end: End
     place: int
-    """Of the rule where it ended, -1 if it came past all."""
+    """The index of the rule where it ended, -1 if no rule applied."""
     shadows: tuple[Shadow, ...]
 
 
@@ -78,7 +78,7 @@ class StepRequest(msgspec.Struct, frozen=True):
 
     @property
     def situation(self) -> Situation:
-        """The gate's other inputs for the request, None if the request cannot be read."""
+        """The decision's other inputs for the request."""
         return Situation(
             not isinstance(self.item.request, BadRequest) and can_forward(self.item.request, self.client),
             self.item.offered,
@@ -86,41 +86,41 @@ class StepRequest(msgspec.Struct, frozen=True):
 
 
 class Played(msgspec.Struct):
-    """What the gate did about one request, and what its ports saw."""
+    """The gate's record of one request, and the calls of its ports."""
 
     scene: StepRequest
     record: Record | None = None
     verdict: Verdict | None = None
-    """The person's decision on the request."""
+    """The reviewer's decision on the request."""
     misread: str | None = None
     """Why the case's verdict does not apply to it."""
     consulted: bool = False
-    """Whether a person was asked about the request."""
+    """Whether a reviewer was asked."""
     sampled: bool = False
-    """Whether a model was asked."""
+    """Whether a model was called."""
     waits: float | None = None
     drawn: Callable[[str, str], int] = lambda _limit, _key: 0
     """Units of a limit that are drawn for a key right after the request."""
 
 
 class StepOutcome(msgspec.Struct, frozen=True):
-    """The result of a request. ``wire`` is what the server gets, by ``shapes.wire_answer``."""
+    """The result of a request. ``wire`` is the server's result, by ``decisions.wire_answer``."""
 
     decision: Decision
     got: Object
-    """By the names of ``Expect``."""
+    """Actual values by the names of ``Expect``."""
     steps: tuple[RuleStep, ...] = ()
     walks: tuple[RuleWalk, ...] = ()
 
     @property
     def wire(self) -> str | None:
-        """What the server gets, in a word; None where a model, a reviewer or the client has a say in it."""
+        """The server's result in one word; None if it depends on a model, a reviewer or the client."""
         return self.got["wire"]  # type: ignore[no-any-return]
 
 
 class Mismatch(msgspec.Struct, frozen=True):
-    """One expectation that was not met; both sides as they are to be printed. ``where`` is the step's place, empty for
-    a case without steps."""
+    """One expectation that was not met, with both values as printed. ``where`` is the step's place, empty for a case
+    without steps."""
 
     what: str
     expected: Any
@@ -129,20 +129,20 @@ class Mismatch(msgspec.Struct, frozen=True):
 
 
 class CaseResult(msgspec.Struct, frozen=True):
-    """What came of one case: it passed if nothing differs."""
+    """The result of one case, which passed if there are no mismatches."""
 
     case: Case
     line: int
     mismatches: tuple[Mismatch, ...]
     came: StepOutcome
-    """The result of the first request that was not as expected, else of the last."""
+    """The result of the first unexpected request, else of the last one."""
     walks: tuple[RuleWalk, ...] = ()
-    """Every way that its requests went along the rules, each once."""
+    """Every walk of its requests along the rules, without duplicates."""
 
 
 def scenery(asked: Asked, book: CompiledPolicy) -> StepRequest:
-    """A step's request and who makes it. Without names of their own, all calls of a tool in one case are one call; with
-    none, the session is."""
+    """A step's request with its claimant. Without names, all calls of one tool in a case are one call; with no call,
+    the session is the call."""
     origin = suite.origin(asked)
     method, params = suite.wire(asked)
     client = suite.capabilities(asked.client or [])
@@ -159,12 +159,12 @@ def _claimant(asked: Asked, origin: Origin) -> Claimant:
     return Claimant(origin, tuple(names) or (session,), session, "")
 
 
-# -- what came of a request
+# -- results
 # ----------------------------------------------------------------------------------------------------------------
 
 
 def came(played: Played) -> StepOutcome:
-    """The result of a request that has ended."""
+    """The result of a completed request."""
     scene, record = played.scene, played.record
     assert record is not None, "the gate records every request"
     request = scene.item.request
@@ -174,7 +174,7 @@ def came(played: Played) -> StepOutcome:
     decision, cost = Decision(LeftOpen(), "none", None, Reason.NO_RULE), None
     steps: list[RuleStep] = []
     walks: list[RuleWalk] = []
-    for left in (*record.tried, None):  # the rules that were left, and the one that was not
+    for left in (*record.tried, None):  # the rules that were left, then the final one
         first, before = decision.index + 1, decision
         decision, looked = explain(scene.book, request, scene.situation, first)
         decision = msgspec.structs.replace(decision, shadows=(*before.shadows, *decision.shadows))
@@ -219,7 +219,7 @@ def _end(played: Played, record: Record, decision: Decision, left: str | None) -
 
 
 def _edited(played: Played, decision: Decision) -> Decision | str | None:
-    """The decision on the request as edited by a person, or why there is none; None where nobody has."""
+    """The decision on the request with the reviewer's edits, or the reason for none; None without edits."""
     if played.verdict is None or played.verdict.edits is None or not isinstance(decision.act, Escalated):
         return None
     request = played.scene.item.request
@@ -233,7 +233,7 @@ def _edited(played: Played, decision: Decision) -> Decision | str | None:
 
 
 def _told(played: Played, record: Record, decision: Decision, edited: Decision | str | None, end: End) -> str:
-    """The person's decision as a clause; empty if no person was asked, or the case does not say."""
+    """The reviewer's decision as a clause; empty if no reviewer was asked or the case has no verdict."""
     if (
         not isinstance(decision.act, Escalated)
         or not played.consulted
@@ -258,7 +258,7 @@ def _told(played: Played, record: Record, decision: Decision, edited: Decision |
 
 
 def _got(played: Played, record: Record, decision: Decision, cost: int | None) -> Object:
-    """By the names of ``Expect``."""
+    """The actual values by the names of ``Expect``."""
     item, era, act, asked = played.scene.item, played.scene.who.origin.era, decision.act, decision.allowed
     found: Object = {
         "effect": decision.effect,
@@ -302,7 +302,7 @@ def _reviewed(played: Played, record: Record, decision: Decision) -> Object:
         and decision.allowed.review_answer is not None
         and reason is not Reason.TIMEOUT
     ):
-        return {"wire": None}  # the next reviewer has a say in it
+        return {"wire": None}  # it depends on the reviewer of the answer
     as_ = "decline" if reason is Reason.REVIEW else "cancel"
     found: Object = {
         "outcome": record.outcome,
@@ -320,8 +320,8 @@ def _reviewed(played: Played, record: Record, decision: Decision) -> Object:
     return found | {"wire": said.get("action", "result"), "content": said.get("content")}
 
 
-# -- what was expected of it
-# ---------------------------------------------------------------------------------------------------------------
+# -- expectations
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def compare(placed: PlacedCase, played: Iterable[tuple[Moment, int, Played]]) -> CaseResult:
@@ -345,14 +345,14 @@ def compare(placed: PlacedCase, played: Iterable[tuple[Moment, int, Played]]) ->
 
 
 def _differences(expect: Expect, played: Played, found: StepOutcome, *, last: bool) -> Iterator[Mismatch]:
-    """The differences from ``expect``; draws on limits are compared after the last repetition only."""
+    """The differences from ``expect``. Draws on limits are compared only after the last repetition."""
     if (misread := _misread(played, found)) is not None:
         yield Mismatch("verdict", msgspec.to_builtins(played.scene.asked.verdict), misread)
     for what, expected in msgspec.to_builtins(expect).items():
         got = found.got.get(what)
         match what:
             case "reason" if expected == found.got["ruled"]:
-                continue  # that no rule takes it holds also where it is not offered
+                continue  # "no_rule" may be expected although the capability was not declared
             case "params":
                 yield from _members(what, expected, got or {}, same)
             case "limits":
@@ -380,8 +380,8 @@ def _misread(played: Played, found: StepOutcome) -> str | None:
 
 
 def _drawn(played: Played, found: StepOutcome, limit: str) -> float | str:
-    """How much of a limit is drawn for the request's keys, in its unit; of several candidate calls the most. Text where
-    there is nothing to tell."""
+    """The amount of a limit that is drawn for the request's keys, in the limit's unit; with several candidate calls,
+    the highest. A text if it cannot be computed."""
     terms = played.scene.book.terms
     if limit not in terms:
         return "no limit of that name in the policy"
@@ -398,7 +398,7 @@ def _drawn(played: Played, found: StepOutcome, limit: str) -> float | str:
 
 
 def _where(moment: Moment, turn: int) -> str:
-    """``steps.1, line 14, request 3 of 10``; empty for a case without steps."""
+    """A place such as ``steps.1, line 14, request 3 of 10``; empty for a case without steps."""
     if not moment.place:
         return ""
     return f"{moment.place}, line {moment.line}" + (
@@ -415,7 +415,7 @@ def _members(
 
 
 def _as_written(expected: float, got: object) -> bool:
-    """Equal to as many decimals as are written; a whole number is meant as it stands."""
+    """Whether the values are equal to the written number of decimals; a whole number must be exact."""
     if not isinstance(got, float):
         return False
     decimals = len(f"{expected:.12f}".rstrip("0").partition(".")[2])
@@ -424,7 +424,7 @@ def _as_written(expected: float, got: object) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """As it is to be printed: without the zeros behind it."""
+    """A number for printing, without trailing zeros."""
     if not isinstance(value, float):
         return value
     value = round(value, _DECIMALS)
@@ -432,7 +432,7 @@ def _number(value: Any) -> Any:
 
 
 def _words(content: Any) -> Any:
-    """The text of content that is one text block, so that a case may say it as text."""
+    """The text of content that is one text block, so that a case may expect plain text."""
     match content:
         case {"type": "text", "text": str(text)} | [{"type": "text", "text": str(text)}]:
             return text
@@ -441,7 +441,7 @@ def _words(content: Any) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal as JSON values: 1 is 1.0 and neither is true (T15)."""
+    """Whether two JSON values are equal: 1 equals 1.0, and neither equals true (T15)."""
     match one, other:
         case dict(), dict():
             return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)

@@ -1,13 +1,13 @@
-"""Pure. Which rules and which arms of them the cases of a policy reach. Not whether the cases hold, nor what nothing
-can reach (`check`).
+"""Pure. Coverage of a policy by its cases: the reached rules, and the reached arms of each rule.
 
-A rule is reached by a request that it really took: within its limits, or on trial as a shadow. Its arms are
+Coverage is independent of whether the cases pass. `check` finds unreachable rules. A rule is reached by a request that
+it really applied to: within its limits, or as a shadow rule. Its arms are
 
-- each of several alternatives of a condition: met by a request that the rule took;
-- its ``not``: the only reason why it did not take a request;
-- an ``otherwise`` or ``on_limit`` that is not the default: followed.
+- each of several alternatives of a condition: reached if a request to which the rule applied has that value;
+- its ``not``: reached if it is the only reason why the rule did not apply to a request;
+- an ``otherwise`` or ``on_limit`` other than the default: reached if it was followed.
 
-``on_timeout`` is one of a rule that escalates, where a case may say that no verdict comes; else it is none.
+``on_timeout`` is an arm only of a rule that escalates, because a case can leave out the verdict.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ALTERNATIVES: Final = names(lambda row: row.compared in ("names", "parts"))
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """Something that no case reaches: the line of the policy, the rule, and what to add."""
+    """An unreached rule or arm: the line of the policy, the rule, and the case to add."""
 
     line: int
     rule: str
@@ -37,25 +37,25 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """What the cases of one policy reach."""
+    """The coverage of one policy."""
 
     rules: int
     rules_reached: int
     arms: int
     arms_reached: int
     missing: tuple[Missing, ...] = ()
-    """The arms of a rule that is not reached are told with it."""
+    """Unreached rules and arms; the arms of an unreached rule are in its entry."""
     uncounted: tuple[Missing, ...] = ()
 
     @property
     def percent(self) -> float:
-        """Of rules and arms together; 100 of a policy that has none."""
+        """Coverage of rules and arms together; 100 for a policy without rules."""
         total = self.rules + self.arms
         return 100.0 if total == 0 else 100 * (self.rules_reached + self.arms_reached) / total
 
 
 class _Way:
-    """A walk with the facts of its request, worked out once for all rules."""
+    """A walk with the facts of its request, computed once for all rules."""
 
     def __init__(self, walk: RuleWalk) -> None:
         self.walk = walk
@@ -66,7 +66,7 @@ class _Way:
         return Facts(self.walk.request)
 
     def took(self, place: int, entry: CompiledRule) -> bool:
-        """Whether the rule took the request, or would have."""
+        """Whether the rule applied to the request, or would have as a shadow rule."""
         if entry.rule.shadow:
             return entry.rule.name in self.shadows
         return self.walk.place == place and self.walk.end in ("taken", "timeout")
@@ -76,7 +76,7 @@ class _Way:
 
 
 class _Arm(msgspec.Struct):
-    """One arm of a rule: its key in the policy, how to say that it is missing, and whether a request reached it."""
+    """One arm of a rule: its key in the policy, the message if it is unreached, and the test of a walk."""
 
     path: tree.Path
     missing: str
@@ -84,7 +84,7 @@ class _Arm(msgspec.Struct):
 
 
 def coverage(book: CompiledPolicy, walks: Iterable[RuleWalk], root: tree.Node) -> Coverage:
-    """``root`` is the tree of the policy's text, for the lines."""
+    """The coverage by ``walks``. ``root`` is the tree of the policy's text, for line numbers."""
     ways = [_Way(walk) for walk in walks]
     rules_reached = arms = arms_reached = 0
     missing: list[Missing] = []
@@ -183,7 +183,7 @@ def _meets(place: int, entry: CompiledRule, name: str, choice: Any) -> Callable[
 
 
 def _without_not(entry: CompiledRule) -> CompiledRule | None:
-    """The rule as it were without its ``not``, None if it has none."""
+    """The rule without its ``not``, None if it has none."""
     matcher = entry.matcher
     pairs = [pair for pair in zip(matcher.conditions, matcher.probes, strict=True) if not isinstance(pair[0], Negation)]
     if len(pairs) == len(matcher.conditions):

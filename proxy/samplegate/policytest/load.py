@@ -1,8 +1,8 @@
-"""Pure. The cases of a ``*_test.yaml`` file's text, or every problem of it at once with its place; and the file's JSON
-Schema, for editors.
+"""Pure. Loader of ``*_test.yaml`` files: the cases of a text, or every problem at once with its position. Also the JSON
+Schema for editors.
 
-What a file may say is in ``suite.py``. This module checks what the types cannot: two requests in one case, time that
-runs backwards, a name twice.
+``suite.py`` has the structs. This module checks the constraints that types cannot express: two requests in one case,
+time that goes backwards, duplicate names.
 """
 
 from __future__ import annotations
@@ -36,17 +36,16 @@ from samplegate.yamlfile.validate import read
 S = TypeVar("S", bound=Scene)
 REQUESTS: Final = ("request", "sampling", "elicitation")
 OF_STEPS: Final = ("at", "call", "usage", "fails", "verdict", "hold", "expect")
-"""What a case with steps leaves to them."""
+"""Keys that a case with steps leaves to its steps."""
 _LONGEST: Final = 8784 * 3600.0
-"""Seconds of a leap year: nothing in a policy lasts longer."""
+"""Seconds of a leap year; no limit of a policy is longer."""
 _YEARS: Final = range(1970, 3000)
-"""Of a case's start: what is far from either end can be counted on from, in every time zone."""
+"""Years of a case's start, far enough from the limits of dates for calculations in every time zone."""
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A step with all that it leaves out taken from its case, the line where it stands, and its place in it:
-    ``steps.1``."""
+    """A step with the defaults of its case, its line, and its place in the case: ``steps.1``."""
 
     step: Step
     line: int
@@ -55,7 +54,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class PlacedCase(msgspec.Struct, frozen=True):
-    """A case with the defaults of its file, and the line where it stands. A case of one request is one moment."""
+    """A case with the defaults of its file, and its line. A case without steps has one moment."""
 
     case: Case
     line: int
@@ -63,7 +62,7 @@ class PlacedCase(msgspec.Struct, frozen=True):
 
 
 class CaseFile(msgspec.Struct, frozen=True):
-    """A test file that is as it should be. ``policy`` is as the file says it, None where it says nothing."""
+    """A valid test file. ``policy`` is the file's value, None if absent."""
 
     policy: str | None
     cases: tuple[PlacedCase, ...]
@@ -106,7 +105,7 @@ def _over(written: S, defaults: Scene) -> S:
 
 
 def _contradictions(cases: Sequence[Case], steps: Sequence[Sequence[Step]], root: tree.Node) -> Iterator[tree.Fault]:
-    """Every contradiction with its place. The cases have the file's defaults, the steps those of their case."""
+    """Every contradiction with its position. The cases have the file's defaults, the steps those of their case."""
     if not cases:
         yield tree.fault_at(root, ("cases",), "there is no case; give at least one")
     yield from _twins(cases, root)
@@ -133,7 +132,7 @@ def _twins(cases: Sequence[Case], root: tree.Node) -> Iterator[tree.Fault]:
 
 
 def _start_fault(case: Case) -> str | None:
-    """Why ``start`` is no moment, None if it is one or is not given."""
+    """Why ``start`` is not a valid time, None if it is valid or absent."""
     if case.start is None:
         return None
     try:
@@ -181,7 +180,7 @@ def _of_steps(case: Case, steps: Sequence[Step], root: tree.Node, path: tree.Pat
 
 
 def _faults_of(asked: Asked, what: str) -> Iterator[tuple[tree.Path, str]]:
-    """Of one request; each with its key, empty where it is about several."""
+    """The faults of one request, each with its key; the key is empty if several are involved."""
     yield from (((), why) for why in (scene_fault(asked), _request_fault(asked, what)) if why is not None)
     if asked.call is not None:
         names, calls = [asked.call] if isinstance(asked.call, str) else asked.call, origin(asked).calls
@@ -222,7 +221,8 @@ def _faults_of(asked: Asked, what: str) -> Iterator[tuple[tree.Path, str]]:
 
 
 def _request_fault(asked: Asked, what: str) -> str | None:
-    """Why there is not exactly one request, or why its short form says two things at once."""
+    """Why a case or step does not have exactly one request, or why its short form contradicts itself; None if
+    neither."""
     given = [name for name in REQUESTS if getattr(asked, name) is not None]
     if len(given) != 1:
         return f"{what} has one of request, sampling and elicitation, not {' and '.join(given) or 'none'}"
@@ -238,7 +238,7 @@ def _request_fault(asked: Asked, what: str) -> str | None:
 
 
 def json_schema() -> dict[str, Any]:
-    """Draft 2020-12: that of the structs, and as much of the contradictions as a schema can say."""
+    """The JSON Schema, draft 2020-12: the schema of the structs, and those constraints that a schema can express."""
     schema: dict[str, Any] = without_null(msgspec.json.schema(Suite))
     structs = schema["$defs"]
     structs["Suite"]["properties"]["cases"]["minItems"] = 1
@@ -254,7 +254,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _case(case: dict[str, Any]) -> None:
-    """With steps or as one request."""
+    """Add the constraints of a case with steps and of one with a single request."""
     case["properties"]["steps"]["minItems"] = 1
     case["if"] = {"required": ["steps"]}
     case["then"] = {"allOf": [{"properties": dict.fromkeys(OF_STEPS, False)}, _at_most_one(REQUESTS)]}

@@ -1,4 +1,5 @@
-"""Cases run through the real gate: its ports answer from the case, its limits are in memory, and ``at`` sets the time.
+"""Execution of cases in the real gate: its ports answer from the case, its limits are in memory, and ``at`` sets the
+time.
 
 The event loop's own clock is stopped, so that no timeout of the gate depends on the machine. A request that is held
 open ends when the case's time reaches its end, before the next requests are sent.
@@ -43,8 +44,8 @@ TEXT: Final = ({"type": "text", "text": "an answer"},)
 
 
 def run(cases: Sequence[PlacedCase], policy: Policy | CompiledPolicy) -> list[CaseResult]:
-    """Every case in its order, each with limits that nobody has drawn on. ``${VAR}`` is what the case says, whatever
-    the policy was compiled with."""
+    """Run every case in order, each with unused limits. ``${VAR}`` comes from the case, whatever environment the policy
+    was compiled with."""
     book = policy if isinstance(policy, CompiledPolicy) else compile_policy(policy, {})
 
     async def play() -> list[CaseResult]:
@@ -78,7 +79,7 @@ async def _play(placed: PlacedCase, book: CompiledPolicy) -> list[tuple[Moment, 
 
 @asynccontextmanager
 async def _stage(book: CompiledPolicy, now: float) -> AsyncIterator[_Stage]:
-    """A case's own time, limits and brakes. Requests that are still held open end with it."""
+    """A case's own time, limits and loop detection. Requests that are still held open end with it."""
     async with anyio.create_task_group() as group:
         stage = _Stage(book, now, group)
         yield stage
@@ -87,7 +88,7 @@ async def _stage(book: CompiledPolicy, now: float) -> AsyncIterator[_Stage]:
 
 
 class _Stage:
-    """What all requests of a case share."""
+    """The state that all requests of a case share."""
 
     def __init__(self, book: CompiledPolicy, now: float, group: anyio.abc.TaskGroup) -> None:
         self.now = now
@@ -109,7 +110,7 @@ class _Stage:
         self.now = self.now if now == inf else now
 
     async def put(self, scene: StepRequest, *, measured: bool) -> Played:
-        """Send one request through the gate, until it ends or is held open; ``measured``: with the draws on limits at
+        """Send one request through the gate, until it ends or is held open. ``measured`` adds the draws on limits at
         that time."""
         actor, who, asked = _Actor(self, scene), scene.who, scene.asked
         gate = Gate(scene.book, "", actor.ports, self._brakes)
@@ -137,7 +138,7 @@ class _Stage:
 
 
 class _Actor:
-    """The gate's ports for one request: model, client and person do what its step says."""
+    """The gate's ports for one request: model, client and reviewer act as its step says."""
 
     def __init__(self, stage: _Stage, scene: StepRequest) -> None:
         self._stage, self._asked = stage, scene.asked
@@ -160,7 +161,7 @@ class _Actor:
         )
 
     async def play(self, gate: Gate, round: Round) -> None:
-        """A request that is held open."""
+        """Run a request that is held open."""
         try:
             await gate.run(round)
         finally:
@@ -177,7 +178,7 @@ class _Actor:
             await self.release.wait()
 
     async def _reserve(self, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
-        """A case does not wait for room: ``waits`` has the time that a run would wait."""
+        """Reserve without waiting for room: ``waits`` gets the time that a real run would wait."""
         answer = await self._stage.limits.reserve(draws, None)
         self.played.waits = answer.retry_after if isinstance(answer, Refused) and wait is not None else None
         return answer
@@ -187,7 +188,7 @@ class _Actor:
         await self._hold()
         fails, usage = self._asked.fails, self._asked.usage
         read, wrote = (None, None) if usage is None else (usage.input_tokens, usage.output_tokens)
-        if fails is not None:  # ``started``: no other model stands in for it
+        if fails is not None:  # ``started``: so that no other model is tried
             return SampleFailed(
                 fails, "as the case says", started=True, free=fails in FREE, input_tokens=read, output_tokens=wrote
             )
@@ -209,20 +210,20 @@ class _Actor:
     async def _record(self, record: Record) -> None:
         self.played.record = record
 
-    # -- the person
+    # -- the reviewer
     # ------------------------------------------------------------------------------------------------------------------
 
     async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0, own: str = "") -> None:
         """No earlier decision on the same request exists."""
 
     async def open(self, review: Review, *, announce: bool) -> Review:
-        """No reviewer is notified: the case has the verdict."""
+        """Open the review without notifying a reviewer, because the case has the verdict."""
         return msgspec.structs.replace(review, id="case", waiter="case", held_until=inf)
 
     async def wait(
         self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None
     ) -> Review:
-        """The case's verdict on the request. Without one, and on a model's answer, the verdict that lets the request
+        """The case's verdict on the request. Without one, and for a model's answer, a verdict that lets the request
         continue."""
         given = self._asked.verdict if review.stage == "request" else None
         self.played.consulted = self.played.consulted or review.stage == "request"
@@ -240,15 +241,15 @@ class _Actor:
         return decided
 
     async def use(self, spent: Sequence[tuple[Review, str]]) -> bool:
-        """No other process has used it."""
+        """Always succeeds, because there is no other process."""
         return True
 
     async def give_back(self, review: Review) -> None:
-        """Nobody else waits for it."""
+        """Nothing to return, because no other request waits for the review."""
 
 
 class _Log:
-    """The log, which gets the gate's own faults: a case does not hide them."""
+    """A log that raises: an error of the gate itself must not go unnoticed."""
 
     def error(self, event: str, **fields: object) -> None:
         raise RuntimeError(f"{event}: {fields}")
@@ -257,11 +258,11 @@ class _Log:
 
 
 def _ignore(*_: object) -> None:
-    """A note, or progress: a case uses neither."""
+    """A port that cases do not use: notes and progress."""
 
 
 def _written(given: Given, kind: Kind) -> Mapping[str, Any]:
-    """A case's verdict in the form that every door takes."""
+    """A case's verdict in the form that all channels of verdicts use."""
     match given:
         case Said(edits=None, answer=content) if kind == "elicitation":
             return {"verdict": "answer", "action": "accept", "content": content}
@@ -276,7 +277,7 @@ def _written(given: Given, kind: Kind) -> Mapping[str, Any]:
 
 
 def _lets_pass(review: Review) -> Given:
-    """What a person may say of any review of this kind."""
+    """A verdict that is valid for any review of this kind."""
     if review.kind == "elicitation":
         return "cancel"
     return "approve" if review.stage == "answer" or review.bounds is not None else Said(answer="an answer")

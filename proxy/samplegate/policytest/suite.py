@@ -1,8 +1,8 @@
-"""Pure. The structs of a ``*_test.yaml`` file: cases, steps, short forms and scenes, each key with its description for
-editors.
+"""Pure. Structs of a ``*_test.yaml`` file: cases, steps, short forms of requests, and scenes, each key with its
+description for editors.
 
-The file's text is read by ``policy/file/load.py``, which also refuses contradictions. The tables of policies/README.md
-have the same sentences.
+``policytest/load.py`` reads the file's text and rejects contradictions. The tables of policies/README.md have the same
+descriptions.
 """
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -17,23 +17,23 @@ from samplegate.protocol.frames import LEGACY, MODERN, Era, era_of
 from samplegate.protocol.requests import ELICITATION, SAMPLING, Call, ClientCapabilities, Origin
 
 START: Final = "2026-01-15T12:00:00Z"
-"""Noon in the middle of a month: a case that says nothing of time comes near no midnight."""
+"""Noon in the middle of a month, so that a case without times is far from midnight."""
 FREE: Final[frozenset[Failure | None]] = frozenset(
     {"bad_key", "rate_limited", "bad_request", "unknown_model", "no_case"}
 )
-"""Failures for which nothing can be charged: the request was refused with a 4xx or never sent."""
+"""Failures that cost nothing: the request was rejected with a 4xx or never sent."""
 TOOL_CALL: Final = "tools/call"
 
 Declared: TypeAlias = Literal[
     "sampling", "sampling.tools", "sampling.context", "elicitation.form", "elicitation.url", "roots"
 ]
-"""What a client may have declared. ``sampling.tools`` and ``sampling.context`` say ``sampling`` too."""
+"""Capabilities that a client may declare. ``sampling.tools`` and ``sampling.context`` include ``sampling``."""
 Instant: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 
 class Scene(Strict, frozen=True):
-    """Who asks, during what, and what the client can do. What is left out comes from a file's ``defaults`` and then
-    from here."""
+    """Server, caller, call in flight and client of a request. Absent keys come from the file's ``defaults``, then from
+    the built-in defaults."""
 
     server: Annotated[str | None, Meta(description="The server that makes the request. Default: `default`.")] = None
     caller: Annotated[str | None, Meta(description="The caller. Default: `local`.")] = None
@@ -66,7 +66,7 @@ class Scene(Strict, frozen=True):
 
 
 class Raw(Strict, frozen=True):
-    """The request as the server wrote it; ``jsonrpc`` and ``id`` may stay in."""
+    """A request as the server sends it; ``jsonrpc`` and ``id`` are ignored."""
 
     method: Annotated[str, Meta(description="`sampling/createMessage` or `elicitation/create`.")]
     params: Annotated[dict[str, Any], Meta(description="The request's params.")] = msgspec.field(default_factory=dict)
@@ -75,8 +75,8 @@ class Raw(Strict, frozen=True):
 
 
 class Sampling(Strict, frozen=True):
-    """``sampling/createMessage`` in short: its params by MCP's names, ``text`` for one user message, ``hints`` for the
-    names of model hints."""
+    """Short form of ``sampling/createMessage``: its params by MCP's names, ``text`` for one user message, and ``hints``
+    for the names of model hints."""
 
     text: Annotated[str | None, Meta(description="The text of one user message; or use `messages`.")] = None
     messages: Annotated[list[dict[str, Any]] | None, Meta(description="The messages, as in MCP.")] = None
@@ -105,7 +105,7 @@ class Sampling(Strict, frozen=True):
 
 
 class Elicitation(Strict, frozen=True):
-    """``elicitation/create`` in short: a form by its ``fields``, or a ``url``."""
+    """Short form of ``elicitation/create``: a form by its ``fields``, or a ``url``."""
 
     message: Annotated[str, Meta(description="The message for the person.")] = "Please fill this in"
     fields: Annotated[
@@ -117,7 +117,7 @@ class Elicitation(Strict, frozen=True):
 
 
 class Usage(Strict, frozen=True):
-    """The tokens that the model reports; what it leaves out counts as the worst case."""
+    """Token counts that the model reports. An absent one counts as the reserved number."""
 
     input_tokens: Annotated[
         Count | None, Meta(description="The input tokens that the model reports. Default: the reserved number.")
@@ -128,8 +128,8 @@ class Usage(Strict, frozen=True):
 
 
 class Edited(Strict, frozen=True):
-    """What a person changes of a sampling request, by MCP's names but for ``model``, which is ours. What is left out
-    stays."""
+    """A reviewer's edits of a sampling request, by MCP's names; ``model`` is the policy's name. Absent keys stay
+    unchanged."""
 
     messages: Annotated[list[dict[str, Any]] | None, Meta(description="The messages, as in MCP.")] = None
     system_prompt: Annotated[str | None, Meta(description="The system prompt; an empty one removes it.")] = (
@@ -143,7 +143,7 @@ class Edited(Strict, frozen=True):
 
 
 class Said(Strict, frozen=True):
-    """A person's own answer, or an approval with changes: one of the two."""
+    """A reviewer's own answer, or an approval with edits; exactly one of the two."""
 
     answer: Annotated[
         Any,
@@ -158,7 +158,7 @@ class Said(Strict, frozen=True):
 
 
 Word: TypeAlias = Literal["approve", "reject", "accept", "decline", "cancel", "none"]
-"""``none``: nobody decides in time."""
+"""``none``: no reviewer decides in time."""
 Verdict: TypeAlias = Word | Said
 
 
@@ -166,7 +166,7 @@ Wire: TypeAlias = Literal["result", "accept", "decline", "cancel", "error -1", "
 
 
 class Expect(Strict, frozen=True, rename={"as_": "as"}):
-    """What must come of a request; only what is given is compared."""
+    """Expected result of a request. Only the given keys are compared."""
 
     effect: Annotated[
         Literal["allow", "answer", "forward", "escalate", "deny", "none"],
@@ -224,7 +224,7 @@ class Expect(Strict, frozen=True, rename={"as_": "as"}):
 
 
 class Asked(Scene, frozen=True, kw_only=True):
-    """One request, who makes it and when, and what becomes of it behind the decision."""
+    """One request: its scene, its time, and the behavior of model, client and reviewer."""
 
     request: Annotated[Raw | None, Meta(description="The request as a server writes it.")] = None
     sampling: Annotated[
@@ -285,7 +285,7 @@ class Asked(Scene, frozen=True, kw_only=True):
 
 
 class Step(Asked, frozen=True, kw_only=True):
-    """One moment of a case; what it leaves out of the scene and the request is the case's."""
+    """One step of a case. Absent keys come from the case."""
 
     repeat: Annotated[
         int,
@@ -301,7 +301,7 @@ class Step(Asked, frozen=True, kw_only=True):
 
 
 class Case(Asked, frozen=True, kw_only=True):
-    """One request, or several ``steps``, and what must come of it. The scene's members override the defaults."""
+    """A test case: one request or several ``steps``, with the expected results. Its scene overrides the defaults."""
 
     name: Annotated[str, Meta(description="The name of the case, unique in the file.")]
     start: Annotated[
@@ -319,7 +319,7 @@ class Case(Asked, frozen=True, kw_only=True):
 
 
 class Suite(Strict, frozen=True):
-    """A test file."""
+    """A policy test file."""
 
     cases: Annotated[list[Case], Meta(description="The cases, at least one.")]
     policy: Annotated[
@@ -332,8 +332,8 @@ class Suite(Strict, frozen=True):
 
 
 def with_defaults(scene: Scene, defaults: Scene) -> Scene:
-    """``scene`` with what it leaves out taken from ``defaults``; environments are merged, and a call or an era replaces
-    the default one whole."""
+    """``scene`` with absent keys from ``defaults``. Environments are merged; a call or an era replaces the whole
+    default one."""
     during = scene if scene.tool is not None or scene.method is not None else defaults
     time = scene if scene.era is not None or scene.revision is not None else defaults
     return Scene(
@@ -349,7 +349,7 @@ def with_defaults(scene: Scene, defaults: Scene) -> Scene:
 
 
 def scene_fault(scene: Scene) -> str | None:
-    """What is contradictory in a scene that has its defaults, None if nothing is."""
+    """The contradiction in a scene with its defaults, None if there is none."""
     if scene.revision is not None and scene.revision not in (*LEGACY, *MODERN):
         return f"revision: {scene.revision!r} is not one of {', '.join((*LEGACY, *MODERN))}"
     if scene.era is not None and scene.revision is not None and era_of(scene.revision) != scene.era:
@@ -358,7 +358,7 @@ def scene_fault(scene: Scene) -> str | None:
 
 
 def origin(scene: Scene) -> Origin:
-    """The origin of a scene that has its defaults and no fault."""
+    """The origin of a valid scene with its defaults."""
     revision = scene.revision or (MODERN if scene.era == "modern" else LEGACY)[-1]
     return Origin(scene.server or "default", scene.caller or "local", era_of(revision), revision, _calls(scene))
 
@@ -373,7 +373,7 @@ def _names(names: str | list[str] | None) -> list[str]:
 
 
 def capabilities(declared: list[Declared]) -> ClientCapabilities:
-    """The same as the gate reads from a client's own words."""
+    """The capabilities as the gate reads them from a client's declaration."""
     return ClientCapabilities(
         sampling=any(name.startswith("sampling") for name in declared),
         sampling_tools="sampling.tools" in declared,
@@ -385,7 +385,7 @@ def capabilities(declared: list[Declared]) -> ClientCapabilities:
 
 
 def wire(asked: Asked) -> tuple[str, dict[str, Any]]:
-    """The method and params."""
+    """The method and params of the request."""
     if asked.request is not None:
         return asked.request.method, asked.request.params
     if asked.sampling is not None:

@@ -1,8 +1,7 @@
-"""Pure. Checks of a policy beyond the types of its values: names, models, peers, numbers, and its own patterns of
-secrets.
+"""Pure. Checks of a policy beyond the types of its values: names, models, peers, numbers, and its secret patterns.
 
-Expressions are known to be RE2 by then. Rules are checked in ``rule_checks.py``, limits and reviewers in modules of
-their own.
+RE2 expressions are valid at this point. Rules, limits, models and reviewers have modules of their own, such as
+``rule_checks.py``.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from samplegate.regex import searcher
 from samplegate.yamlfile import envfile
 from samplegate.yamlfile.tree import UNSEEN, Path, plain, quoted
 
-MAX_RULES: Final = 1000  # a decision looks at each of them; 100 take 100 us
-MAX_NAME: Final = 100  # names stand in logs, metrics and the `model` of an answer
+MAX_RULES: Final = 1000  # a decision considers each of them; 100 take 100 us
+MAX_NAME: Final = 100  # names are in logs, metrics and the `model` of an answer
 
 _EXPRESSIONS: Final = names(lambda row: row.is_expression)
-"""Where `${` may be part of an RE2 expression."""
+"""Conditions in which `${` may be part of an RE2 expression."""
 
 
 def check(draft: Draft) -> None:
-    """Every check; problems and warnings end up in the draft."""
+    """Run every check; problems and warnings are added to the draft."""
     _names(draft, "models", [model.name for model in draft.policy.models])
     _names(draft, "rules", [rule.name for rule in draft.policy.rules])
     _keys(draft, "limits", draft.policy.limits)
@@ -69,7 +68,7 @@ def _names(draft: Draft, table: str, names: Sequence[str]) -> None:
 
 
 def _keys(draft: Draft, table: str, names: Iterable[str]) -> None:
-    """Names that are keys, so that none can stand twice."""
+    """Check names that are keys, which are unique already."""
     for name in names:
         if (why := _bad_name(name)) is not None:
             draft.problem((table, name), why, key=True)
@@ -104,7 +103,7 @@ def _peer(draft: Draft, path: Path, peer: Peer) -> None:
 
 
 def _variables(draft: Draft) -> None:
-    """`${VAR}` outside an answer's content: nothing fills it in there, so whoever wrote it meant something else."""
+    """Report `${VAR}` outside an answer's content, because it would not be replaced there."""
     for path, text in texts(plain(draft.root), ()):
         if path[0] == "rules" and path[2:3] == ("content",):
             continue
@@ -121,13 +120,13 @@ def _variables(draft: Draft) -> None:
             )
 
 
-MAX_SECRETS: Final = 100  # a text that may hold one of them is searched for each
-# it stands in texts as [secret:SECRET_NAME], and is a label in metrics
+MAX_SECRETS: Final = 100  # a text that may contain a secret is searched for each of them
+# the name is in redacted texts, as [secret:NAME], and is a label in metrics
 SECRET_NAME: Final = re.compile(r"[a-z0-9-]{1,40}\Z")
 
 
 def check_secrets(draft: Draft) -> None:
-    """Every pattern, and every rule's `secrets`."""
+    """Check every pattern, and every rule's `secrets`."""
     for number, (name, pattern) in enumerate(draft.policy.secrets.items()):
         if number == MAX_SECRETS:
             draft.problem(

@@ -1,5 +1,4 @@
-"""Pure. A policy that has been read but not yet checked, with its tree: so that a check can say where. Not the
-checks."""
+"""Pure. Draft of a policy: read but not yet checked, with its tree, so that checks can report positions."""
 
 from __future__ import annotations
 
@@ -9,8 +8,7 @@ from samplegate.yamlfile.tree import Fault, Mapping, Mark, Node, Path, find, mar
 
 
 class Draft:
-    """The policy, where each of its values stands, which places are already known to be broken, and what the checks
-    found."""
+    """A policy with its tree, the paths that are already known to be broken, and the findings of the checks."""
 
     def __init__(self, policy: Policy, root: Node, broken: set[Path]) -> None:
         self.policy = policy
@@ -22,23 +20,23 @@ class Draft:
         self._above = {path[:size] for path in broken for size in range(len(path) + 1)}
 
     def sound(self, *path: str | int) -> bool:
-        """Whether nothing at, below or above ``path`` is broken, so that its value is what the file says."""
+        """Whether nothing at, below or above ``path`` is broken, so that its value is the file's."""
         return path not in self._above and not any(path[:size] in self._broken for size in range(len(path)))
 
     def says(self, *path: str | int) -> bool:
-        """Whether the file itself has something at ``path``, rather than a default."""
+        """Whether the file has a value at ``path``, rather than a default."""
         return find(self.root, path) is not None
 
     def problem(self, path: Path, what: str, *, key: bool = False) -> None:
-        """Something that keeps the policy from being used; ``key`` points at the key rather than at its value."""
+        """Add an error. ``key`` points at the key instead of its value."""
         self.problems.append(Fault(self.mark(path, key=key), path, what))
 
     def warn(self, path: Path, what: str, *, key: bool = False) -> None:
-        """Something that is probably not meant."""
+        """Add a warning about a probable mistake."""
         self.warnings.append(Fault(self.mark(path, key=key), path, what))
 
     def mark(self, path: Path, *, key: bool = False) -> Mark:
-        """Where ``path`` stands, or the nearest place above it that the file has."""
+        """The position of ``path``, or of its nearest parent in the file."""
         if key and path:
             parent = find(self.root, path[:-1])
             if isinstance(parent, Mapping) and path[-1] in parent.entries:
@@ -46,5 +44,5 @@ class Draft:
         return mark(self.root, path)
 
     def line(self, path: Path) -> int:
-        """The line of ``path``, for a message about another place."""
+        """The line of ``path``, for a message about another position."""
         return self.mark(path).line

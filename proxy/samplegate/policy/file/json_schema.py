@@ -1,5 +1,5 @@
-"""Pure. The policy's JSON Schema, for editors. What a schema cannot say (names that must exist, expressions, time) only
-the loader checks."""
+"""Pure. JSON Schema of the policy, for editors. Only the loader checks the rest: references to names, expressions,
+times."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from samplegate.policy.file.rule_checks import ELICITATION_ONLY, FORM_ONLY, MAY_
 from samplegate.policy.schema import Policy
 
 EFFECT: Final = "What is done with a request that the rule matches."
-"""The sentence of the key that says which struct a rule is, and so has no field."""
+"""Description of the tag key ``effect``, which is not a field."""
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema of a policy file, draft 2020-12: that of the structs, and as much of the checks as a schema can
-    say."""
+    """The schema of a policy file, draft 2020-12: the schema of the structs, and those checks that a schema can
+    express."""
     schema = without_null(msgspec.json.schema(Policy))
     structs = schema["$defs"]
     _names(structs)
@@ -36,7 +36,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def without_null(schema: Any) -> Any:
-    """A key that stands there has a value: the loader takes no null either."""
+    """A schema without null, which the loader does not accept. Descriptions come last and have no line breaks."""
     if isinstance(schema, list):
         return [without_null(item) for item in schema]
     if not isinstance(schema, dict):
@@ -46,9 +46,9 @@ def without_null(schema: Any) -> Any:
         out["anyOf"] = [choice for choice in out["anyOf"] if choice != {"type": "null"}]
         if len(out["anyOf"]) == 1:
             out = {**{key: value for key, value in out.items() if key != "anyOf"}, **out["anyOf"][0]}
-    if "properties" in out and isinstance(out.get("description"), str):  # a docstring, with its line breaks
+    if "properties" in out and isinstance(out.get("description"), str):  # a struct's docstring, with line breaks
         out["description"] = " ".join(out["description"].split())
-    elif "description" in out:  # a key's sentence stands behind its type
+    elif "description" in out:  # a key's description follows its type
         out["description"] = out.pop("description")
     return out
 
@@ -67,7 +67,7 @@ def _names(structs: dict[str, Any]) -> None:
 
 
 def _filled(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same, without the empty list and the empty text."""
+    """The schema without empty lists and texts."""
     out = dict(schema)
     if out.get("type") == "array":
         out |= {"minItems": 1, "items": _filled(out["items"])}

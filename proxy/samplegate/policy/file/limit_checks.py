@@ -1,8 +1,7 @@
-"""Pure. What must hold among the limits and brakes of a policy, and of the rules that draw on them. Not the ledger, not
-what a request costs.
+"""Pure. Checks of limits and loop detection, and of the rules that draw on limits.
 
-``check`` is for what the file itself says, ``check_prices`` for what depends on what is known of the models. The
-database of time zones is looked into, but for ``UTC``.
+``check`` needs the file only. ``check_prices`` needs facts about the models. Time zones other than ``UTC`` are looked
+up in the system's database.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ Drawing: TypeAlias = AllowRule | AnswerRule | ForwardRule | EscalateRule
 AMOUNTS: Final = tuple(SCALE)
 CALENDAR: Final[tuple[Window, ...]] = ("day", "month")
 UNWAITED: Final = ("call", "process")
-"""Windows that do not end while somebody waits."""
+"""Windows that do not end while a request waits."""
 BY_A_MODEL: Final = ("input_tokens", "output_tokens", "usd")
-"""What only a model comes to."""
+"""Quantities that only a model uses."""
 
 
 def check(draft: Draft) -> None:
-    """Every limit by itself, the brakes, and every rule against the limits."""
+    """Check every limit, loop detection, and every rule's limits."""
     for name, limit in draft.policy.limits.items():
         if draft.sound("limits", name):
             _limit(draft, ("limits", name), limit)
@@ -45,7 +44,7 @@ def check(draft: Draft) -> None:
 
 
 def check_prices(draft: Draft, catalogue: Catalogue) -> None:
-    """That every request that a rule allows can be held against its limits, and that the smallest one fits."""
+    """Check that the cost of an allowed request is known for its limits, and that the smallest request fits."""
     for index, rule in enumerate(draft.policy.rules):
         if not _asks_a_model(rule) or not draft.sound("rules", index, "limits") or not draft.sound("models"):
             continue
@@ -72,7 +71,7 @@ def check_prices(draft: Draft, catalogue: Catalogue) -> None:
 
 
 def _asks_a_model(rule: Rule) -> TypeGuard[ModelRule]:
-    """Whether tokens and dollars may come of it."""
+    """Whether the rule may use tokens and dollars."""
     return isinstance(rule, AllowRule) or (isinstance(rule, EscalateRule) and not asks_no_model(rule.match))
 
 
@@ -174,7 +173,7 @@ def _rule(draft: Draft, path: Path, rule: Drawing) -> None:
 
 
 def _listed(path: Path, rule: Drawing) -> Iterator[tuple[Path, str]]:
-    """The limits that a rule names, each with its place."""
+    """The limits of a rule, each with its path."""
     for index, name in enumerate(rule.limits):
         yield (*path, "limits", index), name
 
@@ -226,13 +225,12 @@ _NOTHING: Final = ModelFacts()
 
 
 def _models(draft: Draft, rule: ModelRule) -> list[Model]:
-    """The models that a rule may ask."""
+    """The models that a rule may call."""
     return [model for model in draft.policy.models if not rule.with_.models or model.name in rule.with_.models]
 
 
 def _least(rule: ModelRule, model: Model, facts: ModelFacts) -> dict[str, int | None]:
-    """The least that a request which the rule matches can be reserved as for a model, in units; None where it is not
-    known."""
+    """The minimum that a matching request reserves for a model, in units; None if unknown."""
     asked = rule.match.max_tokens.min if rule.match.max_tokens is not None else None
     output = most_tokens(rule.with_, model, facts, max(asked or 1, 1))
     least = cost.least(model, facts)
@@ -257,8 +255,8 @@ def _priced(draft: Draft, path: Path, name: str, limit: Limit, unpriced: list[Mo
 
 
 def _fits(draft: Draft, path: Path, name: str, limit: Limit, least: list[dict[str, int | None]]) -> None:
-    """That the limit lets at least the smallest request through, with at least one of the models; silent where a price
-    is not known."""
+    """Check that the limit admits the smallest request with at least one of the models. Skipped if a price is
+    unknown."""
     for quantity, amount in amounts(limit).items():
         if quantity not in BY_A_MODEL:
             continue

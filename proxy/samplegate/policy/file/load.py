@@ -1,8 +1,7 @@
-"""Pure. The policy's text -> a Policy, or every problem of it at once with file, line and column. Reads no file and no
-environment by itself.
+"""Pure. Policy loader: a policy's text becomes a Policy, or every problem at once with file, line and column.
 
-The way: ``yamlfile/tree.py`` parses the text, ``yamlfile/validate.py`` checks it against the structs of
-``policy/schema.py``, and ``checks.py`` does the rest.
+``yamlfile/tree.py`` parses the text, ``yamlfile/validate.py`` checks it against the structs of ``policy/schema.py``,
+and ``checks.py`` does the rest. The loader reads no file and no environment by itself.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ __all__ = ["LoadedPolicy", "PolicyError", "Problem", "json_schema", "load"]
 
 
 class LoadedPolicy(msgspec.Struct, frozen=True):
-    """A policy that can be used."""
+    """A valid policy."""
 
     policy: Policy
     hash: str
-    """The first 12 hex digits of the SHA-256 of the text: which policy decided, in records and seals."""
+    """The first 12 hex digits of the SHA-256 of the text. It identifies the policy in records and seals."""
     warnings: tuple[Problem, ...]
     environment: Mapping[str, str]
-    """Only what the policy names, so that nothing else of the environment travels with it."""
+    """Only the variables in the policy, so that no other ones are passed along."""
     catalogue: Catalogue = msgspec.field(default_factory=dict)
-    """What is known of its models."""
+    """Facts about its models."""
 
 
 LookUp: TypeAlias = Callable[[Sequence[Model]], Table]
-"""litellm's entries for some models: a file is read for it, so it is handed in."""
+"""Looks up litellm's entries for some models. It reads a file, so it is an argument."""
 
 
 def load(
@@ -50,10 +49,10 @@ def load(
     missing: Literal["warn", "error"] = "warn",
     look_up: LookUp | None = None,
 ) -> LoadedPolicy:
-    """Read and check a policy. ``missing`` says what an unset ``${VAR}`` is. Raises PolicyError with every problem.
+    """Load and check a policy. ``missing`` is the severity of an unset ``${VAR}``. Raises PolicyError with every
+    problem.
 
-    ``look_up`` finds what litellm's table says of the models; without it prices and abilities are those of the policy,
-    and are not checked.
+    ``look_up`` reads litellm's table. Without it, the policy's own prices and abilities apply, and are not checked.
     """
     try:
         root, faults = compose(text)
@@ -70,16 +69,16 @@ def load(
 
 
 def _read(root: Node, faults: Iterable[Fault], look_up: LookUp | None) -> tuple[Draft | None, list[Fault]]:
-    """The policy of a tree as far as it goes, and the problems of its types and its meaning."""
+    """The policy of a tree as far as it is valid, and the problems of its types and its meaning."""
     value, walk = convert(root, type_of(Policy))
     broken: set[Path] = walk.broken | {fault.path for fault in faults}
     try:
         policy = msgspec.convert(value, Policy, strict=True)
-    # the walk lets through what msgspec does not: a gap in the walk, told all the same
+    # the validator accepts a value that msgspec rejects: a gap in the validator, reported nonetheless
     except msgspec.ValidationError as problem:
         return None, [*walk.faults, *([] if walk.faults else [Fault(Mark(1, 1), (), str(problem))])]
     if () in broken:
-        return None, walk.faults  # no mapping at all: there is nothing to check
+        return None, walk.faults  # the file is not a mapping: there is nothing to check
     draft = Draft(policy, root, broken)
     checks.check(draft)
     draft.catalogue = known(policy.models, {} if look_up is None else look_up(policy.models))

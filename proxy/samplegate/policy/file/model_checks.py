@@ -1,5 +1,4 @@
-"""Pure. What must hold among the models and hints of a policy, and between them and its rules. Does not call a model or
-look for a key."""
+"""Pure. Checks of models and hints, and of the rules that use them. No model is called and no key is looked up."""
 
 from __future__ import annotations
 
@@ -16,16 +15,16 @@ from samplegate.yamlfile.tree import UNSEEN, Path, quoted
 from samplegate.yamlfile.validate import did_you_mean
 
 DEAREST: Final = 1_000_000.0
-"""Dollars for a million tokens: a dollar a token. The dearest models are a thousand times cheaper."""
+"""Dollars per million tokens, which is one dollar per token. The most expensive models cost a thousandth of it."""
 LARGEST_MARGIN: Final = 100.0
 MOST_COUNTED: Final = 2**31 - 1
-"""Tokens: no model reads, and no image is, as many."""
+"""Tokens; more than any model reads or any image has."""
 
 VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def check(draft: Draft) -> None:
-    """Every model and every hint."""
+    """Check every model, every hint and every rule's `prefer`."""
     for index, model in enumerate(draft.policy.models):
         _model(draft, ("models", index), model)
     _hints(draft)
@@ -35,7 +34,8 @@ def check(draft: Draft) -> None:
 
 
 def check_catalogue(draft: Draft, catalogue: Catalogue) -> None:
-    """What a rule's match demands against what its models take; ``catalogue`` has litellm's table in it."""
+    """Check the content that a match requires against the abilities of its models. ``catalogue`` includes litellm's
+    table."""
     for index, rule in enumerate(draft.policy.rules):
         path: Path = ("rules", index)
         if not isinstance(rule, AllowRule | EscalateRule) or not (draft.sound(*path) and draft.sound("models")):
@@ -59,8 +59,8 @@ def check_catalogue(draft: Draft, catalogue: Catalogue) -> None:
 
 
 def _demanded(rule: ModelRule) -> Iterator[tuple[str, Path]]:
-    """What every request that the rule matches holds, and where the match says so. A list of types with text in it
-    demands none of them."""
+    """The abilities that every matching request requires, with the path in the match. A list of types that includes
+    text requires none."""
     types = rule.match.content_types or []
     for extra in ("image", "audio"):
         if types and set(types) <= {extra, "tool_use", "tool_result"} and extra in types:
@@ -88,7 +88,7 @@ def _prefer(draft: Draft, path: Path, rule: ModelRule) -> None:
 
 
 def known_models(draft: Draft, path: Path, names: Iterable[str]) -> None:
-    """That every name in the list at ``path`` is a model's."""
+    """Check that every name in the list at ``path`` is a model."""
     models = [model.name for model in draft.policy.models]
     for index, name in enumerate(names):
         at = (*path, index) if draft.says(*path, index) else path
@@ -142,7 +142,7 @@ def _scripted(draft: Draft, path: Path, model: Model) -> None:
 
 
 def _numbers(draft: Draft, path: Path, model: Model) -> None:
-    """What it costs, takes and counts for."""
+    """Check price, margin, token counts and abilities."""
     for name in ("input", "output"):
         if model.price is not None and draft.sound(*path, "price", name) and getattr(model.price, name) > DEAREST:
             draft.problem(
@@ -172,7 +172,7 @@ def _numbers(draft: Draft, path: Path, model: Model) -> None:
 
 
 def _key(draft: Draft, path: Path, model: Model) -> None:
-    """Where the provider's key comes from. What stands there is never shown: it may be the key itself."""
+    """Check the source of the provider's key. Messages never show the value, because it may be the key itself."""
     if model.api_key_env is not None and model.api_key_file is not None:
         draft.problem((*path, "api_key_file"), "api_key_env is given too; keep one of the two", key=True)
     if model.api_key_env is not None and not VARIABLE_NAME.match(model.api_key_env):
@@ -187,7 +187,8 @@ def _key(draft: Draft, path: Path, model: Model) -> None:
 
 
 def _bad_address(address: str) -> str | None:
-    """Why an api_base is none. It is not shown: it may carry a password."""
+    """Why an api_base is invalid, None if it is valid. The message does not show it, because it may contain a
+    password."""
     parts = split(address)
     if parts is None:
         return "this is not a URL; write it like http://127.0.0.1:8000/v1"

@@ -1,7 +1,7 @@
 """Pure. Checks of reviewers, of their webhooks, and of the rules that name them.
 
-A webhook has one address that can be called, and a key if its format signs. No name is resolved here: addresses are
-checked at each call. Addresses are never shown: they may be secrets themselves.
+A webhook has one valid URL, and a key if its format is signed. Host names are resolved at each call, not here. Messages
+do not show URLs, because these may be secrets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from samplegate.yamlfile.validate import did_you_mean
 
 
 def check(draft: Draft) -> None:
-    """Every reviewer by itself, and every rule that names one."""
+    """Check every reviewer, and every rule that names one."""
     for name, reviewer in draft.policy.reviewers.items():
         if draft.sound("reviewers", name):
             _reviewer(draft, ("reviewers", name), reviewer)
@@ -34,12 +34,12 @@ def check(draft: Draft) -> None:
 
 
 def asks_no_model(match: Match) -> bool:
-    """Whether a match takes elicitations only, so that no model is ever asked."""
+    """Whether a match is limited to elicitations, so that no model is called."""
     return match.kind == "elicitation" or (match.kind is None and match.mode is not None)
 
 
 def _always_can(match: Match) -> bool:
-    """Whether what it takes can always be shown: what cannot is a form that is not flat (T16)."""
+    """Whether every matching request can be shown to a reviewer. Only a form that is not flat cannot (T16)."""
     return match.kind == "sampling" or match.mode in ("url", ["url"])
 
 
@@ -64,7 +64,7 @@ def _command(draft: Draft, path: Path, command: list[str]) -> None:
 
 
 def _named(rule: ModelRule) -> Iterator[tuple[str, str]]:
-    """The keys of a rule that name reviewers, and whom they name."""
+    """The reviewers that a rule names, each with its key."""
     if isinstance(rule, EscalateRule):
         yield "reviewer", rule.reviewer
     if rule.review_answer is not None:
@@ -93,7 +93,7 @@ def _known(draft: Draft, path: Path, name: str) -> None:
 
 
 def _show(draft: Draft, path: Path, rule: ModelRule) -> None:
-    """``show`` is for a webhook or a command: without one nobody is told."""
+    """Check ``show``, which has no effect without a webhook or command."""
     at: Path = (*path, "show")
     if not draft.says(*at) or not draft.sound("reviewers"):
         return
@@ -141,10 +141,10 @@ def _escalate(draft: Draft, path: Path, rule: EscalateRule) -> None:
 
 
 def _too_late(draft: Draft, path: Path, rule: ModelRule) -> None:
-    """A reviewer whose late verdicts answer nothing, and whose time the peers do not wait for (T10): a person would
-    decide in vain.
+    """Warn of a reviewer whose late verdicts are not used and who has more time than the peers wait (T10): the decision
+    would be lost.
 
-    With late verdicts it is no fault: the next same request has the answer. ``check`` says how long everybody has.
+    With late verdicts this is fine, because the next identical request uses the verdict. ``check`` shows all times.
     """
     if not draft.sound("client") or not draft.sound("servers") or not draft.sound(*path, "match"):
         return
@@ -163,7 +163,7 @@ def _too_late(draft: Draft, path: Path, rule: ModelRule) -> None:
 
 
 def _most(draft: Draft, match: Match) -> tuple[str, float]:
-    """Who gives up first of all that the match can hold for, and after how many seconds at the most."""
+    """The peer that gives up first for requests of the match, and its maximum time in seconds."""
     if match.era == "modern":
         return "clients of the modern era", modern_patience(draft.policy)
     return "peers of the legacy eras", legacy_patience(draft.policy, match)[1]
@@ -188,12 +188,12 @@ ADDRESSES: Final = ("url", "url_file", "url_env")
 KEYS: Final = ("secret_file", "secret_env")
 OLD_KEYS: Final = ("old_secret_file", "old_secret_env")
 _PRIVATE: Final = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".test")
-"""Ends of names that no public name has."""
+"""Suffixes of host names that are never public."""
 _SLACK: Final = ("slack.com", "slack-gov.com")
 
 
 def check_webhook(draft: Draft, path: Path, webhook: Webhook) -> None:
-    """One address, and what its format needs."""
+    """Check that a webhook has one URL and the keys that its format needs."""
     _one_address(draft, path, webhook)
     for key in ("url_env", "secret_env", "old_secret_env"):
         name = getattr(webhook, key)
@@ -224,8 +224,8 @@ def _one_address(draft: Draft, path: Path, webhook: Webhook) -> None:
 
 
 def _signing(draft: Draft, path: Path, webhook: Webhook) -> None:
-    """``standard`` is signed, so that whoever gets it knows that it is ours; Slack's knows its sender by the
-    address."""
+    """Check signing keys. ``standard`` is signed, so that receivers can verify the sender. A receiver in Slack relies
+    on the secret URL."""
     if not draft.sound(*path, "format"):
         return
     if webhook.format == "slack":
@@ -279,7 +279,7 @@ def _url(draft: Draft, path: Path, webhook: Webhook, url: str) -> None:
 
 
 def _bad_address(url: str) -> str | None:
-    """Why a URL is none that can be called."""
+    """Why a URL cannot be called, None if it can."""
     parts = split(url)
     if parts is None:
         return "this is not a URL; write it like https://reviews.example.com/hook"
@@ -301,8 +301,8 @@ def _bad_address(url: str) -> str | None:
 
 
 def is_inside(host: str) -> bool:
-    """Whether a host is surely not in a public network: a private or local address, a bare name, or one that is
-    reserved for such networks."""
+    """Whether a host is certainly not in a public network: a private or local address, a name without a dot, or a
+    reserved suffix."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,8 +1,8 @@
-"""Pure. Checks within a rule and among the rules: conditions that can hold together, an effect that suits its match,
-rules that no request reaches.
+"""Pure. Checks of single rules and of their order: contradicting conditions, an effect that does not suit its match,
+unreachable rules.
 
-The content of an ``answer`` rule is checked against its kind of request; its values are never shown, because they are
-content. A rule gets the warning "never reached" only if that is certain.
+The content of an ``answer`` rule is checked against its kind of request. Messages do not show its values, because they
+are content. A rule gets the warning "no request reaches this rule" only if that is certain.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ SAMPLING_ONLY: Final = names(lambda row: row.kind == "sampling")
 FORM_ONLY: Final = names(lambda row: row.kind == "form")
 URL_ONLY: Final = names(lambda row: row.kind == "url")
 ELICITATION_ONLY: Final = names(lambda row: row.kind in ("elicitation", "form", "url"))
-MAY_BE_EMPTY: Final = frozenset({"fields"})  # a form without fields asks for a mere yes
+MAY_BE_EMPTY: Final = frozenset({"fields"})  # a form without fields asks for a confirmation only
 
 
 def check(draft: Draft) -> None:
-    """Every rule by itself."""
+    """Check every rule by itself."""
     for index, rule in enumerate(draft.policy.rules):
         path: Path = ("rules", index)
         _match(draft, (*path, "match"), rule.match)
@@ -146,7 +146,7 @@ def _match(draft: Draft, path: Path, match: Match) -> None:
 
 
 def _names(draft: Draft, path: Path, name: str, value: Any) -> None:
-    """No list without members, no name without characters: neither can ever match."""
+    """Report empty lists and empty texts, because they never match, and hosts and schemes with other parts of a URL."""
     if value == [] and name not in MAY_BE_EMPTY and draft.sound(*path):
         draft.problem(path, "the list is empty, so nothing can match; add a member or remove the key")
     for index, member in enumerate(value if isinstance(value, list) else [value]):
@@ -168,7 +168,7 @@ def _modes(match: Match) -> list[str]:
 
 
 def _kinds(draft: Draft, path: Path, match: Match) -> None:
-    """Conditions that no request meets together: of sampling and of elicitation, of forms and of URLs."""
+    """Report conditions that no request satisfies together: of sampling and elicitation, of forms and URLs."""
     sampling, elicitation = _given(match, SAMPLING_ONLY), _given(match, ELICITATION_ONLY)
     if match.kind is not None:
         foreign, other = (elicitation, "elicitation") if match.kind == "sampling" else (sampling, "sampling")
@@ -200,8 +200,8 @@ def _kinds(draft: Draft, path: Path, match: Match) -> None:
 
 
 def _url(draft: Draft, path: Path, match: Match) -> None:
-    """A rule covers `mode: url` only if it says so (policies/README.md, "Conditions"); one that looks at a host and
-    does not say so never matches."""
+    """Report a condition on a URL without `mode: url`. A rule matches URLs only with it (policies/README.md,
+    "Conditions"), so this one would never match."""
     for name in _given(match, URL_ONLY):
         if (
             match.mode is None
@@ -216,7 +216,7 @@ def _url(draft: Draft, path: Path, match: Match) -> None:
 
 
 def _call(draft: Draft, path: Path, match: Match) -> None:
-    """`tool` and `method` against what can be in flight at all."""
+    """Check `tool` and `method` against the calls that can be in flight."""
     tools = [match.tool] if isinstance(match.tool, str) else match.tool or []
     if match.method is None or not draft.sound(*path, "method"):
         return
@@ -253,11 +253,11 @@ def _fields(draft: Draft, path: Path, match: Match) -> None:
 
 
 _ALWAYS_THERE: Final = frozenset({"server", "caller"})
-"""What every request has, so that `*` is no condition."""
+"""Facts that every request has, so that `*` is not a condition."""
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """What is compared of a rule: its match with every list as a set, so that a thousand rules take no time."""
+    """The parts of a rule to compare. Lists are sets, so that a thousand rules are compared quickly."""
 
     match: Match
     given: tuple[tuple[str, Any], ...]
@@ -266,9 +266,9 @@ class _Shape(msgspec.Struct, frozen=True):
     names_call: bool
     may_be_url: bool
     web_only: bool
-    """Of urls it takes those by http and https only, as it grants and names no other scheme."""
+    """Whether it matches only http and https URLs, because it grants and names no other scheme."""
     doubts: bool
-    """It looks at what may be unknown of a request: such a request a deny takes and a grant does not."""
+    """Whether it reads a fact that may be unknown. A deny matches such a request, a grant does not."""
     takes_all: bool
 
 
@@ -300,7 +300,7 @@ def _shape(rule: Rule) -> _Shape:
 
 
 class _Names(NamedTuple):
-    """The members of a list, or the one that stands for it; whether one of them is a glob."""
+    """The members of a list or a single name, and whether one of them is a glob."""
 
     names: frozenset[str]
     has_glob: bool
@@ -314,7 +314,7 @@ def _comparable(name: str, value: Any) -> Any:
 
 
 def check_reach(draft: Draft) -> None:
-    """Warn of every such rule, with the first that stands before it."""
+    """Warn of every unreachable rule, with the first earlier rule that matches all of its requests."""
     rules = draft.policy.rules
     takers: list[tuple[int, _Shape]] = []
     for index, rule in enumerate(rules):
@@ -333,7 +333,7 @@ def check_reach(draft: Draft) -> None:
 
 
 def _takes_all(rule: Rule) -> bool:
-    """Whether nothing that the rule matches goes on to later rules."""
+    """Whether no request that the rule matches goes on to later rules."""
     if rule.shadow:
         return False
     if isinstance(rule, DenyRule):
@@ -344,12 +344,12 @@ def _takes_all(rule: Rule) -> bool:
 
 
 def _covers(first: _Shape, later: _Shape) -> bool:
-    """Whether all that ``later`` matches, ``first`` matches."""
+    """Whether ``first`` matches every request that ``later`` matches."""
     for name, value in first.given:
         if name not in later.conditions or not _implied(name, value, later.conditions[name]):
             return False
     if (first.names_call or first.doubts) and not first.is_deny and later.is_deny:
-        # of several candidate calls a deny needs one, the others need all (policies/README.md, "The call")
+        # of several candidate calls, a deny needs one, other effects need all (policies/README.md, "The call")
         return False
     if first.web_only and later.may_be_url and not later.web_only and first.match.scheme is None:
         return False
@@ -363,7 +363,7 @@ def _doubts(match: Match) -> bool:
 
 
 def _may_be_url(match: Match) -> bool:
-    """A rule covers urls only if it says so; one that speaks of modes under a `not` may."""
+    """Whether a rule may match URLs: it has ``mode: url``, or a mode under a `not`."""
     return (match.mode is not None and match.mode != "form") or (
         match.not_ is not None and match.not_ != Match(mode="url") and _speaks(match.not_)
     )
@@ -374,7 +374,7 @@ def _speaks(match: Match) -> bool:
 
 
 def _implied(name: str, wide: Any, narrow: Any) -> bool:
-    """Whether a request that meets ``narrow`` meets ``wide``."""
+    """Whether every value that satisfies ``narrow`` satisfies ``wide``."""
     if wide == narrow:
         return True
     if isinstance(wide, _Names):
@@ -390,7 +390,7 @@ def _within(narrow: Range, wide: Range) -> bool:
 
 
 def _all_meet(narrow: _Names, wide: _Names) -> bool:
-    """Whether plain names all fit one of the globs."""
+    """Whether every plain name matches one of the globs."""
     if narrow.has_glob or not wide.has_glob:
         return False
     test, _ = globs(sorted(wide.names))
@@ -398,7 +398,7 @@ def _all_meet(narrow: _Names, wide: _Names) -> bool:
 
 
 def check_answer(draft: Draft, path: Path, rule: AnswerRule) -> None:
-    """That the rule can answer what it matches."""
+    """Check that the rule can answer the requests that it matches."""
     kind = rule.match.kind
     content: Path = (*path, "content")
     if draft.says(*path, "cases"):
@@ -423,7 +423,7 @@ def check_answer(draft: Draft, path: Path, rule: AnswerRule) -> None:
 
 
 def _cases(draft: Draft, path: Path, rule: AnswerRule) -> None:
-    """A file answers both kinds, and nothing stands beside it."""
+    """Check a rule with `cases`, which answers both kinds and has no other content."""
     for name in ("content", "defaults"):
         if draft.says(*path, name):
             draft.problem((*path, name), "the rule answers from its `cases`; remove one of the two", key=True)
@@ -432,7 +432,7 @@ def _cases(draft: Draft, path: Path, rule: AnswerRule) -> None:
 
 
 def unset(policy: Policy, environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """Every variable of an answer that the environment does not set, with its place."""
+    """Every variable of an answer that is not set in the environment, with its path."""
     for index, rule in enumerate(policy.rules):
         if isinstance(rule, AnswerRule):
             for path, text in texts(rule.content, ("rules", index, "content")):
@@ -440,7 +440,7 @@ def unset(policy: Policy, environment: Mapping[str, str]) -> Iterator[tuple[Path
 
 
 def texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    """Every text in plain data, with its place."""
+    """Every text in plain data, with its path."""
     match value:
         case str():
             yield path, value

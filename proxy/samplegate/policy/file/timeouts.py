@@ -1,6 +1,7 @@
-"""Pure. Timeouts of rules and reviews against the patience of the peers (policies/README.md, "Client and servers").
+"""Pure. Timeouts of rules and reviews, checked against the timeouts of the peers (policies/README.md, "Client and
+servers").
 
-They include the time that reviewers really have: their own timeout, limited by the peers' patience.
+The module also computes the time that reviewers really have: their own timeout, limited by the peers' timeouts.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from samplegate.policy.schema import AllowRule, EscalateRule, Match, Peer, Polic
 from samplegate.protocol.requests import Origin
 from samplegate.yamlfile.tree import Path, quoted
 
-LONGEST: Final = 366 * 24 * 3600.0  # a longer time-out is a typing error
+LONGEST: Final = 366 * 24 * 3600.0  # a longer timeout is a typing error
 
 
 def check_timeout(draft: Draft, rule: Path, match: Match, timeout: str | None, path: Path) -> None:
-    """That a rule's time-out can pass and can be reached before the peers give up."""
+    """Check that a rule's timeout is valid and can be reached before the peers give up."""
     if timeout is None or not draft.sound(*path):
         return
     before = len(draft.problems)
@@ -51,7 +52,7 @@ def check_timeout(draft: Draft, rule: Path, match: Match, timeout: str | None, p
 
 
 def _most_patient(draft: Draft, match: Match) -> float:
-    """What the most patient of the servers that the match can hold for leaves."""
+    """The time that the most patient server of the match leaves."""
     return max(left(peer) for peer in peers(draft.policy, match))
 
 
@@ -60,7 +61,7 @@ def _said(span: float) -> str:
 
 
 def check_span(draft: Draft, path: Path, duration: str) -> None:
-    """That a duration is one that can pass: more than nothing, and no typing error."""
+    """Check that a duration is above zero and at most LONGEST."""
     if not 0 < seconds(duration) <= LONGEST:
         draft.problem(
             path, f"{quoted(duration)} is not a time that can be waited for; give more than 0s and at most 8784h"
@@ -68,24 +69,24 @@ def check_span(draft: Draft, path: Path, duration: str) -> None:
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """One rule that asks a reviewer. Seconds."""
+    """The times of one rule that asks a reviewer, in seconds."""
 
     rule: str
     reviewer: str
     stage: Stage
-    """``answer``: the model's answer is shown, and its time is taken from the same round."""
+    """``answer``: the reviewer sees the model's answer, and the model's time counts in the same round."""
     timeout: float
-    """How long the review waits for a verdict, whatever its round does."""
+    """How long the review waits for a verdict, independent of its round."""
     late: float | None
-    """How long a verdict answers the next same request. 0: never; None: no verdict can be late, for its peers wait as
-    long as the review does."""
+    """How long a verdict answers the next identical request; 0: never. None: no verdict can be late, because the peers
+    wait as long as the review."""
     legacy: tuple[float, float] | None
-    """The least and the most that a request waits for it, by server, where that speaks 2025-11-25 or older; None where
-    the rule takes none."""
+    """The minimum and maximum time that a request waits, over all servers that speak 2025-11-25 or older. None if the
+    rule matches no such request."""
     modern: float | None
-    """The same where client and server both speak 2026-07-28: the wait is put off and the client comes back."""
+    """The same if client and server both speak 2026-07-28: the request is deferred and the client retries."""
     bridged: float | None
-    """The same where only the server speaks 2026-07-28: its client waits on one call all along."""
+    """The same if only the server speaks 2026-07-28: its client waits on one call all the time."""
 
     def __str__(self) -> str:
         once = [*(self.legacy or ()), *([] if self.bridged is None else [self.bridged])]
@@ -104,7 +105,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 def waits(policy: Policy) -> Iterator[Wait]:
-    """Every review that the policy may ask for, in the order of its rules. Reviewers must be known."""
+    """Every review that the policy may ask for, in the order of its rules. The reviewers must exist."""
     for rule in policy.rules:
         if isinstance(rule, EscalateRule):
             yield _wait(policy, rule, rule.reviewer, "request", rule.timeout)
@@ -128,38 +129,38 @@ def _wait(policy: Policy, rule: Rule, name: str, stage: Stage, timeout: str | No
 
 
 def here(policy: Policy, origin: Origin, timeout: float) -> float:
-    """How long one request really waits for a verdict."""
+    """How long one request really waits for a verdict, in seconds."""
     if origin.era == "modern":
         return min(timeout, modern_patience(policy))
     return min(timeout, left(policy.client), left(policy.servers.get(origin.server, DEFAULT)))
 
 
 def can_be_late(stage: Stage, timeout: float, patience: float) -> bool:
-    """Whether a review of ``timeout`` seconds may outlive its request. A model takes its time from the peers' patience
-    too, however little."""
+    """Whether a review of ``timeout`` seconds may outlive its request. A model's time also counts against the peers'
+    timeouts, however short."""
     return patience < timeout or (stage == "answer" and patience < math.inf)
 
 
 def legacy_patience(policy: Policy, match: Match) -> tuple[float, float]:
-    """The least and the most patience of the peers in the legacy eras, by server. Seconds."""
+    """The minimum and maximum time that legacy peers leave, over the servers, in seconds."""
     client, servers = left(policy.client), [left(peer) for peer in peers(policy, match)]
     return min(client, *servers), min(client, max(servers))
 
 
 def modern_patience(policy: Policy) -> float:
-    """The patience of a modern client, who comes back to a review. Seconds."""
+    """The time that a modern client leaves, which retries for a review, in seconds."""
     return left(policy.client) * TRIES
 
 
 def left(peer: Peer) -> float:
-    """Seconds that a peer's time-out leaves for a round; infinity where it has none or progress resets it."""
+    """Seconds that a peer's timeout leaves for a round; infinite if it has none or progress extends it."""
     if peer.peer_timeout == "none" or peer.extends_on_progress:
         return math.inf
     return within(seconds(peer.peer_timeout))
 
 
 def peers(policy: Policy, match: Match) -> list[Peer]:
-    """The servers that a match can hold for; one without settings of its own counts as the default."""
+    """The servers that a match may apply to; a server without settings counts as the default."""
     servers = policy.servers
     if match.server is None:
         return [DEFAULT, *servers.values()]
@@ -187,7 +188,7 @@ def _span(span: tuple[float, float]) -> str:
 
 
 def duration_text(span: float) -> str:
-    """Seconds in the units of a policy: ``55s``, ``9m10s``, ``24h``; to a tenth below a minute."""
+    """A duration in the units of a policy: ``55s``, ``9m10s``, ``24h``; below a minute with one decimal."""
     if span < 60:
         return f"{round(span, 1):g}s"
     whole = round(span)
