@@ -64,7 +64,7 @@ class Range(Strict, frozen=True):
 
 class Match(Strict, frozen=True, rename={"not_": "not"}):
     """Conditions of a rule, all of which must hold. An empty match holds for everything except URLs, for which a rule
-    needs ``mode: url``."""
+    needs `mode: url`."""
 
     kind: Annotated[
         Kind | None,
@@ -126,7 +126,7 @@ class Price(Strict, frozen=True):
 
 
 class Model(Strict, frozen=True):
-    """A model that the gate may call. ``name`` is the policy's name, ``model`` is litellm's name or ``scripted``."""
+    """A model that the gate may call. `name` is the policy's name, `model` is litellm's name or `scripted`."""
 
     name: Annotated[str, Meta(description="Your name of the model, for rules and hints.")]
     model: Annotated[
@@ -293,8 +293,8 @@ class With(Strict, frozen=True):
 
 
 class Webhook(Strict, frozen=True):
-    """Webhook that notifies a reviewer of reviews and may return the decision. It has one of ``url``, ``url_file`` and
-    ``url_env``."""
+    """Webhook that notifies a reviewer of reviews and may return the decision. It has one of `url`, `url_file` and
+    `url_env`."""
 
     url: Annotated[str | None, Meta(description="The URL of the webhook.")] = None
     url_file: Annotated[
@@ -373,7 +373,7 @@ class RuleBase(Strict, frozen=True, tag_field="effect"):
 
 
 class AllowRule(RuleBase, frozen=True, tag="allow", rename={"with_": "with"}):
-    """A model answers. Only for sampling: the match must have ``kind: sampling``."""
+    """A model answers. Only for sampling: the match must have `kind: sampling`."""
 
     with_: Annotated[With, Meta(description="Bounds for the model's call.")] = With()
     on_timeout: Annotated[Otherwise, Meta(description="What happens if the model takes too long.")] = "unanswered"
@@ -432,7 +432,7 @@ class ForwardRule(RuleBase, frozen=True, tag="forward"):
 
 
 class DenyRule(RuleBase, frozen=True, tag="deny", rename={"as_": "as"}):
-    """The request is denied. An elicitation gets ``cancel``, or ``decline`` if the rule says so."""
+    """The request is denied. An elicitation gets `cancel`, or `decline` if the rule says so."""
 
     as_: Annotated[Literal["cancel", "decline"], Meta(description="The reply to a denied elicitation.")] = "cancel"
 
@@ -472,7 +472,8 @@ ModelRule: TypeAlias = AllowRule | EscalateRule
 
 
 class Limit(Strict, frozen=True):
-    """Limit on one quantity. ``concurrent`` has no ``per``; the others need one."""
+    """Limit on exactly one quantity, over a period or scope (`per`), with one account for each value of `by`.
+    `concurrent` has no `per`; the others need one."""
 
     requests: Annotated[Positive | None, Meta(description="The number of requests.")] = None
     input_tokens: Annotated[Positive | None, Meta(description="The number of input tokens.")] = None
@@ -521,7 +522,7 @@ class Brakes(Strict, frozen=True):
 
 
 class Peer(Strict, frozen=True):
-    """Timeout of a client or server."""
+    """Timeout of a client or server, and whether progress extends it."""
 
     peer_timeout: Annotated[
         str,

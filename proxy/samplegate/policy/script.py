@@ -4,7 +4,7 @@
       - name: risk                            # for messages; optional
         system: "(?i)auditor"                 # RE2, found in the system prompt
         text: "Classify (?P<count>[0-9]+)"    # RE2, found in any text of any message, the newest first
-        answer: "{count} accounts: low risk"  # {count} is the group's match; {{count}} a literal {count}; other braces stay
+        answer: "{count} accounts: low risk"  # {count}: the group's match; {{count}}: a literal {count}; others stay
       - text_contains: "audit entry"          # plain text instead of RE2; also system_contains
         answer: "Deleted."
         model: trial-1                        # the model's name in the result; default: scripted

@@ -32,7 +32,7 @@ Instant: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time
 
 
 class Scene(Strict, frozen=True):
-    """Server, caller, call in flight and client of a request. Absent keys come from the file's ``defaults``, then from
+    """Server, caller, call in flight and client of a request. Absent keys come from the file's `defaults`, then from
     the built-in defaults."""
 
     server: Annotated[str | None, Meta(description="The server that makes the request. Default: `default`.")] = None
@@ -66,7 +66,7 @@ class Scene(Strict, frozen=True):
 
 
 class Raw(Strict, frozen=True):
-    """A request as the server sends it; ``jsonrpc`` and ``id`` are ignored."""
+    """A request as the server sends it; `jsonrpc` and `id` are ignored."""
 
     method: Annotated[str, Meta(description="`sampling/createMessage` or `elicitation/create`.")]
     params: Annotated[dict[str, Any], Meta(description="The request's params.")] = msgspec.field(default_factory=dict)
@@ -75,7 +75,7 @@ class Raw(Strict, frozen=True):
 
 
 class Sampling(Strict, frozen=True):
-    """Short form of ``sampling/createMessage``: its params by MCP's names, ``text`` for one user message, and ``hints``
+    """Short form of `sampling/createMessage`: its params by MCP's names, `text` for one user message, and `hints`
     for the names of model hints."""
 
     text: Annotated[str | None, Meta(description="The text of one user message; or use `messages`.")] = None
@@ -105,7 +105,7 @@ class Sampling(Strict, frozen=True):
 
 
 class Elicitation(Strict, frozen=True):
-    """Short form of ``elicitation/create``: a form by its ``fields``, or a ``url``."""
+    """Short form of `elicitation/create`: a form by its `fields`, or a `url`."""
 
     message: Annotated[str, Meta(description="The message for the person.")] = "Please fill this in"
     fields: Annotated[
@@ -128,7 +128,7 @@ class Usage(Strict, frozen=True):
 
 
 class Edited(Strict, frozen=True):
-    """A reviewer's edits of a sampling request, by MCP's names; ``model`` is the policy's name. Absent keys stay
+    """A reviewer's edits of a sampling request, by MCP's names; `model` is the policy's name. Absent keys stay
     unchanged."""
 
     messages: Annotated[list[dict[str, Any]] | None, Meta(description="The messages, as in MCP.")] = None
@@ -301,7 +301,7 @@ class Step(Asked, frozen=True, kw_only=True):
 
 
 class Case(Asked, frozen=True, kw_only=True):
-    """A test case: one request or several ``steps``, with the expected results. Its scene overrides the defaults."""
+    """A test case: one request or several `steps`, with the expected results. Its scene overrides the defaults."""
 
     name: Annotated[str, Meta(description="The name of the case, unique in the file.")]
     start: Annotated[
