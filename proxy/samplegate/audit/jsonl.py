@@ -278,7 +278,7 @@ class LogFile:
         return self._appender.append(path, lines, patience=patience)
 
     def probe(self, patience: Patience) -> None:
-        """Test whether the last failed append would fit now. Raises OSError."""
+        """Test whether the last tried append would fit now. Raises OSError."""
         path, size = self._tried
         self._appender.probe(path, size, patience=patience)
 

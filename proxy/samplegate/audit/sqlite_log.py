@@ -119,7 +119,7 @@ class SqliteLog:
         return len(rows)
 
     def probe(self, patience: Patience) -> None:
-        """Test whether the last failed insert would succeed now. Raises OSError."""
+        """Test whether the last tried insert would succeed now. Raises OSError."""
         with self._transaction(patience) as connection:
             made = connection.execute(insert(DECISIONS), self._tried).inserted_primary_key
             connection.execute(delete(DECISIONS).where(DECISIONS.c.id == (made or (None,))[0]))

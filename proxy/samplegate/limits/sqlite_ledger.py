@@ -32,7 +32,7 @@ FILE: Final = "limits.sqlite3"
 MOST_PAGES: Final = 262_144  # 1 GiB: about ten million accounts
 MOST_ACCOUNTS: Final = 1_000_000  # in memory, about 150 MiB; bounded because keys come from clients and servers
 EVERY: Final = 64  # draws between two searches for idle accounts; the first draw starts one
-# accounts examined per draw: more than a draw can add, so idle accounts cannot accumulate
+# accounts examined per draw: more than a draw can add, so idle accounts never outnumber the others for long
 LOOKED_AT: Final = 4
 WHEN_FULL: Final = 1_000
 # seconds until an unknown limit's account in the file counts as abandoned: longer than any period

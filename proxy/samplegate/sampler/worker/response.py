@@ -1,8 +1,8 @@
 """A model's answer: the parts received so far, within bounds, and the complete answer in MCP's newest shape. No I/O.
 
-Three values are not taken from litellm, because it invents them if a provider omits them: the tokens (counted with a
-tokenizer), the stop reason (``stop`` in every piece of Gemini's, and at the end of a stream that broke off), and the
-model's name (the requested one).
+Three values are not taken from litellm, because it invents them if a provider omits them. It counts the tokens with a
+tokenizer. It reports ``stop`` in every piece of Gemini's, and at the end of a stream that broke off. As the model's
+name, it uses the requested one.
 
 Text comes first, then images, then tool uses (R13). Each tool use has the server's name of the tool and a unique id
 (T27). Content that has no place among them fails the answer with a message; it is not left out.
