@@ -1,4 +1,4 @@
-"""samplegate: a headless gate that answers, by policy, what MCP servers ask of their clients."""
+"""samplegate: a headless gate that answers the sampling and elicitation requests of MCP servers by policy."""
 
 from typing import Final
 

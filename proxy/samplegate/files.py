@@ -244,7 +244,7 @@ def secret(path: Path, size: int, *, patience: Patience = lambda: PATIENCE, prop
             os.ftruncate(fd, 0)
             found = proposed or os.urandom(size)
             os.write(fd, found)
-            sync_file(fd)  # once: if it were lost, nobody could reproduce the hashes of a synced log
+            sync_file(fd)  # once: without it, the hashes of a synced log could not be reproduced
         return found
 
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from samplegate.files import make_folder, try_lock
 
-MOST_FILES: Final = 1_000  # read when this process registers
+MOST_FILES: Final = 1_000  # read by ``left_behind`` at most
 
 _name: Final = re.compile(r"[0-9a-f]{32}\Z")
 

@@ -20,8 +20,8 @@ _NOBODY: Final = bytes(32)  # the hash of no known token
 def found_by_digest(table: Mapping[bytes, T], digest: bytes) -> T | None:
     """The entry for a token's SHA-256.
 
-    Timing cannot reveal a stored digest step by step, because a caller cannot choose a digest without knowing the
-    token. The comparison still takes constant time.
+    The look-up is by a hash, so a caller cannot use timing to approach a stored digest step by step. The comparison
+    still takes constant time.
     """
     known = digest if digest in table else _NOBODY
     same = hmac.compare_digest(digest, known)

@@ -13,8 +13,7 @@ from samplegate.protocol.rounds import PARKS, Round
 MARGIN: Final = 5.0  # seconds reserved so that the answer arrives before the peer's timeout
 MARGIN_SHARE: Final = 0.25  # but at most this share of a short timeout (decision 8)
 TRIES: Final = PARKS + 1
-"""Tries that a deferred call can wait for: those that end with a deferral, and the last one, which runs to its own
-end."""
+"""Tries that a call can wait for: those whose round is put off, and the last one, which runs to its own end."""
 # seconds for a model, or for room under a limit, if neither the rule nor a peer sets an end: nothing may hang
 LONGEST: Final = 600.0
 
@@ -50,7 +49,7 @@ def until(peer: Peer, start: float | None, *, told: bool) -> float | None:
 
 
 def hold(policy: Policy, *, told: bool = False) -> float | None:
-    """Seconds that one try of a modern client may be held before its round is deferred; None if the client has no
+    """Seconds that one try of a modern client may be held before its round is put off; None if the client has no
     timeout.
 
     The first try has less: the time that its call took before the server asked. ``told``: it gives a progress token.

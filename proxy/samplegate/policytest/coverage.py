@@ -7,7 +7,7 @@ it really applied to: within its limits, or as a shadow rule. Its arms are
 - its ``not``: reached if it is the only reason why the rule did not apply to a request;
 - an ``otherwise`` or ``on_limit`` other than the default: reached if it was followed.
 
-``on_timeout`` is an arm only of a rule that escalates, because a case can leave out the verdict.
+``on_timeout`` is an arm only of a rule that escalates, because a case can have `verdict: none`.
 """
 
 from __future__ import annotations

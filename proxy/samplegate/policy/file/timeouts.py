@@ -84,7 +84,7 @@ class Wait(msgspec.Struct, frozen=True):
     """The minimum and maximum time that a request waits, over all servers that speak 2025-11-25 or older. None if the
     rule matches no such request."""
     modern: float | None
-    """The same if client and server both speak 2026-07-28: the request is deferred and the client retries."""
+    """The same if client and server both speak 2026-07-28: the request is put off and the client retries."""
     bridged: float | None
     """The same if only the server speaks 2026-07-28: its client waits on one call all the time."""
 
