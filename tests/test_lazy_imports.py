@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LIMITS = "import samplegate.limits.limiter"
 TABLE = """
 from samplegate.policy.schema import Model
-from samplegate.sampler import litellm_prices as table
-assert table.read([Model(name="m", model="openai/gpt-5-mini")])
+from samplegate.sampler import litellm_prices
+assert litellm_prices.read_prices([Model(name="m", model="openai/gpt-5-mini")])
 """
 SETTINGS = """
 import pathlib, samplegate.runtime.run, samplegate.cli

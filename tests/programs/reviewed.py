@@ -138,7 +138,7 @@ async def main(
     d, round = round_of(case, patience)
     world = World(clock=lambda: time.monotonic() - started, wall=lambda: time.time() + ahead)
     Store.point = point
-    setattr(threads, "Reviews", Store)  # noqa: B010 (a name that the module only uses)
+    setattr(threads, "SqlReviewStore", Store)  # noqa: B010 (a name that the module only uses)
     kept, metrics = AsyncReviewStore(f"sqlite:{store}"), Metrics()
     people = service.ReviewService(
         lambda: kept,

@@ -66,7 +66,7 @@ def _plain(raw: bytes, known: frozenset[str]) -> Collection[str]:
     """The names in an object. Raises Malformed if another parser could find capabilities that we do not rewrite."""
     found = members(raw).keys()
     if (name := strictjson.second_reading(found, known)) is not None:
-        raise Malformed(f"its capabilities have {name[:40]!r}, which could be declared_by as another member")
+        raise Malformed(f"its capabilities have {name[:40]!r}, which could be read as another member")
     return found
 
 
