@@ -15,7 +15,7 @@ import msgspec
 from samplegate.config.settings import SETTINGS, ProcessSettings, RunSettings
 from samplegate.config.sources import gather, state_folder
 
-__all__ = ["Loaded", "ProcessSettings", "RunSettings", "SettingsError", "load", "state_folder"]
+__all__ = ["LoadedSettings", "ProcessSettings", "RunSettings", "SettingsError", "load", "state_folder"]
 
 
 class SettingsError(Exception):
@@ -37,7 +37,7 @@ class LoadedSettings(msgspec.Struct, frozen=True):
     environment: Mapping[str, str]
 
     def __repr__(self) -> str:
-        return f"Loaded({self.settings!r})"
+        return f"LoadedSettings({self.settings!r})"
 
 
 def load(
