@@ -597,19 +597,23 @@ class SessionPolicy(Protocol):
         self, *, server: str, caller: str, era: Era, revision: str, client: ClientCapabilities, call: Call | None
     ) -> Offer:
         """The capabilities that the server is offered (R112, R113); ``call`` None gives the union over all calls."""
+        ...
 
     def remedies(
         self, *, server: str, caller: str, era: Era, call: Call | None, withheld: Sequence[str]
     ) -> dict[str, Any]:
         """Log fields for withheld capabilities: the rules that deny them, and rules to add."""
+        ...
 
     def unsolicited(
         self, *, server: str, caller: str, call: Call, client: ClientCapabilities, kinds: Set[Kind]
     ) -> Literal["pass", "refuse", "strip"]:
         """The treatment of unsolicited ``inputResponses`` of these kinds."""
+        ...
 
     def extends_on_progress(self, server: str) -> bool:
         """Whether the server's progress on a request restarts the wait for its answer (R102)."""
+        ...
 
 
 class SessionState(msgspec.Struct, eq=False):

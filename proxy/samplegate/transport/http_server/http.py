@@ -142,10 +142,10 @@ class Conversation(Protocol):
         """
         ...
 
-    def received(self, stream_id: int, line: bytes | Frame) -> None:
+    def received(self, stream: int, line: bytes | Frame) -> None:
         """Receive one frame of the client on a stream. Never raises."""
 
-    def close_stream(self, stream_id: int) -> None:
+    def close_stream(self, stream: int) -> None:
         """The client no longer reads a stream. Its requests are cancelled in the modern era, and continue in the legacy
         eras (T35).
 
