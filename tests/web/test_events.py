@@ -10,7 +10,7 @@ import pytest
 
 from samplegate.reviews.review import Verdict
 from samplegate.reviews.web.events import MAX_LISTENERS, PAGE
-from tests.core.review.made import NOW
+from tests.core.review.made import NOW, review
 from tests.web.listener import ADMIN, ID, OPS, OTHER, House, Streamed
 
 pytestmark = pytest.mark.anyio
@@ -172,6 +172,29 @@ async def test_listeners_hear_of_another_store_that_takes_the_place_of_the_one_t
     assert (3, OTHER_ID) == (event["number"], event["review"])
     await mine.leave()
     await theirs.leave()
+
+
+async def test_a_full_page_that_ends_after_the_newest_number_known_is_no_sign_of_another_store() -> None:
+    house = House()
+    house.store.watch = lambda nudge: lambda: None  # type: ignore[method-assign]
+    for number in range(PAGE + 9):
+        await house.open(id=f"rv_{number:024d}")
+    app = house.app(poll=3600.0)
+    stream = Streamed(app, PATH, as_(ADMIN, last_event_id="10"))
+    changes = house.store.changes
+    late = (house.store.open(review(id=f"rv_{number:024d}"), announce=False, most=10_000) for number in (900, 901))
+
+    def beside(after: int, limit: int) -> Any:
+        next(late, None)  # another process opens a review after the look at the newest number
+        return changes(after, limit)
+
+    house.store.changes = beside  # type: ignore[method-assign]
+    await stream.begun()
+    await stream.parts_until("retry")
+    found = data(await stream.parts_until(f"id: {PAGE + 9}\n"))
+    assert list(range(11, PAGE + 10)) == [each["number"] for each in found]
+    app.end()
+    assert "" == await stream.part()
 
 
 async def test_events_of_forgotten_reviews_are_passed_over_once() -> None:

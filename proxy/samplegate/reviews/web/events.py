@@ -174,15 +174,15 @@ class EventStream(Response):
             if newest < after:  # another store, whose numbers start again: send its last event
                 after = newest - 1
             if newest > after:
-                events = await self._changes(after)
+                # later events wait for the next query: only another store's newest number is below ``after``
+                events = [event for event in await self._changes(after) if event.number <= newest]
                 for text in await self._texts(events):
                     await send(_part(text))
                     spoke = loop.time()
                 if len(events) == PAGE:
                     after = events[-1].number
                     continue
-                # the events of purged reviews are missing
-                after = max(newest, *(event.number for event in events[-1:]), after)
+                after = newest  # the events of purged reviews are missing
             if self._person() is None:
                 return
             if loop.time() - spoke >= self._feed.keep_alive:
