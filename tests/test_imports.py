@@ -48,10 +48,10 @@ IMPURE: Final = frozenset(
 IMPURE_CALLS: Final = frozenset({"open", "print", "input", "breakpoint"})
 UNIX_ONLY: Final = frozenset("crypt fcntl grp posix pty pwd resource syslog termios tty uvloop".split())
 SLOW: Final = frozenset(
-    "aiohttp alembic cryptography detect_secrets jinja2 jsonschema jwt litellm markdown_it mcp mcp_types nh3 "
-    "prometheus_client pydantic pydantic_settings rich sqlalchemy starlette uvicorn watchfiles".split()
+    "aiohttp alembic cryptography detect_secrets jinja2 jsonschema jwt litellm markdown_it markupsafe mcp mcp_types "
+    "nh3 prometheus_client pydantic pydantic_settings rich sqlalchemy starlette uvicorn watchfiles".split()
 )
-"""Each costs tens of milliseconds or of MiB: a wrapped server that needs none of them must not wait for them."""
+"""Most cost tens of milliseconds or of MiB: a wrapped server that needs none of them must not wait for them."""
 PYDANTIC: Final = frozenset({"pydantic", "pydantic_settings"})
 SERVING: Final = PYDANTIC | {"uvicorn"}
 """Those of them that `serve` needs whatever its settings are."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.text import MAX_RUN, hides, plain, visible
+from samplegate.reviews.web.visible import MAX_RUN, hides, plain, visible
 
 
 @pytest.mark.parametrize(

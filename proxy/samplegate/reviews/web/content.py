@@ -29,7 +29,7 @@ from markupsafe import Markup
 
 from samplegate.reviews.review import Review
 from samplegate.reviews.web.context import size
-from samplegate.text import hides, visible
+from samplegate.reviews.web.visible import hides, visible
 
 MAX_TEXT: Final = 100_000  # characters of one text
 # characters of all texts of one page: a few MiB of HTML at most, which browsers lay out in a second

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from samplegate.reviews.review import Review, ReviewEvent
 from samplegate.reviews.web import content, context
 from samplegate.reviews.web.context import Person, Web
-from samplegate.text import hides, plain, visible
+from samplegate.reviews.web.visible import hides, plain, visible
 
 TYPES: Final = {
     "page.css": "text/css; charset=utf-8",
