@@ -23,7 +23,7 @@ ENDING: Final = 1.0  # seconds that closing waits for a running call
 STALLED: Final = 8.0
 
 
-class _Stream:
+class _Connection:
     """One connection, whose calls run one after the other in a worker thread.
 
     A burst of calls may take long, as long as each ends. If a call times out on the file's lock, the calls queued
@@ -77,8 +77,8 @@ class AsyncReviewStore:
     """The review store at a URL. Create it in the event loop that uses it; the first call opens the database."""
 
     def __init__(self, url: str) -> None:
-        self._writer = _Stream(url)
-        self._reader = _Stream(url)
+        self._writer = _Connection(url)
+        self._reader = _Connection(url)
         self._nudges: list[Callable[[], None]] = []
         self._seen = 0
 

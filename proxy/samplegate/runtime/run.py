@@ -26,7 +26,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from samplegate import config as process
+from samplegate import config
 from samplegate.audit.cassette import Cassette
 from samplegate.audit.decision_log import DecisionLog, decision_log
 from samplegate.errors import Unavailable
@@ -65,7 +65,7 @@ class Run(msgspec.Struct, frozen=True):
 
     command: list[str]
     """Empty if the server is at a URL."""
-    settings: process.RunSettings
+    settings: config.RunSettings
     rules: Rules
     decisions: DecisionLog
     server_environment: dict[str, str]
@@ -90,7 +90,7 @@ def prepare(args: argparse.Namespace) -> Run:
 
     Raises PolicyError, SettingsError or Unavailable.
     """
-    loaded = process.load(os.environ, file=args.settings, given=vars(args))
+    loaded = config.load(os.environ, file=args.settings, given=vars(args))
     settings = loaded.settings
     warned: list[str] = []
     headers = {} if args.url is None else _headers(args.url, args.header_from, settings.server, warned)
@@ -128,7 +128,7 @@ def _headers(url: str, headers_from: Sequence[str], name: str, warnings: list[st
     problems: list[str] = []
     _, headers = at_url(name, url, headers_from, problems, warnings)
     if problems:
-        raise process.SettingsError(problems)
+        raise config.SettingsError(problems)
     return headers
 
 
@@ -156,7 +156,7 @@ def _text(file: Path) -> str:
         raise Unavailable(f"{file}: cannot be read: byte {problem.start} is not UTF-8; save it as UTF-8 text") from None
 
 
-def open_decision_log(settings: process.ProcessSettings, server: str) -> DecisionLog:
+def open_decision_log(settings: config.ProcessSettings, server: str) -> DecisionLog:
     """Open the configured decision log and check that it is writable. Raises Unavailable."""
     decisions = decision_log(
         settings.decision_log,
@@ -171,7 +171,7 @@ def open_decision_log(settings: process.ProcessSettings, server: str) -> Decisio
     return decisions
 
 
-def check_state(rules: Rules, settings: process.ProcessSettings) -> None:
+def check_state(rules: Rules, settings: config.ProcessSettings) -> None:
     """Check the state folder, which shared limits need, and reviews without a store setting. Raises Unavailable."""
     limits = any(terms.shared for terms in rules.book.terms.values())
     reviews = bool(rules.policy.policy.reviewers) and settings.store is None
@@ -462,7 +462,7 @@ def run_command(args: argparse.Namespace) -> int:
     """Run `samplegate run`. If the server ends by itself, its exit code is returned."""
     try:
         run = prepare(args)
-    except (load.PolicyError, process.SettingsError, Unavailable) as problem:
+    except (load.PolicyError, config.SettingsError, Unavailable) as problem:
         return _not_started(problem)
     for warning in warnings(run):
         say(f"warning: {warning}")

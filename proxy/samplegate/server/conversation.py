@@ -108,7 +108,7 @@ class RemoteServer:
     @asynccontextmanager
     async def open(self, relay: Relay) -> AsyncIterator[Ended]:
         """Prepare the connection; nothing is sent before the first frame."""
-        from samplegate.transport.http_client.connection import RemoteConnection as Link
+        from samplegate.transport.http_client.connection import RemoteConnection
 
         server = self._server
         assert server.url is not None
@@ -118,7 +118,7 @@ class RemoteServer:
             raise CannotStart(
                 f"server {server.name}", "", str(problem), "write the file, or name another one under headers_from"
             ) from None
-        link = Link(
+        link = RemoteConnection(
             server.url, relay.streams, http=self._http, headers=headers, max_frame=self._max_frame, note=relay.note
         )
         relay.connect_server(HttpServerWriter(link))

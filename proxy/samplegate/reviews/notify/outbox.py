@@ -122,8 +122,8 @@ class OutboxContext(msgspec.Struct, frozen=True, kw_only=True):
 class DeliveryAttempt:
     """One attempt at a leased delivery. Call ``run`` once."""
 
-    def __init__(self, world: OutboxContext, waking: Wakeups, stream: ReviewerQueue, delivery: Delivery) -> None:
-        self._world, self._waking, self._stream, self._delivery = world, waking, stream, delivery
+    def __init__(self, world: OutboxContext, waking: Wakeups, queue: ReviewerQueue, delivery: Delivery) -> None:
+        self._world, self._waking, self._queue, self._delivery = world, waking, queue, delivery
 
     async def run(self) -> float | None:
         """Deliver and record the result. Returns when the next attempt is due, or None.
@@ -135,10 +135,10 @@ class DeliveryAttempt:
             await self._given_up(OVER)
             return None
         said: Said | WebhookNotReady | None = None
-        if self._stream.reviewer.webhook is not None:
-            said = await self._webhook(review, self._stream.reviewer.webhook)
-        if self._stream.reviewer.command is not None and not (isinstance(said, VerdictReceived)):
-            ran = await self._command(review, self._stream.reviewer.command)
+        if self._queue.reviewer.webhook is not None:
+            said = await self._webhook(review, self._queue.reviewer.webhook)
+        if self._queue.reviewer.command is not None and not (isinstance(said, VerdictReceived)):
+            ran = await self._command(review, self._queue.reviewer.command)
             said = ran if said is None or isinstance(said, Delivered) or isinstance(ran, VerdictReceived) else said
         if said is None:
             await self._given_up(OVER)
@@ -176,9 +176,9 @@ class DeliveryAttempt:
     def _look(self, review: Review, said: VerdictReceived | Delivered) -> None:
         """Log once if a successful response looks like that of a page that no reviewer sees."""
         odd = said.odd if isinstance(said, Delivered) else None
-        if self._stream.is_news_odd(odd):
+        if self._queue.is_news_odd(odd):
             self._world.log.warning(
-                "review.delivery_odd", reviewer=self._stream.name, review=review.id, content_type=odd
+                "review.delivery_odd", reviewer=self._queue.name, review=review.id, content_type=odd
             )
 
     async def _judged(self, review: Review, said: VerdictReceived, door: command.AnswerDoor) -> Said:
@@ -244,7 +244,7 @@ class DeliveryAttempt:
             case DeliveryRefused(said=words) | WebhookNotReady(what=words):
                 return await self._failed(review, words, None)
             case EndpointGone(said=words):
-                self._stream.gone = True
+                self._queue.gone = True
                 return await self._failed(
                     review, f"{words}: it is told nothing more until the policy is loaded anew", None
                 )
@@ -254,17 +254,17 @@ class DeliveryAttempt:
 
     async def _done(self, words: str, result: str) -> None:
         world, delivery = self._world, self._delivery
-        if self._stream.worked():
-            world.log.info("review.delivery_works", reviewer=self._stream.name)
+        if self._queue.worked():
+            world.log.info("review.delivery_works", reviewer=self._queue.name)
         self._count(result)
         now = world.wall()
         await world.store.write(lambda store: store.delivered(delivery, said=words, now=now))
 
     async def _failed(self, review: Review, words: str, after: float | None) -> float | None:
         world, delivery, now = self._world, self._delivery, self._world.wall()
-        if self._stream.failed(words, now=now, after=after, chance=world.chance()):
+        if self._queue.failed(words, now=now, after=after, chance=world.chance()):
             world.log.warning(
-                "review.delivery_failed", reviewer=self._stream.name, review=review.id, of=delivery.event, why=words
+                "review.delivery_failed", reviewer=self._queue.name, review=review.id, of=delivery.event, why=words
             )
         due = now + max(webhooks.retry_wait(delivery.tries + 1, world.chance()), after or 0.0)
         if due >= self._end(review):
@@ -280,7 +280,7 @@ class DeliveryAttempt:
         await self._world.store.write(lambda store: store.give_up(self._delivery, said=words, now=now))
 
     def _count(self, result: str) -> None:
-        self._world.count("samplegate_review_deliveries_total", reviewer=self._stream.name, result=result)
+        self._world.count("samplegate_review_deliveries_total", reviewer=self._queue.name, result=result)
 
 
 GLANCE: Final = 2.0  # seconds between two cheap checks for other processes' changes
@@ -302,7 +302,7 @@ class Outbox:
         self._world, self._reviewers, self._keep = world, reviewers, keep
         self._taker = f"outbox_{world.random(8).hex()}"
         self._waking = Wakeups()
-        self._streams: dict[str, ReviewerQueue] = {}
+        self._queues: dict[str, ReviewerQueue] = {}
         self._under_way: set[str] = set()
         self._look_at = 0.0
         self._seen = -1
@@ -345,12 +345,12 @@ class Outbox:
         for name, reviewer in self._reviewers().items():
             if reviewer.webhook is None and reviewer.command is None:
                 continue
-            stream = self._stream(name, reviewer)
-            if stream.ready > now and not stream.gone:
-                self._look_at = min(self._look_at, stream.ready)
-            if (room := stream.room(now)) > 0:
+            queue = self._queue(name, reviewer)
+            if queue.ready > now and not queue.gone:
+                self._look_at = min(self._look_at, queue.ready)
+            if (room := queue.room(now)) > 0:
                 for delivery in await self._taken(name, now, room):
-                    self._start(tasks, stream, delivery)
+                    self._start(tasks, queue, delivery)
 
     async def _taken(self, reviewer: str, now: float, limit: int) -> Sequence[Delivery]:
         take, taker = [reviewer], self._taker
@@ -358,23 +358,23 @@ class Outbox:
             lambda store: store.take_deliveries(take, taker=taker, now=now, seconds=LEASE, limit=limit)
         )
 
-    def _stream(self, name: str, reviewer: Reviewer) -> ReviewerQueue:
-        stream = self._streams.get(name)
-        if stream is None or stream.reviewer is not reviewer:
-            stream = self._streams[name] = ReviewerQueue(name, reviewer)
-        return stream
+    def _queue(self, name: str, reviewer: Reviewer) -> ReviewerQueue:
+        queue = self._queues.get(name)
+        if queue is None or queue.reviewer is not reviewer:
+            queue = self._queues[name] = ReviewerQueue(name, reviewer)
+        return queue
 
-    def _start(self, tasks: asyncio.TaskGroup, stream: ReviewerQueue, delivery: Delivery) -> None:
+    def _start(self, tasks: asyncio.TaskGroup, queue: ReviewerQueue, delivery: Delivery) -> None:
         if delivery.id in self._under_way:  # its lease expired during a store failure, and this process took it again
             return
         self._under_way.add(delivery.id)
-        stream.under_way += 1
-        tasks.create_task(self._carry(stream, delivery))
+        queue.under_way += 1
+        tasks.create_task(self._carry(queue, delivery))
 
-    async def _carry(self, stream: ReviewerQueue, delivery: Delivery) -> None:
+    async def _carry(self, queue: ReviewerQueue, delivery: Delivery) -> None:
         next_look = 0.0
         try:
-            next_look = await DeliveryAttempt(self._world, self._waking, stream, delivery).run() or 0.0
+            next_look = await DeliveryAttempt(self._world, self._waking, queue, delivery).run() or 0.0
         except Unavailable as problem:
             self._store_failed(problem)
         except Exception:
@@ -382,7 +382,7 @@ class Outbox:
                 "review.delivery_broke", review=delivery.review, reviewer=delivery.reviewer, exc_info=True
             )
         finally:
-            stream.under_way -= 1
+            queue.under_way -= 1
             self._under_way.discard(delivery.id)
         self._look_at = min(self._look_at, next_look)
         self._waking()
