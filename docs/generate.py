@@ -39,9 +39,9 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = tuple(ROOT / name for name in ("policies/README.md", "deploy/README.md", "docs/commands.md"))
 TABLE: Final = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-NAMES: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+NAMES: Final = [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
+"""The schema of a key that takes one name or a list of them."""
 LINKS: Final = {
-    "Asked": "request",
     "Brakes": "[brakes](#brakes)",
     "Case": "[cases](#a-case)",
     "Edited": "[edits](#edits)",
@@ -58,7 +58,6 @@ LINKS: Final = {
     "Range": "range",
     "Raw": "[mapping](#a-request-as-written)",
     "Reviewer": "[reviewers](#reviewers)",
-    "Rule": "[rules](#a-rule)",
     "Said": "mapping",
     "Sampling": "[mapping](#sampling-in-short)",
     "Scene": "mapping",
@@ -73,7 +72,7 @@ LINKS: Final = {
     "Weights": "[weights](#which-model-is-asked)",
     "With": "[bounds](#with-how-a-model-is-asked)",
 }
-"""Structs, as a table names them: most have a table of their own."""
+"""What a table calls the value of a struct, most with a link to its own table."""
 VALUES: Final = {
     ("AllowRule", "limits"): "list of names of [limits](#limits)",
     ("AllowRule", "review_answer"): "name of a [reviewer](#reviewers)",
@@ -86,26 +85,21 @@ VALUES: Final = {
     ("ForwardRule", "limits"): "list of names of [limits](#limits)",
     ("Limit", "per"): "duration, `day`, `month`, `call`, `process`",
     ("Limit", "tz"): "time zone",
-    ("Match", "system_prompt"): "true, false, or expression",
     ("Model", "api_base"): "http(s) URL",
     ("Policy", "hints"): "mapping, see [hints](#hints)",
     ("Policy", "rules"): "list of [rules](#a-rule), at most 1000",
-    (
-        "Policy",
-        "secrets",
-    ): "mapping of names to expressions, at most 100; see [secrets](#secrets-in-prompts-and-answers)",
+    ("Policy", "secrets"): (
+        "mapping of names to expressions, at most 100; see [secrets](#secrets-in-prompts-and-answers)"
+    ),
     ("Range", "max"): "number from 0",
     ("Range", "min"): "number from 0",
-    ("Raw", "id"): "any",
-    ("Raw", "jsonrpc"): "any",
     ("Sampling", "maxTokens"): "number",
     ("Said", "answer"): "text, content blocks or values",
     ("Server", "peer_timeout"): "duration, or `none`",
     ("Webhook", "url"): "http(s) URL",
     ("With", "models"): "list of names",
-    ("With", "secrets"): "[what becomes of them](#secrets-in-prompts-and-answers)",
 }
-"""Where the type alone does not tell a reader which values a key takes."""
+"""Values of keys whose type alone does not show which values are valid."""
 DEFAULTS: Final = {
     ("AllowRule", "with"): "no bounds",
     ("EscalateRule", "with"): "no bounds",
@@ -117,7 +111,7 @@ DEFAULTS: Final = {
     ("ServeSettings", "allowed_hosts"): "–",
     ("ServeSettings", "allowed_origins"): "–",
 }
-"""Where the default value alone does not tell a reader what happens without the key."""
+"""Defaults of keys whose default value alone does not show what happens without the key."""
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -129,7 +123,7 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def keys(*structs: type[msgspec.Struct], without: type[msgspec.Struct] | None = None) -> str:
-    """The table of the keys that structs have, but for those of ``without``."""
+    """The table of the keys of structs, except those of ``without``."""
     rows: dict[str, tuple[str, str, str, str]] = {}
     left_out = () if without is None else without.__struct_encode_fields__
     for struct in structs:
@@ -164,9 +158,9 @@ def said(schema: Mapping[str, Any]) -> str:
 
 
 def value(schema: Mapping[str, Any]) -> str:
-    """The values that a key takes, for a reader."""
+    """The values that a key can have, in words."""
     kinds = [each for each in schema.get("anyOf") or schema.get("allOf") or [schema] if each != {"type": "null"}]
-    if kinds == NAMES["anyOf"]:
+    if kinds == NAMES:
         return "names"
     return ", or ".join(dict.fromkeys(map(_kind, kinds)))
 
@@ -207,7 +201,7 @@ def _number(schema: Mapping[str, Any]) -> str:
 
 
 def default(key: str, given: object) -> str:
-    """The default of a key, for a reader."""
+    """The default of a key, in words."""
     match given:
         case None:
             return "–"
@@ -226,7 +220,7 @@ def default(key: str, given: object) -> str:
 
 
 def settings(struct: type[ProcessSettings], *, without: type[ProcessSettings] | None = None) -> str:
-    """The table of the settings of a command, but for those of ``without``."""
+    """The table of the settings of a command, except those of ``without``."""
     rows = []
     left_out = () if without is None else without.__struct_fields__
     given = {field.name: field for field in msgspec.structs.fields(struct)}
