@@ -106,23 +106,23 @@ def house_of(first: Rules, folder: Path) -> ProcessContext:
 class Talk:
     """One conversation: a server that asks, a client that can do nothing."""
 
-    def __init__(self, house: ProcessContext) -> None:
-        self.wires = SessionWiring(house, "default")
+    def __init__(self, context: ProcessContext) -> None:
+        self.wiring = SessionWiring(context, "default")
         self.server = Server()
-        self.wires.relay.connect_client(Client())
-        self.wires.relay.connect_server(self.server)
+        self.wiring.relay.connect_client(Client())
+        self.wiring.relay.connect_server(self.server)
 
     def begin(self) -> None:
         info = {"name": "x", "version": "1"}
-        self.wires.relay.take(
+        self.wiring.relay.take(
             "client", 0, line(request(1, "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=info))
         )
         capable = result(1, protocolVersion="2025-11-25", capabilities={}, serverInfo=info)
-        self.wires.relay.take("server", 0, line({**capable, "id": self.server.sent[0]["id"]}))
-        self.wires.relay.take("client", 0, line({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+        self.wiring.relay.take("server", 0, line({**capable, "id": self.server.sent[0]["id"]}))
+        self.wiring.relay.take("client", 0, line({"jsonrpc": "2.0", "method": "notifications/initialized"}))
 
     async def ask(self, id: int) -> None:
-        self.wires.relay.take("server", 0, line(request(id, "sampling/createMessage", **sample())))
+        self.wiring.relay.take("server", 0, line(request(id, "sampling/createMessage", **sample())))
         await all_blocked()
 
 
@@ -131,21 +131,21 @@ def line(frame: Any) -> bytes:
 
 
 @asynccontextmanager
-async def talking(house: ProcessContext) -> AsyncIterator[Talk]:
+async def talking(context: ProcessContext) -> AsyncIterator[Talk]:
     """A conversation until the block is left."""
-    talk, over = Talk(house), anyio.Event()
+    talk, over = Talk(context), anyio.Event()
     async with anyio.create_task_group() as group:
-        group.start_soon(talk.wires.relay.run, over.wait)
+        group.start_soon(talk.wiring.relay.run, over.wait)
         await all_blocked()
         talk.begin()
         yield talk
         over.set()
-    talk.wires.leave()
+    talk.wiring.leave()
 
 
-async def all_room(house: ProcessContext) -> Reserved:
+async def all_room(context: ProcessContext) -> Reserved:
     """Take the one place, so that whoever asks waits."""
-    held = await house.admission.reserve([Draw("room", "[]", 1)], None)
+    held = await context.admission.reserve([Draw("room", "[]", 1)], None)
     assert isinstance(held, Reserved)
     return held
 
@@ -154,76 +154,76 @@ async def test_rounds_that_are_open_end_under_the_policy_they_began_with_and_its
     tmp_path: Path,
 ) -> None:
     old, new = rules(tmp_path, "old"), rules(tmp_path, "new")
-    house = house_of(old, tmp_path)
-    async with talking(house) as one, talking(house) as other:
-        held = await all_room(house)
+    context = house_of(old, tmp_path)
+    async with talking(context) as one, talking(context) as other:
+        held = await all_room(context)
         await one.ask(7)
         await other.ask(8)
-        await house.retire(house.replace(new))
+        await context.retire(context.replace(new))
         await other.ask(9)
         assert (0, 2) == (ended(old), old.open)
-        await house.admission.settle(held, [])
+        await context.admission.settle(held, [])
         assert "old" == await one.server.answer(7)
         assert "old" == await other.server.answer(8)
         assert "new" == await other.server.answer(9)
         await all_blocked()
         assert (1, 0) == (ended(old), ended(new))
         assert (0, 0) == (old.open, new.open)
-        await house.retire(house.replace(third := rules(tmp_path, "third")))
+        await context.retire(context.replace(third := rules(tmp_path, "third")))
         assert (1, 1, 0) == (ended(old), ended(new), ended(third))
-    await house.aclose()
+    await context.aclose()
     assert (1, 1, 1) == (ended(old), ended(new), ended(third))
 
 
 async def test_the_models_of_a_policy_that_no_round_runs_under_end_at_once(tmp_path: Path) -> None:
     old, new = rules(tmp_path, "old"), rules(tmp_path, "new")
-    house = house_of(old, tmp_path)
-    await house.retire(house.replace(new))
+    context = house_of(old, tmp_path)
+    await context.retire(context.replace(new))
     assert (1, 0) == (ended(old), ended(new))
-    await house.aclose()
+    await context.aclose()
 
 
 async def test_a_round_that_is_withdrawn_lets_the_old_models_go_too(tmp_path: Path) -> None:
     old = rules(tmp_path, "old")
-    house = house_of(old, tmp_path)
-    async with talking(house) as talk:
-        await all_room(house)
+    context = house_of(old, tmp_path)
+    async with talking(context) as talk:
+        await all_room(context)
         await talk.ask(7)
-        await house.retire(house.replace(rules(tmp_path, "new")))
+        await context.retire(context.replace(rules(tmp_path, "new")))
         assert 0 == ended(old)
     assert 1 == ended(old)
-    await house.aclose()
+    await context.aclose()
 
 
 async def test_a_round_that_waits_for_a_limit_the_new_policy_lacks_is_refused(tmp_path: Path) -> None:
     old, new = rules(tmp_path, "old"), rules(tmp_path, "new", "other: {requests: 5, per: 1m, by: []}")
-    house = house_of(old, tmp_path)
-    async with talking(house) as talk:
-        held = await all_room(house)
+    context = house_of(old, tmp_path)
+    async with talking(context) as talk:
+        held = await all_room(context)
         await talk.ask(7)
-        await house.retire(house.replace(new))
+        await context.retire(context.replace(new))
         assert -1 == (await talk.server.answer(7))["code"]
         await all_blocked()
         assert 1 == ended(old)
         await talk.ask(8)
         assert "new" == await talk.server.answer(8)
-        await house.admission.settle(held, [])
-    await house.aclose()
+        await context.admission.settle(held, [])
+    await context.aclose()
 
 
 async def test_what_is_drawn_goes_on_and_brakes_that_are_the_same_too(tmp_path: Path) -> None:
     limit, brakes = "often: {requests: 2, per: day, tz: UTC, by: []}", "brakes: {repeats: 9}"
-    house = house_of(rules(tmp_path, "old", limit, brakes), tmp_path)
-    before = house.brakes
-    async with talking(house) as talk:
+    context = house_of(rules(tmp_path, "old", limit, brakes), tmp_path)
+    before = context.brakes
+    async with talking(context) as talk:
         await talk.ask(7)
         assert "old" == await talk.server.answer(7)
-        await house.retire(house.replace(rules(tmp_path, "new", limit, brakes)))
-        assert before is house.brakes
+        await context.retire(context.replace(rules(tmp_path, "new", limit, brakes)))
+        assert before is context.brakes
         await talk.ask(8)
         assert "new" == await talk.server.answer(8)
-        refused = await house.admission.reserve([Draw("often", "[]", 1)], None)
+        refused = await context.admission.reserve([Draw("often", "[]", 1)], None)
         assert not isinstance(refused, Reserved)
-        await house.retire(house.replace(rules(tmp_path, "third", limit, "brakes: {repeats: 8}")))
-        assert before is not house.brakes
-    await house.aclose()
+        await context.retire(context.replace(rules(tmp_path, "third", limit, "brakes: {repeats: 8}")))
+        assert before is not context.brakes
+    await context.aclose()

@@ -67,7 +67,7 @@ class World:
             self._app,
             self.settings(callers, **settings),
             server_at=self._at,
-            telling=AuthObserver(self.journal, self.journal.count, clock=clock),
+            observer=AuthObserver(self.journal, self.journal.count, clock=clock),
             clock=clock,
         )
 

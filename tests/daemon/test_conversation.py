@@ -71,8 +71,8 @@ class Behind:
 def conversation(folder: Path, behind: Behind) -> ServerConversation:
     loaded = load_policy(POLICY, file="policy.yaml", environment={})
     rules = Rules(loaded, compile_book(loaded, folder), Models((), folder=folder, environment={}))
-    house = ProcessContext(rules, state=folder, decisions=NoDecisionLog(), log=EventLog("error", "json"))
-    return ServerConversation(SessionWiring(house, "default", outlived=True), behind)
+    context = ProcessContext(rules, state=folder, decisions=NoDecisionLog(), log=EventLog("error", "json"))
+    return ServerConversation(SessionWiring(context, "default", outlived=True), behind)
 
 
 async def test_a_fault_while_it_is_opened_is_a_start_that_failed(tmp_path: Path) -> None:

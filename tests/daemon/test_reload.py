@@ -70,14 +70,14 @@ class World:
 
     def __init__(self, folder: Path, at: Address) -> None:
         self.wanted = read_all(line(folder))
-        self.house = ProcessContext(
+        self.context = ProcessContext(
             self.wanted.rules, state=folder / "state", decisions=NoDecisionLog(), log=EventLog("error", "json")
         )
-        self.reloads = Reloads(line(folder), self.wanted, self.house, self.prepare, at)
+        self.reloads = Reloads(line(folder), self.wanted, self.context, self.prepare, at)
         self.done: list[str] = []
         self.fault: Exception | None = None
         self.fault_at_end: Exception | None = None
-        self.house.enter(self)
+        self.context.enter(self)
 
     def prepare(self, wanted: ServeConfig) -> ReloadPlan:
         self.done.append("prepared")
@@ -90,7 +90,7 @@ class World:
         self.done.append("rules in force")
 
     async def end(self) -> None:
-        self.done.append(f"ended under {self.house.rules.hash}")
+        self.done.append(f"ended under {self.context.rules.hash}")
         if self.fault_at_end is not None:
             raise self.fault_at_end
 
@@ -99,7 +99,7 @@ class World:
 async def world(folder: Path, at: Address = HERE) -> AsyncIterator[World]:
     made = World(folder, at)
     yield made
-    await made.house.aclose()
+    await made.context.aclose()
 
 
 async def test_callers_stay_while_other_machines_reach_the_listener_whatever_the_file_says_of_it(
@@ -138,11 +138,11 @@ async def test_rules_and_all_else_are_in_force_before_anything_that_is_gone_is_e
 async def test_what_cannot_be_built_leaves_all_as_it_was(tmp_path: Path) -> None:
     write(tmp_path)
     async with world(tmp_path) as w:
-        before, w.fault = w.house.rules, ValueError("a secret")
+        before, w.fault = w.context.rules, ValueError("a secret")
         write(tmp_path, FORWARD)
         report = await w.reloads.reload()
         assert ("refused", ["prepared"]) == (report.result, w.done)
-        assert (before, w.wanted) == (w.house.rules, w.reloads.wanted)
+        assert (before, w.wanted) == (w.context.rules, w.reloads.wanted)
 
 
 async def test_a_fault_while_something_gone_ends_leaves_in_force_what_is(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ async def test_a_fault_while_something_gone_ends_leaves_in_force_what_is(tmp_pat
         w.fault_at_end = ValueError("a secret")
         write(tmp_path, FORWARD)
         report = await w.reloads.reload()
-        assert ("changed", report.policy) == (report.result, w.house.rules.hash)
+        assert ("changed", report.policy) == (report.result, w.context.rules.hash)
         assert w.wanted is not w.reloads.wanted
 
 
@@ -165,7 +165,7 @@ async def test_a_conversation_that_fails_keeps_the_others_of_no_rules(tmp_path: 
     write(tmp_path)
     async with world(tmp_path) as w:
         for _ in range(5):
-            w.house.enter(Fails())
+            w.context.enter(Fails())
         write(tmp_path, FORWARD)
         assert "changed" == (await w.reloads.reload()).result
         assert ["prepared", "rules in force", "others in force"] == w.done[:3]
@@ -178,12 +178,12 @@ async def test_a_key_that_was_rotated_in_the_env_file_is_the_models_from_the_rel
     (tmp_path / "keys.env").write_text("GATE_TEST_KEY=sk-old\n")
     write(tmp_path, policy, env_file="keys.env")
     async with world(tmp_path) as w:
-        before = w.house.rules
+        before = w.context.rules
         assert "unchanged" == (await w.reloads.reload()).result
-        assert before is w.house.rules
+        assert before is w.context.rules
         (tmp_path / "keys.env").write_text("GATE_TEST_KEY=sk-new\n")
         report = await w.reloads.reload()
-        assert anew == (before is not w.house.rules)
+        assert anew == (before is not w.context.rules)
         assert (("changed", ("env_file",)) if anew else ("unchanged", ())) == (report.result, report.settings)
         assert "sk-" not in repr(report)
 

@@ -112,14 +112,14 @@ class CallerGuard:
         settings: ServeSettings,
         *,
         server_at: ServerAt,
-        telling: AuthObserver,
+        observer: AuthObserver,
         bound: Address | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._app = app
         self._server_at = server_at
-        self._telling = telling
+        self._observer = observer
         self._bound = bound
         self._clock = clock
         self._wall = wall
@@ -189,7 +189,7 @@ class CallerGuard:
         from samplegate.auth.jwt import Keys, source_of
 
         before = self._keys[1] if self._keys is not None and self._keys[0] == settings else None
-        return settings, Keys(source_of(settings), clock=self._clock, told=self._telling.keys, before=before)
+        return settings, Keys(source_of(settings), clock=self._clock, told=self._observer.keys, before=before)
 
     async def _http(self, rules: _Rules, scope: Scope, receive: Receive, send: Send) -> None:
         seen = RequestHeaders(scope["headers"])
@@ -260,7 +260,7 @@ class CallerGuard:
     async def _refuse(self, send: Send, scope: Scope, kind: Kind, reason: str, reply: AuthReply) -> None:
         server = self._server_at(scope["path"])
         peer = scope.get("client")
-        self._telling.refused(
+        self._observer.refused(
             kind,
             reason,
             reply.status,

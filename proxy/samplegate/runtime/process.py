@@ -71,7 +71,7 @@ class ProcessContext:
         state: Path,
         decisions: DecisionLog,
         log: EventLog,
-        tape: Cassette | None = None,
+        cassette: Cassette | None = None,
         key: bytes | None = None,
         metrics: Metrics | None = None,
     ) -> None:
@@ -79,7 +79,7 @@ class ProcessContext:
         self.state = state
         self.decisions = decisions
         self.log = log
-        self.tape = tape
+        self.cassette = cassette
         self.key = key if key is not None else secrets.token_bytes(32)
         self.metrics = Metrics() if metrics is None else metrics
         self.tally = Tally(self.metrics)
@@ -128,8 +128,8 @@ class ProcessContext:
     def recorded(self, record: Record) -> None:
         """Count a written record, and add it to the cassette if there is one."""
         self.tally.take(record)
-        if self.tape is not None:
-            self.tape.take_record(record)
+        if self.cassette is not None:
+            self.cassette.take_record(record)
 
     async def aclose(self) -> None:
         """Close the models, the limits and the decision log. Reservations that are not settled stay charged at their

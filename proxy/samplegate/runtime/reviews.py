@@ -39,7 +39,7 @@ class ReviewRuntime:
 
     def __init__(
         self,
-        house: ProcessContext,
+        context: ProcessContext,
         settings: ProcessSettings,
         *,
         folder: Path,
@@ -48,26 +48,26 @@ class ReviewRuntime:
     ) -> None:
         from samplegate.reviews.service import Counts, ReviewService
 
-        self._house = house
+        self._context = context
         self._settings = settings
         self._place = folder, environment
         self._url = settings.reviews_url or url
-        self._hashes = {house.rules.hash}
+        self._hashes = {context.rules.hash}
         """Hashes of the policies that this process has had. Reviews under other hashes belong to other processes."""
         self._kept: AsyncReviewStore | None = None
         self._needed = anyio.Event()
-        self._telling = anyio.CancelScope()
-        self.counts = Counts(house.metrics)
-        self.desk = ReviewService(
+        self._deliveries = anyio.CancelScope()
+        self.counts = Counts(context.metrics)
+        self.service = ReviewService(
             self.store,
             wall=time.time,
             clock=time.monotonic,
             random=secrets.token_bytes,
-            log=house.log,
+            log=context.log,
             counts=self.counts,
             most=settings.max_pending_reviews,
         )
-        house.reviews = self.desk
+        context.reviews = self.service
 
     def store(self) -> ReviewStore:
         """The store, which the first call opens."""
@@ -85,10 +85,10 @@ class ReviewRuntime:
             self.store()
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self.desk.run)
+                group.start_soon(self.service.run)
                 await self._needed.wait()
                 while True:
-                    with anyio.CancelScope() as self._telling:
+                    with anyio.CancelScope() as self._deliveries:
                         await self._outbox()
         finally:
             if self._kept is not None:
@@ -98,18 +98,18 @@ class ReviewRuntime:
         """Use the reloaded policy's folder and environment for webhooks."""
         if (folder, environment) != self._place:
             self._place = folder, environment
-            self._telling.cancel()  # deliveries under way are repeated; receivers detect duplicates by id
+            self._deliveries.cancel()  # deliveries under way are repeated; receivers detect duplicates by id
 
     async def reloaded(self) -> None:
         """After a reload, withdraw the reviews that the policy in force no longer asks for."""
-        self._hashes.add(self._house.rules.hash)
-        policy, hashes = self._house.rules.policy.policy, self._hashes
+        self._hashes.add(self._context.rules.hash)
+        policy, hashes = self._context.rules.policy.policy, self._hashes
         try:
-            await self.desk.reloaded(
+            await self.service.reloaded(
                 lambda review: create.gone(policy, review) if review.policy_hash in hashes else None
             )
         except Unavailable as problem:
-            self._house.log.error("review.not_withdrawn", problem=str(problem))
+            self._context.log.error("review.not_withdrawn", problem=str(problem))
 
     async def _outbox(self) -> None:
         from samplegate.reviews.notify.outbox import Outbox, OutboxContext
@@ -121,27 +121,27 @@ class ReviewRuntime:
             way=NetworkAccess(networks_of(self._settings.webhook_networks), os.environ),
             url=self._url,
             clean=self._clean,
-            log=self._house.log,
-            count=self._house.metrics.count,
+            log=self._context.log,
+            count=self._context.metrics.count,
             waiting=self.counts.waiting,
             wall=time.time,
             random=secrets.token_bytes,
         )
         await Outbox(
-            world, lambda: self._house.rules.policy.policy.reviewers, keep=self._settings.keep_reviews * DAY
+            world, lambda: self._context.rules.policy.policy.reviewers, keep=self._settings.keep_reviews * DAY
         ).run()
 
     def _left_over(self) -> bool:
         """Whether an earlier process may have left notifications, so that the outbox must start before the first
         review."""
-        reviewers = self._house.rules.policy.policy.reviewers.values()
+        reviewers = self._context.rules.policy.policy.reviewers.values()
         told = any(reviewer.webhook is not None or reviewer.command is not None for reviewer in reviewers)
         return told and Path(self._settings.reviews.partition(":")[2]).exists()
 
     def _clean(self, show: Show) -> Clean | None:
         """Redaction of webhook messages with the known patterns and the policy's own; None if reviewers see
         everything."""
-        return None if show == "full" else partial(_without_secrets, self._house.rules)
+        return None if show == "full" else partial(_without_secrets, self._context.rules)
 
 
 def _without_secrets(rules: Rules, text: str) -> str:

@@ -77,7 +77,7 @@ class Run(msgspec.Struct, frozen=True):
     """The policy's folder."""
     environment: Mapping[str, str] = {}
     """Environment with the env file, for the secrets of webhooks. Secret."""
-    tape: Cassette | None = None
+    cassette: Cassette | None = None
     """Recording of the real answers of models and clients."""
     headers: Mapping[str, str] = {}
     """Headers of every request to a server at a URL. Secret."""
@@ -103,7 +103,7 @@ def prepare(args: argparse.Namespace) -> Run:
     )
     check_state(rules, settings)
     log = EventLog(settings.log_level, settings.log_format)
-    tape = None if args.record is None else Cassette.open(args.record, warn=log.warning)
+    cassette = None if args.record is None else Cassette.open(args.record, warn=log.warning)
     return Run(
         command=args.command,
         settings=settings,
@@ -115,7 +115,7 @@ def prepare(args: argparse.Namespace) -> Run:
         url=args.url,
         folder=args.policy.parent,
         environment=loaded.environment if rules.policy.policy.reviewers else {},
-        tape=tape,
+        cassette=cassette,
         headers=headers,
         warnings=tuple(warned),
     )
@@ -490,14 +490,14 @@ def _not_started(problem: Exception) -> int:
 async def _main(run: Run) -> int:
     """Run one conversation, from the server's start to the exit code. Raises CannotStart."""
     metrics = Metrics(read=run.settings.metrics_file is not None or run.settings.metrics_port >= 0)
-    house = ProcessContext(
-        run.rules, state=run.settings.state, decisions=run.decisions, log=run.log, tape=run.tape, metrics=metrics
+    context = ProcessContext(
+        run.rules, state=run.settings.state, decisions=run.decisions, log=run.log, cassette=run.cassette, metrics=metrics
     )
-    run.log.count_dropped(house.metrics)
-    office = _office(run, house)
+    run.log.count_dropped(context.metrics)
+    reviews = _review_runtime(run, context)
     protocol, witnessed = run.settings.protocol, _witnessed(run)
-    wires = SessionWiring(
-        house,
+    wiring = SessionWiring(
+        context,
         run.settings.server,
         realm=realm_of(run.settings.server, run.command, run.url),
         streams=run.url is not None,
@@ -511,25 +511,25 @@ async def _main(run: Run) -> int:
     failed: list[CannotStart] = []
 
     async def conversation() -> None:
-        if office is not None:
-            wires.relay.start(office.run)
+        if reviews is not None:
+            wiring.relay.start(reviews.run)
         if file is not None and run.settings.metrics_interval:
-            wires.relay.start(file.keep, run.settings.metrics_interval, run.log)
+            wiring.relay.start(file.keep, run.settings.metrics_interval, run.log)
         try:
-            codes.append(await converse(run, wires.relay, house.admission.set_shutdown_deadline))
-            for call in wires.relay.left:
-                house.tally.left(call.method, call.tool)
+            codes.append(await converse(run, wiring.relay, context.admission.set_shutdown_deadline))
+            for call in wiring.relay.left:
+                context.tally.left(call.method, call.tool)
         except CannotStart as problem:  # raised outside of the task group, which would wrap it
             failed.append(problem)
 
     try:
-        async with _metrics_port(run, house):
-            await wires.relay.run(conversation)
+        async with _metrics_port(run, context):
+            await wiring.relay.run(conversation)
     finally:
-        await house.aclose()
+        await context.aclose()
     for problem in failed:
         raise problem
-    return _finish(run, wires, file, *codes)
+    return _finish(run, wiring, file, *codes)
 
 
 def _witnessed(run: Run) -> EvidenceStore | None:
@@ -541,22 +541,22 @@ def _witnessed(run: Run) -> EvidenceStore | None:
     return EvidenceStore(settings.server, key, state=settings.state, setting="--protocol legacy", log=run.log)
 
 
-def _office(run: Run, house: ProcessContext) -> ReviewRuntime | None:
+def _review_runtime(run: Run, context: ProcessContext) -> ReviewRuntime | None:
     """Reviews, for a policy that names reviewers."""
     if not run.rules.policy.policy.reviewers:
         return None
     from samplegate.runtime.reviews import ReviewRuntime
 
-    return ReviewRuntime(house, run.settings, folder=run.folder, environment=run.environment)
+    return ReviewRuntime(context, run.settings, folder=run.folder, environment=run.environment)
 
 
 @asynccontextmanager
-async def _metrics_port(run: Run, house: ProcessContext) -> AsyncIterator[None]:
+async def _metrics_port(run: Run, context: ProcessContext) -> AsyncIterator[None]:
     """Serve metrics for Prometheus if a port is configured. Raises Unavailable."""
     if run.settings.metrics_port < 0:
         yield
         return
-    server = await MetricsServer.open(house.metrics.page, run.settings.metrics_port, run.log)
+    server = await MetricsServer.open(context.metrics.page, run.settings.metrics_port, run.log)
     say(f"metrics on http://127.0.0.1:{server.port}/metrics")
     try:
         yield
@@ -564,20 +564,20 @@ async def _metrics_port(run: Run, house: ProcessContext) -> AsyncIterator[None]:
         await server.aclose()
 
 
-def _finish(run: Run, wires: SessionWiring, metrics: MetricsFile | None, code: int) -> int:
+def _finish(run: Run, wiring: SessionWiring, metrics: MetricsFile | None, code: int) -> int:
     """Print the summary, write the metrics, and return the exit code."""
     place = run.decisions.last
-    parts = [wires.house.tally.summary(), f"decision log: {place}" if place is not None else "", wires.notes.summary()]
+    parts = [wiring.context.tally.summary(), f"decision log: {place}" if place is not None else "", wiring.notes.summary()]
     say("; ".join(filter(None, parts)))
-    if run.tape is not None:
-        run.tape.close()
-        for line in run.tape.summary(run.folder):
+    if run.cassette is not None:
+        run.cassette.close()
+        for line in run.cassette.summary(run.folder):
             say(line)
     if metrics is not None:
         try:
             metrics.write()
         except Unavailable as problem:
             say(str(problem))
-    for line in wires.house.tally.failures() if run.strict else ():
+    for line in wiring.context.tally.failures() if run.strict else ():
         say(line)
-    return STRICT if run.strict and code == OK and wires.house.tally.failed else code
+    return STRICT if run.strict and code == OK and wiring.context.tally.failed else code

@@ -42,7 +42,7 @@ class SessionWiring:
 
     def __init__(
         self,
-        house: ProcessContext,
+        context: ProcessContext,
         server: str,
         *,
         caller: str = "local",
@@ -54,33 +54,33 @@ class SessionWiring:
         observe: Callable[[Note], object] = lambda _: None,
     ) -> None:
         """``observe`` receives every note of the session, in addition to the log and the metrics."""
-        self.house = house
+        self.context = context
         self.server = server
         self._realm = realm
         self._observe = observe
-        self.notes = Notes(house.log, house.metrics, server)
+        self.notes = Notes(context.log, context.metrics, server)
         self.state = SessionState(
-            SessionRules(house.rules.book),
+            SessionRules(context.rules.book),
             server,
             secrets.token_hex(4),
-            house.key,
+            context.key,
             epoch=time.time() - time.monotonic(),
             caller=caller,
             maps_ids=maps_ids,
             streams=streams,
             outlived=outlived,
-            of_all=house.held,
+            of_all=context.held,
         )
         self.relay = Relay(session(self.state), self._round, clock=time.monotonic, note=self._note)
-        self._rules = house.rules
-        self._gate = self._gate_of(house.rules)
-        if any(model.warm for model in house.rules.policy.policy.models):
-            self.relay.first_call = house.rules.models.warm
-        house.enter(self)
+        self._rules = context.rules
+        self._gate = self._gate_of(context.rules)
+        if any(model.warm for model in context.rules.policy.policy.models):
+            self.relay.first_call = context.rules.models.warm
+        context.enter(self)
 
     def swap(self) -> None:
         """Adopt the policy in force after a reload: rounds that begin from now on are decided by it."""
-        self._rules = self.house.rules
+        self._rules = self.context.rules
         self._gate = self._gate_of(self._rules)
         self.state.policy = SessionRules(self._rules.book)
         if self.relay.first_call is not None:
@@ -93,10 +93,10 @@ class SessionWiring:
 
     def leave(self) -> None:
         """Unregister the conversation when it ends."""
-        self.house.leave(self)
+        self.context.leave(self)
 
     def _gate_of(self, rules: Rules) -> Gate:
-        house = self.house
+        context = self.context
         ports = Ports(
             sample=partial(self._sample, rules.models),
             reserve=partial(self._reserve, rules),
@@ -108,34 +108,34 @@ class SessionWiring:
             clock=time.monotonic,
             wall=time.time,
             random=secrets.token_bytes,
-            log=house.log,
-            in_force=lambda: house.rules.book,
+            log=context.log,
+            in_force=lambda: context.rules.book,
             realm=self._realm,
-            reviews=house.reviews,
+            reviews=context.reviews,
         )
-        return Gate(rules.book, rules.hash, ports, house.brakes)
+        return Gate(rules.book, rules.hash, ports, context.brakes)
 
     async def _round(self, round: Round) -> Conclusion:
-        self.house.metrics.count("samplegate_rounds_total", server=round.origin.server, door=round.door)
+        self.context.metrics.count("samplegate_rounds_total", server=round.origin.server, door=round.door)
         rules, gate = self._rules, self._gate
         rules.open += 1
         try:
             return await gate.run(round)
         finally:
             rules.open -= 1
-            if rules is not self.house.rules:
-                self.relay.start(self.relay.beside, partial(self.house.retire, rules))
+            if rules is not self.context.rules:
+                self.relay.start(self.relay.beside, partial(self.context.retire, rules))
 
     def _note(self, note: Note) -> None:
         self.notes.take(note)
         self._observe(note)
         self._count(note)
         if note.event == "request.failed":
-            self.house.metrics.count("samplegate_rounds_failed_total", server=self.server, door=note.fields["door"])
-            self.house.tally.fault(note.fields["round"])
+            self.context.metrics.count("samplegate_rounds_failed_total", server=self.server, door=note.fields["door"])
+            self.context.tally.fault(note.fields["round"])
 
     def _count(self, note: Note) -> None:
-        metrics = self.house.metrics
+        metrics = self.context.metrics
         match note.event:
             case "brake.tripped":
                 metrics.count("samplegate_brakes_total", server=note.fields["server"], brake=note.fields["brake"])
@@ -146,9 +146,9 @@ class SessionWiring:
                 metrics.count("samplegate_calls_lost_total", server=self.server, reason="unreachable")
             case "call.timed_out":
                 metrics.count("samplegate_calls_lost_total", server=self.server, reason="timeout")
-                self.house.tally.left(note.fields["method"], note.fields["tool"])
+                self.context.tally.left(note.fields["method"], note.fields["tool"])
             case "frame.refused" if note.fields["side"] == "client":
-                self.house.tally.refused(note.fields.get("requests", 0), note.fields["fault"])
+                self.context.tally.refused(note.fields.get("requests", 0), note.fields["fault"])
             case "notification.unattributed":
                 metrics.count("samplegate_notifications_dropped_total", server=self.server)
             case "limit.warned":
@@ -156,23 +156,23 @@ class SessionWiring:
 
     async def _reserve(self, rules: Rules, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
         started = time.monotonic()
-        answer = await self.house.admission.reserve(draws, wait, rules.book.terms)
+        answer = await self.context.admission.reserve(draws, wait, rules.book.terms)
         try:
-            self.house.draws.reserved(draws, answer, None if wait is None else time.monotonic() - started)
+            self.context.draws.reserved(draws, answer, None if wait is None else time.monotonic() - started)
         except Exception:  # an error here would leak the reservation
-            self.house.log.error("metrics.failed", exc_info=True)  # noqa: G201
+            self.context.log.error("metrics.failed", exc_info=True)  # noqa: G201
         return answer
 
     async def _settle(self, rules: Rules, reserved: Reserved, actual: Sequence[Draw]) -> None:
-        await self.house.admission.settle(reserved, actual)
+        await self.context.admission.settle(reserved, actual)
         try:
-            for name in self.house.draws.settled(reserved, actual, rules.book.terms):
+            for name in self.context.draws.settled(reserved, actual, rules.book.terms):
                 self._note(Note("limit.overrun", {"limit": name}))
         except Exception:  # the port never raises; the settlement itself succeeded
-            self.house.log.error("metrics.failed", exc_info=True)  # noqa: G201
+            self.context.log.error("metrics.failed", exc_info=True)  # noqa: G201
 
     async def _sample(self, models: Models, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
-        metrics, started, first = self.house.metrics, time.monotonic(), True
+        metrics, started, first = self.context.metrics, time.monotonic(), True
 
         def told(tokens: int) -> None:
             nonlocal first
@@ -193,11 +193,11 @@ class SessionWiring:
 
     async def _record(self, record: Record) -> None:
         """Write a record and count its outcome. A write that is cancelled counts nothing."""
-        house = self.house
+        context = self.context
         try:
-            await house.decisions.write(record)
+            await context.decisions.write(record)
         except Exception as problem:
-            house.metrics.count("samplegate_records_failed_total", server=record.server)
+            context.metrics.count("samplegate_records_failed_total", server=record.server)
             self._recorded(
                 record
                 if record.outcome == "withdrawn"
@@ -205,15 +205,15 @@ class SessionWiring:
             )
             if isinstance(problem, Unavailable):
                 raise
-            house.log.error("record.faulty", decision_id=record.decision_id, exc_info=True)  # noqa: G201
+            context.log.error("record.faulty", decision_id=record.decision_id, exc_info=True)  # noqa: G201
             raise Unavailable(
                 f"decision log: a fault while writing ({type(problem).__name__}); the log has it"
             ) from problem
         self._recorded(record)
 
     def _recorded(self, record: Record) -> None:
-        self.house.recorded(record)
-        getattr(self.house.log, _level(record))("request.decided", **_told(record))
+        self.context.recorded(record)
+        getattr(self.context.log, _level(record))("request.decided", **_told(record))
 
 
 def _level(record: Record) -> Level:

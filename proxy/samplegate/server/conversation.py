@@ -136,9 +136,9 @@ class ServerConversation:
     """A conversation as the HTTP endpoint calls it (``transport.http_server.http.Conversation``)."""
 
     def __init__(
-        self, wires: SessionWiring, behind: Opens, timeouts: Callable[[Relay], Coroutine[Any, Any, None]] | None = None
+        self, wiring: SessionWiring, behind: Opens, timeouts: Callable[[Relay], Coroutine[Any, Any, None]] | None = None
     ) -> None:
-        self.wires = wires
+        self.wiring = wiring
         self.failed: CannotStart | None = None
         """Why it could not be started."""
         self.exit: object = None
@@ -146,7 +146,7 @@ class ServerConversation:
         itself."""
         self._behind = behind
         self._timeouts = timeouts
-        self._relay = wires.relay
+        self._relay = wiring.relay
         self._streams = HttpClientWriter(self._lost, self._unreached)
         self._numbers = 0
         self.used = self._relay.clock()
@@ -166,7 +166,7 @@ class ServerConversation:
     @property
     def busy_streams(self) -> int:
         """Number of streams with requests under way."""
-        return sum(1 for stream in self.wires.state.inflight.streams if stream >= 0)
+        return sum(1 for stream in self.wiring.state.inflight.streams if stream >= 0)
 
     @property
     def asked_to_end(self) -> bool:
@@ -185,9 +185,9 @@ class ServerConversation:
             self._numbers += 1
             number = self._numbers
         if caller is not None:
-            self.wires.state.callers[number] = caller
+            self.wiring.state.callers[number] = caller
         if trace:
-            self.wires.state.traces[number] = trace
+            self.wiring.state.traces[number] = trace
         self.used = self._relay.clock()
         self._streams.sinks[number] = stream  # even if the conversation is over: its next frame then gets an error
         return number
@@ -203,10 +203,10 @@ class ServerConversation:
         """Handle the client's end of a stream. The sink stays while a legacy client is still owed an answer (T35)."""
         self.used = self._relay.clock()
         self._relay.stream_closed(stream)
-        if stream not in self.wires.state.inflight.streams:
+        if stream not in self.wiring.state.inflight.streams:
             self._streams.sinks.pop(stream, None)
-            self.wires.state.callers.pop(stream, None)
-            self.wires.state.traces.pop(stream, None)
+            self.wiring.state.callers.pop(stream, None)
+            self.wiring.state.traces.pop(stream, None)
 
     def undelivered(self, id: str | int) -> None:
         """Handle a request to the client that no stream delivered in time."""
@@ -238,13 +238,13 @@ class ServerConversation:
         try:
             await self._relay.run(lambda: self._converse(task_status))
         except Exception:
-            self._relay.note(Note("conversation.failed", {"server": self.wires.server, "exc_info": True}))
+            self._relay.note(Note("conversation.failed", {"server": self.wiring.server, "exc_info": True}))
             self.failed = self.failed or CannotStart(
-                f"server {self.wires.server}", "", "met a fault of the gate", "see the log"
+                f"server {self.wiring.server}", "", "met a fault of the gate", "see the log"
             )
             self._end()
         finally:
-            self.wires.leave()
+            self.wiring.leave()
             self._over.set()
             self._streams.close()
             for call in self._calls:
@@ -296,5 +296,5 @@ class ServerConversation:
     def _lost(self, stream: int, last: bool) -> None:
         """Note a dropped frame for a closed stream."""
         self._relay.note(
-            Note("answer.undelivered" if last else "frame.undelivered", {"server": self.wires.server}, warn=False)
+            Note("answer.undelivered" if last else "frame.undelivered", {"server": self.wiring.server}, warn=False)
         )

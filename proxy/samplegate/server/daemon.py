@@ -60,7 +60,7 @@ class Operators:
 
     def __init__(
         self,
-        house: ProcessContext,
+        context: ProcessContext,
         settings: ServeSettings,
         *,
         public: Public,
@@ -71,7 +71,7 @@ class Operators:
     ) -> None:
         self.unready: str | None = "listen: not yet"
         """Why the daemon itself takes no calls; None while it does."""
-        self._house = house
+        self._context = context
         self._settings = settings
         self._public = public
         self._guard = guard
@@ -88,7 +88,7 @@ class Operators:
             reload=reload,
             about=self._about,
             token=lambda: admin_token(self._settings.admin_token_file),
-            log=self._house.log,
+            log=self._context.log,
             hosts=self._settings.allowed_hosts,
         )
 
@@ -111,12 +111,12 @@ class Operators:
 
     async def _metrics(self, accept: str) -> tuple[bytes, str]:
         self._counting.refresh(self._public, self._listeners.connections())
-        return await self._house.metrics.page(accept)
+        return await self._context.metrics.page(accept)
 
     def _missing(self) -> list[str]:
         """What keeps the daemon from being ready, a line each."""
         callers = self._guard.unready()
-        found = [self.unready, self._house.decisions.problem(), None if callers is None else f"callers: {callers}"]
+        found = [self.unready, self._context.decisions.problem(), None if callers is None else f"callers: {callers}"]
         none = self._unavailable() if len(self._public.unresolved()) == len(self._public.servers) else []
         return [line for line in found if line is not None] + none
 
@@ -129,7 +129,7 @@ class Operators:
     def _about(self) -> Mapping[str, object]:
         return {
             "version": __version__,
-            "policy": self._house.rules.hash,
+            "policy": self._context.rules.hash,
             "started": self._started,
             "servers": sorted(self._public.servers),
         }
@@ -188,7 +188,7 @@ class Daemon:
         self._asked = anyio.Event()
         settings = self._settings
         metrics = Metrics(read=settings.metrics_file is not None or settings.admin_listen is not None)
-        self.house = ProcessContext(
+        self.context = ProcessContext(
             self._wanted.rules,
             state=settings.state,
             decisions=self._decisions,
@@ -196,12 +196,12 @@ class Daemon:
             key=self._key,
             metrics=metrics,
         )
-        self._log.count_dropped(self.house.metrics)
-        tell_policy(self.house)
-        self.house.metrics.set("samplegate_reload_last_success", 1)
-        self.house.metrics.set("samplegate_draining", 0)
+        self._log.count_dropped(self.context.metrics)
+        tell_policy(self.context)
+        self.context.metrics.set("samplegate_reload_last_success", 1)
+        self.context.metrics.set("samplegate_draining", 0)
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(self.house.aclose)
+            stack.push_async_callback(self.context.aclose)
             group = await stack.enter_async_context(anyio.create_task_group())
             self._build(group)
             await self._serve(group)
@@ -211,10 +211,10 @@ class Daemon:
     def _build(self, group: anyio.abc.TaskGroup) -> None:
         """Build the servers, the guard for callers, reloads and the operators' interface, without listening."""
         settings, at = self._settings, self._listeners.at("public")
-        self.counting = RequestCounter(self.house)
+        self.counting = RequestCounter(self.context)
         self.sessions = Sessions(_bounds(settings), note=self._note)
         self.public = Public(
-            self.house,
+            self.context,
             self.sessions,
             group=group,
             http=_pool,
@@ -223,14 +223,14 @@ class Daemon:
             most=settings.max_children,
             idle=settings.session_idle,
         )
-        telling = AuthObserver(self._log, self.house.metrics.count, clock=time.monotonic)
-        self.guard = CallerGuard(self.public, settings, server_at=self.public.at, telling=telling, bound=at)
+        observer = AuthObserver(self._log, self.context.metrics.count, clock=time.monotonic)
+        self.guard = CallerGuard(self.public, settings, server_at=self.public.at, observer=observer, bound=at)
         self.public.prepared(settings.servers, self._wanted.environment).put()
-        self.reviewers = Reviewers(self.house, settings, self._wanted, self._listeners)
-        self.reloads = Reloads(self._args, self._wanted, self.house, self._prepared, at)
+        self.reviewers = Reviewers(self.context, settings, self._wanted, self._listeners)
+        self.reloads = Reloads(self._args, self._wanted, self.context, self._prepared, at)
         self.reload = SingleFlight(self._reloaded)
         self.operators = Operators(
-            self.house,
+            self.context,
             settings,
             public=self.public,
             guard=self.guard,
@@ -255,10 +255,10 @@ class Daemon:
             group.start_soon(self._signalled, signals)
             await self._listen(group)
             group.start_soon(
-                measure_loop_lag, lambda late: self.house.metrics.observe("samplegate_event_loop_lag_seconds", late)
+                measure_loop_lag, lambda late: self.context.metrics.observe("samplegate_event_loop_lag_seconds", late)
             )
             group.start_soon(self._notify.feed)
-            metrics = metrics_file(self.house.metrics, self._settings.metrics_file, "serve")
+            metrics = metrics_file(self.context.metrics, self._settings.metrics_file, "serve")
             if metrics is not None and self._settings.metrics_interval:
                 group.start_soon(metrics.keep, self._settings.metrics_interval, self._log)
             group.start_soon(self.guard.warm)
@@ -293,7 +293,7 @@ class Daemon:
         close the rest."""
         began, delay, seconds = time.monotonic(), float(self._settings.drain_delay), float(self._settings.drain_timeout)
         self.operators.unready = "draining: it is ending"
-        self.house.metrics.set("samplegate_draining", 1)
+        self.context.metrics.set("samplegate_draining", 1)
         self._notify.stopping("draining", delay + seconds + 10)
         self._log.info("drain.began", delay=delay, seconds=seconds)
         done = False
@@ -305,13 +305,13 @@ class Daemon:
             self.reviewers.drain()
             done = await self.sessions.drain(0.0)
         self._decisions.set_shutdown_deadline(5.0)
-        self.house.admission.set_shutdown_deadline(5.0)
+        self.context.admission.set_shutdown_deadline(5.0)
         await self.public.aclose()
         await self.guard.aclose()
         self.reviewers.end()
         self._log.info("drain.ended", complete=done)
         end = "all that was under way was answered" if done else "some calls were cut off"
-        announce(self._log, "daemon.ended", "; ".join(filter(None, [self.house.tally.summary(), end])))
+        announce(self._log, "daemon.ended", "; ".join(filter(None, [self.context.tally.summary(), end])))
 
     async def _answered(self, seconds: float, since: float) -> bool:
         """Wait for the answers to calls in flight, for each server at most its ``end_of_input_timeout``. False if some
@@ -365,7 +365,7 @@ class Daemon:
             self.reviewers.put(wanted)
 
         async def end() -> None:
-            await self.reviewers.office.reloaded()
+            await self.reviewers.runtime.reloaded()
             await servers.end()
             for server in self.public.servers.values():
                 await server.end_callers(kept)

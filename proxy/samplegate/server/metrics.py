@@ -43,14 +43,14 @@ _SHOWN: Final = tuple(name for name in AccessRecord.__struct_fields__ if name !=
 class RequestCounter:
     """Counts and logs HTTP requests."""
 
-    def __init__(self, house: ProcessContext) -> None:
-        self._house = house
-        self._lines = AccessLog(house.log)
-        house.metrics.only("samplegate_build_info", version=__version__, python=platform.python_version())
+    def __init__(self, context: ProcessContext) -> None:
+        self._context = context
+        self._lines = AccessLog(context.log)
+        context.metrics.only("samplegate_build_info", version=__version__, python=platform.python_version())
 
     def access(self, told: AccessRecord) -> None:
         """Count a completed HTTP request and write its line to the access log."""
-        metrics, server = self._house.metrics, told.server
+        metrics, server = self._context.metrics, told.server
         method = method_class(told.http, told.method if told.method != "answer" else None)
         labels = {"server": server, "era": told.era or None, "method": method}
         metrics.count("samplegate_http_requests_total", **labels, status=status_class(told.status or None))
@@ -67,18 +67,18 @@ class RequestCounter:
 
     def crowded(self) -> None:
         """Count a connection that was refused because there were too many. It has named no server yet."""
-        self._house.metrics.count("samplegate_http_refused_total", server=None, reason="busy")
+        self._context.metrics.count("samplegate_http_refused_total", server=None, reason="busy")
 
     def refresh(self, public: Public, connections: Mapping[str, int]) -> None:
         """Set the gauges to the current values; ``connections`` is by listener."""
-        metrics = self._house.metrics
+        metrics = self._context.metrics
         for name, server in public.servers.items():
             for era, count in server.open_conversations().items():
                 metrics.set("samplegate_sessions_open", count, server=name, era=era)
             metrics.set("samplegate_lanes_open", server.open_streams(), server=name)
         for listener, count in connections.items():
             metrics.set("samplegate_connections_open", count, listener=listener)
-        metrics.set("samplegate_decision_log_failing", 0 if self._house.decisions.problem() is None else 1)
+        metrics.set("samplegate_decision_log_failing", 0 if self._context.decisions.problem() is None else 1)
 
 
 EVERY: Final = 0.5  # seconds: 120 samples a minute, at negligible cost

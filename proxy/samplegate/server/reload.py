@@ -98,24 +98,24 @@ class Reloads:
         self,
         args: argparse.Namespace,
         wanted: ServeConfig,
-        house: ProcessContext,
+        context: ProcessContext,
         prepare: Callable[[ServeConfig], ReloadPlan],
         bound: Address,
     ) -> None:
         self.wanted = wanted
         self._bound = bound
         self._args = args
-        self._house = house
+        self._context = context
         self._prepare = prepare
 
     async def warm(self) -> None:
         """Start the models that the policy in force wants warm."""
-        await self._warm(self._house.rules)
+        await self._warm(self._context.rules)
 
     async def reload(self) -> ReloadReport:
         """Read all files again and put them in force, or report every problem. Never raises."""
         report = await self._tried()
-        metrics, log = self._house.metrics, self._house.log
+        metrics, log = self._context.metrics, self._context.log
         metrics.count("samplegate_reloads_total", result=report.result)
         metrics.set("samplegate_reload_last_success", 0 if report.problems else 1)
         fields = {name: value for name in report.__struct_fields__ if (value := getattr(report, name))}
@@ -127,13 +127,13 @@ class Reloads:
         return report
 
     async def _tried(self) -> ReloadReport:
-        now = self._house.rules.hash
+        now = self._context.rules.hash
         try:
             wanted = await anyio.to_thread.run_sync(read_all, self._args)
         except (load.PolicyError, SettingsError, Unavailable) as problem:
             return ReloadReport(now, now, tuple(str(problem).split("\n")))
         except Exception:
-            self._house.log.error("reload.failed", exc_info=True)  # noqa: G201
+            self._context.log.error("reload.failed", exc_info=True)  # noqa: G201
             return ReloadReport(now, now, ("reload: a fault while reading; the log has it",))
         why = open_to_all(self._bound, wanted.settings)
         if why is not None:
@@ -145,18 +145,18 @@ class Reloads:
         try:
             change = self._prepare(wanted)
         except Exception:
-            self._house.log.error("reload.failed", exc_info=True)  # noqa: G201
+            self._context.log.error("reload.failed", exc_info=True)  # noqa: G201
             return ReloadReport(hash_before, hash_before, ("reload: a fault while building it; the log has it",))
         rotated = bool(wanted.models_see and before.models_see) and wanted.models_see != before.models_see
         anew = rotated or wanted.rules.policy != before.rules.policy or _plays(wanted.rules)
-        kept = anew and wanted.rules.models.adopt(self._house.rules.models)
+        kept = anew and wanted.rules.models.adopt(self._context.rules.models)
         # models with another environment get a new worker, which starts before the old one ends
         if anew and not kept:
             await self._warm(wanted.rules)
-        old = self._house.replace(wanted.rules) if anew else None
+        old = self._context.replace(wanted.rules) if anew else None
         change.put()  # rules, servers and callers change within one turn of the event loop
         self.wanted = wanted
-        tell_policy(self._house)
+        tell_policy(self._context)
         report = self._report(before, change.changes, hash_before, rotated=rotated)
         await self._end(change, old)
         if kept:
@@ -167,16 +167,16 @@ class Reloads:
         """Start the sampler's worker if the policy wants it warm. A failure is logged and does not fail the reload."""
         problem = await rules.models.warm() if rules.models.wants_warm else None
         if problem is not None:
-            self._house.log.error("sampler.not_started", problem=problem)
+            self._context.log.error("sampler.not_started", problem=problem)
 
     async def _end(self, change: ReloadPlan, old: Rules | None) -> None:
         """Close what was replaced. An error here does not affect what is in force."""
         try:
             await change.end()
             if old is not None:
-                await self._house.retire(old)
+                await self._context.retire(old)
         except Exception:
-            self._house.log.error("reload.not_ended", exc_info=True)  # noqa: G201
+            self._context.log.error("reload.not_ended", exc_info=True)  # noqa: G201
 
     def _report(self, before: ServeConfig, changes: Changes, hash_before: str, *, rotated: bool) -> ReloadReport:
         wanted = self.wanted
@@ -184,7 +184,7 @@ class Reloads:
         if rotated and "env_file" not in differing:
             differing.append("env_file")
         return ReloadReport(
-            self._house.rules.hash,
+            self._context.rules.hash,
             hash_before,
             warnings=wanted.warnings,
             added=changes.added,
@@ -212,10 +212,10 @@ def open_to_all(bound: Address, settings: ServeSettings) -> str | None:
     )
 
 
-def tell_policy(house: ProcessContext) -> None:
+def tell_policy(context: ProcessContext) -> None:
     """Publish the policy in force as metrics."""
-    house.metrics.only("samplegate_policy_info", hash=house.rules.hash)
-    house.metrics.set("samplegate_policy_loaded_timestamp_seconds", time.time())
+    context.metrics.only("samplegate_policy_info", hash=context.rules.hash)
+    context.metrics.set("samplegate_policy_loaded_timestamp_seconds", time.time())
 
 
 def _differing(before: ServeSettings, now: ServeSettings) -> list[str]:

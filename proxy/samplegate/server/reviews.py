@@ -61,22 +61,22 @@ class Reviewers:
     """Review service and page of one daemon. Must be created before any conversation begins."""
 
     def __init__(
-        self, house: ProcessContext, settings: ServeSettings, wanted: ServeConfig, listeners: Listeners
+        self, context: ProcessContext, settings: ServeSettings, wanted: ServeConfig, listeners: Listeners
     ) -> None:
-        self._house = house
+        self._context = context
         self._settings = settings
         self._listeners = listeners
         self._people = People(settings.people) if NAME in listeners else None
         self._app: ReviewsApp | None = None
         self._url = settings.reviews_url or (f"http://{listeners.at(NAME)}" if NAME in listeners else None)
         assert settings.policy is not None
-        self.office = ReviewRuntime(
-            house, settings, folder=settings.policy.parent, environment=wanted.reviewers_see, url=self._url
+        self.runtime = ReviewRuntime(
+            context, settings, folder=settings.policy.parent, environment=wanted.reviewers_see, url=self._url
         )
 
     def listen(self, group: anyio.abc.TaskGroup, *, refused: Callable[[], object]) -> None:
         """Start the service, and the page if its listener is configured."""
-        group.start_soon(partial(self.office.run, at_once=self._people is not None))
+        group.start_soon(partial(self.runtime.run, at_once=self._people is not None))
         if self._people is not None:
             self._app = self._page(self._people)
             self._listeners.open(NAME, self._app, BOUNDS, group, refused=refused)
@@ -86,11 +86,11 @@ class Reviewers:
         assert wanted.settings.policy is not None
         if self._people is not None:
             self._people.put(wanted.settings.people)
-        self.office.update_reviewers(wanted.settings.policy.parent, wanted.reviewers_see)
+        self.runtime.update_reviewers(wanted.settings.policy.parent, wanted.reviewers_see)
 
     def drain(self) -> None:
         """Begin the drain: reviews may still be decided, and undecided ones are left to the next process."""
-        self.office.desk.end()
+        self.runtime.service.end()
 
     def end(self) -> None:
         """Close the page, because its open streams would keep the listener from ending."""
@@ -103,13 +103,13 @@ class Reviewers:
 
         assert self._url is not None
         web = Web(
-            store=self.office.store(),
+            store=self.runtime.store(),
             person=people.person,
             known=people.known,
             url=self._url,
             wall=time.time,
             random=secrets.token_bytes,
-            log=self._house.log,
+            log=self._context.log,
             version=__version__,
             hosts=self._settings.allowed_hosts,
         )

@@ -115,7 +115,7 @@ class ServerRuntime:
     def __init__(
         self,
         settings: ServerSettings,
-        house: ProcessContext,
+        context: ProcessContext,
         behind: Opens,
         *,
         group: anyio.abc.TaskGroup,
@@ -124,7 +124,7 @@ class ServerRuntime:
         idle: float,
     ) -> None:
         self.settings = settings
-        self._house = house
+        self._context = context
         self._behind = behind
         self._group = group
         self._clock = clock
@@ -139,12 +139,12 @@ class ServerRuntime:
         self._witnessed = EvidenceStore(
             settings.name,
             key_of(settings.name, settings.argv, settings.url),
-            state=house.state,
+            state=context.state,
             setting=(
                 f"servers: {{{settings.name}: {{protocol: legacy}}}} (or --protocol legacy for a server of the command"
                 " line)"
             ),
-            log=house.log,
+            log=context.log,
         )
         self._all: set[ServerConversation] = set()
         self._backoff = Backoff()
@@ -165,7 +165,7 @@ class ServerRuntime:
 
     def failing(self) -> str | None:
         """Why its latest starts failed; None if they did not."""
-        if any(live.wires.state.answered and not live.over for live in self._all):
+        if any(live.wiring.state.answered and not live.over for live in self._all):
             self._failing = None
         return self._failing if self.problem is None else f"cannot start: {self.problem}"
 
@@ -267,15 +267,15 @@ class ServerRuntime:
                 self.problem = None
                 return conversation
             self.problem = str(conversation.failed)
-            self._house.log.error("server.not_started", server=self.name, problem=self.problem)
+            self._context.log.error("server.not_started", server=self.name, problem=self.problem)
         raise ConversationRefused(502, f"server {self.name}: it could not be started; the gate's log has why", BUSY)
 
     def _count_start(self) -> None:
         if not self._behind.streams:
-            self._house.metrics.count("samplegate_children_started_total", server=self.name)
+            self._context.metrics.count("samplegate_children_started_total", server=self.name)
             if self._to_restart:
                 self._to_restart = False
-                self._house.metrics.count("samplegate_children_restarted_total", server=self.name)
+                self._context.metrics.count("samplegate_children_restarted_total", server=self.name)
 
     def _check(self) -> None:
         """Check that a conversation may start now. Raises ConversationRefused."""
@@ -298,8 +298,8 @@ class ServerRuntime:
             self._learn(live)
         if self._behind.streams and self._clock() - self._learned > KEPT:
             self._eras = None  # another server may be behind the URL by now
-        wires = SessionWiring(
-            self._house,
+        wiring = SessionWiring(
+            self._context,
             self.name,
             caller=caller,
             realm=self._behind.realm,
@@ -312,7 +312,7 @@ class ServerRuntime:
             observe=self._observe,
         )
         timeouts = partial(enforce_timeouts, self.settings.start_timeout, self.settings.call_timeout, self._log_silent)
-        return ServerConversation(wires, self._behind, timeouts)
+        return ServerConversation(wiring, self._behind, timeouts)
 
     def _observe(self, note: Note) -> None:
         """Collect evidence of how the server asks, unless the protocol version is configured."""
@@ -321,7 +321,7 @@ class ServerRuntime:
 
     def _learn(self, conversation: ServerConversation) -> None:
         """Remember the eras that a conversation has detected (R86)."""
-        session = conversation.wires.relay.session
+        session = conversation.wiring.relay.session
         if _died_probing(conversation):
             self._eras = Eras(legacy=True, modern=False)
         elif isinstance(session, EraNegotiator) and session.eras != self._eras:
@@ -331,24 +331,24 @@ class ServerRuntime:
         self._all.discard(conversation)
         self._unaware.discard(conversation)
         self._learn(conversation)
-        lost = len(conversation.wires.relay.left)
+        lost = len(conversation.wiring.relay.left)
         if lost:
             reason = "removed" if self._closed else "died"
-            self._house.metrics.count("samplegate_calls_lost_total", lost, server=self.name, reason=reason)
+            self._context.metrics.count("samplegate_calls_lost_total", lost, server=self.name, reason=reason)
         silent, self._silent = self._silent, False
-        if conversation.asked_to_end and conversation.wires.state.answered:
+        if conversation.asked_to_end and conversation.wiring.state.answered:
             self._failing = None
         if self._behind.streams:
             return
-        self._places.give_back(conversation.wires.state.caller)
-        self._house.metrics.count("samplegate_children_exited_total", server=self.name, how=_how(conversation))
+        self._places.give_back(conversation.wiring.state.caller)
+        self._context.metrics.count("samplegate_children_exited_total", server=self.name, how=_how(conversation))
         if not conversation.asked_to_end:
             now = self._clock()
             self._backoff, self._died, self._to_restart = self._backoff.died(started, now), now, True
             if not _died_probing(conversation):
                 self._eras = None  # the next process may speak another version
             if conversation.failed is None:  # otherwise it was never started, and the log has the reason
-                self._house.log.warning("server.died", server=self.name, deaths=self._backoff.deaths)
+                self._context.log.warning("server.died", server=self.name, deaths=self._backoff.deaths)
                 if self._backoff.wait and not silent:
                     self._failing = f"its process has died {self._backoff.deaths} times in a row"
 
@@ -357,7 +357,7 @@ class ServerRuntime:
             True,
             f"it did not answer its first request within {self.settings.start_timeout:g} s (start_timeout)",
         )
-        self._house.log.error("server.silent", server=self.name, seconds=self.settings.start_timeout)
+        self._context.log.error("server.silent", server=self.name, seconds=self.settings.start_timeout)
 
     async def _end_idle(self, conversation: ServerConversation) -> None:
         """Close a conversation after ``idle`` seconds without use."""
@@ -372,7 +372,7 @@ class ServerRuntime:
         """Close the conversations of callers that are no longer configured, with their open streams."""
         async with anyio.create_task_group() as group:
             for conversation in list(self._all):
-                if not keep(conversation.wires.state.caller):
+                if not keep(conversation.wiring.state.caller):
                     group.start_soon(conversation.aclose)
 
     async def drain(self) -> bool:
@@ -382,9 +382,9 @@ class ServerRuntime:
         if seconds is None:
             return False
         await anyio.sleep(seconds)
-        calls = sum(len(conversation.wires.relay.session.open_calls()) for conversation in self._all)
+        calls = sum(len(conversation.wiring.relay.session.open_calls()) for conversation in self._all)
         if calls:
-            self._house.log.warning("drain.cut_off", server=self.name, seconds=seconds, calls=calls)
+            self._context.log.warning("drain.cut_off", server=self.name, seconds=seconds, calls=calls)
             await self.aclose("the gate is shutting down (setting end_of_input_timeout)")
         return calls > 0
 
@@ -432,7 +432,7 @@ def _how(conversation: ServerConversation) -> str:
 
 def _died_probing(conversation: ServerConversation) -> bool:
     """Whether the server ended when it was asked for its eras: some end at a request that they do not know."""
-    session = conversation.wires.relay.session
+    session = conversation.wiring.relay.session
     return isinstance(session, EraNegotiator) and session.died_probing
 
 
@@ -456,7 +456,7 @@ class Public:
 
     def __init__(
         self,
-        house: ProcessContext,
+        context: ProcessContext,
         sessions: Sessions,
         *,
         group: anyio.abc.TaskGroup,
@@ -467,7 +467,7 @@ class Public:
         idle: float,
     ) -> None:
         self.places = ProcessQuota(most)
-        self._house = house
+        self._context = context
         self._sessions = sessions
         self._group = group
         self._make_http = http
@@ -533,12 +533,12 @@ class Public:
             for server in gone:
                 group.start_soon(server.aclose)
         for name in removed:
-            self._house.metrics.forget(server=name)
+            self._context.metrics.forget(server=name)
 
     def _made(self, settings: ServerSettings) -> MountedServer:
         server = ServerRuntime(
             settings,
-            self._house,
+            self._context,
             self._behind(settings),
             group=self._group,
             clock=time.monotonic,
@@ -549,7 +549,7 @@ class Public:
 
     def _behind(self, settings: ServerSettings) -> Opens:
         if settings.url is None:
-            return Process(settings, lambda: self._environment, self._max_frame, self._house.log)
+            return Process(settings, lambda: self._environment, self._max_frame, self._context.log)
         if self._http is None:
             self._http = self._make_http()
         return RemoteServer(settings, self._http, self._max_frame)
