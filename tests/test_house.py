@@ -41,7 +41,7 @@ class Client:
 
     def send(self, stream: int, line: bytes, last: bool, own: bool) -> None: ...
     def ask(self, stream: int, id: str | int, line: bytes, own: bool) -> None: ...
-    def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None: ...
+    def cancel(self, stream: int, id: str | int, line: bytes, own: bool) -> None: ...
     def over(self, stream: int) -> None: ...
     def close(self) -> None: ...
 
@@ -114,15 +114,15 @@ class Talk:
 
     def begin(self) -> None:
         info = {"name": "x", "version": "1"}
-        self.wiring.relay.take(
+        self.wiring.relay.handle(
             "client", 0, line(request(1, "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=info))
         )
         capable = result(1, protocolVersion="2025-11-25", capabilities={}, serverInfo=info)
-        self.wiring.relay.take("server", 0, line({**capable, "id": self.server.sent[0]["id"]}))
-        self.wiring.relay.take("client", 0, line({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+        self.wiring.relay.handle("server", 0, line({**capable, "id": self.server.sent[0]["id"]}))
+        self.wiring.relay.handle("client", 0, line({"jsonrpc": "2.0", "method": "notifications/initialized"}))
 
     async def ask(self, id: int) -> None:
-        self.wiring.relay.take("server", 0, line(request(id, "sampling/createMessage", **sample())))
+        self.wiring.relay.handle("server", 0, line(request(id, "sampling/createMessage", **sample())))
         await all_blocked()
 
 

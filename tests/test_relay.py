@@ -16,7 +16,7 @@ from samplegate.protocol.frames import Frame
 from samplegate.protocol.outcomes import Answered
 from samplegate.protocol.rounds import ClientReply, Conclusion, Effect, Note, Release, Round, Settled, Side
 from samplegate.protocol.session import Session
-from samplegate.runtime.flow import MOST_ANSWERS
+from samplegate.runtime.flow import MAX_ANSWERS
 from samplegate.runtime.relay import Relay
 from samplegate.transport.lines import Backlog
 from tests.core.dialogue import DENY, FORWARD, Dialogue, form, modern, request, result
@@ -337,8 +337,8 @@ async def test_a_side_that_takes_none_of_our_own_answers_is_not_read_until_it_ha
         while link.reading:
             getattr(world.relay, side).received(REFUSED % (b"p" * 900, count))
             count += 1
-            assert link.backlog.size < 2 * MOST_ANSWERS
-        assert MOST_ANSWERS < link.backlog.size
+            assert link.backlog.size < 2 * MAX_ANSWERS
+        assert MAX_ANSWERS < link.backlog.size
         assert not other.reading
         link.take()
         assert (True, True) == (link.reading, other.reading)
@@ -351,9 +351,9 @@ async def test_a_side_is_read_however_much_of_the_other_side_waits_for_it(side: 
     """A server that writes before it reads on, and one large request for it: if neither was read, both would wait for
     ever."""
     with carrying(side) as (world, link, other):
-        big = {"jsonrpc": "2.0", "method": "notifications/x", "params": {"text": "x" * (2 * MOST_ANSWERS)}}
+        big = {"jsonrpc": "2.0", "method": "notifications/x", "params": {"text": "x" * (2 * MAX_ANSWERS)}}
         world.says("server" if side == "client" else "client", big)
-        assert MOST_ANSWERS < link.backlog.size
+        assert MAX_ANSWERS < link.backlog.size
         assert (True, False) == (link.reading, other.reading)
         getattr(world.relay, side).received(REFUSED % (b"p", 1))
         assert link.reading

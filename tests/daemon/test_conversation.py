@@ -37,7 +37,7 @@ class Stream:
     def ask(self, id: str | int, line: bytes) -> None:
         self.send(line, False)
 
-    def take_back(self, id: str | int, line: bytes) -> None:
+    def cancel(self, id: str | int, line: bytes) -> None:
         self.send(line, False)
 
     def over(self) -> None: ...

@@ -49,7 +49,7 @@ class World:
         self.counting = RequestCounter(cast("ProcessContext", SimpleNamespace(metrics=self.metrics, log=self.log)))
 
     def lines(self) -> list[dict[str, Any]]:
-        self.log.outlet.flush()
+        self.log.writer.flush()
         return [json.loads(line) for line in self.stream.getvalue().splitlines()]
 
 

@@ -23,8 +23,8 @@ def test_the_first_of_an_event_are_logged_then_a_count_now_and_then_and_each_is_
     stream, metrics = io.StringIO(), Metrics()
     notes = Notes(EventLog(stream=stream), metrics, "db")
     for _ in range(1234):
-        notes.take(Note("frame.refused", {"side": "server", "fault": "no JSON"}))
-    notes.take(Note("frame.unasked", {"side": "client"}))
+        notes.count(Note("frame.refused", {"side": "server", "fault": "no JSON"}))
+    notes.count(Note("frame.unasked", {"side": "client"}))
     assert [None] * LOGGED + [100, 1000, None] == [event.get("count") for event in events(stream)]
     assert 1234 == value(metrics, "samplegate_frames_refused_total", server="db", side="server", reason="refused")
     assert "not every one is in the log: 1234 frame.refused" == notes.summary()
@@ -34,7 +34,7 @@ def test_the_first_of_an_event_are_logged_then_a_count_now_and_then_and_each_is_
 def test_frames_that_are_lost_are_counted_by_their_reason(event: str) -> None:
     metrics = Metrics()
     notes = Notes(EventLog("error", stream=io.StringIO()), metrics, "db")
-    notes.take(Note(event, {"side": "client"}))
+    notes.count(Note(event, {"side": "client"}))
     assert 1 == value(metrics, "samplegate_frames_dropped_total", side="client", reason=event.partition(".")[2])
     assert "" == notes.summary()
 
@@ -44,7 +44,7 @@ def test_a_fault_is_an_error_with_its_traceback() -> None:
     try:
         raise LookupError("gone")
     except LookupError:
-        Notes(EventLog(stream=stream), Metrics(), "db").take(
+        Notes(EventLog(stream=stream), Metrics(), "db").count(
             Note("request.failed", {"round": "r", "door": "push", "exc_info": True})
         )
     (event,) = events(stream)
@@ -53,7 +53,7 @@ def test_a_fault_is_an_error_with_its_traceback() -> None:
 
 def test_what_is_only_for_whoever_looks_for_a_fault_is_not_warned_of() -> None:
     stream = io.StringIO()
-    Notes(EventLog(stream=stream), Metrics(), "db").take(Note("cancel.unmatched", {"side": "client"}, warn=False))
+    Notes(EventLog(stream=stream), Metrics(), "db").count(Note("cancel.unmatched", {"side": "client"}, warn=False))
     assert [] == events(stream)
 
 

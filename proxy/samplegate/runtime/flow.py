@@ -16,7 +16,7 @@ import msgspec
 
 from samplegate.protocol.frames import Frame
 
-MOST_ANSWERS: Final = 8 * 1024 * 1024
+MAX_ANSWERS: Final = 8 * 1024 * 1024
 """Bytes of the gate's own answers that may be queued for a side: a thousand open requests with answers of 8 KiB, well
 below the memory of a machine."""
 
@@ -58,22 +58,22 @@ class ReadGate:
 class Writer(msgspec.Struct, eq=False):
     """Writer to one side, with its backpressure."""
 
-    carry: Callable[[bytes], None]
+    pass_on: Callable[[bytes], None]
     """Send a line that came from the other side."""
     own: ReadGate | None = None
     other: ReadGate | None = None
     _behind: bool = False
     _answers: int = 0
 
-    def answer(self, line: bytes) -> None:
+    def send_own(self, line: bytes) -> None:
         """Send a line of the gate's own. It never pauses the other side, but too many unread answers pause this one."""
-        self.carry(line)
+        self.pass_on(line)
         if self._behind and self.own is not None:
             self._answers += len(line) + 1
-            if self._answers > MOST_ANSWERS:
+            if self._answers > MAX_ANSWERS:
                 self.own.hold("it takes no answers")
 
-    def pressed(self, over: bool) -> None:
+    def set_pressure(self, over: bool) -> None:
         """The link reports that the peer has fallen behind (True), or that it has caught up or gone (False)."""
         self._behind = over
         if over:
@@ -87,15 +87,15 @@ class Writer(msgspec.Struct, eq=False):
             self.own.release("it takes no answers")
 
 
-def outlets(client: Link, server: Link) -> tuple[Writer, Writer]:
+def connect_writers(client: Link, server: Link) -> tuple[Writer, Writer]:
     """Writers to the client and to the server, connected for backpressure in both directions."""
     clients, servers = ReadGate(client), ReadGate(server)
     to_client, to_server = Writer(client.send, clients, servers), Writer(server.send, servers, clients)
-    client.pressure, server.pressure = to_client.pressed, to_server.pressed
+    client.pressure, server.pressure = to_client.set_pressure, to_server.set_pressure
     return to_client, to_server
 
 
-MOST_QUEUED: Final = 64 * 1024 * 1024
+MAX_QUEUED: Final = 64 * 1024 * 1024
 """Bytes that may be queued for a server that many clients share: one frame of maximum size. Beyond that, the next
 request is refused instead of pausing all clients."""
 
@@ -109,7 +109,7 @@ class Sink(Protocol):
 
     def send(self, line: bytes, last: bool) -> None: ...
     def ask(self, id: str | int, line: bytes) -> None: ...
-    def take_back(self, id: str | int, line: bytes) -> None: ...
+    def cancel(self, id: str | int, line: bytes) -> None: ...
     def over(self) -> None: ...
     def close(self) -> None: ...
 
@@ -133,7 +133,7 @@ class ClientEnd(Protocol):
 
     def send(self, stream: int, line: bytes, last: bool, own: bool) -> None: ...
     def ask(self, stream: int, id: str | int, line: bytes, own: bool) -> None: ...
-    def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None: ...
+    def cancel(self, stream: int, id: str | int, line: bytes, own: bool) -> None: ...
     def over(self, stream: int) -> None: ...
     def close(self) -> None: ...
 
@@ -151,17 +151,17 @@ class ServerEnd(Protocol):
 class StdioClientWriter(msgspec.Struct, eq=False):
     """Writer to a client with one stream: stdio."""
 
-    outlet: Writer
+    writer: Writer
 
     def send(self, stream: int, line: bytes, last: bool, own: bool) -> None:
         """Write one line."""
-        self.outlet.answer(line) if own else self.outlet.carry(line)
+        self.writer.send_own(line) if own else self.writer.pass_on(line)
 
     def ask(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
         """Write a request, which needs no special routing on stdio."""
         self.send(stream, line, False, own)
 
-    def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
+    def cancel(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
         """Write the cancellation of a request."""
         self.send(stream, line, False, own)
 
@@ -172,7 +172,7 @@ class StdioClientWriter(msgspec.Struct, eq=False):
         """Does nothing: stdio closes with the process."""
 
 
-class Silent(msgspec.Struct, eq=False):
+class InputClosedClient(msgspec.Struct, eq=False):
     """Writer to a client that has ended its input: it still reads, but cannot answer."""
 
     end: ClientEnd
@@ -191,9 +191,9 @@ class Silent(msgspec.Struct, eq=False):
         """Report the request instead of sending it."""
         self.asked(id, line)
 
-    def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
+    def cancel(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
         """Write the cancellation of a request."""
-        self.end.take_back(stream, id, line, own)
+        self.end.cancel(stream, id, line, own)
 
     def over(self, stream: int) -> None:
         """End one request of the stream that needs no answer."""
@@ -228,10 +228,10 @@ class HttpClientWriter(msgspec.Struct, eq=False):
         sink = self.sinks.get(stream) or self.sinks.get(STANDALONE)
         sink.ask(id, line) if sink is not None else self.unreached(id)
 
-    def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
+    def cancel(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
         """Write the cancellation of a request to the client."""
         sink = self.sinks.get(stream) or self.sinks.get(STANDALONE)
-        sink.take_back(id, line) if sink is not None else self.lost(stream, False)
+        sink.cancel(id, line) if sink is not None else self.lost(stream, False)
 
     def over(self, stream: int) -> None:
         """End one request of the stream that needs no answer."""
@@ -249,13 +249,13 @@ class HttpClientWriter(msgspec.Struct, eq=False):
 class StdioServerWriter(msgspec.Struct, eq=False):
     """Writer to a server with one stream: stdio."""
 
-    outlet: Writer
+    writer: Writer
     pipe: Pipe | None = None
     """Set if many clients share the server, because then no client may be paused for the others."""
 
     def send(self, stream: int, line: bytes, own: bool, frame: Frame | None = None) -> None:
         """Write one line."""
-        self.outlet.answer(line) if own else self.outlet.carry(line)
+        self.writer.send_own(line) if own else self.writer.pass_on(line)
 
     def close_stream(self, stream: int) -> None:
         """Does nothing: requests have no streams on stdio."""
@@ -263,7 +263,7 @@ class StdioServerWriter(msgspec.Struct, eq=False):
     @property
     def full(self) -> bool:
         """Whether the queue is so long that new requests are refused."""
-        return self.pipe is not None and self.pipe.buffered > MOST_QUEUED
+        return self.pipe is not None and self.pipe.buffered > MAX_QUEUED
 
 
 class HttpServerWriter(msgspec.Struct, eq=False):
@@ -285,20 +285,20 @@ class HttpServerWriter(msgspec.Struct, eq=False):
         return False
 
 
-def piped(pipe: Pipe) -> StdioServerWriter:
+def shared_process_writer(pipe: Pipe) -> StdioServerWriter:
     """Writer to a server process that many streams share. The process is not read while it leaves too many answers
     unread."""
-    outlet = Writer(pipe.send, ReadGate(pipe))
-    pipe.pressure = outlet.pressed
-    return StdioServerWriter(outlet, pipe)
+    writer = Writer(pipe.send, ReadGate(pipe))
+    pipe.pressure = writer.set_pressure
+    return StdioServerWriter(writer, pipe)
 
 
-def facing(pipe: Link) -> StdioClientWriter:
+def stdio_client_writer(pipe: Link) -> StdioClientWriter:
     """Writer to a stdio client whose server is at a URL. The client is not read while it leaves too many answers
     unread."""
-    outlet = Writer(pipe.send, ReadGate(pipe))
-    pipe.pressure = outlet.pressed
-    return StdioClientWriter(outlet)
+    writer = Writer(pipe.send, ReadGate(pipe))
+    pipe.pressure = writer.set_pressure
+    return StdioClientWriter(writer)
 
 
 class NoClient(msgspec.Struct, eq=False):
@@ -310,7 +310,7 @@ class NoClient(msgspec.Struct, eq=False):
     def ask(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
         """Drop the request."""
 
-    def take_back(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
+    def cancel(self, stream: int, id: str | int, line: bytes, own: bool) -> None:
         """Drop the cancellation."""
 
     def over(self, stream: int) -> None:

@@ -31,7 +31,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """glibc's mallopt parameters (malloc.h)."""
 
 
-def bound() -> None:
+def fix_malloc() -> None:
     """Fix the malloc thresholds of this process. Does nothing if the C library has no ``mallopt``."""
     if sys.platform != "linux":
         return
@@ -43,7 +43,7 @@ def bound() -> None:
         mallopt(_TRIM_THRESHOLD, KEPT)
 
 
-def settle() -> None:
+def freeze_objects() -> None:
     """Exempt the objects that exist now from garbage collection, and collect the rest less often than Python's default
     (700 new objects).
 

@@ -43,14 +43,14 @@ from samplegate.protocol.rounds import (
 from samplegate.protocol.session_state import OpenCall
 from samplegate.runtime.flow import (
     ClientEnd,
+    InputClosedClient,
     Link,
     NoClient,
     NoServer,
     ServerEnd,
-    Silent,
     StdioClientWriter,
     StdioServerWriter,
-    outlets,
+    connect_writers,
 )
 
 
@@ -62,15 +62,15 @@ class RelayReceiver(msgspec.Struct, eq=False):
 
     def received(self, line: bytes) -> None:
         """Handle one line."""
-        self.relay.take(self.side, 0, line)
+        self.relay.handle(self.side, 0, line)
 
     def oversized(self, size: int, head: bytes) -> None:
         """Handle an oversized line, which was discarded. Its head may have the id of the request to answer."""
-        self.relay.take_oversized(self.side, 0, size, head)
+        self.relay.handle_oversized(self.side, 0, size, head)
 
     def oversized_end(self, head: bytes, tail: bytes) -> None:
         """Handle the end of an oversized line: some writers put the id last."""
-        self.relay.take_end(self.side, 0, head, tail)
+        self.relay.handle_oversized_end(self.side, 0, head, tail)
 
     def ended(self) -> None:
         """Handle the end of this side."""
@@ -94,11 +94,11 @@ class StreamReceiver(msgspec.Struct, eq=False):
 
     def received(self, stream: int, line: bytes | Frame) -> None:
         """Handle one frame, parsed or not, from a request's stream or from the standalone one (0)."""
-        self.relay.take("server", stream, line)
+        self.relay.handle("server", stream, line)
 
     def oversized(self, stream: int, size: int, head: bytes) -> None:
         """Handle an oversized frame, which was discarded."""
-        self.relay.take_oversized("server", stream, size, head)
+        self.relay.handle_oversized("server", stream, size, head)
 
     def ended(self) -> None:
         """Handle the end of the server's session."""
@@ -116,7 +116,7 @@ class RunningRound(msgspec.Struct, eq=False):
     scope: anyio.CancelScope
     replied: anyio.Event = msgspec.field(default_factory=anyio.Event)
     reply: ClientReply | None = None
-    told: float = float("-inf")
+    last_progress: float = float("-inf")
     """Time of the last progress notification for tokens."""
 
     def ask_anew(self) -> None:
@@ -161,7 +161,7 @@ class Relay:
 
     def connect(self, client: Link, server: Link) -> None:
         """Connect two links with one stream each, with backpressure in both directions."""
-        to_client, to_server = outlets(client, server)
+        to_client, to_server = connect_writers(client, server)
         self._to_client, self._to_server = StdioClientWriter(to_client), StdioServerWriter(to_server)
 
     def connect_client(self, client: ClientEnd) -> None:
@@ -172,7 +172,7 @@ class Relay:
         """Connect the server's side."""
         self._to_server = server
 
-    def take(self, side: Side, stream: int, line: bytes | Frame) -> None:
+    def handle(self, side: Side, stream: int, line: bytes | Frame) -> None:
         """Handle one frame. If the gate fails on it, the frame is dropped and its sender gets an error; it is never let
         through."""
         if self.on_large is not None and len(_raw(line)) > LARGE:
@@ -198,11 +198,11 @@ class Relay:
         """Refuse a client's frame: its request, if it is one, gets an error at once."""
         self.guarded("frame.failed", lambda: self.session.lost("client", stream, line, why), side="client")
 
-    def take_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> None:
+    def handle_oversized_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> None:
         """Handle the end of an oversized frame: some writers put the id last."""
         self.guarded("frame.failed", lambda: self.session.lost_end(side, stream, head, tail), side=side)
 
-    def take_oversized(self, side: Side, stream: int, size: int, head: bytes) -> None:
+    def handle_oversized(self, side: Side, stream: int, size: int, head: bytes) -> None:
         """Handle an oversized frame, which was discarded. Its head may have the id of the request to answer."""
         self.note(Note("frame.oversized", {"side": side, "size": size}))
         self.guarded(
@@ -230,7 +230,7 @@ class Relay:
 
     def client_silent(self) -> None:
         """Handle the client's end of input: its requests continue, and requests to it get an error."""
-        self._to_client = Silent(self._to_client, self._unanswerable, self._answered)
+        self._to_client = InputClosedClient(self._to_client, self._unanswerable, self._answered)
         self.session.state.silent = True
         # a rule that forwards cannot work any more: its `otherwise` applies
         self.session.state.client = ClientCapabilities()
@@ -244,7 +244,7 @@ class Relay:
 
     async def _no_answer(self, id: str | int, ping: bool) -> None:
         if ping:
-            self.take("client", 0, frames.result(id, b"{}"))
+            self.handle("client", 0, frames.result(id, b"{}"))
         else:
             self.undelivered(id)
 
@@ -294,9 +294,9 @@ class Relay:
                     self._rounds[round.id] = RunningRound(anyio.CancelScope())
                     self.start(self._round, round, self._rounds[round.id])
                 case Withdraw(round):
-                    waiting = self._rounds.pop(round, None)
-                    if waiting is not None:
-                        waiting.scope.cancel()
+                    running = self._rounds.pop(round, None)
+                    if running is not None:
+                        running.scope.cancel()
                 case ClientReply():
                     self._replied(effect)
                 case Later():
@@ -313,7 +313,7 @@ class Relay:
         if effect.asks is not None:
             self._to_client.ask(effect.stream, effect.asks, effect.line, own)
         elif effect.takes_back is not None:
-            self._to_client.take_back(effect.stream, effect.takes_back, effect.line, own)
+            self._to_client.cancel(effect.stream, effect.takes_back, effect.line, own)
 
     def _end_stream(self, effect: Over | Close) -> None:
         if isinstance(effect, Over):
@@ -329,25 +329,25 @@ class Relay:
         """
         # if the round was withdrawn before it began, there is nothing left to forward
         await anyio.lowlevel.checkpoint_if_cancelled()
-        waiting = self._rounds[round.id]
-        waiting.ask_anew()
+        running = self._rounds[round.id]
+        running.ask_anew()
         self.carry_out(self.session.forward(round.id))
         taken = False
         try:
-            await waiting.replied.wait()
+            await running.replied.wait()
             taken = True
         finally:
             if not taken:
                 self.carry_out(self.session.unforward(round.id, "nobody waits for the answer any more"))
-        assert waiting.reply is not None
-        return waiting.reply
+        assert running.reply is not None
+        return running.reply
 
     def tokens(self, round: str, count: int) -> None:
         """The gate's port: a round's model has written ``count`` tokens. A progress notification now and then keeps the
         peers' timers alive (R101)."""
-        waiting, now = self._rounds.get(round), self.clock()
-        if waiting is not None and now - waiting.told >= TOKENS:
-            waiting.told = now
+        running, now = self._rounds.get(round), self.clock()
+        if running is not None and now - running.last_progress >= TOKENS:
+            running.last_progress = now
             self._progress(round, count)
 
     async def beside(self, task: Callable[[], Coroutine[Any, Any, object]]) -> None:
@@ -362,8 +362,8 @@ class Relay:
         assert self._group is not None
         self._group.start_soon(task, *args)
 
-    async def _round(self, round: Round, waiting: RunningRound) -> None:
-        with waiting.scope:
+    async def _round(self, round: Round, running: RunningRound) -> None:
+        with running.scope:
             try:
                 conclusion = await self._conclusion(round)
             finally:
@@ -387,10 +387,10 @@ class Relay:
         )
 
     def _replied(self, reply: ClientReply) -> None:
-        waiting = self._rounds.get(reply.round)
-        if waiting is not None:
-            waiting.reply = reply
-            waiting.replied.set()
+        running = self._rounds.get(reply.round)
+        if running is not None:
+            running.reply = reply
+            running.replied.set()
 
     async def _later(self, later: Later) -> None:
         await anyio.sleep(later.delay)

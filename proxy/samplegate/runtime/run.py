@@ -39,7 +39,7 @@ from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.session_state import INITIALIZE
 from samplegate.runtime import heap
 from samplegate.runtime.evidence_files import EvidenceStore, key_of
-from samplegate.runtime.flow import HttpServerWriter, facing
+from samplegate.runtime.flow import HttpServerWriter, stdio_client_writer
 from samplegate.runtime.process import ProcessContext, Rules, compile_book, load_policy
 from samplegate.runtime.relay import InputReceiver, Relay, enforce_timeouts
 from samplegate.runtime.session_wiring import SessionWiring, realm_of
@@ -215,7 +215,7 @@ TAIL: Final = 0.3
 LAST_RECORDS: Final = 0.5
 
 
-class Side(msgspec.Struct, frozen=True, eq=False):
+class ServerSide(msgspec.Struct, frozen=True, eq=False):
     """The server's side of a conversation, opened."""
 
     connect: Callable[[LineLink], None]
@@ -256,12 +256,12 @@ async def converse(run: Run, relay: Relay, set_shutdown_deadline: Callable[[floa
 
 
 @asynccontextmanager
-async def _child(run: Run, relay: Relay) -> AsyncIterator[Side]:
+async def _child(run: Run, relay: Relay) -> AsyncIterator[ServerSide]:
     """Start the server as a child process. Raises CannotStart."""
     child = await start_child(
         run.command, relay.server, env=run.server_environment, max_line=run.settings.max_frame_bytes
     )
-    yield Side(
+    yield ServerSide(
         lambda own: relay.connect(own, child.link),
         (lambda own: _server_ends(relay, child, own), lambda own: _output_ends(relay, child, own)),
         child.stop,
@@ -269,7 +269,7 @@ async def _child(run: Run, relay: Relay) -> AsyncIterator[Side]:
 
 
 @asynccontextmanager
-async def _at_url(run: Run, url: str, relay: Relay) -> AsyncIterator[Side]:
+async def _at_url(run: Run, url: str, relay: Relay) -> AsyncIterator[ServerSide]:
     """Prepare the connection to a server over HTTP. Nothing is sent before the client's first frame."""
     from samplegate.transport.http_client.connection import RemoteConnection, pool
 
@@ -279,10 +279,10 @@ async def _at_url(run: Run, url: str, relay: Relay) -> AsyncIterator[Side]:
         )
 
         def connect(own: LineLink) -> None:
-            relay.connect_client(facing(own))
+            relay.connect_client(stdio_client_writer(own))
             relay.connect_server(HttpServerWriter(link))
 
-        yield Side(connect, (lambda own: _session_ends(relay, own),), link.aclose)
+        yield ServerSide(connect, (lambda own: _session_ends(relay, own),), link.aclose)
 
 
 async def _end(run: Run, relay: Relay, stop: Callable[[], Coroutine[Any, Any, object]]) -> None:
@@ -491,7 +491,12 @@ async def _main(run: Run) -> int:
     """Run one conversation, from the server's start to the exit code. Raises CannotStart."""
     metrics = Metrics(read=run.settings.metrics_file is not None or run.settings.metrics_port >= 0)
     context = ProcessContext(
-        run.rules, state=run.settings.state, decisions=run.decisions, log=run.log, cassette=run.cassette, metrics=metrics
+        run.rules,
+        state=run.settings.state,
+        decisions=run.decisions,
+        log=run.log,
+        cassette=run.cassette,
+        metrics=metrics,
     )
     run.log.count_dropped(context.metrics)
     reviews = _review_runtime(run, context)
@@ -567,7 +572,11 @@ async def _metrics_port(run: Run, context: ProcessContext) -> AsyncIterator[None
 def _finish(run: Run, wiring: SessionWiring, metrics: MetricsFile | None, code: int) -> int:
     """Print the summary, write the metrics, and return the exit code."""
     place = run.decisions.last
-    parts = [wiring.context.tally.summary(), f"decision log: {place}" if place is not None else "", wiring.notes.summary()]
+    parts = [
+        wiring.context.tally.summary(),
+        f"decision log: {place}" if place is not None else "",
+        wiring.notes.summary(),
+    ]
     say("; ".join(filter(None, parts)))
     if run.cassette is not None:
         run.cassette.close()

@@ -127,7 +127,7 @@ class SessionWiring:
                 self.relay.start(self.relay.beside, partial(self.context.retire, rules))
 
     def _note(self, note: Note) -> None:
-        self.notes.take(note)
+        self.notes.count(note)
         self._observe(note)
         self._count(note)
         if note.event == "request.failed":
@@ -213,7 +213,7 @@ class SessionWiring:
 
     def _recorded(self, record: Record) -> None:
         self.context.recorded(record)
-        getattr(self.context.log, _level(record))("request.decided", **_told(record))
+        getattr(self.context.log, _level(record))("request.decided", **_log_fields(record))
 
 
 def _level(record: Record) -> Level:
@@ -224,7 +224,7 @@ def _level(record: Record) -> Level:
     return "warning" if record.outcome == "unanswered" and record.reason in _WARNED else "info"
 
 
-def _told(record: Record) -> dict[str, Any]:
+def _log_fields(record: Record) -> dict[str, Any]:
     fields = ("decision_id", "server", "kind", "effect", "rule", "outcome", "reason", "detail", "model", "refused_by")
     return {name: value for name in fields if (value := getattr(record, name))}
 

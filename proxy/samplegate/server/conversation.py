@@ -18,7 +18,7 @@ from samplegate.config.servers import ServerSettings, headers_of
 from samplegate.errors import Log
 from samplegate.protocol.frames import Frame
 from samplegate.protocol.rounds import Note
-from samplegate.runtime.flow import STANDALONE, HttpClientWriter, HttpServerWriter, Sink, piped
+from samplegate.runtime.flow import STANDALONE, HttpClientWriter, HttpServerWriter, Sink, shared_process_writer
 from samplegate.runtime.relay import Relay
 from samplegate.runtime.session_wiring import SessionWiring, realm_of
 from samplegate.transport.stdio import CannotStart
@@ -81,7 +81,7 @@ class Process:
             said=self._said,
             together=True,
         )
-        relay.connect_server(piped(child.link))
+        relay.connect_server(shared_process_writer(child.link))
         try:
             yield child.exited
         finally:
@@ -197,7 +197,7 @@ class ServerConversation:
         if self.over:
             self._relay.refuse(stream, line.raw if isinstance(line, Frame) else line, "the server has ended")
         else:
-            self._relay.take("client", stream, line)
+            self._relay.handle("client", stream, line)
 
     def close_stream(self, stream: int) -> None:
         """Handle the client's end of a stream. The sink stays while a legacy client is still owed an answer (T35)."""

@@ -413,7 +413,7 @@ WRONG: Final = 2
 def serve_command(args: argparse.Namespace) -> int:
     """Run `samplegate serve` until SIGTERM or SIGINT; returns the exit code."""
     started = time.time()
-    heap.bound()
+    heap.fix_malloc()
     notify = Notify.taken_from(os.environ, os.getpid())  # before the environment is copied for a server
     try:
         wanted = read_all(args)
@@ -430,7 +430,7 @@ def serve_command(args: argparse.Namespace) -> int:
     for warning in wanted.warnings:
         announce(log, "settings.warned", warning, level="warning")
     daemon = Daemon(args, wanted, decisions, log, listeners, notify=notify, started=started, key=key)
-    heap.settle()
+    heap.freeze_objects()
     try:
         return anyio.run(daemon.run, backend_options=loop_options())
     except Exception:

@@ -120,7 +120,7 @@ class ServerRuntime:
         *,
         group: anyio.abc.TaskGroup,
         clock: Callable[[], float],
-        places: ProcessQuota,
+        quota: ProcessQuota,
         idle: float,
     ) -> None:
         self.settings = settings
@@ -128,7 +128,7 @@ class ServerRuntime:
         self._behind = behind
         self._group = group
         self._clock = clock
-        self._places = places
+        self._quota = quota
         self._idle = idle
         self._eras: Eras | None = None
         self._learned = float("-inf")
@@ -248,7 +248,7 @@ class ServerRuntime:
 
     async def _start(self, caller: str, *, modern: bool, prefers_legacy: bool = False) -> ServerConversation:
         self._check()
-        if not self._behind.streams and not self._places.take(caller):
+        if not self._behind.streams and not self._quota.take(caller):
             raise ConversationRefused(
                 503,
                 f"server {self.name}: as many processes run as may, or as may for one caller; come back later",
@@ -340,7 +340,7 @@ class ServerRuntime:
             self._failing = None
         if self._behind.streams:
             return
-        self._places.give_back(conversation.wiring.state.caller)
+        self._quota.give_back(conversation.wiring.state.caller)
         self._context.metrics.count("samplegate_children_exited_total", server=self.name, how=_how(conversation))
         if not conversation.asked_to_end:
             now = self._clock()
@@ -466,7 +466,7 @@ class Public:
         most: int,
         idle: float,
     ) -> None:
-        self.places = ProcessQuota(most)
+        self.quota = ProcessQuota(most)
         self._context = context
         self._sessions = sessions
         self._group = group
@@ -482,7 +482,7 @@ class Public:
     @property
     def servers(self) -> dict[str, ServerRuntime]:
         """Servers by name."""
-        return {name: place.server for name, place in self._by_name.items()}
+        return {name: mounted.server for name, mounted in self._by_name.items()}
 
     def unresolved(self) -> dict[str, str]:
         """Why servers cannot be started now, by name. Each call looks for their programs again."""
@@ -495,30 +495,32 @@ class Public:
 
     def at(self, path: str) -> ServerSettings | None:
         """Settings of the server at a path; None if there is none."""
-        place = self._by_path.get(path)
-        return None if place is None else place.server.settings
+        mounted = self._by_path.get(path)
+        return None if mounted is None else mounted.server.settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request to the endpoint at its path. The caller is already authorized."""
-        place = self._by_path.get(scope["path"])
-        if place is None:  # removed while the caller was authenticated
+        mounted = self._by_path.get(scope["path"])
+        if mounted is None:  # removed while the caller was authenticated
             await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body"})
             return
-        await place.app(scope, receive, send)
+        await mounted.app(scope, receive, send)
 
     def prepared(self, servers: Mapping[str, ServerSettings], environment: Mapping[str, str]) -> ReloadPlan:
         """Build the endpoints of these servers, without putting them in force. ``environment`` is for all processes
         that start after that."""
-        kept = {name: place for name, place in self._by_name.items() if servers.get(name) == place.server.settings}
-        gone = [place.server for name, place in self._by_name.items() if name not in kept]
+        kept = {
+            name: mounted for name, mounted in self._by_name.items() if servers.get(name) == mounted.server.settings
+        }
+        gone = [mounted.server for name, mounted in self._by_name.items() if name not in kept]
         changes = Changes(
             added=tuple(name for name in servers if name not in self._by_name),
             changed=tuple(server.name for server in gone if server.name in servers),
             removed=tuple(server.name for server in gone if server.name not in servers),
         )
         by_name = {name: kept.get(name) or self._made(settings) for name, settings in servers.items()}
-        by_path = {path_of(name): place for name, place in by_name.items()}
+        by_path = {path_of(name): mounted for name, mounted in by_name.items()}
         if len(servers) == 1:
             by_path[ALONE] = next(iter(by_name.values()))
 
@@ -542,7 +544,7 @@ class Public:
             self._behind(settings),
             group=self._group,
             clock=time.monotonic,
-            places=self.places,
+            quota=self.quota,
             idle=self._idle,
         )
         return MountedServer(server, endpoint(server, self._sessions, tell=self._tell))

@@ -225,7 +225,7 @@ class EventLog:
 
     def __init__(self, level: Level = "info", format: Format | None = None, stream: TextIO | None = None) -> None:
         out = sys.stderr if stream is None else stream
-        self.outlet = LineWriter(out)
+        self.writer = LineWriter(out)
         """The writer of its lines, also for code that formats lines itself."""
         self.format: Format = format or ("text" if _is_terminal(out) else "json")
         self._least = LEVELS[level]
@@ -233,7 +233,7 @@ class EventLog:
 
     def count_dropped(self, metrics: Metrics) -> None:
         """Count dropped lines in these metrics from now on, including earlier ones."""
-        self.outlet.count_dropped(partial(metrics.count, "samplegate_log_dropped_total"))
+        self.writer.count_dropped(partial(metrics.count, "samplegate_log_dropped_total"))
 
     def tells(self, level: Level) -> bool:
         """Whether events of this level are written."""
@@ -259,15 +259,15 @@ class EventLog:
         if not self.tells(level):
             return
         if self._bound is None:
-            self._bound = _structlog(_Lines(self.outlet), self.format)
+            self._bound = _structlog(_Lines(self.writer), self.format)
         getattr(self._bound, level)(event, **fields)
 
 
 class _Lines:
     """The logger that structlog writes lines to; all levels are the same."""
 
-    def __init__(self, outlet: LineWriter) -> None:
-        self.debug = self.info = self.warning = self.error = outlet.put
+    def __init__(self, writer: LineWriter) -> None:
+        self.debug = self.info = self.warning = self.error = writer.put
 
 
 def _structlog(lines: _Lines, format: Format) -> Any:
@@ -320,13 +320,13 @@ class AccessLog:
         self.wanted = log.tells("info")
         """Whether lines are written at all."""
         self._form = _as_json if log.format == "json" else FORMS[log.format]
-        self._outlet = log.outlet
+        self._writer = log.writer
         self._wall = wall
 
     def take(self, fields: Mapping[str, Value]) -> None:
         """Log a finished request. Its line is written within ``DELAY``, or before the log's next event."""
         if self.wanted:
-            self._outlet.collect(self._form({"time": stamp(self._wall()), "level": "info", "event": EVENT, **fields}))
+            self._writer.collect(self._form({"time": stamp(self._wall()), "level": "info", "event": EVENT, **fields}))
 
 
 def _as_json(event: Event) -> str:

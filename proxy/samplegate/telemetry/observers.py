@@ -66,7 +66,7 @@ class Notes:
         self._server = server
         self._seen: Counter[str] = Counter()
 
-    def take(self, note: Note) -> None:
+    def count(self, note: Note) -> None:
         """Count a note, and log it unless there were too many of its event."""
         if note.event in COUNTED:
             reason = note.event.partition(".")[2]

@@ -115,7 +115,7 @@ async def test_a_request_that_is_cancelled_while_it_waits_never_reaches_the_clie
     session = await opened()
     for id in ("q1", "q2"):
         session.conversation.streams[0].ask(id, asking(id))
-    session.conversation.streams[0].take_back("q1", cancelling("q1"))
+    session.conversation.streams[0].cancel("q1", cancelling("q1"))
     listener = await session.get().begun()
     await listener.heard(1)
     assert ["sampling/createMessage"] == [event["method"] for event in listener.data]
@@ -127,7 +127,7 @@ async def test_a_cancellation_follows_its_request_where_the_call_was_answered_be
     call, stream = await streaming(session, 1)
     session.conversation.streams[stream].ask("q", asking("q"))
     session.conversation.streams[stream].send(result(1, {}), True)
-    session.conversation.streams[stream].take_back("q", cancelling("q"))
+    session.conversation.streams[stream].cancel("q", cancelling("q"))
     await call.done()
     listener = await session.get().begun()
     await listener.heard(1)
@@ -154,7 +154,7 @@ async def test_nothing_of_a_session_that_is_over_is_kept() -> None:
     await session.conversation.until(lambda: session.conversation.over)
     for at in (0, stream):
         session.conversation.streams[at].ask("q", asking("q"))
-        session.conversation.streams[at].take_back("q", cancelling("q"))
+        session.conversation.streams[at].cancel("q", cancelling("q"))
         session.conversation.streams[at].send(note("late"), False)
     assert 0 == session.front.sessions.held.total
     assert [] == session.conversation.unreached

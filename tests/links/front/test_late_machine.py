@@ -146,7 +146,7 @@ class Streams(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.asked)))
         self.withdrawn.add(name)
         stream = data.draw(self.streams())
-        self.run(lambda: stream.take_back(name, note("cancelled")))
+        self.run(lambda: stream.cancel(name, note("cancelled")))
 
     @rule(data=st.data())
     def the_server_tells(self, data: st.DataObject) -> None:

@@ -116,7 +116,7 @@ class ClientStream(Protocol):
         The request goes to this stream if the client reads it, otherwise to another stream of the same session.
         """
 
-    def take_back(self, id: FrameId, line: bytes) -> None:
+    def cancel(self, id: FrameId, line: bytes) -> None:
         """Send the cancellation of such a request. Returns at once and never raises."""
 
     def over(self) -> None:

@@ -303,7 +303,7 @@ class _Nowhere:
     def ask(self, id: FrameId, line: bytes) -> None:
         pass
 
-    def take_back(self, id: FrameId, line: bytes) -> None:
+    def cancel(self, id: FrameId, line: bytes) -> None:
         pass
 
     def over(self) -> None:

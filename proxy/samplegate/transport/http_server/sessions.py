@@ -135,7 +135,7 @@ class HttpSession:
             self._forget_deadline(id)
             self._deadlines[id] = asyncio.get_running_loop().call_later(self._bounds.unread, self._give_up, id)
 
-    def take_back(self, stream: HttpStream, id: FrameId, line: bytes) -> None:
+    def cancel(self, stream: HttpStream, id: FrameId, line: bytes) -> None:
         """Cancel a request: drop it while it waits for a stream, otherwise send the cancellation on a stream that the
         client reads."""
         self._forget_deadline(id)

@@ -70,7 +70,7 @@ class StreamRoutes(Protocol):
     def ask(self, stream: HttpStream, id: FrameId, line: bytes) -> None:
         """Route a request to the client."""
 
-    def take_back(self, stream: HttpStream, id: FrameId, line: bytes) -> None:
+    def cancel(self, stream: HttpStream, id: FrameId, line: bytes) -> None:
         """Route the cancellation of a request."""
 
     def late(self, line: bytes) -> None:
@@ -157,10 +157,10 @@ class HttpStream:
         if self._ways is not None:
             self._ways.ask(self, id, line)
 
-    def take_back(self, id: FrameId, line: bytes) -> None:
+    def cancel(self, id: FrameId, line: bytes) -> None:
         """Cancel such a request."""
         if self._ways is not None:
-            self._ways.take_back(self, id, line)
+            self._ways.cancel(self, id, line)
 
     @property
     def is_read(self) -> bool:
