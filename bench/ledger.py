@@ -55,7 +55,7 @@ class _Kept:
     """Accounts of one limit, none of which ever drains while it is measured."""
 
     def __init__(self, place: Place, state: Path, accounts: int) -> None:
-        terms = LimitSpec(
+        spec = LimitSpec(
             "rate",
             "requests",
             MOST * SCALE["requests"],
@@ -64,7 +64,7 @@ class _Kept:
             by=("session",),
             shared=place == "SQLite",
         )
-        self.admission = Admission({"rate": terms}, state=state, clock=time.time, log=_NoLog())
+        self.admission = Admission({"rate": spec}, state=state, clock=time.time, log=_NoLog())
         self._accounts = accounts
 
     async def fill(self) -> None:

@@ -12,7 +12,7 @@ class Purse:
     """Accounts in a dict; slots are counted. ``open`` are the reservations that were not settled."""
 
     def __init__(self) -> None:
-        self.terms: Mapping[str, LimitSpec] = {}
+        self.specs: Mapping[str, LimitSpec] = {}
         self.now = 1e9
         self.accounts: dict[tuple[str, str], Account] = {}
         self.slots: dict[tuple[str, str], int] = {}
@@ -34,11 +34,11 @@ class Purse:
         self.waits.append(wait)
         if self.out is not None:
             return self.out
-        slots = [draw for draw in draws if self.terms[draw.limit].per == "slots"]
+        slots = [draw for draw in draws if self.specs[draw.limit].per == "slots"]
         for draw in slots:
-            if self.slots.get((draw.limit, draw.key), 0) >= self.terms[draw.limit].most:
+            if self.slots.get((draw.limit, draw.key), 0) >= self.specs[draw.limit].most:
                 return Refused(draw.limit, "full")
-        answer = ledger.reserve(self.terms, self._look, draws, self.now)
+        answer = ledger.reserve(self.specs, self._look, draws, self.now)
         if isinstance(answer, Refused):
             return answer
         changes, warned = answer
@@ -49,6 +49,6 @@ class Purse:
 
     async def settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
         for draw in reserved.draws:
-            if self.terms[draw.limit].per == "slots":
+            if self.specs[draw.limit].per == "slots":
                 self.slots[draw.limit, draw.key] -= 1
-        self.accounts.update(ledger.settle(self.terms, self._look, reserved, actual, self.now))
+        self.accounts.update(ledger.settle(self.specs, self._look, reserved, actual, self.now))

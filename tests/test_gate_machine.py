@@ -93,7 +93,7 @@ class Machine:
         self.book = Dialogue(*self.rules, **self.more).book
         self.clock = Clock()
         self.timers = Timers(self.clock)
-        self.admission = Admission(self.book.terms, state=folder, clock=self.clock, log=Log(), later=self.timers)
+        self.admission = Admission(self.book.limit_specs, state=folder, clock=self.clock, log=Log(), later=self.timers)
         self.calls: list[Call] = []
         self.running: list[asyncio.Task[Any]] = []
         self.scopes: list[anyio.CancelScope] = []
@@ -129,7 +129,9 @@ class Machine:
             "requests": len({call.drew for call in self.calls}) * SCALE["requests"],
             "room": sum(not call.over for call in self.calls),
         }
-        self.broken += [f"{name}: {drawn}" for name, drawn in within.items() if drawn > self.book.terms[name].most]
+        self.broken += [
+            f"{name}: {drawn}" for name, drawn in within.items() if drawn > self.book.limit_specs[name].most
+        ]
 
     def start(self, keys: int) -> None:
         name = str(len(self.running))

@@ -47,7 +47,7 @@ class Till:
         self._news = anyio.Event()
         self.timers = Alarms(self.clock, lambda: self._news.set())
         self.world = World() if answer is None else World(answer)
-        self.admission = Admission(d.book.terms, state=folder, clock=self.clock, log=Log(), later=self.timers)
+        self.admission = Admission(d.book.limit_specs, state=folder, clock=self.clock, log=Log(), later=self.timers)
         self.world.purse.reserve, self.world.purse.settle = self.admission.reserve, self.admission.settle  # type: ignore[method-assign]
         self.gate: Gate = self.world.gate(d)
         self.ended: dict[str, Settled] = {}

@@ -70,7 +70,7 @@ class World:
         self.records.append(record)
 
     def gate(self, d: Dialogue) -> Gate:
-        self.purse.terms = d.book.terms
+        self.purse.specs = d.book.limit_specs
         ports = Ports(
             sample=self.sample,
             reserve=self.purse.reserve,

@@ -17,23 +17,23 @@ def bucket(most: int, period: float, name: str = "l", **more: object) -> LimitSp
 class Accounts:
     """Terms and what is drawn on them."""
 
-    def __init__(self, *terms: LimitSpec) -> None:
-        self.terms: Mapping[str, LimitSpec] = {each.name: each for each in terms}
+    def __init__(self, *specs: LimitSpec) -> None:
+        self.specs: Mapping[str, LimitSpec] = {each.name: each for each in specs}
         self.kept: dict[tuple[str, str], Account] = {}
 
     def look(self, limit: str, key: str) -> Account | None:
         return self.kept.get((limit, key))
 
     def reserve(self, now: float, *draws: Draw) -> Reserved | Refused:
-        answer = reserve(self.terms, self.look, draws, now)
+        answer = reserve(self.specs, self.look, draws, now)
         if isinstance(answer, Refused):
-            self.kept |= set_back(self.terms, self.look, draws, now)
+            self.kept |= set_back(self.specs, self.look, draws, now)
             return answer
         self.kept |= answer[0]
         return Reserved("r", draws, now, answer[1])
 
     def settle(self, now: float, reserved: Reserved, actual: Sequence[Draw] = ()) -> None:
-        self.kept |= settle(self.terms, self.look, reserved, actual, now)
+        self.kept |= settle(self.specs, self.look, reserved, actual, now)
 
     def takes(self, now: float, amount: int, name: str = "l", key: str = "[]") -> bool:
         """Whether so many (in whole ones) are admitted."""
@@ -41,4 +41,4 @@ class Accounts:
 
     def level(self, name: str = "l", key: str = "[]") -> float:
         found = self.kept.get((name, key))
-        return 0 if found is None else found.level / SCALE[self.terms[name].quantity]
+        return 0 if found is None else found.level / SCALE[self.specs[name].quantity]

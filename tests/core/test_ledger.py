@@ -323,7 +323,7 @@ def test_a_limit_that_is_not_known_lets_nothing_through() -> None:
 def test_a_limit_that_is_gone_when_its_draw_is_settled_is_left_alone() -> None:
     book = Accounts(bucket(10, 60))
     opened = reserved(book.reserve(NOON, draw(1)))
-    book.terms = {}
+    book.specs = {}
     book.settle(NOON, opened)
     assert 1 == len(book.kept)
 
@@ -375,7 +375,7 @@ def test_a_refused_draw_warns_of_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("terms", "busy", "done"),
+    ("spec", "busy", "done"),
     [
         (bucket(10, 60), 59.9 + SKEW, 60.1 + SKEW),
         (day(10), 3600.0, DAY),
@@ -384,26 +384,26 @@ def test_a_refused_draw_warns_of_nothing() -> None:
     ],
     ids=lambda value: value.per if isinstance(value, LimitSpec) else "",
 )
-def test_an_account_is_forgotten_when_it_says_no_more_than_none(terms: LimitSpec, busy: float, done: float) -> None:
-    book = Accounts(terms)
+def test_an_account_is_forgotten_when_it_says_no_more_than_none(spec: LimitSpec, busy: float, done: float) -> None:
+    book = Accounts(spec)
     book.takes(NOON, 10)
-    assert not idle(terms, book.kept["l", "[]"], NOON + busy)
-    assert idle(terms, book.kept["l", "[]"], NOON + done)
+    assert not idle(spec, book.kept["l", "[]"], NOON + busy)
+    assert idle(spec, book.kept["l", "[]"], NOON + done)
 
 
 def test_what_a_process_drew_is_never_forgotten() -> None:
-    terms = LimitSpec("l", "requests", 10 * ONE, "process", by=("server",))
-    assert not idle(terms, Account(10 * ONE, NOON), NOON + 365 * DAY)
+    spec = LimitSpec("l", "requests", 10 * ONE, "process", by=("server",))
+    assert not idle(spec, Account(10 * ONE, NOON), NOON + 365 * DAY)
 
 
 def test_a_clock_set_back_makes_no_account_idle() -> None:
-    for terms in (bucket(10, 60), day(10), LimitSpec("l", "requests", ONE, "call")):
-        assert not idle(terms, Account(ONE, NOON), NOON - 10 * DAY)
+    for spec in (bucket(10, 60), day(10), LimitSpec("l", "requests", ONE, "call")):
+        assert not idle(spec, Account(ONE, NOON), NOON - 10 * DAY)
 
 
 def test_settling_on_a_forgotten_account_books_no_more_than_an_overrun() -> None:
-    for terms in (bucket(10, 60), day(10), LimitSpec("l", "requests", 10 * ONE, "call")):
-        book = Accounts(terms)
+    for spec in (bucket(10, 60), day(10), LimitSpec("l", "requests", 10 * ONE, "call")):
+        book = Accounts(spec)
         opened = reserved(book.reserve(NOON, draw(5)))
         book.kept.clear()
         book.settle(NOON + 2 * DAY, opened, [draw(1)])
@@ -442,8 +442,8 @@ def test_an_account_is_stored_as_a_short_list() -> None:
 
 def test_each_of_many_keys_takes_little_memory() -> None:
     """Some 0.5 KiB. Only the last tenth is traced: that takes long."""
-    terms = {"l": bucket(10, 60), "m": LimitSpec("m", "usd", 5 * SCALE["usd"], "day", tz="Europe/Berlin")}
-    book = Accounts(*terms.values())
+    specs = {"l": bucket(10, 60), "m": LimitSpec("m", "usd", 5 * SCALE["usd"], "day", tz="Europe/Berlin")}
+    book = Accounts(*specs.values())
     for number in range(5_000):
         if number == 4_500:
             tracemalloc.start()
@@ -453,4 +453,4 @@ def test_each_of_many_keys_takes_little_memory() -> None:
     tracemalloc.stop()
     assert 10_000 == len(book.kept)
     assert most < 500 * 2048
-    assert 5_000 == sum(idle(terms[limit], account, NOON + 3600) for (limit, _), account in book.kept.items())
+    assert 5_000 == sum(idle(specs[limit], account, NOON + 3600) for (limit, _), account in book.kept.items())

@@ -72,8 +72,8 @@ ONE_BUCKET: Final = st.sampled_from("abc").flatmap(lambda name: steps(name, SKEW
 class History:
     """Runs steps on a ledger, and remembers what was drawn when, and as how much."""
 
-    def __init__(self, terms: tuple[LimitSpec, ...]) -> None:
-        self.book = Accounts(*terms)
+    def __init__(self, specs: tuple[LimitSpec, ...]) -> None:
+        self.book = Accounts(*specs)
         self.now = self.latest = NOON
         self.open: list[tuple[Reserved, list[int]]] = []
         self.entries: list[Entry] = []
@@ -85,11 +85,11 @@ class History:
             self.now = self.latest + min(0.0, step.wait)
             yield self._reserve(step) if step.share is None else self._end(step, step.share)
             for account, kept in list(self.book.kept.items()):
-                if idle(self.book.terms[account[0]], kept, self.now):
+                if idle(self.book.specs[account[0]], kept, self.now):
                     del self.book.kept[account]
 
     def _reserve(self, step: Step) -> Reserved | Refused:
-        draws = [Draw(name, key, int(share * self.book.terms[name].most)) for name, key, share in step.draws]
+        draws = [Draw(name, key, int(share * self.book.specs[name].most)) for name, key, share in step.draws]
         before = dict(self.book.kept)
         answer = self.book.reserve(self.now, *draws)
         if isinstance(answer, Refused):
@@ -138,7 +138,7 @@ def test_over_any_span_a_bucket_admits_no_more_than_itself_and_what_drains_in_th
         if not isinstance(outcome, Reserved):
             continue
         for account in {(draw.limit, draw.key) for draw in outcome.draws if draw.amount}:
-            limit = run.book.terms[account[0]]
+            limit = run.book.specs[account[0]]
             entries = [entry for entry in run.entries if entry.account == account and entry.stamp]
             total = 0
             for entry in reversed(entries):
@@ -163,7 +163,7 @@ def test_a_day_or_month_holds_its_open_draws_at_worst_its_settled_ones_in_truth_
         if isinstance(outcome, Reserved) and step.share is None:
             model.reserved(outcome)
             assert all(
-                model.total(draw, run.now) <= run.book.terms[draw.limit].most for draw in outcome.draws if draw.amount
+                model.total(draw, run.now) <= run.book.specs[draw.limit].most for draw in outcome.draws if draw.amount
             )
         elif isinstance(outcome, Reserved) and step.share is not None:
             model.settled(outcome, step.share, run.now)
@@ -212,7 +212,7 @@ def test_a_call_or_process_holds_all_it_ever_drew_whatever_the_clock_says(histor
             entries = [entry for entry in run.entries if entry.account == account]
             assert sum(entry.amount + entry.overrun for entry in entries) == kept.level
             if isinstance(outcome, Reserved) and not any(entry.overrun for entry in entries):
-                assert kept.level <= run.book.terms[account[0]].most
+                assert kept.level <= run.book.specs[account[0]].most
 
 
 @given(steps("abcdm", FORWARD), st.floats(0, 40_000_000), st.sampled_from("abcdm"))
@@ -220,7 +220,7 @@ def test_a_clock_set_back_frees_nothing_and_is_got_over(history: list[Step], bac
     run = History(BUCKETS + WINDOWS)
     for _ in run.run(history):
         pass
-    limit, before = run.book.terms[name], run.book.kept.get((name, "[]"))
+    limit, before = run.book.specs[name], run.book.kept.get((name, "[]"))
     level = 0 if before is None else before.level
     behind = min(run.now, before.stamp if before is not None else run.now) - back
     assert (level < limit.most) is isinstance(run.book.reserve(behind, Draw(name, "[]", 1)), Reserved)
@@ -241,7 +241,7 @@ def test_no_call_causes_more_than_its_limit_however_many_candidates_there_are(
     book, counted = Accounts(limit), dict.fromkeys("pqr", 0)
     for calls, crashed in history:
         origin = Origin("docs", "local", "legacy", "2025-11-25", tuple(Call("tools/call", call) for call in calls))
-        draws = charges_of(["loop"], book.terms, Claimant(origin, tuple(calls), "s", "r"), None)
+        draws = charges_of(["loop"], book.specs, Claimant(origin, tuple(calls), "s", "r"), None)
         assert not isinstance(draws, str)
         answer = book.reserve(NOON, *draws)
         assert all(counted[call] < 4 for call in calls) is isinstance(answer, Reserved)

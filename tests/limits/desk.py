@@ -1,4 +1,4 @@
-"""What the tests of the limits share: terms, a clock and timers that are moved by hand, a log that is a list. No
+"""What the tests of the limits share: specs, a clock and timers that are moved by hand, a log that is a list. No
 fixtures."""
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Desk:
     """One process's limits, with everything it is given."""
 
     def __init__(
-        self, *terms: LimitSpec, state: Path = Path("/nonexistent/state"), clock: Clock | None = None, **more: Any
+        self, *specs: LimitSpec, state: Path = Path("/nonexistent/state"), clock: Clock | None = None, **more: Any
     ) -> None:
         self.clock = clock or Clock()
         self.timers = Timers(self.clock)
@@ -137,7 +137,7 @@ class Desk:
         self.state = state
         self.file = state / "limits.sqlite3"
         self.admission = Admission(
-            {one.name: one for one in terms},
+            {one.name: one for one in specs},
             state=state,
             clock=self.clock,
             log=self.log,
@@ -157,9 +157,9 @@ class Desk:
         assert isinstance(got, Refused), got
         return got
 
-    def update_limits(self, *terms: LimitSpec) -> None:
+    def update_limits(self, *specs: LimitSpec) -> None:
         """Another policy is in force."""
-        self.admission.update_limits({one.name: one for one in terms})
+        self.admission.update_limits({one.name: one for one in specs})
 
     async def settle(self, reserved: Reserved, *actual: Draw) -> None:
         await self.admission.settle(reserved, actual)

@@ -310,13 +310,13 @@ async def test_a_settlement_that_fails_is_made_up_for(tmp_path: Path) -> None:
 
 
 async def test_what_asks_no_file_says_nothing_of_it(tmp_path: Path) -> None:
-    terms = daily("d", 3, shared=True), per("process", "p", 3)
-    ours = Desk(*terms, state=tmp_path)
+    specs = daily("d", 3, shared=True), per("process", "p", 3)
+    ours = Desk(*specs, state=tmp_path)
     await ours.settle(await ours.taken(one("d")))
     with locked(tmp_path):
         await ours.refused(one("d"))
         await ours.settle(await ours.taken(one("p")))
-        ours.update_limits(*terms, daily("e", 1, shared=True))
+        ours.update_limits(*specs, daily("e", 1, shared=True))
         await ours.taken(one("p"))
         assert ["limits.unavailable"] == ours.log.names
     await ours.taken(one("d"))

@@ -100,12 +100,12 @@ OTHERS = [
 
 @both
 @pytest.mark.parametrize(
-    "other", OTHERS, ids=lambda terms: f"{terms.quantity} {terms.per} {terms.tz} {','.join(terms.by)}"
+    "other", OTHERS, ids=lambda spec: f"{spec.quantity} {spec.per} {spec.tz} {','.join(spec.by)}"
 )
 async def test_a_limit_that_counts_something_else_begins_anew_and_old_reservations_leave_it_alone(
     tmp_path: Path, shared: bool, other: LimitSpec
 ) -> None:
-    old, new = (msgspec.structs.replace(terms, shared=shared) for terms in (ORIGINAL, other))
+    old, new = (msgspec.structs.replace(spec, shared=shared) for spec in (ORIGINAL, other))
     desk = Desk(old, state=tmp_path)
     held = [await desk.taken(one("d", KEY)) for _ in range(2)]
     desk.update_limits(new)
@@ -386,10 +386,10 @@ async def test_a_thousand_reloads_leave_nothing_behind(tmp_path: Path, shared: b
     desk.clock.now += FORGOTTEN
     for _ in range(EVERY):
         await desk.taken(one("d"))
-    assert {"d"} == {one.name for one in desk.admission._limits.terms.values()}
+    assert {"d"} == {one.name for one in desk.admission._limits.specs.values()}
     backend = desk.admission._ledger._backend
     assert isinstance(backend, SqliteLedger)
-    assert (1, 0 if shared else 1) == (len(backend._terms), len(backend))
+    assert (1, 0 if shared else 1) == (len(backend._specs), len(backend))
     await desk.admission.aclose()
 
 

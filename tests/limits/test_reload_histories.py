@@ -46,7 +46,7 @@ KINDS: Final = (
 
 
 class Amend(msgspec.Struct, frozen=True):
-    terms: LimitSpec | None
+    spec: LimitSpec | None
 
 
 class Reserve(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class Pass(msgspec.Struct, frozen=True):
 class Entry(msgspec.Struct):
     """One draw that was admitted, as how much it counts by now."""
 
-    terms: LimitSpec
+    spec: LimitSpec
     life: int
     at: float
     amount: int
@@ -79,7 +79,7 @@ class Entry(msgspec.Struct):
 
 
 class Model:
-    """One limit, whose terms change."""
+    """One limit, whose spec changes."""
 
     def __init__(self, desk: Desk, *, remembers: bool) -> None:
         self.desk = desk
@@ -90,13 +90,13 @@ class Model:
         self.lives: dict[str, int] = {}
 
     @property
-    def terms(self) -> LimitSpec | None:
+    def spec(self) -> LimitSpec | None:
         return self.policies[-1].get(NAME)
 
     async def take(self, step: Amend | Reserve | Settle | Pass) -> None:
         match step:
-            case Amend(terms):
-                self.update_limits(terms)
+            case Amend(spec):
+                self.update_limits(spec)
             case Reserve():
                 await self.reserve(step)
             case Settle():
@@ -104,14 +104,14 @@ class Model:
             case Pass(seconds):
                 self.desk.clock.now += seconds
 
-    def update_limits(self, terms: LimitSpec | None) -> None:
-        before, after = (None if one is None else identity(one) for one in (self.terms, terms))
-        open = {identity(entry.terms) for entry in self.entries if entry.reserved is not None}
+    def update_limits(self, spec: LimitSpec | None) -> None:
+        before, after = (None if one is None else identity(one) for one in (self.spec, spec))
+        open = {identity(entry.spec) for entry in self.entries if entry.reserved is not None}
         for name in self.lives:
             if name not in open and not name == before == after and not self.remembers:
                 self.lives[name] += 1  # nothing is left of it: it may begin anew
-        self.amended.append(terms)
-        self.policies.append({} if terms is None else {NAME: terms})
+        self.amended.append(spec)
+        self.policies.append({} if spec is None else {NAME: spec})
         self.desk.admission.update_limits(self.policies[-1])
 
     async def reserve(self, step: Reserve) -> None:
@@ -123,14 +123,14 @@ class Model:
         if not isinstance(got, Reserved):
             assert got.why in {"full", "never", "unavailable"}
             return
-        assert self.terms is not None
-        was, now = under[NAME], self.terms
+        assert self.spec is not None
+        was, now = under[NAME], self.spec
         assert (was.quantity, was.by, was.per == "call") == (now.quantity, now.by, now.per == "call")
-        life = self.lives.setdefault(identity(self.terms), 0)
+        life = self.lives.setdefault(identity(self.spec), 0)
         self.entries.append(
-            Entry(self.terms, life, self.desk.clock.now, draw.amount, got, draw.amount, len(self.amended))
+            Entry(self.spec, life, self.desk.clock.now, draw.amount, got, draw.amount, len(self.amended))
         )
-        self.check(self.terms, life)
+        self.check(self.spec, life)
 
     async def settle(self, step: Settle) -> None:
         if not self.entries:
@@ -142,28 +142,28 @@ class Model:
         came = int(entry.worst * step.share)
         for _ in range(step.times):
             await self.desk.admission.settle(reserved, [Draw(NAME, "[]", came)])
-        entry.reserved, entry.amount = None, 0 if entry.terms.per == "slots" else came
+        entry.reserved, entry.amount = None, 0 if entry.spec.per == "slots" else came
 
-    def check(self, terms: LimitSpec, life: int) -> None:
-        """What was admitted on the account of these terms since it began, as the amount that is in force allows."""
-        mine = [entry for entry in self.entries if entry.life == life and identity(entry.terms) == identity(terms)]
+    def check(self, spec: LimitSpec, life: int) -> None:
+        """What was admitted on the account of this spec since it began, as the amount that is in force allows."""
+        mine = [entry for entry in self.entries if entry.life == life and identity(entry.spec) == identity(spec)]
         now = self.desk.clock.now
-        if terms.per == "bucket":
-            self.check_bucket(terms, mine, now)
+        if spec.per == "bucket":
+            self.check_bucket(spec, mine, now)
             return
-        if terms.per == "day":
-            mine = [entry for entry in mine if entry.at >= window_start("day", terms.tz, now)]
+        if spec.per == "day":
+            mine = [entry for entry in mine if entry.at >= window_start("day", spec.tz, now)]
         total = sum(entry.amount for entry in mine)
-        assert total <= terms.most, f"{total} of {terms.most}"
+        assert total <= spec.most, f"{total} of {spec.most}"
 
-    def check_bucket(self, terms: LimitSpec, mine: list[Entry], now: float) -> None:
+    def check_bucket(self, spec: LimitSpec, mine: list[Entry], now: float) -> None:
         total = 0
         for entry in reversed(mine):
             total += entry.amount
-            rates = [one.most for one in self.amended[entry.reloads :] if one is not None] + [entry.terms.most]
+            rates = [one.most for one in self.amended[entry.reloads :] if one is not None] + [entry.spec.most]
             fastest, slowest = max(rates), min(rates)
             rounding = 1 + -(-fastest // slowest)
-            assert total <= terms.most + (now - entry.at) * fastest / terms.period + rounding
+            assert total <= spec.most + (now - entry.at) * fastest / spec.period + rounding
 
 
 reserves = st.builds(Reserve, st.sampled_from([0.01, 0.5, 0.6, 1.0]), st.sampled_from([0, 0, 0, 1, 2]))
@@ -186,10 +186,8 @@ def histories(draw: st.DrawFn, shared: Sequence[bool]) -> list[Any]:
 def reload(few: Sequence[LimitSpec], shared: Sequence[bool], which: int, where: int) -> Amend:
     if which == 8:
         return Amend(None)
-    terms = few[which % len(few)]
-    return Amend(
-        terms if terms.per == "process" else msgspec.structs.replace(terms, shared=shared[where % len(shared)])
-    )
+    spec = few[which % len(few)]
+    return Amend(spec if spec.per == "process" else msgspec.structs.replace(spec, shared=shared[where % len(shared)]))
 
 
 async def played(history: list[Any], folder: Path, *, remembers: bool) -> None:
@@ -218,7 +216,7 @@ def test_the_state_forgets_nothing_of_what_it_shares(history: list[Any]) -> None
     shared = [
         step
         for step in history
-        if not (isinstance(step, Amend) and step.terms is not None and step.terms.per == "process")
+        if not (isinstance(step, Amend) and step.spec is not None and step.spec.per == "process")
     ]
     with tempfile.TemporaryDirectory() as folder:
         anyio.run(partial(played, shared, Path(folder), remembers=True))

@@ -87,7 +87,7 @@ async def test_what_a_reload_leaves_of_what_was_drawn(tmp_path: Path, name: str)
 @pytest.mark.parametrize(
     ("before", "after"), [(False, True), (True, False)], ids=["into the state", "out of the state"]
 )
-@pytest.mark.parametrize("first", [DAY, BUCKET, SLOTS], ids=lambda terms: terms.per)
+@pytest.mark.parametrize("first", [DAY, BUCKET, SLOTS], ids=lambda spec: spec.per)
 async def test_what_is_reserved_is_counted_on_where_the_place_changes(
     tmp_path: Path, first: LimitSpec, before: bool, after: bool
 ) -> None:

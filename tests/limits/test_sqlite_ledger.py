@@ -28,12 +28,12 @@ class Book:
     """The ledger of one process, without its thread. Its limits are shared by default."""
 
     def __init__(
-        self, state: Path, *terms: LimitSpec, clock: Clock | None = None, shared: bool = True, **more: Any
+        self, state: Path, *specs: LimitSpec, clock: Clock | None = None, shared: bool = True, **more: Any
     ) -> None:
         self.clock = clock or Clock()
         self.state = state
-        self.terms = {each.name: msgspec.structs.replace(each, shared=shared) for each in terms}
-        self.ledger = SqliteLedger({identity(each): each for each in self.terms.values()}, state, self.clock, **more)
+        self.specs = {each.name: msgspec.structs.replace(each, shared=shared) for each in specs}
+        self.ledger = SqliteLedger({identity(each): each for each in self.specs.values()}, state, self.clock, **more)
         self._made = 0
 
     def reserve(self, *draws: Draw) -> Reserved | Refused:
@@ -60,7 +60,7 @@ class Book:
         self.ledger.settle(Settlement(reserved, self.on(actual), undo=undo), time.monotonic() + 5)
 
     def on(self, draws: Sequence[Draw]) -> tuple[Draw, ...]:
-        return tuple(placed(draw, identity(self.terms[draw.limit])) for draw in draws)
+        return tuple(placed(draw, identity(self.specs[draw.limit])) for draw in draws)
 
     def close(self) -> None:
         self.ledger.close(time.monotonic() + 5)
@@ -79,8 +79,8 @@ Open = Callable[..., Book]
 def book(tmp_path: Path) -> Iterator[Open]:
     books: list[Book] = []
 
-    def make(*terms: LimitSpec, **more: Any) -> Book:
-        books.append(Book(tmp_path, *terms, **more))
+    def make(*specs: LimitSpec, **more: Any) -> Book:
+        books.append(Book(tmp_path, *specs, **more))
         return books[-1]
 
     yield make
@@ -112,7 +112,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(
-    "other", OTHERS, ids=lambda terms: f"{terms.quantity} {terms.per} {terms.tz} {','.join(terms.by)}"
+    "other", OTHERS, ids=lambda spec: f"{spec.quantity} {spec.per} {spec.tz} {','.join(spec.by)}"
 )
 def test_a_limit_that_counts_something_else_begins_anew(book: Open, other: LimitSpec) -> None:
     book(ORIGINAL).taken(one("d"), one("d"))
@@ -301,7 +301,7 @@ def test_a_fault_of_ours_while_settling_is_in_nobodys_way(book: Open, monkeypatc
 def test_what_was_undone_warns_again(book: Open) -> None:
     kept = book(daily("a", 4, warn_at=0.5), shared=False)
     first = kept.taken(Draw("a", "[]", 2_000_000))
-    assert (identity(kept.terms["a"]),) == first.warned
+    assert (identity(kept.specs["a"]),) == first.warned
     kept.settle(first, undo=True)
     assert () == kept.taken(one("a")).warned
     assert 1 == len(kept.taken(one("a")).warned)
@@ -364,7 +364,7 @@ def test_the_event_loop_reads_while_the_thread_reserves(tmp_path: Path) -> None:
     book = Book(tmp_path, per("process", "full", 1), per("process", "busy", 10**9), shared=False)
     book.taken(one("full"))
     asked, granted = book.on([one("full")]), 0
-    terms = {identity(each): each for each in book.terms.values()}
+    specs = {identity(each): each for each in book.specs.values()}
     ended = threading.Event()
 
     def reserve() -> None:
@@ -375,7 +375,7 @@ def test_the_event_loop_reads_while_the_thread_reserves(tmp_path: Path) -> None:
     thread = threading.Thread(target=reserve)
     thread.start()
     try:
-        found = {isinstance(book.ledger.exhausted(terms, asked), Refused) for _ in range(5_000)}
+        found = {isinstance(book.ledger.exhausted(specs, asked), Refused) for _ in range(5_000)}
     finally:
         ended.set()
         thread.join()

@@ -193,7 +193,7 @@ def _lasting(checked: Checked) -> list[str]:
     return (
         []
         if checked.loaded is None
-        else [name for name, one in claims.terms(checked.loaded.policy).items() if one.shared]
+        else [name for name, one in claims.specs(checked.loaded.policy).items() if one.shared]
     )
 
 

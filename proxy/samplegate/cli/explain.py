@@ -62,7 +62,7 @@ _UNIT: Final[dict[Quantity, str]] = {
 class Drawn:
     """A draw on one account of a limit."""
 
-    terms: LimitSpec
+    spec: LimitSpec
     draw: Draw
 
 
@@ -80,7 +80,7 @@ def spending(book: CompiledPolicy, request: Request, decision: Decision) -> Spen
     """The spending of a decision."""
     made = draws_of(book, decision, Claimant(request.origin, _calls(request), "its session", decision.rule or ""))
     draws, untold = ((), made) if isinstance(made, str) else (made, None)
-    drawn = [Drawn(book.terms[draw.limit], draw) for draw in draws]
+    drawn = [Drawn(book.limit_specs[draw.limit], draw) for draw in draws]
     rule = book.policy.rules[decision.index] if decision.index >= 0 else None
     allowed = decision.allowed
     if allowed is None or not isinstance(rule, AllowRule | EscalateRule):
@@ -114,11 +114,11 @@ def spending_lines(spent: Spending) -> Iterator[str]:
         for name, why in spent.choice.unfit.items():
             yield f"model     - {name:<{width}}  not asked: {why}"
     for drawn in spent.draws:
-        terms, draw = drawn.terms, drawn.draw
+        spec, draw = drawn.spec, drawn.draw
         by = f", for {', '.join(json.loads(draw.key))}" if draw.key != "[]" else ""
         yield (
-            f"limit     {terms.name}: {_amount(terms, draw.amount)} of {_amount(terms, terms.most)}"
-            f" {_UNIT[terms.quantity]}{_per(terms)}{by}"
+            f"limit     {spec.name}: {_amount(spec, draw.amount)} of {_amount(spec, spec.most)}"
+            f" {_UNIT[spec.quantity]}{_per(spec)}{by}"
         )
     if spent.untold is not None:
         yield f"limit     cannot be held: {spent.untold}"
@@ -139,8 +139,8 @@ def _score(choice: ModelChoice, name: str) -> str:
     )
 
 
-def _amount(terms: LimitSpec, amount: int) -> str:
-    return _dollars(amount) if terms.quantity == "usd" else f"{amount / SCALE[terms.quantity]:.15g}"
+def _amount(spec: LimitSpec, amount: int) -> str:
+    return _dollars(amount) if spec.quantity == "usd" else f"{amount / SCALE[spec.quantity]:.15g}"
 
 
 def _dollars(units: int) -> str:
@@ -149,16 +149,16 @@ def _dollars(units: int) -> str:
     return f"{dollars:.6f}".rstrip("0").rstrip(".") if dollars >= 1e-6 or not units else f"{dollars:.3g}"
 
 
-def _per(terms: LimitSpec) -> str:
-    match terms.per:
+def _per(spec: LimitSpec) -> str:
+    match spec.per:
         case "bucket":
-            return f" per {terms.period:g} s"
+            return f" per {spec.period:g} s"
         case "slots":
             return ""
         case "day" | "month":
-            return f" per {terms.per} ({terms.tz})"
+            return f" per {spec.per} ({spec.tz})"
         case _:
-            return f" per {terms.per}"
+            return f" per {spec.per}"
 
 
 def spending_as_json(spent: Spending) -> dict[str, Any]:
@@ -167,11 +167,11 @@ def spending_as_json(spent: Spending) -> dict[str, Any]:
         "choice": None if spent.choice is None else _choice_json(spent, spent.choice),
         "draws": [
             {
-                "limit": drawn.terms.name,
+                "limit": drawn.spec.name,
                 "key": drawn.draw.key,
-                "quantity": drawn.terms.quantity,
-                "amount": drawn.draw.amount / SCALE[drawn.terms.quantity],
-                "of": drawn.terms.most / SCALE[drawn.terms.quantity],
+                "quantity": drawn.spec.quantity,
+                "amount": drawn.draw.amount / SCALE[drawn.spec.quantity],
+                "of": drawn.spec.most / SCALE[drawn.spec.quantity],
             }
             for drawn in spent.draws
         ],

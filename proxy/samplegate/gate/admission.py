@@ -50,7 +50,7 @@ class Hold:
     def take(self, reserved: Reserved, slots: Slots | None = None) -> None:
         """Keep this reservation in place of the one that was given back."""
         lasting = [
-            draw for draw in reserved.draws if self._book.terms[draw.limit].quantity in ("requests", "concurrent")
+            draw for draw in reserved.draws if self._book.limit_specs[draw.limit].quantity in ("requests", "concurrent")
         ]
         self.draws = reserved.draws
         self._request = msgspec.structs.replace(reserved, draws=tuple(lasting))
@@ -93,14 +93,14 @@ class Hold:
         """Settle the tried model at ``spent``; None if it cannot have cost anything."""
         reserved, self._try = self._try, None
         if reserved is not None and reserved.draws:
-            await self._settle(reserved, claims.truth(reserved.draws, self._book.terms, spent))
+            await self._settle(reserved, claims.truth(reserved.draws, self._book.limit_specs, spent))
 
     async def close(self) -> None:
         """End the reservation. Idempotent, and safe during a cancellation."""
         if self.closed:
             return
         self.closed = True
-        request = self._request if self._slots is None else self._slots.closed(self._request, self._book.terms)
+        request = self._request if self._slots is None else self._slots.closed(self._request, self._book.limit_specs)
         counts = self._begun or self._asked
         for reserved, stays in ((request, counts), *([] if self._try is None else [(self._try, self._begun)])):
             if reserved.draws:
@@ -121,10 +121,10 @@ class Slots:
         self._open = requests
         self._kept: list[Draw] = []
 
-    def closed(self, request: Reserved, terms: Mapping[str, LimitSpec]) -> Reserved:
+    def closed(self, request: Reserved, specs: Mapping[str, LimitSpec]) -> Reserved:
         """The draws to settle when one of the requests ends."""
         self._open -= 1
-        mine = [draw for draw in request.draws if terms[draw.limit].per == "slots"]
+        mine = [draw for draw in request.draws if specs[draw.limit].per == "slots"]
         rest = [draw for draw in request.draws if draw not in mine]
         self._kept += mine
         return msgspec.structs.replace(request, draws=tuple(rest if self._open else [*rest, *self._kept]))
@@ -194,7 +194,7 @@ def claimant(round: Round) -> Claimant:
 
 def uncounted(book: CompiledPolicy, draws: Sequence[Draw]) -> tuple[Draw, ...]:
     """The draws without those that count requests."""
-    return tuple(draw for draw in draws if book.terms[draw.limit].quantity != "requests")
+    return tuple(draw for draw in draws if book.limit_specs[draw.limit].quantity != "requests")
 
 
 async def _reserve(

@@ -21,22 +21,22 @@ Account: TypeAlias = tuple[str, str]
 """The identity of a limit and a key."""
 
 
-def identity(terms: LimitSpec) -> str:
+def identity(spec: LimitSpec) -> str:
     """The identity under which a limit's accounts are stored: its name and all that defines its numbers."""
     meaning = [
-        terms.name,
-        terms.quantity,
-        terms.per,
-        terms.period,
-        terms.tz if terms.per in {"day", "month"} else "",
-        *terms.by,
+        spec.name,
+        spec.quantity,
+        spec.per,
+        spec.period,
+        spec.tz if spec.per in {"day", "month"} else "",
+        *spec.by,
     ]
     return json.dumps(meaning, separators=(",", ":"))
 
 
-def lasts(terms: LimitSpec) -> bool:
+def lasts(spec: LimitSpec) -> bool:
     """Whether draws are never given back by time: limits per call and per process."""
-    return terms.per in {"call", "process"}
+    return spec.per in {"call", "process"}
 
 
 class LimitVersions(msgspec.Struct, frozen=True, eq=False):
@@ -44,7 +44,7 @@ class LimitVersions(msgspec.Struct, frozen=True, eq=False):
 
     ids: Mapping[str, str]
     """The identities of the limits in force, by name."""
-    terms: Mapping[str, LimitSpec]
+    specs: Mapping[str, LimitSpec]
     """By identity."""
 
     def amended(self, wanted: Mapping[str, LimitSpec], used: Iterable[str]) -> LimitVersions:
@@ -52,12 +52,12 @@ class LimitVersions(msgspec.Struct, frozen=True, eq=False):
 
         A shared limit stays shared while the process runs, because other processes may have drawn on it.
         """
-        terms = {id: self.terms[id] for id in used}
+        specs = {id: self.specs[id] for id in used}
         ids = {name: identity(one) for name, one in wanted.items()}
         for name, id in ids.items():
-            stays = id in self.terms and self.terms[id].shared
-            terms[id] = msgspec.structs.replace(wanted[name], shared=True) if stays else wanted[name]
-        return LimitVersions(ids, terms)
+            stays = id in self.specs and self.specs[id].shared
+            specs[id] = msgspec.structs.replace(wanted[name], shared=True) if stays else wanted[name]
+        return LimitVersions(ids, specs)
 
 
 class ReservationRequest(msgspec.Struct, frozen=True):
@@ -109,9 +109,9 @@ def ready(
     for draw in draws:
         if draw.limit not in limits.ids:
             return Refused(draw.limit, "unavailable", detail=f"limit {draw.limit}: the policy has none of this name")
-        terms = limits.terms[limits.ids[draw.limit]]
-        was = under.get(draw.limit, terms)
-        if (was.quantity, was.by, was.per == "call") != (terms.quantity, terms.by, terms.per == "call"):
+        spec = limits.specs[limits.ids[draw.limit]]
+        was = under.get(draw.limit, spec)
+        if (was.quantity, was.by, was.per == "call") != (spec.quantity, spec.by, spec.per == "call"):
             return Refused(
                 draw.limit,
                 "unavailable",
@@ -147,12 +147,12 @@ def sums(draws: Iterable[Draw]) -> dict[Account, int]:
 
 
 def no_room(
-    terms: Mapping[str, LimitSpec], taken: Callable[[str, str], int], wanted: Mapping[Account, int]
+    specs: Mapping[str, LimitSpec], taken: Callable[[str, str], int], wanted: Mapping[Account, int]
 ) -> tuple[Refused, Account] | None:
     """The first account without room for concurrent requests, or None. ``taken`` returns how many slots of an account
     are in use."""
     for (limit, key), amount in wanted.items():
-        most, name = terms[limit].most, terms[limit].name
+        most, name = specs[limit].most, specs[limit].name
         if amount > most:
             return Refused(name, "never", detail=f"limit {name}: one request takes {amount} slots of {most}"), (
                 limit,
@@ -163,9 +163,9 @@ def no_room(
     return None
 
 
-def shares(terms: Mapping[str, LimitSpec], drawn: Iterable[tuple[str, int]]) -> dict[str, float]:
+def shares(specs: Mapping[str, LimitSpec], drawn: Iterable[tuple[str, int]]) -> dict[str, float]:
     """The drawn share of each limit; the fullest account counts."""
     out: dict[str, float] = {}
     for limit, level in drawn:
-        out[limit] = max(out.get(limit, 0.0), level / max(1, terms[limit].most))
+        out[limit] = max(out.get(limit, 0.0), level / max(1, specs[limit].most))
     return out

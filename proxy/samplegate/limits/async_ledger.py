@@ -56,7 +56,7 @@ class AsyncLedger:
         self._log = log
         self._patience = PATIENCE if patience is None else patience
         self._later = later
-        self._terms: Mapping[str, LimitSpec] = {}
+        self._specs: Mapping[str, LimitSpec] = {}
         self._backend: LedgerBackend | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._told: set[str] = set()
@@ -66,16 +66,16 @@ class AsyncLedger:
         self._hurried = False
         self._end: asyncio.Future[None] | None = None
 
-    def update_limits(self, terms: Mapping[str, LimitSpec]) -> None:
+    def update_limits(self, specs: Mapping[str, LimitSpec]) -> None:
         """Replace the limits, by identity, for all later calls. Does not block."""
-        self._terms = terms
+        self._specs = specs
         if self._closed or self._backend is None:
             return
         if self._threads is not None:
-            self._give(self._backend.update_limits, terms)
+            self._give(self._backend.update_limits, specs)
             self._carry_out(self._backend.pay)
             return
-        self._backend.update_limits(terms, self._deadline)
+        self._backend.update_limits(specs, self._deadline)
         if self._backend.owes:
             self._carry_out(self._backend.pay)
 
@@ -107,13 +107,13 @@ class AsyncLedger:
         problem = answer.exception()
         if isinstance(problem, Exception):
             return Refused(draws[0].limit, "unavailable", detail=self._fails(problem))
-        if any(self._terms[draw.limit].shared for draw in draws):
+        if any(self._specs[draw.limit].shared for draw in draws):
             self._works()
         return answer.result()
 
     def exhausted(self, draws: Sequence[Draw]) -> Refused | None:
         """Why draws on limits per call or per process have no room, if waiting does not help."""
-        return self._ledger.exhausted(self._terms, draws) if draws and not self._closed else None
+        return self._ledger.exhausted(self._specs, draws) if draws and not self._closed else None
 
     def drawn(self) -> Mapping[Account, int]:
         """The units drawn on the accounts of this process."""
@@ -172,7 +172,7 @@ class AsyncLedger:
     @property
     def _ledger(self) -> LedgerBackend:
         if self._backend is None:
-            self._backend = self._make(self._terms)
+            self._backend = self._make(self._specs)
         return self._backend
 
     @property
@@ -180,7 +180,7 @@ class AsyncLedger:
         return time.monotonic() + self._patience
 
     def _is_threaded(self, draws: Sequence[Draw]) -> bool:
-        return self._threads is not None or any(self._terms[draw.limit].shared for draw in draws)
+        return self._threads is not None or any(self._specs[draw.limit].shared for draw in draws)
 
     def _give(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         """Queue a call in the thread. Its last argument is its deadline."""

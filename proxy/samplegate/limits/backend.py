@@ -59,7 +59,7 @@ class LedgerBackend(Protocol):
         """Whether corrections have still to be written."""
         ...
 
-    def update_limits(self, terms: Mapping[str, LimitSpec], deadline: float) -> None:
+    def update_limits(self, specs: Mapping[str, LimitSpec], deadline: float) -> None:
         """Replace the limits, by identity: those in force and those with open reservations. It never fails.
 
         An account of a known identity stays as it is. If a limit is now shared, the next successful transaction moves
@@ -75,7 +75,7 @@ class LedgerBackend(Protocol):
         """
         ...
 
-    def exhausted(self, terms: Mapping[str, LimitSpec], draws: Sequence[Draw]) -> Refused | None:
+    def exhausted(self, specs: Mapping[str, LimitSpec], draws: Sequence[Draw]) -> Refused | None:
         """Why draws on limits per call or per process have no room, if waiting does not help. Does not block."""
         ...
 

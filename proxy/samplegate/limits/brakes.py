@@ -41,18 +41,18 @@ class Braked(msgspec.Struct, frozen=True):
 
 
 class BrakeState:
-    """The recent requests of each server. ``terms`` None: no brakes."""
+    """The recent requests of each server. ``brakes`` None: all of them are off."""
 
-    def __init__(self, terms: schema.Brakes | None) -> None:
-        self._terms = schema.Brakes() if terms is None else terms
-        self._cooling = seconds(self._terms.cooling)
+    def __init__(self, brakes: schema.Brakes | None) -> None:
+        self._brakes = schema.Brakes() if brakes is None else brakes
+        self._cooling = seconds(self._brakes.cooling)
         self._servers: OrderedDict[str, _Server] = OrderedDict()
         self._calls: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     @property
     def compares(self) -> bool:
         """Whether it needs digests of requests; if not, any text will do."""
-        return self._terms.repeats is not None
+        return self._brakes.repeats is not None
 
     def asked(self, server: str, call_ids: Sequence[str], digest: str, now: float) -> Braked | None:
         """Count one request of a server (``asker``) in each of these calls of the client. None: no brake applies.
@@ -60,7 +60,7 @@ class BrakeState:
         The request that trips a brake is left unanswered too, and so are all requests of the server until ``cooling``
         is over. Requests meanwhile do not prolong it. After it, the server and these calls are counted from zero.
         """
-        if self._terms.requests_per_call is None and self._terms.repeats is None:
+        if self._brakes.requests_per_call is None and self._brakes.repeats is None:
             return None
         state = self._servers.setdefault(server, _Server())
         _shorten(self._servers, server, MOST_SERVERS)
@@ -82,11 +82,11 @@ class BrakeState:
         state.times = state.times + 1 if digest == state.digest else 1
         state.digest = digest
         most = 0
-        if self._terms.requests_per_call is not None:
+        if self._brakes.requests_per_call is not None:
             most = max((self._counted(server, call) for call in dict.fromkeys(call_ids)), default=0)
-        if self._terms.requests_per_call is not None and most > self._terms.requests_per_call:
+        if self._brakes.requests_per_call is not None and most > self._brakes.requests_per_call:
             return "requests_per_call"
-        return "repeats" if self._terms.repeats is not None and state.times >= self._terms.repeats else None
+        return "repeats" if self._brakes.repeats is not None and state.times >= self._brakes.repeats else None
 
     def _counted(self, server: str, call: str) -> int:
         count = self._calls[server, call] = self._calls.get((server, call), 0) + 1
@@ -95,10 +95,10 @@ class BrakeState:
 
     def _said(self, which: Which) -> str:
         what = {
-            "requests_per_call": f"it asked more than {self._terms.requests_per_call} times in one call of the client",
-            "repeats": f"it asked the same {self._terms.repeats} times in a row",
+            "requests_per_call": f"it asked more than {self._brakes.requests_per_call} times in one call of the client",
+            "repeats": f"it asked the same {self._brakes.repeats} times in a row",
         }[which]
-        return f"brakes.{which}: {what}, so it is left unanswered for {self._terms.cooling}"
+        return f"brakes.{which}: {what}, so it is left unanswered for {self._brakes.cooling}"
 
 
 class _Server:

@@ -43,7 +43,7 @@ class Admission:
 
     def __init__(
         self,
-        terms: Mapping[str, LimitSpec],
+        specs: Mapping[str, LimitSpec],
         *,
         state: Path,
         clock: Callable[[], float],
@@ -51,7 +51,7 @@ class Admission:
         later: Later | None = None,
         most_waiting: int = MOST_WAITING,
     ) -> None:
-        self._terms = terms
+        self._specs = specs
         self._folder = state
         self._clock = clock
         self._log = log
@@ -59,14 +59,14 @@ class Admission:
         self._line = WaitQueue(most_waiting)
         self._waiting: dict[Waiter, ReservationRequest | Refused] = {}
         """In the order of joining; Refused if a policy that came into force meanwhile refuses the request."""
-        self._limits = LimitVersions({}, {}).amended(terms, ())
+        self._limits = LimitVersions({}, {}).amended(specs, ())
         self._ledger = AsyncLedger(self._backend, state / "limits.sqlite3", log, later=later)
-        self._ledger.update_limits(self._limits.terms)
+        self._ledger.update_limits(self._limits.specs)
         self._held: dict[str, Reservation] = {}
         self._made = 0
         self._closed = False
 
-    def update_limits(self, terms: Mapping[str, LimitSpec]) -> None:
+    def update_limits(self, specs: Mapping[str, LimitSpec]) -> None:
         """Put another policy's limits in force, also for requests that wait. Never raises or blocks; must be called in
         the event loop.
 
@@ -75,11 +75,11 @@ class Admission:
         """
         try:
             before = self._limits
-            now = before.amended(terms, {id for held in self._held.values() for id in held.ids.values()})
+            now = before.amended(specs, {id for held in self._held.values() for id in held.ids.values()})
             for held in self._held.values():
-                held.rates = widened(held.rates, held.ids.values(), before.terms, now.terms)
-            self._terms, self._limits = terms, now
-            self._ledger.update_limits(now.terms)
+                held.rates = widened(held.rates, held.ids.values(), before.specs, now.specs)
+            self._specs, self._limits = specs, now
+            self._ledger.update_limits(now.specs)
             self._line.replace({waiter: self._place(waiter) for waiter in list(self._waiting)})
         except Exception:
             self._log.error("limits.failed", exc_info=True)
@@ -97,7 +97,7 @@ class Admission:
         try:
             self._made += 1
             asked = ready(
-                draws, self._terms if under is None else under, self._limits, self._made, os.urandom(12).hex()
+                draws, self._specs if under is None else under, self._limits, self._made, os.urandom(12).hex()
             )
             return asked if isinstance(asked, Refused) else await self._admit(asked, wait)
         except Exception:
@@ -207,7 +207,7 @@ class Admission:
 
     def _stands_at(self, old: ReservationRequest, account: Account) -> Account:
         """The account under the new limits that corresponds to an account of the old request."""
-        return self._limits.ids[old.limits.terms[account[0]].name], account[1]
+        return self._limits.ids[old.limits.specs[account[0]].name], account[1]
 
     def _renewed(self, asked: ReservationRequest) -> ReservationRequest | Refused:
         """The request under the limits in force; Refused if they can never have room for it."""
@@ -217,12 +217,12 @@ class Admission:
     def _hopeless(self, asked: ReservationRequest) -> Refused | None:
         """Why waiting cannot help: the request is larger than a limit, or its call or this process has used up its
         limit."""
-        terms = asked.limits.terms
+        specs = asked.limits.specs
         for (limit, _), wanted in sums(asked.charged).items():
-            if wanted > terms[limit].most:
-                name = terms[limit].name
+            if wanted > specs[limit].most:
+                name = specs[limit].name
                 return Refused(name, "never", detail=f"limit {name}: one request is more than the whole limit")
-        return self._ledger.exhausted([draw for draw in asked.charged if lasts(terms[draw.limit])])
+        return self._ledger.exhausted([draw for draw in asked.charged if lasts(specs[draw.limit])])
 
     async def _take(self, asked: ReservationRequest) -> Reserved | Refused:
         """Charge the request. It stays reserved until it is settled."""
@@ -239,13 +239,13 @@ class Admission:
         except BaseException:
             del self._held[asked.id]
             raise
-        terms = asked.limits.terms
+        specs = asked.limits.specs
         if isinstance(got, Refused):
             del self._held[asked.id]
-            return msgspec.structs.replace(got, limit=terms[got.limit].name) if got.limit in terms else got
+            return msgspec.structs.replace(got, limit=specs[got.limit].name) if got.limit in specs else got
         held.reserved = got
-        fill = {terms[limit].name: share for limit, share in got.fill.items()}
-        return Reserved(asked.id, asked.draws, got.at, tuple(terms[limit].name for limit in got.warned), fill)
+        fill = {specs[limit].name: share for limit, share in got.fill.items()}
+        return Reserved(asked.id, asked.draws, got.at, tuple(specs[limit].name for limit in got.warned), fill)
 
     async def _settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
         held = self._held.get(reserved.id)
@@ -261,19 +261,19 @@ class Admission:
         finally:
             self._line.wake([(draw.limit, draw.key) for draw in part.draws])
 
-    def _backend(self, terms: Mapping[str, LimitSpec]) -> LedgerBackend:
+    def _backend(self, specs: Mapping[str, LimitSpec]) -> LedgerBackend:
         """Create the backend at the first draw, because it imports SQLite."""
         from samplegate.limits.sqlite_ledger import SqliteLedger
 
-        return SqliteLedger(terms, self._folder, self._clock)
+        return SqliteLedger(specs, self._folder, self._clock)
 
     def _name_of(self, account: Account) -> str:
         """The name of the account's limit."""
-        return self._limits.terms[account[0]].name
+        return self._limits.specs[account[0]].name
 
     def _worth_waiting(self, got: Refused) -> bool:
-        terms = self._terms.get(got.limit)
-        return got.why == "full" and terms is not None and not lasts(terms)
+        spec = self._specs.get(got.limit)
+        return got.why == "full" and spec is not None and not lasts(spec)
 
     def _again(self, waiter: Waiter, refused: Refused) -> None:
         pause = (

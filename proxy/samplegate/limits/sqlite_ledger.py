@@ -75,13 +75,13 @@ SCHEMA: Final = Schema(
 
 
 class SqliteLedger:
-    """A ``LedgerBackend``. ``terms`` are by identity. ``clock`` returns Unix seconds and is read with the accounts
+    """A ``LedgerBackend``. ``specs`` are by identity. ``clock`` returns Unix seconds and is read with the accounts
     locked. ``most`` bounds the accounts in memory."""
 
     def __init__(
-        self, terms: Mapping[str, LimitSpec], state: Path, clock: Callable[[], float], most: int = MOST_ACCOUNTS
+        self, specs: Mapping[str, LimitSpec], state: Path, clock: Callable[[], float], most: int = MOST_ACCOUNTS
     ) -> None:
-        self._terms = terms
+        self._specs = specs
         self._clock = clock
         self._most = most
         # The event loop reads (`exhausted`, `drawn`) while the limits' thread works. From Python 3.12 on, two threads
@@ -109,28 +109,28 @@ class SqliteLedger:
     def owes(self) -> bool:
         return bool(self._owed or self._moving)
 
-    def update_limits(self, terms: Mapping[str, LimitSpec], deadline: float = math.inf) -> None:
-        before, kept = self._terms, {limit: self._terms[limit] for owed in self._owed.values() for limit in owed.limits}
-        self._terms = {**kept, **terms}
+    def update_limits(self, specs: Mapping[str, LimitSpec], deadline: float = math.inf) -> None:
+        before, kept = self._specs, {limit: self._specs[limit] for owed in self._owed.values() for limit in owed.limits}
+        self._specs = {**kept, **specs}
         for number, owed in self._owed.items():
             self._owed[number] = msgspec.structs.replace(
-                owed, rates=widened(owed.rates, owed.limits, before, self._terms)
+                owed, rates=widened(owed.rates, owed.limits, before, self._specs)
             )
-        self._moving = {limit for limit, one in self._terms.items() if one.shared and self._here.has(limit)}
+        self._moving = {limit for limit, one in self._specs.items() if one.shared and self._here.has(limit)}
 
     def reserve(self, id: str, draws: Sequence[Draw], deadline: float) -> Reserved | Refused:
         slots, counted = sums(filter(self._is_slot, draws)), [draw for draw in draws if not self._is_slot(draw)]
-        shared = any(self._terms[draw.limit].shared for draw in draws)
+        shared = any(self._specs[draw.limit].shared for draw in draws)
         try:
             with self._transaction(deadline, shared):
                 now = self._clock()
                 self._forget_idle(now, len(draws), shared)
                 refused = self._no_slots(slots)
-                charged = refused or ledger.reserve(self._terms, self._look, counted, now)
+                charged = refused or ledger.reserve(self._specs, self._look, counted, now)
                 if not isinstance(charged, Refused):
                     charged = self._too_many(charged[0], slots, now) or charged
                 if isinstance(charged, Refused):
-                    self._write(ledger.set_back(self._terms, self._look, counted, now))
+                    self._write(ledger.set_back(self._specs, self._look, counted, now))
                     return charged
                 changes, warned = charged
                 self._write(changes)
@@ -138,14 +138,14 @@ class SqliteLedger:
                     self._take(account, id, amount)
                 levels = [(limit, account.level) for (limit, _), account in changes.items()]
                 levels += [(limit, self._taken(limit, key)) for limit, key in slots]
-                return Reserved(id, tuple(draws), now, warned, shares(self._terms, levels))
+                return Reserved(id, tuple(draws), now, warned, shares(self._specs, levels))
         except LedgerUnavailable as problem:
             if not problem.undone:
                 self._owed[next(self._numbers)] = Settlement(Reserved(id, tuple(draws), 0.0), slots_only=True)
             raise
 
-    def exhausted(self, terms: Mapping[str, LimitSpec], draws: Sequence[Draw]) -> Refused | None:
-        tried = ledger.reserve(terms, self._here.find, draws, self._clock())
+    def exhausted(self, specs: Mapping[str, LimitSpec], draws: Sequence[Draw]) -> Refused | None:
+        tried = ledger.reserve(specs, self._here.find, draws, self._clock())
         return tried if isinstance(tried, Refused) else None
 
     def drawn(self) -> Mapping[Account, int]:
@@ -153,9 +153,9 @@ class SqliteLedger:
         accounts = db.execute("SELECT limit_name, key, level, stamp, warned FROM accounts").fetchall()
         slots = db.execute("SELECT limit_name, key, total(amount) FROM slots GROUP BY limit_name, key").fetchall()
         known = {
-            (limit, key): ledger.drawn(self._terms[limit], _account(*rest), now)
+            (limit, key): ledger.drawn(self._specs[limit], _account(*rest), now)
             for limit, key, *rest in accounts
-            if limit in self._terms
+            if limit in self._specs
         }
         return known | {(limit, key): int(amount) for limit, key, amount in slots}
 
@@ -229,21 +229,21 @@ class SqliteLedger:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _place(self, limit: str) -> _Rows:
-        return self._there if self._terms[limit].shared else self._here
+        return self._there if self._specs[limit].shared else self._here
 
     def _look(self, limit: str, key: str) -> ledger.Account | None:
         return self._place(limit).look(limit, key)
 
     def _write(self, changes: ledger.Changes) -> None:
-        self._here.write({account: one for account, one in changes.items() if not self._terms[account[0]].shared})
-        self._there.write({account: one for account, one in changes.items() if self._terms[account[0]].shared})
+        self._here.write({account: one for account, one in changes.items() if not self._specs[account[0]].shared})
+        self._there.write({account: one for account, one in changes.items() if self._specs[account[0]].shared})
 
     def _too_many(self, changes: ledger.Changes, slots: Mapping[Account, int], now: float) -> Refused | None:
         """Refuse if memory would have too many accounts."""
 
         def too_many() -> list[Account]:
             new = [account for account in changes if account in self._here.missing]
-            new += [account for account in slots if not self._terms[account[0]].shared]
+            new += [account for account in slots if not self._specs[account[0]].shared]
             return new if self._size + self._here.grown + len(new) > self._most else []
 
         if too_many():
@@ -251,7 +251,7 @@ class SqliteLedger:
         refused = too_many()
         if not refused:
             return None
-        limit = self._terms[refused[0][0]].name
+        limit = self._specs[refused[0][0]].name
         return Refused(
             limit, "unavailable", detail=f"limit {limit}: {self._most} accounts are in use; count it by fewer things"
         )
@@ -268,14 +268,14 @@ class SqliteLedger:
                 self._drawn[file] = 0
 
     def _is_idle(self, now: float, after: float, limit: str, account: ledger.Account) -> bool:
-        terms = self._terms.get(limit)
-        return account.stamp <= now - after if terms is None else ledger.idle(terms, account, now)
+        spec = self._specs.get(limit)
+        return account.stamp <= now - after if spec is None else ledger.idle(spec, account, now)
 
     # -- what is owed
     # ------------------------------------------------------------------------------------------------------------------
 
     def _is_shared(self, owed: Settlement) -> bool:
-        return any(self._terms[limit].shared for limit in owed.limits)
+        return any(self._specs[limit].shared for limit in owed.limits)
 
     def _doubt(self, number: int) -> None:
         """Mark a correction as uncertain, because a charge must not be given back twice."""
@@ -294,13 +294,13 @@ class SqliteLedger:
     def _correct(self, owed: Settlement) -> None:
         reserved = owed.reserved
         for limit, key in sums(filter(self._is_slot, reserved.draws)):
-            self._place(limit).free(limit, key, self._holder.name if self._terms[limit].shared else "", reserved.id)
+            self._place(limit).free(limit, key, self._holder.name if self._specs[limit].shared else "", reserved.id)
         counted = tuple(draw for draw in reserved.draws if not self._is_slot(draw))
         if owed.slots_only or not counted:
             return
         actual = [draw for draw in owed.actual if not self._is_slot(draw)]
         charged = msgspec.structs.replace(reserved, draws=counted)
-        changes = ledger.settle(self._terms, self._look, charged, actual, self._clock(), rates=owed.rates)
+        changes = ledger.settle(self._specs, self._look, charged, actual, self._clock(), rates=owed.rates)
         if owed.undo:
             for account, one in changes.items():
                 changes[account] = msgspec.structs.replace(one, warned=one.warned and account[0] not in reserved.warned)
@@ -314,7 +314,7 @@ class SqliteLedger:
             now = self._clock()
             self._there.write(
                 {
-                    (limit, key): ledger.merged(self._terms[limit], self._there.find(limit, key), one, now)
+                    (limit, key): ledger.merged(self._specs[limit], self._there.find(limit, key), one, now)
                     for key, one in accounts
                 }
             )
@@ -325,23 +325,23 @@ class SqliteLedger:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _is_slot(self, draw: Draw) -> bool:
-        return self._terms[draw.limit].per == "slots"
+        return self._specs[draw.limit].per == "slots"
 
     def _taken(self, limit: str, key: str) -> int:
         return self._place(limit).taken(limit, key)
 
     def _no_slots(self, wanted: Mapping[Account, int]) -> Refused | None:
         """Refuse if there is no room after the slots of dead processes were freed."""
-        while (full := no_room(self._terms, self._taken, wanted)) is not None and full[0].why == "full":
-            if not self._terms[full[1][0]].shared or not self._free_dead(self._there.holders(*full[1])):
+        while (full := no_room(self._specs, self._taken, wanted)) is not None and full[0].why == "full":
+            if not self._specs[full[1][0]].shared or not self._free_dead(self._there.holders(*full[1])):
                 break
         return None if full is None else full[0]
 
     def _take(self, account: Account, id: str, amount: int) -> None:
-        if self._terms[account[0]].shared and not self._holder.name:
+        if self._specs[account[0]].shared and not self._holder.name:
             self._free_dead(self._holder.left_behind())
             self._holder.register()
-        self._place(account[0]).take(*account, self._holder.name if self._terms[account[0]].shared else "", id, amount)
+        self._place(account[0]).take(*account, self._holder.name if self._specs[account[0]].shared else "", id, amount)
 
     def _free_dead(self, names: Sequence[str]) -> int:
         dead = self._holder.dead(names)

@@ -40,10 +40,10 @@ class Claimant(msgspec.Struct, frozen=True):
     """The policy's name of the model; None if no model is called."""
 
 
-def terms(policy: Policy) -> Mapping[str, LimitSpec]:
+def specs(policy: Policy) -> Mapping[str, LimitSpec]:
     """The policy's limits by name, as LimitSpecs. The policy must have passed the loader."""
     shared = needs_state(policy)
-    return {name: _terms(name, limit, shared) for name, limit in policy.limits.items()}
+    return {name: _limit_spec(name, limit, shared) for name, limit in policy.limits.items()}
 
 
 def needs_state(policy: Policy) -> bool:
@@ -65,7 +65,7 @@ def amounts(limit: Limit) -> dict[Quantity, float]:
 
 
 def charges_of(
-    limits: Iterable[str], terms: Mapping[str, LimitSpec], who: Claimant, most: Worst | None
+    limits: Iterable[str], specs: Mapping[str, LimitSpec], who: Claimant, most: Worst | None
 ) -> tuple[Draw, ...] | str:
     """The maximum draws of a request on these limits. If they cannot be computed (an unknown price under a dollar
     limit), the reason as a sentence for the log.
@@ -74,7 +74,7 @@ def charges_of(
     """
     draws: list[Draw] = []
     for name in dict.fromkeys(limits):
-        limit = terms.get(name)
+        limit = specs.get(name)
         if limit is None:
             return f"limit {name}: the policy has none of this name"
         amount = _amount(limit, most)
@@ -90,10 +90,10 @@ def charges_of(
     return tuple(draws)
 
 
-def truth(draws: Iterable[Draw], terms: Mapping[str, LimitSpec], spent: Worst | None) -> tuple[Draw, ...]:
+def truth(draws: Iterable[Draw], specs: Mapping[str, LimitSpec], spent: Worst | None) -> tuple[Draw, ...]:
     """The same draws with the actual amounts. ``spent`` None: nothing was spent, so tokens and dollars are returned.
     Requests always stay drawn."""
-    return tuple(_true(draw, terms.get(draw.limit), spent) for draw in draws)
+    return tuple(_true(draw, specs.get(draw.limit), spent) for draw in draws)
 
 
 def carried(draws: Iterable[Draw], held: Iterable[Draw]) -> tuple[Draw, ...]:
@@ -119,7 +119,7 @@ def bounded(text: str, most: int) -> str:
     return _HASHED + hashlib.sha256(raw).hexdigest()
 
 
-def _terms(name: str, limit: Limit, shared: bool) -> LimitSpec:
+def _limit_spec(name: str, limit: Limit, shared: bool) -> LimitSpec:
     ((quantity, amount),) = amounts(limit).items()
     most = units(quantity, amount)
     by: tuple[str, ...] = tuple(limit.by)

@@ -307,10 +307,13 @@ def draws_of(book: CompiledPolicy, decision: Decision, who: Claimant) -> tuple[D
     who = msgspec.structs.replace(who, rule=decision.rule or "")
     allowed = decision.allowed
     if allowed is None:
-        return claims.charges_of(decision.limits, book.terms, who, None)
+        return claims.charges_of(decision.limits, book.limit_specs, who, None)
     model = allowed.models[0]
     return claims.charges_of(
-        decision.limits, book.terms, msgspec.structs.replace(who, model=model), worst_of(book, model, allowed.params)
+        decision.limits,
+        book.limit_specs,
+        msgspec.structs.replace(who, model=model),
+        worst_of(book, model, allowed.params),
     )
 
 

@@ -178,7 +178,7 @@ Rates: TypeAlias = Mapping[str, tuple[int, int]]
 
 
 def reserve(
-    terms: Mapping[str, LimitSpec], look: Look, draws: Sequence[Draw], now: float
+    specs: Mapping[str, LimitSpec], look: Look, draws: Sequence[Draw], now: float
 ) -> tuple[Changes, tuple[str, ...]] | Refused:
     """Charge all of the draws, or none. Returns the changed accounts and the limits to warn about. Ignores ``slots``.
 
@@ -188,7 +188,7 @@ def reserve(
     warned: dict[str, None] = {}
     refused: list[Refused] = []
     for (name, key), want in _summed(draws).items():
-        limit = terms.get(name)
+        limit = specs.get(name)
         if limit is None:
             return Refused(name, "unavailable", detail=f"limit {name}: the policy has none of this name")
         if limit.per == "slots" or not want:
@@ -208,7 +208,7 @@ def reserve(
 
 
 def settle(
-    terms: Mapping[str, LimitSpec],
+    specs: Mapping[str, LimitSpec],
     look: Look,
     reserved: Reserved,
     actual: Sequence[Draw],
@@ -227,7 +227,7 @@ def settle(
     changes: Changes = {}
     was, came = _summed(reserved.draws), _summed(actual)
     for name, key in {**was, **came}:
-        limit = terms.get(name)
+        limit = specs.get(name)
         if limit is None or limit.per == "slots":
             continue
         before = look(name, key)
@@ -244,7 +244,7 @@ def settle(
     return changes
 
 
-def set_back(terms: Mapping[str, LimitSpec], look: Look, draws: Sequence[Draw], now: float) -> Changes:
+def set_back(specs: Mapping[str, LimitSpec], look: Look, draws: Sequence[Draw], now: float) -> Changes:
     """Accounts whose time is in the future after the clock was set back, moved to ``now``. Store them when ``reserve``
     refused the same draws.
 
@@ -252,7 +252,7 @@ def set_back(terms: Mapping[str, LimitSpec], look: Look, draws: Sequence[Draw], 
     """
     changes: Changes = {}
     for name, key in _summed(draws):
-        limit, account = terms.get(name), look(name, key)
+        limit, account = specs.get(name), look(name, key)
         if (
             limit is not None
             and account is not None
@@ -265,44 +265,44 @@ def set_back(terms: Mapping[str, LimitSpec], look: Look, draws: Sequence[Draw], 
     return changes
 
 
-def drawn(terms: LimitSpec, account: Account, now: float) -> int:
+def drawn(spec: LimitSpec, account: Account, now: float) -> int:
     """The units that are drawn at ``now`` and have not drained."""
-    return _at(terms, account, now).level
+    return _at(spec, account, now).level
 
 
-def merged(terms: LimitSpec, one: Account | None, other: Account, now: float) -> Account:
+def merged(spec: LimitSpec, one: Account | None, other: Account, now: float) -> Account:
     """Two accounts of one limit and key merged into one that has the draws of both."""
-    first, second = _at(terms, one, now), _at(terms, other, now)
+    first, second = _at(spec, one, now), _at(spec, other, now)
     return Account(
         min(first.level + second.level, _CEILING), max(first.stamp, second.stamp), first.warned or second.warned
     )
 
 
-def idle(terms: LimitSpec, account: Account, now: float) -> bool:
+def idle(spec: LimitSpec, account: Account, now: float) -> bool:
     """Whether an account equals a missing one, so that it can be deleted.
 
     Accounts per process stay as long as it runs, except those counted by session, because sessions are unlimited in
     number.
     """
-    match terms.per:
+    match spec.per:
         case "call":
             return now - account.stamp >= FORGOTTEN
         case "process":
-            return "session" in terms.by and now - account.stamp >= FORGOTTEN
+            return "session" in spec.by and now - account.stamp >= FORGOTTEN
         case _:
             # the clock of another process may be this much behind and would see the account full again
-            current = _at(terms, account, now - SKEW)
+            current = _at(spec, account, now - SKEW)
             return current.level == 0 and not current.warned
 
 
-def amount_text(terms: LimitSpec, units: int) -> str:
+def amount_text(spec: LimitSpec, units: int) -> str:
     """An amount for users: ``0.0125 USD``, ``12 requests``."""
-    amount = Decimal(units) / SCALE[terms.quantity]
-    if terms.quantity != "usd":
+    amount = Decimal(units) / SCALE[spec.quantity]
+    if spec.quantity != "usd":
         amount = round(amount, 2)
     number = f"{amount:,f}"
     number = number.rstrip("0").rstrip(".") if "." in number else number
-    words = {"usd": "USD", "concurrent": "at a time"}.get(terms.quantity, terms.quantity.replace("_", " "))
+    words = {"usd": "USD", "concurrent": "at a time"}.get(spec.quantity, spec.quantity.replace("_", " "))
     return f"{number} {words.removesuffix('s') if number == '1' else words}"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from samplegate.policy.catalogue import Catalogue, known
-from samplegate.policy.claims import terms
+from samplegate.policy.claims import specs
 from samplegate.policy.conditions import (
     NO_CALL_NAME,
     Condition,
@@ -226,7 +226,7 @@ class CompiledPolicy:
     """For `text` and `field_names`: a search for all expressions of the rules at once."""
     catalogue: Catalogue = field(default_factory=dict, repr=False)
     """Facts about the models, by the policy's names."""
-    terms: Mapping[str, LimitSpec] = field(default_factory=dict, repr=False)
+    limit_specs: Mapping[str, LimitSpec] = field(default_factory=dict, repr=False)
     """The limits by name."""
     redactor: Redactor | None = field(default=None, repr=False, compare=False)
     """Redacts secrets; None if no rule looks for them."""
@@ -310,7 +310,7 @@ def compile_policy(
         {name: environment[name] for name in wanted if name in environment},
         finders,
         known(policy.models, {}) if catalogue is None else catalogue,
-        terms(policy),
+        specs(policy),
         redactor(policy, detectors or {}),
         scripts or {},
         {model.name: model for model in policy.models},

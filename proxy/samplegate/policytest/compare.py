@@ -382,17 +382,17 @@ def _misread(played: Played, found: StepOutcome) -> str | None:
 def _drawn(played: Played, found: StepOutcome, limit: str) -> float | str:
     """The amount of a limit that is drawn for the request's keys, in the limit's unit; with several candidate calls,
     the highest. A text if it cannot be computed."""
-    terms = played.scene.book.terms
-    if limit not in terms:
+    specs = played.scene.book.limit_specs
+    if limit not in specs:
         return "no limit of that name in the policy"
     allowed = found.decision.allowed
     who = msgspec.structs.replace(
         played.scene.who, rule=found.decision.rule or "", model=None if allowed is None else allowed.models[0]
     )
-    draws = claims.charges_of([limit], terms, who, _NOTHING)
+    draws = claims.charges_of([limit], specs, who, _NOTHING)
     if isinstance(draws, str):
         return draws
-    quantity = terms[limit].quantity
+    quantity = specs[limit].quantity
     units = max((played.drawn(limit, draw.key) for draw in draws), default=0)
     return round(units / SCALE[quantity], _DECIMALS if quantity == "usd" else _OTHERS)
 

@@ -92,7 +92,7 @@ class _Stage:
 
     def __init__(self, book: CompiledPolicy, now: float, group: anyio.abc.TaskGroup) -> None:
         self.now = now
-        here = {name: msgspec.structs.replace(terms, shared=False) for name, terms in book.terms.items()}
+        here = {name: msgspec.structs.replace(spec, shared=False) for name, spec in book.limit_specs.items()}
         self.limits = Admission(here, state=Path(), clock=lambda: self.now, log=_Log())
         self._brakes = BrakeState(book.policy.brakes)
         self._group = group

@@ -83,8 +83,8 @@ class ProcessContext:
         self.key = key if key is not None else secrets.token_bytes(32)
         self.metrics = Metrics() if metrics is None else metrics
         self.tally = Tally(self.metrics)
-        self.draws = Draws(rules.book.terms, self.metrics)
-        self.admission = Admission(rules.book.terms, state=state, clock=time.time, log=log)
+        self.draws = Draws(rules.book.limit_specs, self.metrics)
+        self.admission = Admission(rules.book.limit_specs, state=state, clock=time.time, log=log)
         self.brakes = BrakeState(rules.book.policy.brakes)
         self.reviews: ReviewPort | None = None
         """The review service, if the process has one."""
@@ -110,8 +110,8 @@ class ProcessContext:
         brakes = self.brakes if same else BrakeState(rules.book.policy.brakes)
         old, self.rules, self.brakes = self.rules, rules, brakes
         self._retired.add(old)
-        self.admission.update_limits(rules.book.terms)
-        self.draws.update_limits(rules.book.terms)
+        self.admission.update_limits(rules.book.limit_specs)
+        self.draws.update_limits(rules.book.limit_specs)
         for conversation in list(self._conversations):
             try:
                 conversation.swap()

@@ -173,7 +173,7 @@ def open_decision_log(settings: config.ProcessSettings, server: str) -> Decision
 
 def check_state(rules: Rules, settings: config.ProcessSettings) -> None:
     """Check the state folder, which shared limits need, and reviews without a store setting. Raises Unavailable."""
-    limits = any(terms.shared for terms in rules.book.terms.values())
+    limits = any(spec.shared for spec in rules.book.limit_specs.values())
     reviews = bool(rules.policy.policy.reviewers) and settings.store is None
     if settings.state == Path() and (limits or reviews):
         what = "limits need" if limits else "reviewers need"

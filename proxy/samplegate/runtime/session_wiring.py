@@ -156,7 +156,7 @@ class SessionWiring:
 
     async def _reserve(self, rules: Rules, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
         started = time.monotonic()
-        answer = await self.context.admission.reserve(draws, wait, rules.book.terms)
+        answer = await self.context.admission.reserve(draws, wait, rules.book.limit_specs)
         try:
             self.context.draws.reserved(draws, answer, None if wait is None else time.monotonic() - started)
         except Exception:  # an error here would leak the reservation
@@ -166,7 +166,7 @@ class SessionWiring:
     async def _settle(self, rules: Rules, reserved: Reserved, actual: Sequence[Draw]) -> None:
         await self.context.admission.settle(reserved, actual)
         try:
-            for name in self.context.draws.settled(reserved, actual, rules.book.terms):
+            for name in self.context.draws.settled(reserved, actual, rules.book.limit_specs):
                 self._note(Note("limit.overrun", {"limit": name}))
         except Exception:  # the port never raises; the settlement itself succeeded
             self.context.log.error("metrics.failed", exc_info=True)  # noqa: G201

@@ -103,17 +103,17 @@ USED: Final = "samplegate_limit_used_ratio"
 class Draws:
     """Metrics of the limits in force."""
 
-    def __init__(self, terms: Mapping[str, LimitSpec], metrics: Metrics) -> None:
-        self._terms = terms
+    def __init__(self, specs: Mapping[str, LimitSpec], metrics: Metrics) -> None:
+        self._specs = specs
         self._metrics = metrics
         self._used: dict[str, float] = {}
 
-    def update_limits(self, terms: Mapping[str, LimitSpec]) -> None:
+    def update_limits(self, specs: Mapping[str, LimitSpec]) -> None:
         """Put another policy's limits in force: remove the series of limits that are gone, and rescale the used shares
         to the new amounts."""
-        before, self._terms = self._terms, terms
+        before, self._specs = self._specs, specs
         for name, was in before.items():
-            now = terms.get(name)
+            now = specs.get(name)
             if now is None:
                 self._used.pop(name, None)
                 self._metrics.forget(limit=name)
@@ -128,10 +128,10 @@ class Draws:
         else:
             names, result = sorted({draw.limit for draw in draws}), "waited" if waited else "granted"
             for name, share in answer.fill.items():
-                if name in self._terms:
+                if name in self._specs:
                     self._set_used(name, share)
         for name in names:
-            if name not in self._terms:
+            if name not in self._specs:
                 continue  # from a round under an earlier policy: the series was removed, and stays so
             self._metrics.count("samplegate_limit_reservations_total", limit=name, result=result)
             if wait is not None and (waited or isinstance(answer, Refused)):
@@ -147,24 +147,24 @@ class Draws:
         gone or counts something else now has no series to change.
         """
         true = {(draw.limit, draw.key): draw.amount for draw in actual}
-        measured = self._terms if under is None else under
+        measured = self._specs if under is None else under
         over: list[str] = []
         for draw in reserved.draws:
-            was, terms = measured.get(draw.limit), self._terms.get(draw.limit)
+            was, spec = measured.get(draw.limit), self._specs.get(draw.limit)
             if was is None:
                 continue
             amount = 0 if was.per == "slots" else true.get((draw.limit, draw.key), 0)
             if amount > draw.amount:
                 over.append(draw.limit)
-            if terms is not None and _goes_on(was, terms):
-                self._correct(terms, amount - draw.amount)
+            if spec is not None and _goes_on(was, spec):
+                self._correct(spec, amount - draw.amount)
         return over
 
-    def _correct(self, terms: LimitSpec, more: int) -> None:
-        if terms.most:
-            self._set_used(terms.name, max(0.0, self._used.get(terms.name, 0.0) + more / terms.most))
+    def _correct(self, spec: LimitSpec, more: int) -> None:
+        if spec.most:
+            self._set_used(spec.name, max(0.0, self._used.get(spec.name, 0.0) + more / spec.most))
         if more > 0:
-            self._metrics.count("samplegate_limit_overruns_total", limit=terms.name)
+            self._metrics.count("samplegate_limit_overruns_total", limit=spec.name)
 
     def _set_used(self, name: str, share: float) -> None:
         self._used[name] = share

@@ -53,8 +53,8 @@ async def take_turns(admission: Admission) -> None:
 
 
 async def main(state: str, mode: str, most: str) -> None:
-    terms = {"d": daily("d", int(most), shared=True), "s": slots("s", int(most), shared=True)}
-    admission = Admission(terms, state=Path(state), clock=lambda: NOON, log=Log())
+    specs = {"d": daily("d", int(most), shared=True), "s": slots("s", int(most), shared=True)}
+    admission = Admission(specs, state=Path(state), clock=lambda: NOON, log=Log())
     await {"exhaust": exhaust, "hold": hold, "turns": take_turns}[mode](admission)
     await admission.aclose()
 
