@@ -96,22 +96,22 @@ class Speed:
 def measure(rules: int, laps: int = LAPS, repeats: int | None = None) -> Speed:
     """Laps of a sampling request and a form by turns, each decision timed by itself; the median of the laps' figures.
     p50: the mean of the two."""
-    book = compile_policy(policy(rules), {})
-    runs = [_lap(book, repeats or max(200, min(1_000, 100_000 // rules))) for _ in range(laps)]
+    compiled = compile_policy(policy(rules), {})
+    runs = [_lap(compiled, repeats or max(200, min(1_000, 100_000 // rules))) for _ in range(laps)]
     p50 = sum(median(median(run[kind]) for run in runs) for kind in range(len(REQUESTS))) / len(REQUESTS)
     whole = [[took for kind in run for took in kind] for run in runs]
     means = [sum(run) / len(run) for run in whole]
     return Speed(rules, p50, median(quantiles(run, n=100)[98] for run in whole), 1e6 / median(means), min(means))
 
 
-def _lap(book: CompiledPolicy, repeats: int) -> list[list[float]]:
+def _lap(compiled: CompiledPolicy, repeats: int) -> list[list[float]]:
     """Microseconds of each decision, by request."""
     situation = Situation()
     times: list[list[float]] = [[] for _ in REQUESTS]
     for _ in range(repeats):
         for request, took in zip(REQUESTS, times, strict=True):
             start = time.perf_counter_ns()
-            decide(book, request, situation)
+            decide(compiled, request, situation)
             took.append((time.perf_counter_ns() - start) / 1000)
     return times
 

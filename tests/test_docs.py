@@ -136,9 +136,9 @@ def test_every_example_loads(sort: str, text: str, tmp_path: Path) -> None:
     [("Tests of a policy", "Policy reference"), ("Steps", "Limits"), ("Verdicts", "Human review")],
 )
 def test_the_cases_of_the_reference_hold_for_its_policies(heading: str, policies: str) -> None:
-    book = load(example_under(policies, "policy"), file="policy", environment={}).policy
+    compiled = load(example_under(policies, "policy"), file="policy", environment={}).policy
     tested = cases.load_cases(example_under(heading, "tests"), file="tests").cases
-    assert [] == [(each.case.name, each.mismatches) for each in play.run(tested, book) if each.mismatches]
+    assert [] == [(each.case.name, each.mismatches) for each in play.run(tested, compiled) if each.mismatches]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "policies").glob("*.yaml")), ids=lambda path: path.name)

@@ -221,7 +221,7 @@ class Kept:
         self.state, self.clock, self.log = state, Clock(), Log()
         self.world = World(Sampled(({"type": "text", "text": "hi"},), "gpt", "endTurn", 7, 3))
         self._dialogue, self._round = pushed(RULE, policy=DAY)
-        specs = self._dialogue.book.limit_specs
+        specs = self._dialogue.compiled.limit_specs
         assert all(one.shared for one in specs.values())
         self.admission = Admission(specs, state=state, clock=self.clock, log=self.log)
         self.world.purse = self.admission  # type: ignore[assignment]

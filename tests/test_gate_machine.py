@@ -90,10 +90,12 @@ class Machine:
 
     def __init__(self, store: Store, folder: Path, rules: list[dict[str, Any]], more: dict[str, Any]) -> None:
         self.store, self.folder, self.rules, self.more = store, folder, rules, more
-        self.book = Dialogue(*self.rules, **self.more).book
+        self.compiled = Dialogue(*self.rules, **self.more).compiled
         self.clock = Clock()
         self.timers = Timers(self.clock)
-        self.admission = Admission(self.book.limit_specs, state=folder, clock=self.clock, log=Log(), later=self.timers)
+        self.admission = Admission(
+            self.compiled.limit_specs, state=folder, clock=self.clock, log=Log(), later=self.timers
+        )
         self.calls: list[Call] = []
         self.running: list[asyncio.Task[Any]] = []
         self.scopes: list[anyio.CancelScope] = []
@@ -104,8 +106,8 @@ class Machine:
         self.gate: Gate = world.gate(Dialogue(*self.rules, **self.more))
 
     async def answered(self, request: SampleRequest) -> SampleResult:
-        model = self.book.model(request.model)
-        worst = cost.worst(model, self.book.catalogue[request.model], request.params).usd
+        model = self.compiled.model(request.model)
+        worst = cost.worst(model, self.compiled.catalogue[request.model], request.params).usd
         assert worst is not None
         call = Call(request, worst)
         self.calls.append(call)
@@ -117,7 +119,7 @@ class Machine:
         if isinstance(answer, SampleFailed) and answer.free:
             call.came_to = 0
         elif answer.input_tokens is not None:
-            facts = self.book.catalogue[request.model]
+            facts = self.compiled.catalogue[request.model]
             call.came_to = cost.actual(model, facts, request.params, answer.input_tokens, answer.output_tokens).usd or 0
         return answer
 
@@ -130,7 +132,7 @@ class Machine:
             "room": sum(not call.over for call in self.calls),
         }
         self.broken += [
-            f"{name}: {drawn}" for name, drawn in within.items() if drawn > self.book.limit_specs[name].most
+            f"{name}: {drawn}" for name, drawn in within.items() if drawn > self.compiled.limit_specs[name].most
         ]
 
     def start(self, keys: int) -> None:

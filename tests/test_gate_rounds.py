@@ -47,7 +47,7 @@ class Till:
         self._news = anyio.Event()
         self.timers = Alarms(self.clock, lambda: self._news.set())
         self.world = World() if answer is None else World(answer)
-        self.admission = Admission(d.book.limit_specs, state=folder, clock=self.clock, log=Log(), later=self.timers)
+        self.admission = Admission(d.compiled.limit_specs, state=folder, clock=self.clock, log=Log(), later=self.timers)
         self.world.purse.reserve, self.world.purse.settle = self.admission.reserve, self.admission.settle  # type: ignore[method-assign]
         self.gate: Gate = self.world.gate(d)
         self.ended: dict[str, Settled] = {}
@@ -294,7 +294,7 @@ async def test_a_fault_while_a_record_is_made_is_no_answer_and_takes_no_other_re
                 raise RuntimeError("a bug")
             return ()
 
-    till.gate = Gate(replace(d.book, redactor=Redactor(Broken())), "hash", till.gate.ports)  # type: ignore[arg-type]
+    till.gate = Gate(replace(d.compiled, redactor=Redactor(Broken())), "hash", till.gate.ports)  # type: ignore[arg-type]
     await till.run(round, "it")
     assert (Reason.RECORDS, None) == (till.reason("it", "a"), till.reason("it", "b"))
     assert ["b"] == [record.key for record in till.world.records]

@@ -15,7 +15,7 @@ import pytest
 from samplegate.audit.decision_log import NoDecisionLog
 from samplegate.policy.ledger import Draw, Reserved
 from samplegate.protocol.frames import Frame
-from samplegate.runtime.process import ProcessContext, Rules, compile_book, load_policy
+from samplegate.runtime.process import ProcessContext, Rules, compile_loaded, load_policy
 from samplegate.runtime.session_wiring import SessionWiring
 from samplegate.sampler.client import Models
 from samplegate.telemetry.log import EventLog
@@ -91,7 +91,7 @@ rules:
     )
     loaded = load_policy(text, file="policy.yaml", environment={})
     models = Told(loaded.policy.models, folder=folder, environment={})
-    return Rules(loaded, compile_book(loaded, folder), models)
+    return Rules(loaded, compile_loaded(loaded, folder), models)
 
 
 def ended(rules: Rules) -> int:

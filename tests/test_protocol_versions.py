@@ -17,7 +17,7 @@ from samplegate.protocol.frames import Protocol
 from samplegate.protocol.rounds import Conclusion, Note, Round
 from samplegate.protocol.session_state import SessionState
 from samplegate.runtime.evidence_files import EvidenceStore, key_of
-from samplegate.runtime.process import compile_book, load_policy
+from samplegate.runtime.process import compile_loaded, load_policy
 from samplegate.runtime.relay import Relay
 from tests.core.dialogue import KEY, Dialogue
 from tests.system.programs.pushing import Pushing
@@ -122,7 +122,7 @@ class Run:
         self._protocol = cast(Protocol, options[1] if options else "auto")
         self._seen: list[dict[str, Any]] = []
         self._dialogue = Dialogue()
-        self._dialogue.book = compile_book(load_policy(policy, file="policy.yaml", environment={}), folder)
+        self._dialogue.compiled = compile_loaded(load_policy(policy, file="policy.yaml", environment={}), folder)
 
     def __call__(self, *requests: dict[str, Any], sign: str | None = None) -> list[dict[str, Any]]:
         """The answers of a client that waits for each before its next request."""
@@ -141,7 +141,7 @@ class Run:
                 if self._protocol == "auto":
                     witnessed.take(said)
 
-            state = SessionState(SessionRules(self._dialogue.book), "default", "t", KEY)
+            state = SessionState(SessionRules(self._dialogue.compiled), "default", "t", KEY)
             prefers = witnessed.evidence.prefers_legacy
             session = EraNegotiator(state, None, protocol=self._protocol, prefers_legacy=prefers)
             relay = Relay(session, run_round, clock=anyio.current_time, note=note)

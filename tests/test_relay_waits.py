@@ -125,7 +125,9 @@ class Scene:
         self.era, self.notes, self.silent = client, list[Note](), list[float]()
         self.world = Asking(self._model)
         self.dialogue = Dialogue(ALLOW, FORWARD, servers={"patient": {"extends_on_progress": True}})
-        session = EraNegotiator(SessionState(SessionRules(self.dialogue.book), name, "t", KEY), None, protocol=protocol)
+        session = EraNegotiator(
+            SessionState(SessionRules(self.dialogue.compiled), name, "t", KEY), None, protocol=protocol
+        )
         self.relay = Relay(session, self._round, clock=anyio.current_time, note=self.notes.append)
         self._heard = anyio.Event()
         self.client = FakeLink(lambda: self._heard.set())

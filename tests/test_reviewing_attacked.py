@@ -142,12 +142,12 @@ async def test_a_verdict_that_can_never_be_carried_out_is_spent_so_that_a_person
 async def test_a_verdict_counts_only_as_long_as_the_policy_in_force_asks_for_it(now: list[dict[str, Any]]) -> None:
     room = Room()
     d, round = pushed(ASK, policy=POLICY)
-    books = [d.book, compile_policy(policy(*now, **POLICY), {})]
-    room.world.in_force = lambda: books[0]
+    policies = [d.compiled, compile_policy(policy(*now, **POLICY), {})]
+    room.world.in_force = lambda: policies[0]
 
     async def reload_and_approve() -> None:
         await room.pending()
-        del books[0]
+        del policies[0]
         await room.says("approve")()
 
     release = await room.settled(d, round, reload_and_approve)
@@ -158,8 +158,8 @@ async def test_a_verdict_counts_only_as_long_as_the_policy_in_force_asks_for_it(
 
 async def test_a_reload_that_changes_nothing_for_it_leaves_a_verdict_as_it_is() -> None:
     room = Room()
-    book = compile_policy(policy(ASK, **POLICY), {})
-    room.world.in_force = lambda: book
+    compiled = compile_policy(policy(ASK, **POLICY), {})
+    room.world.in_force = lambda: compiled
     release = await room.settled(*pushed(ASK, policy=POLICY), room.says("approve"))
     assert isinstance(release.outcome, Answered)
 
@@ -304,16 +304,16 @@ async def test_a_review_says_how_long_whoever_joined_it_last_will_wait() -> None
 
 
 async def test_a_policy_that_changes_while_a_model_answers_what_was_approved_releases_nothing() -> None:
-    books: list[Any] = []
+    policies: list[Any] = []
 
     async def reloaded(_: SampleRequest) -> Sampled:
-        del books[0]
+        del policies[0]
         return SAMPLED
 
     room = Room(answer=reloaded)
     d, round = pushed(ASK, policy=POLICY)
-    books += [d.book, compile_policy(policy({"name": "never", "effect": "deny"}, **POLICY), {})]
-    room.world.in_force = lambda: books[0]
+    policies += [d.compiled, compile_policy(policy({"name": "never", "effect": "deny"}, **POLICY), {})]
+    room.world.in_force = lambda: policies[0]
     release = await room.settled(d, round, room.says("approve"))
     assert isinstance(release.outcome, Unanswered)
     assert ["unanswered"] == [record.outcome for record in room.world.records]

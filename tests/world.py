@@ -70,7 +70,7 @@ class World:
         self.records.append(record)
 
     def gate(self, d: Dialogue) -> Gate:
-        self.purse.specs = d.book.limit_specs
+        self.purse.specs = d.compiled.limit_specs
         ports = Ports(
             sample=self.sample,
             reserve=self.purse.reserve,
@@ -87,7 +87,7 @@ class World:
             in_force=self.in_force,
             realm=self.realm,
         )
-        return Gate(d.book, "hash", ports)
+        return Gate(d.compiled, "hash", ports)
 
     async def settled(self, d: Dialogue, round: Round) -> Mapping[str, Release]:
         conclusion = await self.gate(d).run(round)

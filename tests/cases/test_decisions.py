@@ -17,7 +17,7 @@ from samplegate.policytest.coverage import coverage
 from samplegate.policytest.load import CaseFile, load_cases
 from samplegate.policytest.play import run
 from samplegate.policytest.suite import Said
-from samplegate.runtime.process import compile_book, load_policy
+from samplegate.runtime.process import compile_loaded, load_policy
 from samplegate.yamlfile.tree import compose
 
 HERE: Final = Path(__file__).parent
@@ -33,15 +33,15 @@ def beside(tests: Path) -> Path:
     return tests.with_name(tests.name.replace("_test", ""))
 
 
-def book_of(tests: Path) -> CompiledPolicy:
+def compiled_of(tests: Path) -> CompiledPolicy:
     """As `samplegate test` makes it."""
     policy = beside(tests)
-    return compile_book(load_policy(policy.read_text("utf-8"), file=policy.name, environment={}), policy.parent)
+    return compile_loaded(load_policy(policy.read_text("utf-8"), file=policy.name, environment={}), policy.parent)
 
 
 def trials() -> Iterator[tuple[str, CaseResult]]:
     for tests in TESTS:
-        yield from ((tests.name, trial) for trial in run(cases_of(tests).cases, book_of(tests)))
+        yield from ((tests.name, trial) for trial in run(cases_of(tests).cases, compiled_of(tests)))
 
 
 TRIALS: Final = list(trials())
@@ -57,7 +57,7 @@ def test_case(trial: CaseResult) -> None:
     ]
 
 
-POLICIES: Final = {tests.name: book_of(tests).policy for tests in TESTS if tests.parent == HERE}
+POLICIES: Final = {tests.name: compiled_of(tests).policy for tests in TESTS if tests.parent == HERE}
 
 
 def matches(match: Match) -> Iterator[Match]:
@@ -121,7 +121,7 @@ def test_the_cases_of_a_shipped_policy_reach_every_rule_and_every_arm(tests: Pat
     """As `samplegate test --coverage --fail-under 100` asks."""
     seen = [trial for file, trial in TRIALS if file == tests.name]
     root, _ = compose(beside(tests).read_text("utf-8"))
-    found = coverage(book_of(tests), [walk for trial in seen for walk in trial.walks], root)
+    found = coverage(compiled_of(tests), [walk for trial in seen for walk in trial.walks], root)
     assert () == found.missing
     assert 100 == found.percent
 

@@ -32,7 +32,7 @@ from samplegate.protocol.requests import BadRequest
 from samplegate.protocol.rounds import ClientReply, Effect, Open, Round, ToClient, ToServer
 from samplegate.protocol.session import Session
 from samplegate.protocol.session_state import SessionState
-from samplegate.runtime.process import compile_book, load_policy
+from samplegate.runtime.process import compile_loaded, load_policy
 from tests.core.dialogue import KEY, Dialogue, error, modern, one, request, result, to_client
 from tests.daemon.gate import Gate, admin, asking, client, serving
 from tests.profiles import share
@@ -179,9 +179,12 @@ def _rule(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
 class Run:
     """One request that went through a session and its gate."""
 
-    def __init__(self, book: CompiledPolicy, scene: Mapping[str, Any]) -> None:
+    def __init__(self, compiled: CompiledPolicy, scene: Mapping[str, Any]) -> None:
         self.d = Dialogue(server=scene["server"])
-        self.d.book, self.d.session = book, Session(SessionState(SessionRules(book), scene["server"], "t", KEY))
+        self.d.compiled, self.d.session = (
+            compiled,
+            Session(SessionState(SessionRules(compiled), scene["server"], "t", KEY)),
+        )
         self.modern = scene["revision"] == NEWEST[1]
         declared = able(scene["client"])
         method, params = ASKS[scene["what"]]
@@ -231,9 +234,12 @@ class SeveralKeys:
     """A modern call in which the server asks several things at once, up to its end: what was handed to the client comes
     back."""
 
-    def __init__(self, book: CompiledPolicy, scene: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
+    def __init__(self, compiled: CompiledPolicy, scene: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
         self.d = Dialogue(server=scene["server"])
-        self.d.book, self.d.session = book, Session(SessionState(SessionRules(book), scene["server"], "t", KEY))
+        self.d.compiled, self.d.session = (
+            compiled,
+            Session(SessionState(SessionRules(compiled), scene["server"], "t", KEY)),
+        )
         self._able, self._call = able(scene["client"]), {"name": scene["tool"], "arguments": {}}
         asked = {key: dict(zip(("method", "params"), ASKS[what], strict=True)) for key, what in kinds.items()}
         self.d.client(modern(1, "tools/call", self._able, **self._call))
@@ -306,7 +312,7 @@ def test_a_policy_and_a_request_come_to_one_answer(data: st.DataObject, scene: d
     except PolicyError:
         assume(False)
         raise
-    run = Run(compile_book(loaded, Path()), scene)
+    run = Run(compile_loaded(loaded, Path()), scene)
     anyio.run(run.done)
     event(f"{run.record.effect}, {'declared' if run.item.offered else 'not declared'}: {run.wire}")
     with TemporaryDirectory() as folder, chdir(folder):
@@ -375,7 +381,7 @@ def _as_checked(run: Run, scene: Mapping[str, Any], written: Mapping[str, Any]) 
         assert run.item.offered or set(scene["client"]) != set(CAPABLE)
         assert scene["client"] or not run.item.offered
     assert not isinstance(run.item.request, BadRequest)
-    by_rules = decide(run.d.book, run.item.request, Situation(can_forward(run.item.request, run.round.client)))
+    by_rules = decide(run.d.compiled, run.item.request, Situation(can_forward(run.item.request, run.round.client)))
     unmatched = by_rules.reason is Reason.NO_RULE
     assert not unmatched or coverage["untaken"] != "none"
     assert unmatched or coverage["untaken"] != "all"
@@ -408,7 +414,7 @@ def drawn_scene(data: st.DataObject) -> dict[str, Any]:
 
 def compiled(text: str) -> CompiledPolicy:
     try:
-        return compile_book(load_policy(text, file="policy.yaml", environment={}), Path())
+        return compile_loaded(load_policy(text, file="policy.yaml", environment={}), Path())
     except PolicyError:
         assume(False)
         raise
@@ -491,8 +497,8 @@ def test_the_urls_of_an_error_come_to_what_each_of_them_comes_to_alone(
     scene |= {"revision": NEWEST[is_modern]}
     text = policy(data.draw(rules_for("elicitation by url")), plain=False)
     d, declared, world = Dialogue(server=scene["server"]), able(scene["client"]), World()
-    d.book = compiled(text)
-    d.session = Session(SessionState(SessionRules(d.book), scene["server"], "t", KEY))
+    d.compiled = compiled(text)
+    d.session = Session(SessionState(SessionRules(d.compiled), scene["server"], "t", KEY))
     call = {"name": scene["tool"], "arguments": {}}
     if not is_modern:
         d.open_legacy(scene["revision"], **declared)

@@ -15,9 +15,9 @@ from samplegate.audit.record import Record
 from samplegate.policy.schema import AllowRule, DenyRule, ForwardRule, Match
 from tests.commands.shell import Run, Write
 from tests.core import logged
-from tests.core.asking import book, form, sampling, tool
+from tests.core.asking import compiled, form, sampling, tool
 
-BOOK = book(
+BOOK = compiled(
     DenyRule(name="no secrets", match=Match(text="secret")),
     AllowRule(name="models", match=Match(kind="sampling")),
     ForwardRule(name="person", match=Match(kind="elicitation")),

@@ -12,9 +12,9 @@ from samplegate.audit.sqlite_log import SqliteLog
 from samplegate.policy.schema import AllowRule, ForwardRule, Match
 from tests.commands.shell import Run, Write
 from tests.core import logged
-from tests.core.asking import book, form, sampling
+from tests.core.asking import compiled, form, sampling
 
-OLD = book(
+OLD = compiled(
     AllowRule(name="models", match=Match(kind="sampling")), ForwardRule(name="person", match=Match(kind="elicitation"))
 )
 MODELS = "version: 1\nmodels: [{name: smart, model: openai/none}]\n"
@@ -137,7 +137,7 @@ def test_a_revoked_request_is_one_and_stands_there_as_it_came_out(
 
 def test_the_client_may_be_told(run: Run, write: Write) -> None:
     write("same.yaml", SAME)
-    write("log.jsonl", log(logged.text(logged.record(book(), form(a="string")))))
+    write("log.jsonl", log(logged.text(logged.record(compiled(), form(a="string")))))
     out = [
         run("replay", "--log", "log.jsonl", "--policy", "same.yaml", *more).out
         for more in ([], ["--client", ""], ["--client", "elicitation.form"])

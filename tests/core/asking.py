@@ -56,7 +56,7 @@ def url(address: str, *calls: Call, server: str = "docs") -> ElicitationRequest:
     return ElicitationRequest(origin(*calls, server=server), params, 100, "url")
 
 
-def book(
+def compiled(
     *rules: Rule, environment: dict[str, str] | None = None, hints: dict[str, str | list[str]] | None = None
 ) -> CompiledPolicy:
     policy = Policy(version=1, models=list(MODELS), hints=hints or {}, rules=list(rules), reviewers=dict(REVIEWERS))

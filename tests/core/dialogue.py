@@ -54,8 +54,8 @@ class Dialogue:
     """One session, its time, and everything that came out of it."""
 
     def __init__(self, *rules: Mapping[str, Any], server: str = "default", **more: Any) -> None:
-        self.book = compile_policy(policy(*rules, **more), {})
-        self.session = Session(SessionState(SessionRules(self.book), server, "t", KEY))
+        self.compiled = compile_policy(policy(*rules, **more), {})
+        self.session = Session(SessionState(SessionRules(self.compiled), server, "t", KEY))
         self.now = 0.0
         self.log: list[Effect] = []
         self.rounds: dict[str, Round] = {}
@@ -106,7 +106,7 @@ class Dialogue:
         out: dict[str, Decision] = {}
         for key, item in round.items.items():
             assert not isinstance(item.request, BadRequest), item.request
-            out[key] = decide(self.book, item.request, Situation(can_forward(item.request, round.client)))
+            out[key] = decide(self.compiled, item.request, Situation(can_forward(item.request, round.client)))
         return out
 
 

@@ -13,10 +13,10 @@ from samplegate.policy.decisions import Decision, DenyAs, FixedAnswer, LeftOpen,
 from samplegate.protocol.requests import Request
 
 
-def record(book: CompiledPolicy, request: Request, *, can: bool = False, result: Any = None, **more: Any) -> Record:
+def record(compiled: CompiledPolicy, request: Request, *, can: bool = False, result: Any = None, **more: Any) -> Record:
     """The record of a request that a policy decides, as the gate would have written it; a model and a client answer
     ``result``."""
-    decision = decide(book, request, Situation(can_forward=can))
+    decision = decide(compiled, request, Situation(can_forward=can))
     answer = decision.act.result if isinstance(decision.act, FixedAnswer) else result
     fields: dict[str, Any] = {
         "decision_id": "0" * 24,

@@ -29,7 +29,7 @@ from samplegate.policy.schema import (
 from samplegate.protocol import server_requests
 from samplegate.protocol.frames import Era
 from samplegate.protocol.requests import Call, ClientCapabilities, Kind, Offer, Request
-from tests.core.asking import LEGACY, MODELS, PROMPT, REVIEWERS, book, form, origin, sampling, text, tool, url
+from tests.core.asking import LEGACY, MODELS, PROMPT, REVIEWERS, compiled, form, origin, sampling, text, tool, url
 from tests.core.matching.test_match import REQUESTS
 from tests.core.test_decide import RULES
 
@@ -223,7 +223,7 @@ def test_the_client_is_asked_only_what_it_declared(request_: Request, client: Cl
     ],
 )
 def test_answers_that_nobody_asked_for(expected: str, rules: list[Rule]) -> None:
-    assert expected == unsolicited(book(*rules), server="docs", caller="local", call=tool("ab"))
+    assert expected == unsolicited(compiled(*rules), server="docs", caller="local", call=tool("ab"))
 
 
 VERIFIED: list[Rule] = [ForwardRule(name="f", verify=True)]
@@ -254,7 +254,7 @@ def test_unasked_answers_pass_only_where_the_client_could_have_been_asked(
     expected: str, rules: list[Rule], client: ClientCapabilities, kinds: set[Kind]
 ) -> None:
     made = unsolicited(
-        book(*rules), server="docs", caller="local", call=tool("ab"), client=client, kinds=frozenset(kinds)
+        compiled(*rules), server="docs", caller="local", call=tool("ab"), client=client, kinds=frozenset(kinds)
     )
     assert expected == made
 
@@ -269,8 +269,8 @@ def test_check_can_say_what_is_declared_and_what_no_rule_takes() -> None:
         "sampling with tools: not advertised; some requests may match no rule",
         "elicitation by form: advertised if the client declares it; every request matches a rule",
         "elicitation by url: advertised if the client declares it; some requests may match no rule",
-    ] == [str(line) for line in describe_offer(book(*rules), server="docs")]
-    assert ["all"] * 4 == [line.untaken for line in describe_offer(book(), server="docs")]
+    ] == [str(line) for line in describe_offer(compiled(*rules), server="docs")]
+    assert ["all"] * 4 == [line.untaken for line in describe_offer(compiled(), server="docs")]
 
 
 CLIENTS = st.builds(ClientCapabilities, *[st.booleans()] * 5)

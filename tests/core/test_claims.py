@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from samplegate.policy.catalogue import Worst
-from samplegate.policy.claims import MAX_ACCOUNTS, Claimant, carried, charges_of, needs_state, specs, truth
+from samplegate.policy.claims import MAX_ACCOUNTS, Claimant, carried, charges_of, limit_specs, needs_state, truth
 from samplegate.policy.ledger import SCALE, Draw, LimitSpec
 from samplegate.policy.schema import Limit, Policy
 from samplegate.protocol.requests import Call, Origin
@@ -30,7 +30,7 @@ def tool(name: str) -> Call:
 
 
 def drawn(limit: Limit, claimant: Claimant, most: Worst | None = MOST) -> list[tuple[str, int]]:
-    answer = charges_of(["l"], specs(of(l=limit)), claimant, most)
+    answer = charges_of(["l"], limit_specs(of(l=limit)), claimant, most)
     assert not isinstance(answer, str)
     return [(draw.key, draw.amount) for draw in answer]
 
@@ -56,7 +56,7 @@ def drawn(limit: Limit, claimant: Claimant, most: Worst | None = MOST) -> list[t
     ],
 )
 def test_a_limit_becomes_terms_in_whole_units(limit: Limit, expected: LimitSpec) -> None:
-    assert {"l": expected} == specs(of(l=limit))
+    assert {"l": expected} == limit_specs(of(l=limit))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_once_a_state_is_needed_all_that_can_be_shared_is() -> None:
         process=Limit(requests=1, per="process"),
     )
     assert {"money": True, "short": True, "slots": True, "call": False, "process": False} == {
-        n: t.shared for n, t in specs(policy).items()
+        n: t.shared for n, t in limit_specs(policy).items()
     }
 
 
@@ -112,9 +112,9 @@ def test_an_unknown_price_under_a_dollar_limit_is_a_sentence_and_no_draw() -> No
     policy = of(rate=Limit(requests=1, per="1m"), money=Limit(usd=1, per="1m"))
     assert (
         "limit money: the price of model smart is not known; give the model `price: {input: , output: }`"
-        == charges_of(["rate", "money"], specs(policy), who(), Worst(1, 1, None))
+        == charges_of(["rate", "money"], limit_specs(policy), who(), Worst(1, 1, None))
     )
-    assert isinstance(charges_of(["rate"], specs(policy), who(), Worst(1, 1, None)), tuple)
+    assert isinstance(charges_of(["rate"], limit_specs(policy), who(), Worst(1, 1, None)), tuple)
 
 
 def test_a_limit_that_is_not_known_is_a_sentence() -> None:
@@ -146,12 +146,12 @@ def test_every_candidate_call_is_charged_and_stands_last() -> None:
 
 
 def test_a_rule_that_names_a_limit_twice_draws_once() -> None:
-    assert 1 == len(charges_of(["l", "l"], specs(of(l=Limit(requests=1, per="1m"))), who(), MOST))
+    assert 1 == len(charges_of(["l", "l"], limit_specs(of(l=Limit(requests=1, per="1m"))), who(), MOST))
 
 
 def test_too_many_candidates_are_no_draw() -> None:
     ids = tuple(f"c{number}" for number in range(MAX_ACCOUNTS + 1))
-    limits = specs(of(l=Limit(requests=1, per="call", by=["tool"])))
+    limits = limit_specs(of(l=Limit(requests=1, per="call", by=["tool"])))
     assert isinstance(charges_of(["l"], limits, who(ids=ids), MOST), str)
     assert isinstance(charges_of(["l"], limits, who(*(tool(id) for id in ids[:100]), ids=ids[:100]), MOST), str)
     assert isinstance(charges_of(["l"], limits, who(ids=ids[1:]), MOST), tuple)
@@ -178,7 +178,7 @@ def test_a_tool_that_is_called_like_anothers_hash_has_an_account_of_its_own() ->
 
 
 def draws(*limits: tuple[str, Limit]) -> tuple[dict[str, LimitSpec], tuple[Draw, ...]]:
-    compiled = dict(specs(of(**dict(limits))))
+    compiled = dict(limit_specs(of(**dict(limits))))
     found = charges_of(compiled, compiled, who(), MOST)
     assert not isinstance(found, str)
     return compiled, found
@@ -218,7 +218,7 @@ def test_another_try_draws_tokens_and_dollars_anew_and_no_second_request() -> No
 
 
 def test_another_try_draws_on_the_account_of_its_own_model() -> None:
-    compiled = specs(of(l=Limit(requests=1, per="1m", by=["model"])))
+    compiled = limit_specs(of(l=Limit(requests=1, per="1m", by=["model"])))
     first, second = (charges_of(["l"], compiled, who(model=name), MOST) for name in ("a", "b"))
     assert not isinstance(first, str)
     assert not isinstance(second, str)
@@ -227,5 +227,5 @@ def test_another_try_draws_on_the_account_of_its_own_model() -> None:
 
 
 def test_a_policy_without_limits_has_no_terms() -> None:
-    assert {} == specs(Policy(version=1))
+    assert {} == limit_specs(Policy(version=1))
     assert not needs_state(Policy(version=1))

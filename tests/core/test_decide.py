@@ -38,7 +38,7 @@ from samplegate.policy.schema import (
 from samplegate.protocol.elicitation_schema import Form, NotFlat, read_form
 from samplegate.protocol.outcomes import Reason
 from samplegate.protocol.requests import Request
-from tests.core.asking import book, form, sampling, text, tool, url
+from tests.core.asking import compiled, form, sampling, text, tool, url
 from tests.core.matching.test_match import REQUESTS, matches
 
 ABLE, UNABLE = Situation(can_forward=True), Situation(can_forward=False)
@@ -47,7 +47,7 @@ IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}
 
 
 def made(request: Request, *rules: Rule, situation: Situation = ABLE, start: int = 0) -> Decision:
-    return decide(book(*rules), request, situation, start)
+    return decide(compiled(*rules), request, situation, start)
 
 
 def test_without_a_rule_nobody_answers() -> None:
@@ -143,7 +143,7 @@ def test_a_link_is_escalated_only_where_a_rule_says_so() -> None:
 
 
 def test_an_answer_takes_variables_from_the_environment_of_the_policy() -> None:
-    rules = book(AnswerRule(name="a", content="v ${X}"), environment={"X": "1", "PATH": "never kept"})
+    rules = compiled(AnswerRule(name="a", content="v ${X}"), environment={"X": "1", "PATH": "never kept"})
     decision = decide(rules, sampling(), ABLE)
     assert isinstance(decision.act, FixedAnswer)
     assert text("v 1") == decision.act.result["content"]
@@ -316,7 +316,7 @@ def test_explain_says_of_every_rule_why_it_did_not_take_the_request() -> None:
         AllowRule(name="d", match=SAMPLING, with_=With(models=["cheap"])),
         DenyRule(name="e"),
     ]
-    decision, steps = explain(book(*rules), sampling(), ABLE)
+    decision, steps = explain(compiled(*rules), sampling(), ABLE)
     assert decision == made(sampling(), *rules)
     assert [
         RuleStep("a", "deny", False, "server: 'docs' is not db"),
@@ -333,7 +333,7 @@ def test_explain_says_of_every_rule_why_it_did_not_take_the_request() -> None:
 
 
 def test_explain_marks_the_rule_whose_otherwise_ended_it() -> None:
-    _, steps = explain(book(ForwardRule(name="a", otherwise="deny"), DenyRule(name="b")), sampling(), UNABLE)
+    _, steps = explain(compiled(ForwardRule(name="a", otherwise="deny"), DenyRule(name="b")), sampling(), UNABLE)
     why = "it matches but cannot be carried out: the client did not declare that it can be asked this; otherwise: deny"
     assert [RuleStep("a", "forward", True, why)] == steps
 
@@ -371,10 +371,10 @@ RULES = st.lists(
 
 @given(RULES, REQUESTS, st.booleans())
 def test_explain_and_decide_agree_on_any_policy(rules: list[Rule], request: Request, able: bool) -> None:
-    rulebook = book(*rules)
-    decision, steps = explain(rulebook, request, Situation(able))
-    assert decision == decide(rulebook, request, Situation(able))
-    assert decision == decide(rulebook, request, Situation(able))  # also from the remembered shortlist
+    compiled_policy = compiled(*rules)
+    decision, steps = explain(compiled_policy, request, Situation(able))
+    assert decision == decide(compiled_policy, request, Situation(able))
+    assert decision == decide(compiled_policy, request, Situation(able))  # also from the remembered shortlist
     assert [] == [step for step in steps if step.taken and step.rule != decision.rule]
 
 
@@ -382,30 +382,30 @@ def test_explain_and_decide_agree_on_any_policy(rules: list[Rule], request: Requ
 def test_nothing_is_granted_without_a_rule_that_matches_and_is_enforced(
     rules: list[Rule], request: Request, able: bool
 ) -> None:
-    decision = decide(book(*rules), request, Situation(able))
+    decision = decide(compiled(*rules), request, Situation(able))
     if isinstance(decision.act, (Allowed, FixedAnswer, Forwarded)):
         rule = rules[decision.index]
         assert (rule.name, False) == (decision.rule, rule.shadow)
-        assert decision.rule == decide(book(rule), request, Situation(able)).rule
+        assert decision.rule == decide(compiled(rule), request, Situation(able)).rule
         assert request.kind == "sampling" or isinstance(decision.act, Forwarded)
 
 
 @given(RULES, REQUESTS)
 def test_a_rule_that_denies_everything_first_leaves_nothing_granted(rules: list[Rule], request: Request) -> None:
     stop = [DenyRule(name="stop"), DenyRule(name="stop urls", match=Match(mode="url"))]
-    assert DenyAs("cancel") == decide(book(*stop, *rules), request, ABLE).act
+    assert DenyAs("cancel") == decide(compiled(*stop, *rules), request, ABLE).act
 
 
 @given(RULES, REQUESTS, REQUESTS)
 def test_what_a_rulebook_remembers_changes_no_decision(rules: list[Rule], one: Request, other: Request) -> None:
-    used = book(*rules)
+    used = compiled(*rules)
     for request in (one, other, one):
-        fresh: CompiledPolicy = book(*rules)
+        fresh: CompiledPolicy = compiled(*rules)
         assert decide(fresh, request, ABLE) == decide(used, request, ABLE)
 
 
 def test_a_rulebook_remembers_a_bounded_number_of_askers() -> None:
-    rules = book(ForwardRule(name="a"))
+    rules = compiled(ForwardRule(name="a"))
     for number in itertools.islice(itertools.count(), 300):
         decide(rules, sampling("hello", tool(f"t{number}")), ABLE)
     assert len(rules._shortlists) <= 256

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from samplegate.audit.record import Attempt, ContentMode, RecordLine, read_line
 from tests.core import logged
-from tests.core.asking import book, sampling
+from tests.core.asking import compiled, sampling
 
-RECORD = logged.record(book(), sampling("half \ud83d"), attempts=(Attempt("smart", "ok", 1, 2, None),), duration_ms=1.5)
+RECORD = logged.record(
+    compiled(), sampling("half \ud83d"), attempts=(Attempt("smart", "ok", 1, 2, None),), duration_ms=1.5
+)
 
 
 @pytest.mark.parametrize("content", ["none", "hash", "full"])

@@ -43,7 +43,7 @@ def result(*content: dict[str, Any]) -> dict[str, Any]:
 TOOLS: Final = [{"name": "t", "inputSchema": {"type": "object"}}]
 
 
-def book(all_: Sequence[Model], hints: Hints | None = None) -> CompiledPolicy:
+def compiled(all_: Sequence[Model], hints: Hints | None = None) -> CompiledPolicy:
     return compile_policy(Policy(version=1, models=list(all_), hints=hints or {}), {})
 
 
@@ -51,7 +51,7 @@ def choice(
     request: SamplingRequest, all_: Sequence[Model] = PRICED, hints: Hints | None = None, **with_: Any
 ) -> ModelChoice:
     return choose(
-        book(all_, hints), AllowRule(name="r", match=Match(kind="sampling"), with_=With(**with_)), Facts(request)
+        compiled(all_, hints), AllowRule(name="r", match=Match(kind="sampling"), with_=With(**with_)), Facts(request)
     )
 
 

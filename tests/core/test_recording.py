@@ -24,7 +24,7 @@ def recorded(outcome: Outcome, **more: Any) -> Record:
     round = one(d.server(request(7, "sampling/createMessage", **sample())), Open).round
     ((key, item),) = round.items.items()
     assert not isinstance(item.request, BadRequest)
-    done = msgspec.structs.replace(Done(outcome, decide(d.book, item.request, Situation())), **more)
+    done = msgspec.structs.replace(Done(outcome, decide(d.compiled, item.request, Situation())), **more)
     return describe(round, key, item, "d1", done, policy_hash="h", time=1.0, duration=0.5)
 
 

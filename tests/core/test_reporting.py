@@ -13,10 +13,10 @@ from samplegate.audit.record import Attempt, RecordLine
 from samplegate.audit.report import NO_CALL, OTHERS, Durations, Report, ServerReport
 from samplegate.policy.schema import AllowRule, DenyRule, ForwardRule, Match
 from tests.core import logged
-from tests.core.asking import book, form, sampling, tool
+from tests.core.asking import compiled, form, sampling, tool
 
 ALLOW = AllowRule(name="models", match=Match(kind="sampling"))
-BOOK = book(
+BOOK = compiled(
     DenyRule(name="no", match=Match(text="secret")), ALLOW, ForwardRule(name="person", match=Match(kind="elicitation"))
 )
 

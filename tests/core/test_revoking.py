@@ -12,9 +12,9 @@ from samplegate.audit.record import Attempt, RecordLine, settled
 from samplegate.audit.report import NO_CALL, Report, ServerReport
 from samplegate.policy.schema import AllowRule, ForwardRule, Match
 from tests.core import logged
-from tests.core.asking import book, form, sampling
+from tests.core.asking import compiled, form, sampling
 
-BOOK = book(
+BOOK = compiled(
     AllowRule(name="models", match=Match(kind="sampling")), ForwardRule(name="person", match=Match(kind="elicitation"))
 )
 PAID: dict[str, Any] = {

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from samplegate.audit.decision_log import NoDecisionLog
-from samplegate.runtime.process import ProcessContext, Rules, compile_book, load_policy
+from samplegate.runtime.process import ProcessContext, Rules, compile_loaded, load_policy
 from samplegate.runtime.relay import Relay
 from samplegate.runtime.session_wiring import SessionWiring
 from samplegate.sampler.client import Models
@@ -70,7 +70,7 @@ class Behind:
 
 def conversation(folder: Path, behind: Behind) -> ServerConversation:
     loaded = load_policy(POLICY, file="policy.yaml", environment={})
-    rules = Rules(loaded, compile_book(loaded, folder), Models((), folder=folder, environment={}))
+    rules = Rules(loaded, compile_loaded(loaded, folder), Models((), folder=folder, environment={}))
     context = ProcessContext(rules, state=folder, decisions=NoDecisionLog(), log=EventLog("error", "json"))
     return ServerConversation(SessionWiring(context, "default", outlived=True), behind)
 

@@ -99,9 +99,7 @@ OTHERS = [
 
 
 @both
-@pytest.mark.parametrize(
-    "other", OTHERS, ids=lambda spec: f"{spec.quantity} {spec.per} {spec.tz} {','.join(spec.by)}"
-)
+@pytest.mark.parametrize("other", OTHERS, ids=lambda spec: f"{spec.quantity} {spec.per} {spec.tz} {','.join(spec.by)}")
 async def test_a_limit_that_counts_something_else_begins_anew_and_old_reservations_leave_it_alone(
     tmp_path: Path, shared: bool, other: LimitSpec
 ) -> None:

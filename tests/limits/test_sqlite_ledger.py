@@ -111,9 +111,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "other", OTHERS, ids=lambda spec: f"{spec.quantity} {spec.per} {spec.tz} {','.join(spec.by)}"
-)
+@pytest.mark.parametrize("other", OTHERS, ids=lambda spec: f"{spec.quantity} {spec.per} {spec.tz} {','.join(spec.by)}")
 def test_a_limit_that_counts_something_else_begins_anew(book: Open, other: LimitSpec) -> None:
     book(ORIGINAL).taken(one("d"), one("d"))
     assert isinstance(book(ORIGINAL).reserve(one("d")), Refused)

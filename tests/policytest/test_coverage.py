@@ -18,13 +18,13 @@ IMAGE = "{messages: [{role: user, content: {type: image, data: aGVsbG8=, mimeTyp
 def reached(rules: str, *cases: str) -> Coverage:
     """Cases without their names; expectations are of no account."""
     text = HEAD + "".join(f"  - {{{rule}}}\n" for rule in rules.splitlines()) + "reviewers: {ops: {}}\n"
-    book = compile_policy(load(text, file="p.yaml", environment={}).policy, {})
+    compiled = compile_policy(load(text, file="p.yaml", environment={}).policy, {})
     suite = "cases:\n" + "".join(
         f"  - {{name: c{number}, expect: {{effect: none}}, {case}}}\n" for number, case in enumerate(cases)
     )
     suite = suite if "steps:" not in suite else suite.replace("expect: {effect: none}, ", "", 1)
-    trials = run(load_cases(suite, file="p_test.yaml").cases, book) if cases else ()
-    return coverage(book, (walk for trial in trials for walk in trial.walks), compose(text)[0])
+    trials = run(load_cases(suite, file="p_test.yaml").cases, compiled) if cases else ()
+    return coverage(compiled, (walk for trial in trials for walk in trial.walks), compose(text)[0])
 
 
 def test_a_verdict_that_is_missing_follows_the_on_timeout_of_a_rule_that_escalates() -> None:
@@ -198,9 +198,11 @@ def test_the_arms_of_a_rule_that_is_not_reached_are_told_with_it() -> None:
 
 def test_a_missing_arm_stands_where_it_is_written() -> None:
     text = HEAD + "  - name: a\n    match:\n      server:\n        - x\n        - z\n    effect: deny\n"
-    book = compile_policy(load(text, file="p.yaml", environment={}).policy, {})
+    compiled = compile_policy(load(text, file="p.yaml", environment={}).policy, {})
     cases = load_cases("cases: [{name: a, sampling: hi, server: x, expect: {effect: deny}}]\n", file="t").cases
-    (missing,) = coverage(book, [walk for trial in run(cases, book) for walk in trial.walks], compose(text)[0]).missing
+    (missing,) = coverage(
+        compiled, [walk for trial in run(cases, compiled) for walk in trial.walks], compose(text)[0]
+    ).missing
     assert 9 == missing.line
 
 

@@ -249,9 +249,9 @@ rules:
 
 
 def sequence(steps: str, scene: str = "sampling: hi") -> CaseResult:
-    book = load(LIMITED, file="p.yaml", environment={}).policy
+    compiled = load(LIMITED, file="p.yaml", environment={}).policy
     (trial,) = run(
-        load_cases(f"cases:\n  - name: one\n    {scene}\n    steps: [{steps}]\n", file="p_test.yaml").cases, book
+        load_cases(f"cases:\n  - name: one\n    {scene}\n    steps: [{steps}]\n", file="p_test.yaml").cases, compiled
     )
     return trial
 
@@ -340,13 +340,13 @@ def test_a_case_has_a_start_of_its_own() -> None:
 
 
 def test_an_environment_of_a_step_is_its_own() -> None:
-    book = load(POLICY, file="p.yaml", environment={}).policy
+    compiled = load(POLICY, file="p.yaml", environment={}).policy
     step = "{environment: {WHO: %s}, expect: {effect: answer, content: {who: %s}}}"
     case = (
         f"  - {{name: one, server: db, elicitation: {{fields: {{who: string}}}}, steps: [{step % ('a', 'a')},"
         f" {step % ('b', 'b')}]}}"
     )
-    (trial,) = run(load_cases(f"cases:\n{case}\n", file="p_test.yaml").cases, book)
+    (trial,) = run(load_cases(f"cases:\n{case}\n", file="p_test.yaml").cases, compiled)
     assert () == trial.mismatches
 
 

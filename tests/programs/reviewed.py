@@ -155,7 +155,7 @@ async def main(
     ports = msgspec.structs.replace(gate.ports, random=secrets.token_bytes, record=way_of(point, decisions))
     async with anyio.create_task_group() as group:
         group.start_soon(people.run)
-        say(**told(await Gate(d.book, "hash", ports).run(round)))
+        say(**told(await Gate(d.compiled, "hash", ports).run(round)))
         group.cancel_scope.cancel()
     await decisions.aclose()
     kept.close()

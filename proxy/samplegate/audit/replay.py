@@ -83,20 +83,22 @@ class Untold(msgspec.Struct, frozen=True):
     why: str
 
 
-def replay(book: CompiledPolicy, line: RecordLine, client: ClientCapabilities | None = None) -> Same | Changed | Untold:
+def replay(
+    compiled: CompiledPolicy, line: RecordLine, client: ClientCapabilities | None = None
+) -> Same | Changed | Untold:
     """Compare one record with a policy. ``client`` are the client's capabilities, None if they are unknown."""
     if (why := _beyond(line)) is not None:
         return Untold(why)
     if line.reason in ("malformed", "rounds"):
         return Same()  # no policy decides these
     if not bytes(line.request):
-        return _compared(line, _possible(book, line, client), NO_CONTENTS)
+        return _compared(line, _possible(compiled, line, client), NO_CONTENTS)
     if line.redacted:  # the recorded prompt is not the one that was decided
-        return _compared(line, _possible(book, line, client), REMOVED_PARTS)
+        return _compared(line, _possible(compiled, line, client), REMOVED_PARTS)
     requests = _requests(line)
     if isinstance(requests, str):
         return Untold(requests)
-    told = {_told(book, line, request, can) for request in requests for can in _can(line, request, client)}
+    told = {_told(compiled, line, request, can) for request in requests for can in _can(line, request, client)}
     return _compared(line, told, NO_CLIENT if len(requests) == 1 else REMOVED_PARTS)
 
 
@@ -154,8 +156,8 @@ def _content(result: Mapping[str, Any]) -> str:
     return json.dumps([result.get("action"), blocks], sort_keys=True)
 
 
-def _told(book: CompiledPolicy, line: RecordLine, request: Request, can: bool) -> ReplayedDecision:
-    decision = decide(book, request, Situation(can_forward=can))
+def _told(compiled: CompiledPolicy, line: RecordLine, request: Request, can: bool) -> ReplayedDecision:
+    decision = decide(compiled, request, Situation(can_forward=can))
     return ReplayedDecision(decision.effect, decision.rule, _action(line, decision), _fixed(line, request, decision))
 
 
@@ -234,10 +236,10 @@ def _can(line: RecordLine, request: Request, client: ClientCapabilities | None) 
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _possible(book: CompiledPolicy, line: RecordLine, client: ClientCapabilities | None) -> set[ReplayedDecision]:
+def _possible(compiled: CompiledPolicy, line: RecordLine, client: ClientCapabilities | None) -> set[ReplayedDecision]:
     """All possible decisions on a request of which only the facts in every record are known."""
     known, found = _known(line), set[ReplayedDecision]()
-    for entry in book.entries:
+    for entry in compiled.entries:
         if entry.rule.shadow or (held := entry.holds(known)) is False:
             continue
         ways, goes_on = _ways(entry.rule, line, client)

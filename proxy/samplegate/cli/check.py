@@ -118,9 +118,9 @@ def _check(path: Path, variables: Mapping[str, str]) -> Checked:
 def _check_policy(checked: Checked, text: str, variables: Mapping[str, str]) -> None:
     checked.loaded = load_policy(text, file=str(checked.file), environment=variables)
     policy = checked.loaded.policy
-    book = compile_policy(policy, variables, catalogue=checked.loaded.catalogue)
-    checked.offers = offers(book)
-    forwarding = forwards_forms_first(book)
+    compiled = compile_policy(policy, variables, catalogue=checked.loaded.catalogue)
+    checked.offers = offers(compiled)
+    forwarding = forwards_forms_first(compiled)
     checked.notes = [
         _note(checked.file, text, index) for index, rule in enumerate(policy.rules) if rule.name in forwarding
     ]
@@ -193,7 +193,7 @@ def _lasting(checked: Checked) -> list[str]:
     return (
         []
         if checked.loaded is None
-        else [name for name, one in claims.specs(checked.loaded.policy).items() if one.shared]
+        else [name for name, one in claims.limit_specs(checked.loaded.policy).items() if one.shared]
     )
 
 
@@ -261,15 +261,15 @@ def _offered_json(offered: Offered) -> dict[str, Any]:
 # -------------------------------
 
 
-def offers(book: CompiledPolicy) -> list[Offered]:
+def offers(compiled: CompiledPolicy) -> list[Offered]:
     """Capability reports for each server in the policy and for any other. Callers and eras appear only where they
     differ."""
     groups: dict[tuple[CapabilityReport, ...], list[str]] = {}
-    for label, server in _servers(book.policy):
-        usual, _ = _eras(book, server, LOCAL)
+    for label, server in _servers(compiled.policy):
+        usual, _ = _eras(compiled, server, LOCAL)
         groups.setdefault(usual, []).append(label)
-        for caller in _callers(book.policy):
-            legacy, modern = _eras(book, server, caller)
+        for caller in _callers(compiled.policy):
+            legacy, modern = _eras(compiled, server, caller)
             called = label if caller == LOCAL else f"{label} for caller {caller}"
             if legacy != usual:
                 groups.setdefault(legacy, []).append(called)
@@ -278,20 +278,20 @@ def offers(book: CompiledPolicy) -> list[Offered]:
     return [Offered(tuple(who), requests) for requests, who in groups.items()]
 
 
-def forwards_forms_first(book: CompiledPolicy) -> list[str]:
+def forwards_forms_first(compiled: CompiledPolicy) -> list[str]:
     """Names of the rules that are the first to take forms, and forward them, for some server and caller."""
     askers = (
         Asker(server, caller, era, None)
-        for _, server in _servers(book.policy)
-        for caller in _callers(book.policy)
+        for _, server in _servers(compiled.policy)
+        for caller in _callers(compiled.policy)
         for era, _ in _ERAS
     )
-    return list(dict.fromkeys(rule for who in askers if (rule := first_to_forward_forms(book, who)) is not None))
+    return list(dict.fromkeys(rule for who in askers if (rule := first_to_forward_forms(compiled, who)) is not None))
 
 
-def _eras(book: CompiledPolicy, server: str, caller: str) -> tuple[tuple[CapabilityReport, ...], ...]:
+def _eras(compiled: CompiledPolicy, server: str, caller: str) -> tuple[tuple[CapabilityReport, ...], ...]:
     return tuple(
-        describe_offer(book, server=server, caller=caller, era=era, revision=revision) for era, revision in _ERAS
+        describe_offer(compiled, server=server, caller=caller, era=era, revision=revision) for era, revision in _ERAS
     )
 
 

@@ -47,7 +47,7 @@ from samplegate.policytest import suite
 from samplegate.policytest.suite import Scene
 from samplegate.protocol import rawjson, results, server_requests
 from samplegate.protocol.requests import BadRequest, Origin, Request
-from samplegate.runtime.process import compile_book, load_policy
+from samplegate.runtime.process import compile_loaded, load_policy
 
 _UNIT: Final[dict[Quantity, str]] = {
     "requests": "requests",
@@ -76,24 +76,24 @@ class Spending:
     untold: str | None
 
 
-def spending(book: CompiledPolicy, request: Request, decision: Decision) -> Spending:
+def spending(compiled: CompiledPolicy, request: Request, decision: Decision) -> Spending:
     """The spending of a decision."""
-    made = draws_of(book, decision, Claimant(request.origin, _calls(request), "its session", decision.rule or ""))
+    made = draws_of(compiled, decision, Claimant(request.origin, _calls(request), "its session", decision.rule or ""))
     draws, untold = ((), made) if isinstance(made, str) else (made, None)
-    drawn = [Drawn(book.limit_specs[draw.limit], draw) for draw in draws]
-    rule = book.policy.rules[decision.index] if decision.index >= 0 else None
+    drawn = [Drawn(compiled.limit_specs[draw.limit], draw) for draw in draws]
+    rule = compiled.policy.rules[decision.index] if decision.index >= 0 else None
     allowed = decision.allowed
     if allowed is None or not isinstance(rule, AllowRule | EscalateRule):
         return Spending(None, {}, drawn, untold)
-    choice = model_choice.choose(book, rule, Facts(request))
+    choice = model_choice.choose(compiled, rule, Facts(request))
     worst = {}
     for model in choice.models:
-        facts = book.catalogue[model.name]
+        facts = compiled.catalogue[model.name]
         worst[model.name] = cost.worst(
             model, facts, model_choice.bounded(rule.with_, model, facts, request.params).params
         )
     first = allowed.models[0]
-    worst[first] = cost.worst(book.model(first), book.catalogue[first], allowed.params)
+    worst[first] = cost.worst(compiled.model(first), compiled.catalogue[first], allowed.params)
     return Spending(choice, worst, drawn, untold)
 
 
@@ -230,20 +230,20 @@ class ReviewStages:
     otherwise: Otherwise | None
 
 
-def review_stages(book: CompiledPolicy, request: Request, decision: Decision) -> ReviewStages | None:
+def review_stages(compiled: CompiledPolicy, request: Request, decision: Decision) -> ReviewStages | None:
     """The reviews of a decision; None if no reviewer is asked."""
     asking: list[ReviewStage] = []
     if isinstance(decision.act, Escalated):
-        asking.append(_asking(book, request, decision.act.reviewer, "request", decision.act.timeout))
+        asking.append(_asking(compiled, request, decision.act.reviewer, "request", decision.act.timeout))
     if decision.allowed is not None and (second := decision.allowed.review_answer) is not None:
-        asking.append(_asking(book, request, second, "answer", seconds(book.policy.reviewers[second].timeout)))
+        asking.append(_asking(compiled, request, second, "answer", seconds(compiled.policy.reviewers[second].timeout)))
     otherwise = decision.on_timeout if isinstance(decision.act, Escalated) else None
     return ReviewStages(tuple(asking), otherwise) if asking else None
 
 
-def _asking(book: CompiledPolicy, request: Request, name: str, stage: Stage, timeout: float) -> ReviewStage:
-    late = seconds(book.policy.reviewers[name].late_verdict)
-    return ReviewStage(name, stage, timeout, here(book.policy, request.origin, timeout), late)
+def _asking(compiled: CompiledPolicy, request: Request, name: str, stage: Stage, timeout: float) -> ReviewStage:
+    late = seconds(compiled.policy.reviewers[name].late_verdict)
+    return ReviewStage(name, stage, timeout, here(compiled.policy, request.origin, timeout), late)
 
 
 def review_lines(waiting: ReviewStages) -> Iterator[str]:
@@ -402,14 +402,14 @@ def _asked(name: str) -> tuple[str, bytes | None]:
 def _explain(
     policy: Path, variables: Mapping[str, str], asked: tuple[str, bytes | None], scene: Scene
 ) -> Explained | BadRequest:
-    book = compile_book(load_policy(read(policy), file=str(policy), environment=variables), policy.parent)
+    compiled = compile_loaded(load_policy(read(policy), file=str(policy), environment=variables), policy.parent)
     origin, client = suite.origin(scene), suite.capabilities(scene.client or [])
-    item = server_requests.item(*asked, origin, offer_to(book, origin, client))
+    item = server_requests.item(*asked, origin, offer_to(compiled, origin, client))
     if isinstance(item.request, BadRequest):
         return item.request
-    decision, steps = explain(book, item.request, Situation(can_forward(item.request, client), item.offered))
-    waiting = review_stages(book, item.request, decision)
-    return Explained(item.method, item.request, decision, waiting, steps, spending(book, item.request, decision))
+    decision, steps = explain(compiled, item.request, Situation(can_forward(item.request, client), item.offered))
+    waiting = review_stages(compiled, item.request, decision)
+    return Explained(item.method, item.request, decision, waiting, steps, spending(compiled, item.request, decision))
 
 
 def _report(explained: Explained) -> Iterator[str]:

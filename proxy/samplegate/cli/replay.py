@@ -24,7 +24,7 @@ from samplegate.policy.file.load import PolicyError
 from samplegate.policy.match import CompiledPolicy
 from samplegate.policytest import suite
 from samplegate.protocol.requests import ClientCapabilities
-from samplegate.runtime.process import compile_book, load_policy
+from samplegate.runtime.process import compile_loaded, load_policy
 
 SHOWN: Final = 3  # ids of a group in text output; each identifies a record
 LISTED: Final = 1_000  # in JSON output
@@ -103,9 +103,9 @@ def command(args: argparse.Namespace) -> int:
     try:
         client = None if args.client is None else suite.capabilities(declared(args.client))
         loaded = load_policy(read(args.policy), file=str(args.policy), environment=environment(args.env_file))
-        book = compile_book(loaded, args.policy.parent)
+        compiled = compile_loaded(loaded, args.policy.parent)
         logs = Logs(args.log)
-        replayed = _replay(logs, book, client)
+        replayed = _replay(logs, compiled, client)
     except (InputError, PolicyError) as problem:
         return refused(problem)
     for warning in loaded.warnings:  # a missing variable causes changes that are not real
@@ -119,7 +119,7 @@ def command(args: argparse.Namespace) -> int:
     return FAILED if args.fail_on_change and replayed.flips else OK
 
 
-def _replay(logs: Logs, book: CompiledPolicy, client: ClientCapabilities | None) -> Replayed:
+def _replay(logs: Logs, compiled: CompiledPolicy, client: ClientCapabilities | None) -> Replayed:
     replayed = Replayed()
     handed_on: dict[str, None] = {}
     for line in settled(logs):
@@ -130,7 +130,7 @@ def _replay(logs: Logs, book: CompiledPolicy, client: ClientCapabilities | None)
             handed_on[line.decision_id] = None
             if len(handed_on) > MAX_HANDED_ON:
                 del handed_on[next(iter(handed_on))]
-        _take(replayed, line, replay(book, line, client))
+        _take(replayed, line, replay(compiled, line, client))
     return replayed
 
 

@@ -24,7 +24,7 @@ from samplegate.policytest.compare import CaseResult, Mismatch
 from samplegate.policytest.coverage import Coverage, Missing, coverage
 from samplegate.policytest.load import load_cases
 from samplegate.policytest.play import run
-from samplegate.runtime.process import compile_book, load_policy
+from samplegate.runtime.process import compile_loaded, load_policy
 from samplegate.yamlfile.tree import Node, compose
 
 
@@ -90,7 +90,7 @@ def steps_as_json(steps: Sequence[RuleStep]) -> list[dict[str, Any]]:
 class Tested:
     """A policy under test."""
 
-    book: CompiledPolicy
+    compiled: CompiledPolicy
     root: Node
     """The YAML tree of the policy, for line numbers."""
 
@@ -175,7 +175,7 @@ def _coverages(outcomes: Sequence[FileResult]) -> dict[Path, Coverage]:
         tested = those[0].tested
         assert tested is not None
         found[policy] = coverage(
-            tested.book, (walk for one in those for trial in one.trials for walk in trial.walks), tested.root
+            tested.compiled, (walk for one in those for trial in one.trials for walk in trial.walks), tested.root
         )
     return found
 
@@ -207,7 +207,7 @@ def _outcome(tests: Path) -> FileResult:
         cases = load_cases(read(tests), file=str(tests))
         outcome.policy = policy_of(tests) if cases.policy is None else tests.parent / cases.policy
         outcome.tested = _tested(outcome.policy)
-        outcome.trials = run(cases.cases, outcome.tested.book)
+        outcome.trials = run(cases.cases, outcome.tested.compiled)
     except InputError as problem:
         outcome.unreadable = str(problem)
     except PolicyError as error:
@@ -218,7 +218,7 @@ def _outcome(tests: Path) -> FileResult:
 def _tested(policy: Path) -> Tested:
     """Load a policy without the real environment: the cases give the values of ``${VAR}``."""
     text = read(policy)
-    return Tested(compile_book(load_policy(text, file=str(policy), environment={}), policy.parent), compose(text)[0])
+    return Tested(compile_loaded(load_policy(text, file=str(policy), environment={}), policy.parent), compose(text)[0])
 
 
 def _report(outcome: FileResult) -> Iterator[str]:

@@ -53,11 +53,11 @@ async def act(pending: PendingRequest, decision: Decision) -> Done:
         pending.verdict = pending.missed = None
         # at each retry the model would be asked again in vain
         pending.comes_back = pending.comes_back and not pending.attempts
-        decision = later(pending.book, pending.request, pending.situation, decision)
+        decision = later(pending.compiled, pending.request, pending.situation, decision)
         if pending.was_answered(decision):
             pending.hold, pending.waited = None, 0.0
             continue
-        admitted = await admit(pending.book, pending.ports, pending.round, pending.request, decision)
+        admitted = await admit(pending.compiled, pending.ports, pending.round, pending.request, decision)
         decision, pending.hold, refused_by = admitted.decision, admitted.hold, admitted.refused_by
         pending.waited = admitted.waited
         tried.extend(admitted.tried)

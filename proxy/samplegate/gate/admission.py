@@ -34,7 +34,7 @@ class Hold:
 
     def __init__(
         self,
-        book: CompiledPolicy,
+        compiled: CompiledPolicy,
         ports: Ports,
         server: str,
         reserved: Reserved,
@@ -43,14 +43,16 @@ class Hold:
         counted: bool = False,
     ) -> None:
         """``counted``: its call was put off, so it already counts as a request."""
-        self._book, self._ports, self._server, self._counted = book, ports, server, counted
+        self._compiled, self._ports, self._server, self._counted = compiled, ports, server, counted
         self._begun = self._asked = False
         self.take(reserved, slots)
 
     def take(self, reserved: Reserved, slots: Slots | None = None) -> None:
         """Keep this reservation in place of the one that was given back."""
         lasting = [
-            draw for draw in reserved.draws if self._book.limit_specs[draw.limit].quantity in ("requests", "concurrent")
+            draw
+            for draw in reserved.draws
+            if self._compiled.limit_specs[draw.limit].quantity in ("requests", "concurrent")
         ]
         self.draws = reserved.draws
         self._request = msgspec.structs.replace(reserved, draws=tuple(lasting))
@@ -78,10 +80,10 @@ class Hold:
 
         If it cannot be reserved: the reason, and the limit without room.
         """
-        draws = draws_of(self._book, decision, claimant(round))
+        draws = draws_of(self._compiled, decision, claimant(round))
         if isinstance(draws, str):
             return draws, None
-        draws = claims.carried(uncounted(self._book, draws) if self._counted else draws, self._request.draws)
+        draws = claims.carried(uncounted(self._compiled, draws) if self._counted else draws, self._request.draws)
         answer = await self._ports.reserve(draws, None)
         if isinstance(answer, Refused):
             return sentence(answer), answer.limit
@@ -93,14 +95,16 @@ class Hold:
         """Settle the tried model at ``spent``; None if it cannot have cost anything."""
         reserved, self._try = self._try, None
         if reserved is not None and reserved.draws:
-            await self._settle(reserved, claims.truth(reserved.draws, self._book.limit_specs, spent))
+            await self._settle(reserved, claims.truth(reserved.draws, self._compiled.limit_specs, spent))
 
     async def close(self) -> None:
         """End the reservation. Idempotent, and safe during a cancellation."""
         if self.closed:
             return
         self.closed = True
-        request = self._request if self._slots is None else self._slots.closed(self._request, self._book.limit_specs)
+        request = (
+            self._request if self._slots is None else self._slots.closed(self._request, self._compiled.limit_specs)
+        )
         counts = self._begun or self._asked
         for reserved, stays in ((request, counts), *([] if self._try is None else [(self._try, self._begun)])):
             if reserved.draws:
@@ -144,7 +148,7 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 async def admit(
-    book: CompiledPolicy,
+    compiled: CompiledPolicy,
     ports: Ports,
     round: Round,
     request: Request,
@@ -166,16 +170,16 @@ async def admit(
     tried: list[str] = []
     started, waits = ports.clock(), False
     while decision.limits:
-        draws = await offload(request.size, draws_of, book, decision, who)
+        draws = await offload(request.size, draws_of, compiled, decision, who)
         what = draws if isinstance(draws, str) else ""
         if not isinstance(draws, str):
             if counted:
-                draws = uncounted(book, draws)
+                draws = uncounted(compiled, draws)
             if not draws:
                 break
-            wait = _patience(book, ports, round, decision) if decision.on_limit == "wait" else None
+            wait = _patience(compiled, ports, round, decision) if decision.on_limit == "wait" else None
             waits = waits or wait is not None
-            made = partial(Hold, book, ports, round.origin.server, counted=counted)
+            made = partial(Hold, compiled, ports, round.origin.server, counted=counted)
             answer = await _reserve(ports, made, draws, wait, [hold for hold in beside if not hold.closed])
             if isinstance(answer, Hold):
                 return Admitted(decision, answer, refused_by, tuple(tried), ports.clock() - started if waits else 0.0)
@@ -183,7 +187,7 @@ async def admit(
         if decision.on_limit == "next":
             tried.append(f"{decision.rule}: {what}")
         counted = False  # another rule has limits of its own
-        decision = await offload(request.size, after_refusal, book, request, situation, decision, what)
+        decision = await offload(request.size, after_refusal, compiled, request, situation, decision, what)
     return Admitted(decision, None, refused_by, tuple(tried))
 
 
@@ -192,9 +196,9 @@ def claimant(round: Round) -> Claimant:
     return Claimant(round.origin, round.call_ids, round.session, "")
 
 
-def uncounted(book: CompiledPolicy, draws: Sequence[Draw]) -> tuple[Draw, ...]:
+def uncounted(compiled: CompiledPolicy, draws: Sequence[Draw]) -> tuple[Draw, ...]:
     """The draws without those that count requests."""
-    return tuple(draw for draw in draws if book.limit_specs[draw.limit].quantity != "requests")
+    return tuple(draw for draw in draws if compiled.limit_specs[draw.limit].quantity != "requests")
 
 
 async def _reserve(
@@ -230,10 +234,10 @@ async def _held(hold: Hold, reserved: Reserved) -> Hold:
     return hold
 
 
-def _patience(book: CompiledPolicy, ports: Ports, round: Round, decision: Decision) -> float:
+def _patience(compiled: CompiledPolicy, ports: Ports, round: Round, decision: Decision) -> float:
     """Seconds that a request may wait for room: the rule's timeout at most, and no longer than the peers wait."""
     rule = decision.act.timeout if isinstance(decision.act, Allowed | Forwarded | Escalated) else None
-    seconds = left(book.policy, round, rule, ports.clock())
+    seconds = left(compiled.policy, round, rule, ports.clock())
     return LONGEST if seconds is None else max(seconds, 0.0)
 
 

@@ -34,11 +34,13 @@ class Gate:
     A reload makes a new gate. Open rounds finish under the policy that they began with.
     """
 
-    def __init__(self, book: CompiledPolicy, policy_hash: str, ports: Ports, brakes: BrakeState | None = None) -> None:
-        self.book = book
+    def __init__(
+        self, compiled: CompiledPolicy, policy_hash: str, ports: Ports, brakes: BrakeState | None = None
+    ) -> None:
+        self.compiled = compiled
         self.policy_hash = policy_hash
         self.ports = ports
-        self._brakes = brakes if brakes is not None else BrakeState(book.policy.brakes)
+        self._brakes = brakes if brakes is not None else BrakeState(compiled.policy.brakes)
 
     async def run(self, round: Round) -> Conclusion:
         """Run a round to its conclusion.
@@ -96,7 +98,7 @@ class Gate:
             round,
             key,
             round.items[key],
-            self.book,
+            self.compiled,
             self.ports,
             self.policy_hash,
             decision_id,
@@ -126,7 +128,7 @@ class Gate:
         situation = Situation(can_forward=can_forward(item.request, round.client), declared=item.offered)
         if item.offered and round.returned is None and (braked := await self._braked(round, item.request)) is not None:
             return left_open(Reason.BRAKE, braked)
-        decision = await offload(size, decide, self.book, item.request, situation)
+        decision = await offload(size, decide, self.compiled, item.request, situation)
         if not item.offered or round.returned is None or isinstance(decision.act, DenyAs):
             return decision  # a rule that now denies overrides the sealed decision
         seen = round.returned.seen.get(pending.key)
@@ -177,7 +179,7 @@ class Gate:
             )
             try:
                 admitted = await admit(
-                    self.book,
+                    self.compiled,
                     self.ports,
                     pending.round,
                     pending.request,

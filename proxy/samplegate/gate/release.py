@@ -88,7 +88,7 @@ async def _record_one(pending: PendingRequest, done: Done | None) -> Release:
 def _described(pending: PendingRequest, done: Done, time: float, duration: float) -> Record:
     """The record of an outcome with its draws, attempts and cost. Secrets in its prompt are redacted by the policy's
     patterns."""
-    attempts, request, redactor = tuple(pending.attempts), pending.item.request, pending.book.redactor
+    attempts, request, redactor = tuple(pending.attempts), pending.item.request, pending.compiled.redactor
     known = [attempt.usd for attempt in attempts if attempt.usd is not None]
     done = msgspec.structs.replace(
         done,
@@ -120,7 +120,7 @@ def _described(pending: PendingRequest, done: Done, time: float, duration: float
 def _explain(pending: PendingRequest, done: Done) -> str:
     if done.told:
         return done.told
-    server = pending.book.policy.servers.get(pending.round.origin.server)
+    server = pending.compiled.policy.servers.get(pending.round.origin.server)
     if server is None or not server.explain_to_server:
         return ""
     said, rule = detail_of(done), done.decision.rule

@@ -95,7 +95,7 @@ def waits(pending: PendingRequest, outcome: Outcome | None) -> bool:
 
 def is_late(pending: PendingRequest) -> bool:
     """Whether a model is to be asked although most of this try's time is over. The next try has its whole time."""
-    tried, rest = hold(pending.book.policy), pending.seconds_left(None)
+    tried, rest = hold(pending.compiled.policy), pending.seconds_left(None)
     asks = isinstance(pending.decision.act, Allowed) or (
         isinstance(pending.decision.act, Escalated) and pending.word == "approve"
     )
@@ -116,7 +116,7 @@ def is_looked_at(pending: PendingRequest) -> bool:
         return True
     if pending.missed is None or decision.on_timeout != "next":
         return False
-    later = pending.book.policy.rules[decision.index + 1 :]
+    later = pending.compiled.policy.rules[decision.index + 1 :]
     return any(isinstance(rule, AllowRule | EscalateRule) and rule.review_answer is not None for rule in later)
 
 
@@ -133,7 +133,7 @@ async def consult(
 def _until(pending: PendingRequest, stage: Stage, seconds: float | None, expires: float) -> float | None:
     """When the request gives up: after this try and those that it can be put off to. None: not before the review is
     over."""
-    tried = hold(pending.book.policy)
+    tried = hold(pending.compiled.policy)
     if seconds is None or tried is None:
         return None
     parks = pending.round.parks if stage == "request" or pending.comes_back else 0
@@ -164,12 +164,12 @@ async def spend(requests: Sequence[PendingRequest]) -> bool:
 def withdrawn_by_policy(pending: PendingRequest, held: Sequence[Review] | None = None) -> str | None:
     """Why the policy in force would no longer ask for a held verdict, or one of ``held``. None if the verdict
     counts."""
-    book = None if pending.ports.in_force is None else pending.ports.in_force()
+    compiled = None if pending.ports.in_force is None else pending.ports.in_force()
     held = pending.held if held is None else held
-    if book is None or book is pending.book or not held:
+    if compiled is None or compiled is pending.compiled or not held:
         return None
-    decision = decide(book, pending.request, pending.situation)
-    at = msgspec.structs.replace(context_of(pending, decision), book=book)
+    decision = decide(compiled, pending.request, pending.situation)
+    at = msgspec.structs.replace(context_of(pending, decision), compiled=compiled)
     said = {review.stage: review.lookup for review in held}
     asks: dict[Stage, str] = (
         {"request": create.of_request(at, decision.act).lookup} if isinstance(decision.act, Escalated) else {}
@@ -222,7 +222,7 @@ async def ask(
             # the earlier review is over, and one request is not reviewed twice
             return late(f"reviewer {reviewer} gave no verdict in time")
         if review is None:
-            people = pending.book.policy.reviewers[reviewer]
+            people = pending.compiled.policy.reviewers[reviewer]
             fresh = msgspec.structs.replace(wanted, answers_until=until)
             review = await reviews.open(fresh, announce=people.webhook is not None or people.command is not None)
             pending.held.append(review)
@@ -261,7 +261,7 @@ def context_of(pending: PendingRequest, decision: Decision) -> create.Context:
     """The context in which a review of this request is created."""
     ports = pending.ports
     return create.Context(
-        pending.book,
+        pending.compiled,
         pending.policy_hash,
         pending.round,
         pending.request,
@@ -309,7 +309,7 @@ async def sample_seen(pending: PendingRequest, decision: Decision, allowed: Allo
     used without asking a model."""
     reviewer = allowed.review_answer
     assert reviewer is not None
-    timeout = create.timeout_of(pending.book, reviewer)
+    timeout = create.timeout_of(pending.compiled, reviewer)
     try:
         until = _until(pending, "answer", pending.seconds_left(timeout), pending.ports.wall() + timeout)
         found = await find(
@@ -364,7 +364,7 @@ async def _approved(pending: PendingRequest, decision: Decision, escalated: Esca
             decision,
         )
     if wanted is not None:
-        again = edits.decided_again(pending.book, pending.request, pending.situation, decision, wanted)
+        again = edits.decided_again(pending.compiled, pending.request, pending.situation, decision, wanted)
         if isinstance(again, str):
             pending.unfit = True
             return _done(

@@ -63,7 +63,7 @@ class _Asking:
 
     def __init__(self, pending: PendingRequest, decision: Decision, allowed: Allowed, until: float) -> None:
         self._pending, self._decision, self._allowed, self._until = pending, decision, allowed, until
-        rule = pending.book.policy.rules[decision.index]
+        rule = pending.compiled.policy.rules[decision.index]
         assert isinstance(rule, AllowRule | EscalateRule)
         self._rule = rule
         self._params = allowed.params
@@ -104,7 +104,7 @@ class _Asking:
     async def _turn_to(self, model: str) -> Outcome | None:
         """Prepare the next model; the outcome if it cannot be asked."""
         request = self._pending.request
-        asked = await offload(request.size, question, self._pending.book, self._rule, model, request.params)
+        asked = await offload(request.size, question, self._pending.compiled, self._rule, model, request.params)
         if isinstance(asked, str):
             return Unanswered(Reason.CONTENT, detail=asked)
         self._params = asked.params
@@ -123,7 +123,7 @@ class _Asking:
     async def _ask(self) -> SampleResult:
         pending = self._pending
         pending.begin()
-        worst = worst_of(pending.book, self.model, self._params).usd
+        worst = worst_of(pending.compiled, self.model, self._params).usd
         pending.attempts.append(Attempt(self.model, "cancelled", None, None, worst))
         pending.reserved_usd = None if worst is None or pending.reserved_usd is None else pending.reserved_usd + worst
         rest = max(self._until - pending.ports.clock(), 0.001)
@@ -143,9 +143,13 @@ class _Asking:
         """The actual cost of a try. A figure that the provider does not report counts at its upper bound."""
         if isinstance(answer, SampleFailed) and answer.free:
             return None
-        book = self._pending.book
+        compiled = self._pending.compiled
         return cost.actual(
-            book.model(self.model), book.catalogue[self.model], self._params, answer.input_tokens, answer.output_tokens
+            compiled.model(self.model),
+            compiled.catalogue[self.model],
+            self._params,
+            answer.input_tokens,
+            answer.output_tokens,
         )
 
     async def _answered(self, answer: Sampled) -> Done:
@@ -156,7 +160,7 @@ class _Asking:
         if outcome is None and (over := self._overrun(answer)) is not None:
             stop_reason = "maxTokens"
             outcome = over if isinstance(over, Unanswered) else None
-        model = answer.model or self._pending.book.model(self.model).model
+        model = answer.model or self._pending.compiled.model(self.model).model
         if outcome is None:
             result: dict[str, Any] = {
                 "role": "assistant",
@@ -199,7 +203,7 @@ class _Asking:
         """The answer after the rule's content rules, and the outcome if they withhold it."""
         if (why := unasked(self._params, blocks)) is not None:
             return blocks, Unanswered(Reason.MODEL, detail=f"model {self.model}: {why}; the answer is withheld")
-        with_, redactor = self._rule.with_, self._pending.book.redactor
+        with_, redactor = self._rule.with_, self._pending.compiled.redactor
         if with_.secrets is not None and with_.secrets.answer != "keep" and redactor is not None:
             clean, found = await offload(redaction.size_of(blocks), redaction.clean_blocks, redactor, tuple(blocks))
             self._found("answer", found)

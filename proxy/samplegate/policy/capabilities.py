@@ -39,7 +39,7 @@ class Asker(msgspec.Struct, frozen=True):
 
 
 def offer(
-    book: CompiledPolicy,
+    compiled: CompiledPolicy,
     *,
     server: str,
     caller: str,
@@ -54,23 +54,23 @@ def offer(
     """
     who = Asker(server, caller, era, call)
     modes = has_modes(revision)
-    finer = modes and not _plain(book, server)
-    tools = finer and _reached(book, who, "sampling with tools", client, {"client", "gate"})
+    finer = modes and not _plain(compiled, server)
+    tools = finer and _reached(compiled, who, "sampling with tools", client, {"client", "gate"})
     return Offer(
-        sampling=tools or _reached(book, who, "sampling", client, {"client", "gate"}),
+        sampling=tools or _reached(compiled, who, "sampling", client, {"client", "gate"}),
         sampling_tools=tools,
-        sampling_context=finer and client.sampling_context and _reached_by_client(book, who, client),
-        form=has_elicitation(revision) and _reached(book, who, "elicitation by form", client, {"client", "gate"}),
-        url=modes and _reached(book, who, "elicitation by url", client, {"client", "gate"}),
+        sampling_context=finer and client.sampling_context and _reached_by_client(compiled, who, client),
+        form=has_elicitation(revision) and _reached(compiled, who, "elicitation by form", client, {"client", "gate"}),
+        url=modes and _reached(compiled, who, "elicitation by url", client, {"client", "gate"}),
     )
 
 
-def offer_to(book: CompiledPolicy, origin: Origin, client: ClientCapabilities) -> Offer:
+def offer_to(compiled: CompiledPolicy, origin: Origin, client: ClientCapabilities) -> Offer:
     """The capabilities that were declared to the server before a request of this origin: once for all calls in the
     legacy era, per call in the modern one."""
     call = origin.calls[0] if origin.era == "modern" and origin.calls else None
     return offer(
-        book,
+        compiled,
         server=origin.server,
         caller=origin.caller,
         era=origin.era,
@@ -80,9 +80,9 @@ def offer_to(book: CompiledPolicy, origin: Origin, client: ClientCapabilities) -
     )
 
 
-def first_to_forward_forms(book: CompiledPolicy, who: Asker) -> str | None:
+def first_to_forward_forms(compiled: CompiledPolicy, who: Asker) -> str | None:
     """The rule that forwards forms if no rule before it may answer or escalate some; None if there is none."""
-    takers = (rule for rule, _ in _reachable(book, who, "elicitation by form") if not isinstance(rule, DenyRule))
+    takers = (rule for rule, _ in _reachable(compiled, who, "elicitation by form") if not isinstance(rule, DenyRule))
     first = next(takers, None)
     return first.name if isinstance(first, ForwardRule) else None
 
@@ -107,17 +107,17 @@ _FORWARDS: Final[Mapping[str, tuple[Class, str]]] = {
 """By capability: its class of requests, and the rule that keeps the client's capability."""
 
 
-def remedies(book: CompiledPolicy, who: Asker, withheld: Sequence[str]) -> dict[str, Any]:
+def remedies(compiled: CompiledPolicy, who: Asker, withheld: Sequence[str]) -> dict[str, Any]:
     """Fields for the operator's log about withheld capabilities: the rules that deny all such requests, and rules to
     add for the others."""
     denied_by: dict[str, None] = {}
     add: dict[str, None] = {}
     for name in withheld:
         class_, rule = _FORWARDS[name]
-        reached = list(_reachable(book, who, class_))
+        reached = list(_reachable(compiled, who, class_))
         if reached and reached[-1][1] and isinstance(last := reached[-1][0], DenyRule):
             denied_by[last.name] = None
-        elif not (name in {"sampling.tools", "sampling.context"} and _plain(book, who.server)):
+        elif not (name in {"sampling.tools", "sampling.context"} and _plain(compiled, who.server)):
             add[rule] = None
     return {
         **({"denied_by": list(denied_by)} if denied_by else {}),
@@ -125,26 +125,28 @@ def remedies(book: CompiledPolicy, who: Asker, withheld: Sequence[str]) -> dict[
     }
 
 
-def _plain(book: CompiledPolicy, server: str) -> bool:
+def _plain(compiled: CompiledPolicy, server: str) -> bool:
     """Whether the server gets ``sampling`` without sub-capabilities (R114). A request with tools is then undeclared."""
-    settings = book.policy.servers.get(server)
+    settings = compiled.policy.servers.get(server)
     return settings is not None and settings.plain_sampling
 
 
-def _reached_by_client(book: CompiledPolicy, who: Asker, client: ClientCapabilities) -> bool:
+def _reached_by_client(compiled: CompiledPolicy, who: Asker, client: ClientCapabilities) -> bool:
     """Whether a rule lets the client sample: only the client can include context, our models have none (R18)."""
-    return any(_reached(book, who, class_, client, {"client"}) for class_ in _CLASSES if _kind_of(class_) == "sampling")
+    return any(
+        _reached(compiled, who, class_, client, {"client"}) for class_ in _CLASSES if _kind_of(class_) == "sampling"
+    )
 
 
-def _reached(book: CompiledPolicy, who: Asker, class_: Class, client: ClientCapabilities, wanted: Set[_By]) -> bool:
+def _reached(compiled: CompiledPolicy, who: Asker, class_: Class, client: ClientCapabilities, wanted: Set[_By]) -> bool:
     """Whether a rule under which one of ``wanted`` answers can be reached."""
-    return any(_by(book, rule, class_, client) in wanted for rule, _ in _reachable(book, who, class_))
+    return any(_by(compiled, rule, class_, client) in wanted for rule, _ in _reachable(compiled, who, class_))
 
 
-def _reachable(book: CompiledPolicy, who: Asker, class_: Class) -> Iterator[tuple[Rule, bool]]:
+def _reachable(compiled: CompiledPolicy, who: Asker, class_: Class) -> Iterator[tuple[Rule, bool]]:
     """The enforced rules that a request of the class may reach, in order, and whether each surely ends the walk."""
     known = _known(who, class_)
-    for entry in book.entries:
+    for entry in compiled.entries:
         if entry.rule.shadow or (held := entry.holds(known)) is False:
             continue
         sure = held is True and (isinstance(entry.rule, DenyRule) or entry.rule.otherwise != "next")
@@ -172,10 +174,10 @@ def _known(who: Asker, class_: Class) -> Known:
     return Known(calls, facts)
 
 
-def _by(book: CompiledPolicy, rule: Rule, class_: Class, client: ClientCapabilities) -> _By:
+def _by(compiled: CompiledPolicy, rule: Rule, class_: Class, client: ClientCapabilities) -> _By:
     match rule:
         case AllowRule():
-            return "gate" if _has_model(book, rule, class_) else "otherwise"
+            return "gate" if _has_model(compiled, rule, class_) else "otherwise"
         case AnswerRule():
             # fixed content answers any question, so it is no reason to declare tools; a file of cases may use tools
             worth = class_ != "sampling with tools" or rule.cases is not None
@@ -183,20 +185,20 @@ def _by(book: CompiledPolicy, rule: Rule, class_: Class, client: ClientCapabilit
         case ForwardRule():
             return "client" if _declared(class_, client) else "otherwise"
         case EscalateRule():  # a reviewer may answer without a model, but that is no reason to declare tools
-            return "gate" if class_ != "sampling with tools" or _has_model(book, rule, class_) else "otherwise"
+            return "gate" if class_ != "sampling with tools" or _has_model(compiled, rule, class_) else "otherwise"
         case DenyRule():  # a decline reaches the server only for a declared capability
             return "gate" if rule.as_ == "decline" and _kind_of(class_) == "elicitation" else "nobody"
         case _ as never:
             assert_never(never)
 
 
-def _has_model(book: CompiledPolicy, rule: ModelRule, class_: Class) -> bool:
+def _has_model(compiled: CompiledPolicy, rule: ModelRule, class_: Class) -> bool:
     """Whether the rule has a model for the class. Only the request tells which model fits it."""
     if _kind_of(class_) != "sampling":
         return False
-    allowed = model_choice.candidates(book.policy, rule)
+    allowed = model_choice.candidates(compiled.policy, rule)
     return (
-        any("tools" in book.catalogue[model.name].accepts for model in allowed)
+        any("tools" in compiled.catalogue[model.name].accepts for model in allowed)
         if class_ == "sampling with tools"
         else bool(allowed)
     )
@@ -237,7 +239,7 @@ def _has_tools(request: Request) -> bool:
 
 
 def unsolicited(
-    book: CompiledPolicy,
+    compiled: CompiledPolicy,
     *,
     server: str,
     caller: str,
@@ -254,7 +256,7 @@ def unsolicited(
     """
     who = Asker(server, caller, "modern", call)  # unsolicited answers exist only in the modern era
     rules: dict[Class, list[Rule]] = {
-        class_: [rule for rule, _ in _reachable(book, who, class_)] for class_ in _CLASSES
+        class_: [rule for rule, _ in _reachable(compiled, who, class_)] for class_ in _CLASSES
     }
     every = [rule for some in rules.values() for rule in some]
     if any(
@@ -318,7 +320,7 @@ class CapabilityReport(msgspec.Struct, frozen=True):
 
 
 def describe_offer(
-    book: CompiledPolicy,
+    compiled: CompiledPolicy,
     *,
     server: str,
     caller: str = "local",
@@ -328,7 +330,7 @@ def describe_offer(
 ) -> tuple[CapabilityReport, ...]:
     """The report of ``check``: for each class of requests, what is declared and whether rules match all requests."""
     bare, able = (
-        offer(book, server=server, caller=caller, era=era, revision=revision, client=c, call=call)
+        offer(compiled, server=server, caller=caller, era=era, revision=revision, client=c, call=call)
         for c in (ClientCapabilities(), _ALL)
     )
     pairs = (
@@ -339,7 +341,7 @@ def describe_offer(
     )
     who = Asker(server, caller, era, call)
     return tuple(
-        _coverage(class_, declared, list(_reachable(book, who, class_)))
+        _coverage(class_, declared, list(_reachable(compiled, who, class_)))
         for class_, declared in zip(_CLASSES, pairs, strict=True)
     )
 
@@ -386,27 +388,27 @@ def _may_begin(rule: Rule, class_: Class) -> bool:
 class SessionRules(msgspec.Struct, frozen=True, eq=False):
     """A compiled policy in the form that sessions need (``session_state.SessionPolicy``)."""
 
-    book: CompiledPolicy
+    compiled: CompiledPolicy
 
     def offer(
         self, *, server: str, caller: str, era: Era, revision: str, client: ClientCapabilities, call: Call | None
     ) -> Offer:
         """``offer``."""
-        return offer(self.book, server=server, caller=caller, era=era, revision=revision, client=client, call=call)
+        return offer(self.compiled, server=server, caller=caller, era=era, revision=revision, client=client, call=call)
 
     def remedies(
         self, *, server: str, caller: str, era: Era, call: Call | None, withheld: Sequence[str]
     ) -> dict[str, Any]:
         """``remedies``."""
-        return remedies(self.book, Asker(server, caller, era, call), withheld)
+        return remedies(self.compiled, Asker(server, caller, era, call), withheld)
 
     def unsolicited(
         self, *, server: str, caller: str, call: Call, client: ClientCapabilities, kinds: Set[Kind]
     ) -> Literal["pass", "refuse", "strip"]:
         """``unsolicited``."""
-        return unsolicited(self.book, server=server, caller=caller, call=call, client=client, kinds=kinds)
+        return unsolicited(self.compiled, server=server, caller=caller, call=call, client=client, kinds=kinds)
 
     def extends_on_progress(self, server: str) -> bool:
         """The policy's ``servers.NAME.extends_on_progress``."""
-        peer = self.book.policy.servers.get(server)
+        peer = self.compiled.policy.servers.get(server)
         return peer is not None and peer.extends_on_progress

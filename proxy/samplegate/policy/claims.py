@@ -40,7 +40,7 @@ class Claimant(msgspec.Struct, frozen=True):
     """The policy's name of the model; None if no model is called."""
 
 
-def specs(policy: Policy) -> Mapping[str, LimitSpec]:
+def limit_specs(policy: Policy) -> Mapping[str, LimitSpec]:
     """The policy's limits by name, as LimitSpecs. The policy must have passed the loader."""
     shared = needs_state(policy)
     return {name: _limit_spec(name, limit, shared) for name, limit in policy.limits.items()}

@@ -69,20 +69,20 @@ class Infeasible(msgspec.Struct, frozen=True):
     why: str
 
 
-def decide(book: CompiledPolicy, request: Request, situation: Situation, start: int = 0) -> Decision:
+def decide(compiled: CompiledPolicy, request: Request, situation: Situation, start: int = 0) -> Decision:
     """The decision on a request. ``start`` is the first rule to consider: ``Decision.index`` + 1 for ``on_timeout:
     next``."""
-    decision = _walk(book, request, situation, start, None)
+    decision = _walk(compiled, request, situation, start, None)
     return decision if situation.declared else _undeclared(decision)
 
 
 def explain(
-    book: CompiledPolicy, request: Request, situation: Situation, start: int = 0
+    compiled: CompiledPolicy, request: Request, situation: Situation, start: int = 0
 ) -> tuple[Decision, list[RuleStep]]:
     """The decision, with every rule that was considered and why it did not match. The steps show actual values, the
     decision does not."""
     steps: list[RuleStep] = []
-    decision = _walk(book, request, situation, start, steps)
+    decision = _walk(compiled, request, situation, start, steps)
     return (decision if situation.declared else _undeclared(decision)), steps
 
 
@@ -109,12 +109,12 @@ def _undeclared(found: Decision) -> Decision:
 
 
 def _walk(
-    book: CompiledPolicy, request: Request, situation: Situation, start: int, steps: list[RuleStep] | None
+    compiled: CompiledPolicy, request: Request, situation: Situation, start: int, steps: list[RuleStep] | None
 ) -> Decision:
-    facts = Facts(request, book.finders) if steps is None else Facts(request)
+    facts = Facts(request, compiled.finders) if steps is None else Facts(request)
     shadows: list[Shadow] = []
     passed = ""
-    for index, entry in book.shortlist(facts) if steps is None else book.every():
+    for index, entry in compiled.shortlist(facts) if steps is None else compiled.every():
         if index < start:
             continue
         rule = entry.rule
@@ -122,7 +122,7 @@ def _walk(
             if steps is not None:
                 steps.append(_step(rule, False, entry.matcher.complaint(facts)))
             continue
-        made = _carry_out(book, rule, facts, situation)
+        made = _carry_out(compiled, rule, facts, situation)
         if steps is not None:
             steps.append(_told(rule, made))
         if rule.shadow:
@@ -166,32 +166,34 @@ def _left(
     return Decision(LeftOpen(), "none", rule.name, Reason.CANNOT, detail, index=index, shadows=shadows)
 
 
-def _carry_out(book: CompiledPolicy, rule: Rule, facts: Facts, situation: Situation) -> Feasible | Infeasible:
+def _carry_out(compiled: CompiledPolicy, rule: Rule, facts: Facts, situation: Situation) -> Feasible | Infeasible:
     match rule:
         case AllowRule():
-            return _allow(book, rule, facts)
+            return _allow(compiled, rule, facts)
         case AnswerRule():
-            result: Mapping[str, Any] | str = answers.answer(rule, facts, book.environment, book.scripts.get(rule.name))
+            result: Mapping[str, Any] | str = answers.answer(
+                rule, facts, compiled.environment, compiled.scripts.get(rule.name)
+            )
             return Infeasible(result) if isinstance(result, str) else Feasible(FixedAnswer(result))
         case ForwardRule():
             if not situation.can_forward:
                 return Infeasible("the client did not declare that it can be asked this")
             return Feasible(Forwarded(rule.verify, _seconds(rule.timeout)))
         case EscalateRule():
-            return _escalate(book, rule, facts)
+            return _escalate(compiled, rule, facts)
         case DenyRule():
             return Feasible(DenyAs(rule.as_))
         case _ as never:
             assert_never(never)
 
 
-def _escalate(book: CompiledPolicy, rule: EscalateRule, facts: Facts) -> Feasible | Infeasible:
-    reviewer = book.policy.reviewers[rule.reviewer]
+def _escalate(compiled: CompiledPolicy, rule: EscalateRule, facts: Facts) -> Feasible | Infeasible:
+    reviewer = compiled.policy.reviewers[rule.reviewer]
     timeout, late = seconds(rule.timeout or reviewer.timeout), seconds(reviewer.late_verdict)
     if facts.request.size > MOST_REVIEWED:
         return Infeasible(f"it has {facts.request.size} bytes, and a person is shown {MOST_REVIEWED} at most")
     if facts.is_sampling:
-        made = _allow(book, rule, facts)
+        made = _allow(compiled, rule, facts)
         if isinstance(made, Feasible):
             assert isinstance(made.act, Allowed)
             return Feasible(Escalated(rule.reviewer, made.act, timeout, late), made.why)
@@ -204,16 +206,16 @@ def _escalate(book: CompiledPolicy, rule: EscalateRule, facts: Facts) -> Feasibl
     return Feasible(Escalated(rule.reviewer, None, timeout, late), f"reviewer {short_value(rule.reviewer)}")
 
 
-def _allow(book: CompiledPolicy, rule: ModelRule, facts: Facts) -> Feasible | Infeasible:
+def _allow(compiled: CompiledPolicy, rule: ModelRule, facts: Facts) -> Feasible | Infeasible:
     if not facts.is_sampling:
         return Infeasible("a model answers sampling only")
     if not facts.request.params["messages"]:
         return Infeasible("the request holds no message, and no model takes that")
-    choice = model_choice.choose(book, rule, facts)
+    choice = model_choice.choose(compiled, rule, facts)
     if not choice.models:
         return Infeasible(choice.why)
     names = tuple(model.name for model in choice.models)
-    asked = question(book, rule, names[0], facts.request.params)
+    asked = question(compiled, rule, names[0], facts.request.params)
     if isinstance(asked, str):
         return Infeasible(asked)
     allowed = Allowed(
@@ -274,13 +276,13 @@ class ModelParams(msgspec.Struct, frozen=True):
     redacted: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
-def question(book: CompiledPolicy, rule: ModelRule, model: str, params: Mapping[str, Any]) -> ModelParams | str:
+def question(compiled: CompiledPolicy, rule: ModelRule, model: str, params: Mapping[str, Any]) -> ModelParams | str:
     """The params for ``model`` (the policy's name), or the reason for none if the rule stops at secrets."""
-    asked = model_choice.bounded(rule.with_, book.model(model), book.catalogue[model], params)
+    asked = model_choice.bounded(rule.with_, compiled.model(model), compiled.catalogue[model], params)
     secrets = rule.with_.secrets
-    if secrets is None or secrets.prompt == "keep" or book.redactor is None:
+    if secrets is None or secrets.prompt == "keep" or compiled.redactor is None:
         return ModelParams(asked.params, asked.changed)
-    clean, found = redaction.clean_params(book.redactor, asked.params)
+    clean, found = redaction.clean_params(compiled.redactor, asked.params)
     if not found:
         return ModelParams(asked.params, asked.changed)
     if secrets.prompt == "stop":
@@ -300,31 +302,31 @@ def unasked(params: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> s
     return None
 
 
-def draws_of(book: CompiledPolicy, decision: Decision, who: Claimant) -> tuple[Draw, ...] | str:
+def draws_of(compiled: CompiledPolicy, decision: Decision, who: Claimant) -> tuple[Draw, ...] | str:
     """The maximum draws of a decision, or the reason why they cannot be computed, as a sentence for the log."""
     if not decision.limits:
         return ()
     who = msgspec.structs.replace(who, rule=decision.rule or "")
     allowed = decision.allowed
     if allowed is None:
-        return claims.charges_of(decision.limits, book.limit_specs, who, None)
+        return claims.charges_of(decision.limits, compiled.limit_specs, who, None)
     model = allowed.models[0]
     return claims.charges_of(
         decision.limits,
-        book.limit_specs,
+        compiled.limit_specs,
         msgspec.structs.replace(who, model=model),
-        worst_of(book, model, allowed.params),
+        worst_of(compiled, model, allowed.params),
     )
 
 
-def worst_of(book: CompiledPolicy, model: str, params: Mapping[str, Any]) -> Worst:
+def worst_of(compiled: CompiledPolicy, model: str, params: Mapping[str, Any]) -> Worst:
     """The upper bound for one call of a model of the policy."""
-    return cost.worst(book.model(model), book.catalogue[model], params)
+    return cost.worst(compiled.model(model), compiled.catalogue[model], params)
 
 
-def later(book: CompiledPolicy, request: Request, situation: Situation, decision: Decision) -> Decision:
+def later(compiled: CompiledPolicy, request: Request, situation: Situation, decision: Decision) -> Decision:
     """The decision by the rules after the decision's own, with the earlier shadows."""
-    found = decide(book, request, situation, start=decision.index + 1)
+    found = decide(compiled, request, situation, start=decision.index + 1)
     return msgspec.structs.replace(found, shadows=(*decision.shadows, *found.shadows))
 
 
@@ -338,13 +340,13 @@ def unless_taken(found: Decision, refused: Decision, what: str) -> Decision:
 
 
 def after_refusal(
-    book: CompiledPolicy, request: Request, situation: Situation, decision: Decision, what: str
+    compiled: CompiledPolicy, request: Request, situation: Situation, decision: Decision, what: str
 ) -> Decision:
     """The decision by ``on_limit`` when a limit has no room; ``what`` names the limit and the reason for the log."""
     detail = f"rule {decision.rule}: {what}"
     match decision.on_limit:
         case "next":
-            return unless_taken(later(book, request, situation, decision), decision, what)
+            return unless_taken(later(compiled, request, situation, decision), decision, what)
         case "deny":
             return msgspec.structs.replace(
                 decision, act=DenyAs("cancel"), effect="deny", reason=Reason.LIMIT, detail=detail, limits=()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from samplegate.policy.catalogue import Catalogue, known
-from samplegate.policy.claims import specs
+from samplegate.policy.claims import limit_specs
 from samplegate.policy.conditions import (
     NO_CALL_NAME,
     Condition,
@@ -310,7 +310,7 @@ def compile_policy(
         {name: environment[name] for name in wanted if name in environment},
         finders,
         known(policy.models, {}) if catalogue is None else catalogue,
-        specs(policy),
+        limit_specs(policy),
         redactor(policy, detectors or {}),
         scripts or {},
         {model.name: model for model in policy.models},
@@ -338,7 +338,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def unnamed(book: CompiledPolicy, server: str) -> bool:
+def unnamed(compiled: CompiledPolicy, server: str) -> bool:
     """Whether there are rules, but none can match a request of this server."""
     known = Known(UNKNOWN, {"server": server})
-    return bool(book.entries) and all(entry.holds(known) is False for entry in book.entries)
+    return bool(compiled.entries) and all(entry.holds(known) is False for entry in compiled.entries)

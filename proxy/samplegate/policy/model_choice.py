@@ -252,27 +252,27 @@ class ModelChoice(msgspec.Struct, frozen=True):
     """The rule's models that do not fit, with the reason."""
 
 
-def choose(book: CompiledPolicy, rule: ModelRule, facts: Facts) -> ModelChoice:
+def choose(compiled: CompiledPolicy, rule: ModelRule, facts: Facts) -> ModelChoice:
     """The rule's models (R21) that fit the request, ordered by the hints (R19), then by the weights (R20), else as
     listed."""
-    allowed = candidates(book.policy, rule)
+    allowed = candidates(compiled.policy, rule)
     if not allowed:
         return ModelChoice((), "the policy has no model for it")
     request = RequestTraits(facts)
     unfit = {
         model.name: why
         for model in allowed
-        if (why := request.misfit(rule.with_, model, _facts(book, model))) is not None
+        if (why := request.misfit(rule.with_, model, _facts(compiled, model))) is not None
     }
     fitting = [model for model in allowed if model.name not in unfit] if unfit else allowed
     if not fitting:
-        takes = {model.name: taken(model, _facts(book, model)) for model in allowed}
+        takes = {model.name: taken(model, _facts(compiled, model)) for model in allowed}
         return ModelChoice((), nobody(request.needs, unfit, takes), unfit=unfit)
     if len(fitting) == 1:
         return ModelChoice(tuple(fitting), _only(rule, unfit), unfit=unfit)
     weights, whose = wanted(rule.with_.prefer, facts.request.params.get("modelPreferences"))
-    scores = {} if weights is None else _scores(book, rule, request, fitting, weights)
-    ordered, why = _ordered(book.policy, fitting, scores, facts.request.params)
+    scores = {} if weights is None else _scores(compiled, rule, request, fitting, weights)
+    ordered, why = _ordered(compiled.policy, fitting, scores, facts.request.params)
     if not why and weights is not None:
         why = _by_weights(ordered, scores, weights, whose)
     why = why or _first(rule, unfit)
@@ -286,17 +286,17 @@ def candidates(policy: Policy, rule: ModelRule) -> list[Model]:
     return [by_name[name] for name in names if name in by_name]
 
 
-def _facts(book: CompiledPolicy, model: Model) -> ModelFacts:
-    return book.catalogue.get(model.name, _UNKNOWN)
+def _facts(compiled: CompiledPolicy, model: Model) -> ModelFacts:
+    return compiled.catalogue.get(model.name, _UNKNOWN)
 
 
 def _scores(
-    book: CompiledPolicy, rule: ModelRule, request: RequestTraits, fitting: Sequence[Model], weights: Weights
+    compiled: CompiledPolicy, rule: ModelRule, request: RequestTraits, fitting: Sequence[Model], weights: Weights
 ) -> Mapping[str, Score]:
     usd: dict[str, int | None] = {}
     if weights.cost:
         for model in fitting:
-            facts = _facts(book, model)
+            facts = _facts(compiled, model)
             usd[model.name] = worst_of(
                 model, facts, request.reading, most_tokens(rule.with_, model, facts, request.params["maxTokens"])
             ).usd

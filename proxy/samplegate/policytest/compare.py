@@ -71,7 +71,7 @@ class StepRequest(msgspec.Struct, frozen=True):
     """A step's request as the gate gets it, parsed once for all repetitions."""
 
     asked: Asked
-    book: CompiledPolicy
+    compiled: CompiledPolicy
     item: Item
     client: ClientCapabilities
     who: Claimant
@@ -140,14 +140,14 @@ class CaseResult(msgspec.Struct, frozen=True):
     """Every walk of its requests along the rules, without duplicates."""
 
 
-def scenery(asked: Asked, book: CompiledPolicy) -> StepRequest:
+def scenery(asked: Asked, compiled: CompiledPolicy) -> StepRequest:
     """A step's request with its claimant. Without names, all calls of one tool in a case are one call; with no call,
     the session is the call."""
     origin = suite.origin(asked)
     method, params = suite.wire(asked)
     client = suite.capabilities(asked.client or [])
-    item = server_requests.item(method, msgspec.json.encode(params), origin, offer_to(book, origin, client))
-    return StepRequest(asked, book, item, client, _claimant(asked, origin))
+    item = server_requests.item(method, msgspec.json.encode(params), origin, offer_to(compiled, origin, client))
+    return StepRequest(asked, compiled, item, client, _claimant(asked, origin))
 
 
 def _claimant(asked: Asked, origin: Origin) -> Claimant:
@@ -176,7 +176,7 @@ def came(played: Played) -> StepOutcome:
     walks: list[RuleWalk] = []
     for left in (*record.tried, None):  # the rules that were left, then the final one
         first, before = decision.index + 1, decision
-        decision, looked = explain(scene.book, request, scene.situation, first)
+        decision, looked = explain(scene.compiled, request, scene.situation, first)
         decision = msgspec.structs.replace(decision, shadows=(*before.shadows, *decision.shadows))
         end, why = _end(played, record, decision, left)
         walks.append(RuleWalk(request, first, len(looked), end, decision.index, decision.shadows))
@@ -185,7 +185,7 @@ def came(played: Played) -> StepOutcome:
         known = (
             None
             if decision.allowed is None
-            else worst_of(scene.book, decision.allowed.models[0], decision.allowed.params).usd
+            else worst_of(scene.compiled, decision.allowed.models[0], decision.allowed.params).usd
         )
         cost = cost if known is None else known
         if end == "limit":
@@ -193,7 +193,7 @@ def came(played: Played) -> StepOutcome:
                 looked[-1], taken=left is None, why=f"{why}; on_limit: {decision.on_limit}"
             )
             decision = (
-                decision if left is not None else after_refusal(scene.book, request, scene.situation, decision, why)
+                decision if left is not None else after_refusal(scene.compiled, request, scene.situation, decision, why)
             )
         elif told := _told(played, record, decision, edited, end):
             looked[-1] = msgspec.structs.replace(looked[-1], why=f"{looked[-1].why}; {told}")
@@ -224,7 +224,7 @@ def _edited(played: Played, decision: Decision) -> Decision | str | None:
         return None
     request = played.scene.item.request
     assert not isinstance(request, BadRequest)
-    again = edits.decided_again(played.scene.book, request, played.scene.situation, decision, played.verdict.edits)
+    again = edits.decided_again(played.scene.compiled, request, played.scene.situation, decision, played.verdict.edits)
     return (
         again
         if isinstance(again, str)
@@ -382,7 +382,7 @@ def _misread(played: Played, found: StepOutcome) -> str | None:
 def _drawn(played: Played, found: StepOutcome, limit: str) -> float | str:
     """The amount of a limit that is drawn for the request's keys, in the limit's unit; with several candidate calls,
     the highest. A text if it cannot be computed."""
-    specs = played.scene.book.limit_specs
+    specs = played.scene.compiled.limit_specs
     if limit not in specs:
         return "no limit of that name in the policy"
     allowed = found.decision.allowed

@@ -83,12 +83,12 @@ class _Arm(msgspec.Struct):
     reached: Callable[[_Way], bool]
 
 
-def coverage(book: CompiledPolicy, walks: Iterable[RuleWalk], root: tree.Node) -> Coverage:
+def coverage(compiled: CompiledPolicy, walks: Iterable[RuleWalk], root: tree.Node) -> Coverage:
     """The coverage by ``walks``. ``root`` is the tree of the policy's text, for line numbers."""
     ways = [_Way(walk) for walk in walks]
     rules_reached = arms = arms_reached = 0
     missing: list[Missing] = []
-    for place, entry in enumerate(book.entries):
+    for place, entry in enumerate(compiled.entries):
         path: tree.Path = ("rules", place)
         found = list(_arms(place, entry))
         open_arms = [arm for arm in found if not any(map(arm.reached, ways))]
@@ -101,7 +101,12 @@ def coverage(book: CompiledPolicy, walks: Iterable[RuleWalk], root: tree.Node) -
         else:
             missing.append(Missing(tree.mark(root, path).line, entry.rule.name, _untaken(entry, len(open_arms))))
     return Coverage(
-        len(book.entries), rules_reached, arms, arms_reached, tuple(missing), tuple(_uncounted(book.entries, root))
+        len(compiled.entries),
+        rules_reached,
+        arms,
+        arms_reached,
+        tuple(missing),
+        tuple(_uncounted(compiled.entries, root)),
     )
 
 

@@ -46,10 +46,10 @@ TEXT: Final = ({"type": "text", "text": "an answer"},)
 def run(cases: Sequence[PlacedCase], policy: Policy | CompiledPolicy) -> list[CaseResult]:
     """Run every case in order, each with unused limits. ``${VAR}`` comes from the case, whatever environment the policy
     was compiled with."""
-    book = policy if isinstance(policy, CompiledPolicy) else compile_policy(policy, {})
+    compiled = policy if isinstance(policy, CompiledPolicy) else compile_policy(policy, {})
 
     async def play() -> list[CaseResult]:
-        return [compare(placed, await _play(placed, book)) for placed in cases]
+        return [compare(placed, await _play(placed, compiled)) for placed in cases]
 
     return anyio.run(play, backend_options={"loop_factory": _StandingLoop})
 
@@ -61,16 +61,16 @@ class _StandingLoop(asyncio.SelectorEventLoop):
         return 0.0
 
 
-async def _play(placed: PlacedCase, book: CompiledPolicy) -> list[tuple[Moment, int, Played]]:
+async def _play(placed: PlacedCase, compiled: CompiledPolicy) -> list[tuple[Moment, int, Played]]:
     """Every request of a case, with its result."""
     found: list[tuple[Moment, int, Played]] = []
     start, at = datetime.fromisoformat(placed.case.start or START).timestamp(), 0.0
-    async with _stage(book, start) as stage:
+    async with _stage(compiled, start) as stage:
         for moment in placed.moments:
             step = moment.step
             at = at if step.at is None else seconds(step.at)
             await stage.until(start + at)
-            scene = scenery(step, replace(book, environment=step.environment or {}))
+            scene = scenery(step, replace(compiled, environment=step.environment or {}))
             for turn in range(1, step.repeat + 1):
                 wants = turn == step.repeat and step.expect is not None and step.expect.limits is not None
                 found.append((moment, turn, await stage.put(scene, measured=wants)))
@@ -78,10 +78,10 @@ async def _play(placed: PlacedCase, book: CompiledPolicy) -> list[tuple[Moment, 
 
 
 @asynccontextmanager
-async def _stage(book: CompiledPolicy, now: float) -> AsyncIterator[_Stage]:
+async def _stage(compiled: CompiledPolicy, now: float) -> AsyncIterator[_Stage]:
     """A case's own time, limits and loop detection. Requests that are still held open end with it."""
     async with anyio.create_task_group() as group:
-        stage = _Stage(book, now, group)
+        stage = _Stage(compiled, now, group)
         yield stage
         await stage.until(inf)
         await stage.limits.aclose()
@@ -90,11 +90,11 @@ async def _stage(book: CompiledPolicy, now: float) -> AsyncIterator[_Stage]:
 class _Stage:
     """The state that all requests of a case share."""
 
-    def __init__(self, book: CompiledPolicy, now: float, group: anyio.abc.TaskGroup) -> None:
+    def __init__(self, compiled: CompiledPolicy, now: float, group: anyio.abc.TaskGroup) -> None:
         self.now = now
-        here = {name: msgspec.structs.replace(spec, shared=False) for name, spec in book.limit_specs.items()}
+        here = {name: msgspec.structs.replace(spec, shared=False) for name, spec in compiled.limit_specs.items()}
         self.limits = Admission(here, state=Path(), clock=lambda: self.now, log=_Log())
-        self._brakes = BrakeState(book.policy.brakes)
+        self._brakes = BrakeState(compiled.policy.brakes)
         self._group = group
         self._held: list[_Actor] = []
 
@@ -113,7 +113,7 @@ class _Stage:
         """Send one request through the gate, until it ends or is held open. ``measured`` adds the draws on limits at
         that time."""
         actor, who, asked = _Actor(self, scene), scene.who, scene.asked
-        gate = Gate(scene.book, "", actor.ports, self._brakes)
+        gate = Gate(scene.compiled, "", actor.ports, self._brakes)
         round = Round(
             "case",
             "push",

@@ -33,15 +33,15 @@ _SENT: Final = frozenset({"messages", "_meta", "task", *BOUND})
 """Params that are sent to models, and members of the protocol."""
 
 
-def unsent(book: CompiledPolicy, rule: ModelRule, allowed: Allowed | None, request: Request) -> tuple[Unsent, ...]:
+def unsent(compiled: CompiledPolicy, rule: ModelRule, allowed: Allowed | None, request: Request) -> tuple[Unsent, ...]:
     """The params of a sampling request that are not sent to the model; none for an elicitation.
 
     ``allowed``: the decision about the model, None if no model can be asked.
     """
-    return tuple(_unsent(book, rule, allowed, request)) if request.kind == "sampling" else ()
+    return tuple(_unsent(compiled, rule, allowed, request)) if request.kind == "sampling" else ()
 
 
-def _unsent(book: CompiledPolicy, rule: ModelRule, allowed: Allowed | None, request: Request) -> Iterator[Unsent]:
+def _unsent(compiled: CompiledPolicy, rule: ModelRule, allowed: Allowed | None, request: Request) -> Iterator[Unsent]:
     params = request.params
     unknown = sorted(params.keys() - _SENT - {*_KNOWN})
     left = MOST_BYTES
@@ -52,18 +52,20 @@ def _unsent(book: CompiledPolicy, rule: ModelRule, allowed: Allowed | None, requ
         yield Unsent(
             param[:200],
             value,
-            "not used: no model can be asked" if allowed is None else _effect_of(book, rule, allowed, request, param),
+            "not used: no model can be asked"
+            if allowed is None
+            else _effect_of(compiled, rule, allowed, request, param),
         )
     if len(unknown) > MOST_UNKNOWN:
         yield Unsent(f"{len(unknown) - MOST_UNKNOWN} more", None, "not sent to the model")
 
 
-def _effect_of(book: CompiledPolicy, rule: ModelRule, allowed: Allowed, request: Request, param: str) -> str:
+def _effect_of(compiled: CompiledPolicy, rule: ModelRule, allowed: Allowed, request: Request, param: str) -> str:
     match param:
         case "modelPreferences":
             return (
                 f"not sent to the model; the gate chose {allowed.models[0]}:"
-                f" {model_choice.choose(book, rule, Facts(request)).why}"
+                f" {model_choice.choose(compiled, rule, Facts(request)).why}"
             )
         case "includeContext" if request.params[param] != "none":  # R18
             return "not followed: the gate has no context to include"
@@ -125,7 +127,7 @@ LEFT_OUT: Final = frozenset({"_meta", "task", "requestState", "inputResponses"})
 class Context(msgspec.Struct, frozen=True):
     """The request and decision that a new review is made from. ``now`` is in Unix seconds."""
 
-    book: CompiledPolicy
+    compiled: CompiledPolicy
     policy_hash: str
     round: Round
     request: Request
@@ -141,12 +143,12 @@ def of_request(at: Context, escalated: Escalated) -> Review:
     params = at.request.params if allowed is None else allowed.params
     bound = _digest(at, escalated.reviewer, params, () if allowed is None else allowed.models)
     return _review(
-        at, reviewer=escalated.reviewer, timeout=escalated.timeout, late=escalated.late, unsent=unsent(at.book, rule,
-        allowed, at.request),
+        at, reviewer=escalated.reviewer, timeout=escalated.timeout, late=escalated.late,
+        unsent=unsent(at.compiled, rule, allowed, at.request),
         stage="request", digest=bound, lookup=bound, params=params, show=rule.show, why=escalated.why,
-        bounds=None if allowed is None else _bounds(at.book, rule, allowed, at.request.params),
+        bounds=None if allowed is None else _bounds(at.compiled, rule, allowed, at.request.params),
         changed=() if allowed is None else allowed.changed,
-        worst_usd=None if allowed is None else worst_of(at.book, allowed.models[0], allowed.params).usd,
+        worst_usd=None if allowed is None else worst_of(at.compiled, allowed.models[0], allowed.params).usd,
     )  # fmt: skip
 
 
@@ -163,17 +165,17 @@ def of_answer(at: Context, allowed: Allowed, result: bytes) -> Review:
     answer: Mapping[str, Any] = decode(result)
     bound = _digest(at, reviewer, allowed.params, ("answer", *allowed.models), answer)
     return _review(
-        at, reviewer=reviewer, timeout=timeout_of(at.book, reviewer),
-        late=seconds(at.book.policy.reviewers[reviewer].late_verdict), stage="answer", digest=bound,
-        lookup=lookup_of_answer(at, allowed), unsent=unsent(at.book, rule, allowed, at.request),
+        at, reviewer=reviewer, timeout=timeout_of(at.compiled, reviewer),
+        late=seconds(at.compiled.policy.reviewers[reviewer].late_verdict), stage="answer", digest=bound,
+        lookup=lookup_of_answer(at, allowed), unsent=unsent(at.compiled, rule, allowed, at.request),
         params=allowed.params, show=rule.show, why="", bounds=None, changed=allowed.changed, worst_usd=None,
         answer=answer,
     )  # fmt: skip
 
 
-def timeout_of(book: CompiledPolicy, reviewer: str) -> float:
+def timeout_of(compiled: CompiledPolicy, reviewer: str) -> float:
     """The reviewer's own timeout, in seconds."""
-    return seconds(book.policy.reviewers[reviewer].timeout)
+    return seconds(compiled.policy.reviewers[reviewer].timeout)
 
 
 def gone(policy: Policy, review: Review) -> str | None:
@@ -234,10 +236,10 @@ def _digest(
     )  # fmt: skip
 
 
-def _bounds(book: CompiledPolicy, rule: ModelRule, allowed: Allowed, params: Mapping[str, Any]) -> EditBounds:
+def _bounds(compiled: CompiledPolicy, rule: ModelRule, allowed: Allowed, params: Mapping[str, Any]) -> EditBounds:
     with_ = rule.with_
     asked = params["maxTokens"]  # the server's own maximum must not be exceeded (R3)
-    most = {name: most_tokens(with_, book.model(name), book.catalogue[name], asked) for name in allowed.models}
+    most = {name: most_tokens(with_, compiled.model(name), compiled.catalogue[name], asked) for name in allowed.models}
     return EditBounds(
         models=allowed.models,
         max_tokens=most,
@@ -249,7 +251,7 @@ def _bounds(book: CompiledPolicy, rule: ModelRule, allowed: Allowed, params: Map
 
 
 def _rule(at: Context) -> ModelRule:
-    rule = at.book.policy.rules[at.decision.index]
+    rule = at.compiled.policy.rules[at.decision.index]
     assert isinstance(rule, AllowRule | EscalateRule)
     return rule
 

@@ -26,7 +26,7 @@ from samplegate.reviews.review import EditBounds, Edits, FieldProblem, Review, b
 
 
 def decided_again(
-    book: CompiledPolicy, request: Request, situation: Situation, decision: Decision, edits: Edits
+    compiled: CompiledPolicy, request: Request, situation: Situation, decision: Decision, edits: Edits
 ) -> Allowed | str:
     """The decision about an edited request: exactly these params for exactly this model, without a fallback.
 
@@ -34,19 +34,19 @@ def decided_again(
     So an edit cannot bypass a rule that denies the request or sends it to another reviewer.
     """
     allowed = decision.allowed
-    rule = book.policy.rules[decision.index]
+    rule = compiled.policy.rules[decision.index]
     assert allowed is not None
     assert isinstance(rule, AllowRule | EscalateRule)
-    if (taken := _taken(book, request, situation, decision, edits)) is not None:
+    if (taken := _taken(compiled, request, situation, decision, edits)) is not None:
         return taken
     params = apply(allowed.params, edits)
     model = edits.model or allowed.models[0]
     if model not in allowed.models:
         return f"model {model} is none of {', '.join(allowed.models)}"
-    choice = model_choice.choose(book, rule, Facts(_sized(request, params)))
+    choice = model_choice.choose(compiled, rule, Facts(_sized(request, params)))
     if (misfit := choice.unfit.get(model)) is not None or not choice.models:
         return f"model {model} does not take it: {misfit or choice.why}"
-    asked = question(book, _as_it_is(rule), model, params)
+    asked = question(compiled, _as_it_is(rule), model, params)
     if isinstance(asked, str):
         return asked
     over = [*asked.changed] or [
@@ -60,12 +60,12 @@ def decided_again(
 
 
 def _taken(
-    book: CompiledPolicy, request: Request, situation: Situation, decision: Decision, edits: Edits
+    compiled: CompiledPolicy, request: Request, situation: Situation, decision: Decision, edits: Edits
 ) -> str | None:
     """Why the edited request no longer belongs to this rule; None if it does, or if the policy allows it directly."""
-    found = decide(book, _sized(request, apply(request.params, edits)), situation)
+    found = decide(compiled, _sized(request, apply(request.params, edits)), situation)
     # if this is another rule, it had no room or no time and was skipped before any edit
-    first = decide(book, request, situation)
+    first = decide(compiled, request, situation)
     if found.index in (decision.index, first.index) or found.effect == "allow":
         return None
     return f"no rule takes it then ({found.detail})" if found.rule is None else f"it is rule {found.rule}'s then"

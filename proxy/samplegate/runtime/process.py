@@ -40,7 +40,7 @@ class Rules(msgspec.Struct, eq=False):
     """A policy and what was built from it. ``open`` counts the rounds that run under it."""
 
     policy: load.LoadedPolicy
-    book: CompiledPolicy
+    compiled: CompiledPolicy
     models: Models
     open: int = 0
     withheld: Redactor | None = None
@@ -83,9 +83,9 @@ class ProcessContext:
         self.key = key if key is not None else secrets.token_bytes(32)
         self.metrics = Metrics() if metrics is None else metrics
         self.tally = Tally(self.metrics)
-        self.draws = Draws(rules.book.limit_specs, self.metrics)
-        self.admission = Admission(rules.book.limit_specs, state=state, clock=time.time, log=log)
-        self.brakes = BrakeState(rules.book.policy.brakes)
+        self.draws = Draws(rules.compiled.limit_specs, self.metrics)
+        self.admission = Admission(rules.compiled.limit_specs, state=state, clock=time.time, log=log)
+        self.brakes = BrakeState(rules.compiled.policy.brakes)
         self.reviews: ReviewPort | None = None
         """The review service, if the process has one."""
         self._conversations: set[ReloadTarget] = set()
@@ -106,12 +106,12 @@ class ProcessContext:
     def replace(self, rules: Rules) -> Rules:
         """Put another policy in force; returns the old one, which the caller retires. Unchanged limits and brakes keep
         their state."""
-        same = self.rules.book.policy.brakes == rules.book.policy.brakes
-        brakes = self.brakes if same else BrakeState(rules.book.policy.brakes)
+        same = self.rules.compiled.policy.brakes == rules.compiled.policy.brakes
+        brakes = self.brakes if same else BrakeState(rules.compiled.policy.brakes)
         old, self.rules, self.brakes = self.rules, rules, brakes
         self._retired.add(old)
-        self.admission.update_limits(rules.book.limit_specs)
-        self.draws.update_limits(rules.book.limit_specs)
+        self.admission.update_limits(rules.compiled.limit_specs)
+        self.draws.update_limits(rules.compiled.limit_specs)
         for conversation in list(self._conversations):
             try:
                 conversation.swap()
@@ -147,7 +147,7 @@ def load_policy(
     return load.load(text, file=file, environment=environment, missing=missing, look_up=litellm_prices.read_prices)
 
 
-def compile_book(
+def compile_loaded(
     loaded: load.LoadedPolicy, folder: Path, environment: Mapping[str, str] | None = None
 ) -> CompiledPolicy:
     """Compile a policy for decisions, with its secret patterns and script files (paths relative to ``folder``).

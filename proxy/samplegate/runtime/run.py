@@ -40,7 +40,7 @@ from samplegate.protocol.session_state import INITIALIZE
 from samplegate.runtime import heap
 from samplegate.runtime.evidence_files import EvidenceStore, key_of
 from samplegate.runtime.flow import HttpServerWriter, stdio_client_writer
-from samplegate.runtime.process import ProcessContext, Rules, compile_book, load_policy
+from samplegate.runtime.process import ProcessContext, Rules, compile_loaded, load_policy
 from samplegate.runtime.relay import InputReceiver, Relay, enforce_timeouts
 from samplegate.runtime.session_wiring import SessionWiring, realm_of
 from samplegate.sampler.client import Models
@@ -143,8 +143,8 @@ def read_rules(file: Path, environment: Mapping[str, str]) -> Rules:
     """Load a policy and build everything it needs, without starting anything. Raises PolicyError, or Unavailable for an
     unreadable file."""
     policy = load_policy(_text(file), file=str(file), environment=environment, missing="error")
-    book = compile_book(policy, file.parent)
-    return Rules(policy, book, Models(policy.policy.models, folder=file.parent, environment=environment))
+    compiled = compile_loaded(policy, file.parent)
+    return Rules(policy, compiled, Models(policy.policy.models, folder=file.parent, environment=environment))
 
 
 def _text(file: Path) -> str:
@@ -173,7 +173,7 @@ def open_decision_log(settings: config.ProcessSettings, server: str) -> Decision
 
 def check_state(rules: Rules, settings: config.ProcessSettings) -> None:
     """Check the state folder, which shared limits need, and reviews without a store setting. Raises Unavailable."""
-    limits = any(spec.shared for spec in rules.book.limit_specs.values())
+    limits = any(spec.shared for spec in rules.compiled.limit_specs.values())
     reviews = bool(rules.policy.policy.reviewers) and settings.store is None
     if settings.state == Path() and (limits or reviews):
         what = "limits need" if limits else "reviewers need"
@@ -188,7 +188,7 @@ def check_state(rules: Rules, settings: config.ProcessSettings) -> None:
 def warnings(run: Run) -> list[str]:
     """Warnings that do not prevent the start."""
     found = [*run.warnings, *map(str, run.rules.policy.warnings), *run.rules.models.problems()]
-    if unnamed(run.rules.book, run.settings.server):
+    if unnamed(run.rules.compiled, run.settings.server):
         found.append(f"no rule can match a server named {run.settings.server!r}; name it with --server")
     return found
 

@@ -60,7 +60,7 @@ class SessionWiring:
         self._observe = observe
         self.notes = Notes(context.log, context.metrics, server)
         self.state = SessionState(
-            SessionRules(context.rules.book),
+            SessionRules(context.rules.compiled),
             server,
             secrets.token_hex(4),
             context.key,
@@ -82,7 +82,7 @@ class SessionWiring:
         """Adopt the policy in force after a reload: rounds that begin from now on are decided by it."""
         self._rules = self.context.rules
         self._gate = self._gate_of(self._rules)
-        self.state.policy = SessionRules(self._rules.book)
+        self.state.policy = SessionRules(self._rules.compiled)
         if self.relay.first_call is not None:
             self.relay.first_call = self._rules.models.warm
 
@@ -109,11 +109,11 @@ class SessionWiring:
             wall=time.time,
             random=secrets.token_bytes,
             log=context.log,
-            in_force=lambda: context.rules.book,
+            in_force=lambda: context.rules.compiled,
             realm=self._realm,
             reviews=context.reviews,
         )
-        return Gate(rules.book, rules.hash, ports, context.brakes)
+        return Gate(rules.compiled, rules.hash, ports, context.brakes)
 
     async def _round(self, round: Round) -> Conclusion:
         self.context.metrics.count("samplegate_rounds_total", server=round.origin.server, door=round.door)
@@ -156,7 +156,7 @@ class SessionWiring:
 
     async def _reserve(self, rules: Rules, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
         started = time.monotonic()
-        answer = await self.context.admission.reserve(draws, wait, rules.book.limit_specs)
+        answer = await self.context.admission.reserve(draws, wait, rules.compiled.limit_specs)
         try:
             self.context.draws.reserved(draws, answer, None if wait is None else time.monotonic() - started)
         except Exception:  # an error here would leak the reservation
@@ -166,7 +166,7 @@ class SessionWiring:
     async def _settle(self, rules: Rules, reserved: Reserved, actual: Sequence[Draw]) -> None:
         await self.context.admission.settle(reserved, actual)
         try:
-            for name in self.context.draws.settled(reserved, actual, rules.book.limit_specs):
+            for name in self.context.draws.settled(reserved, actual, rules.compiled.limit_specs):
                 self._note(Note("limit.overrun", {"limit": name}))
         except Exception:  # the port never raises; the settlement itself succeeded
             self.context.log.error("metrics.failed", exc_info=True)  # noqa: G201

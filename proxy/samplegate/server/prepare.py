@@ -145,7 +145,7 @@ def _warnings(rules: Rules, settings: ServeSettings) -> list[str]:
     found += [
         f"no rule can match a server named {name!r}; rename it, or write a rule for it"
         for name in settings.servers
-        if unnamed(rules.book, name)
+        if unnamed(rules.compiled, name)
     ]
     return found + (
         misfits(settings.people, rules.policy.policy.reviewers) if settings.people != PeopleSettings() else []

@@ -29,7 +29,7 @@ class Bridge(Dialogue):
 
     def __init__(self, *rules: Mapping[str, Any], **more: Any) -> None:
         super().__init__(*rules)
-        self.session: Any = LegacyClient(SessionState(SessionRules(self.book), "default", "t", KEY, **more))
+        self.session: Any = LegacyClient(SessionState(SessionRules(self.compiled), "default", "t", KEY, **more))
 
     def on(self, stream: int, frame: Mapping[str, Any], side: Any = "client") -> list[Effect]:
         """A side writes on a stream."""

@@ -45,8 +45,8 @@ class Streams:
     """One object with the methods of a session, its time, and everything that came out of it."""
 
     def __init__(self, make: Callable[[SessionState], SessionProtocol], *rules: Mapping[str, Any], **more: Any) -> None:
-        self.book = compile_policy(policy(*rules, **more), {})
-        self.state = SessionState(SessionRules(self.book), "default", "t", KEY)
+        self.compiled = compile_policy(policy(*rules, **more), {})
+        self.state = SessionState(SessionRules(self.compiled), "default", "t", KEY)
         self.session = make(self.state)
         self.now = 0.0
         self.log: list[Effect] = []

@@ -438,7 +438,7 @@ class TestServerAsks:
         item = round.items[""]
         assert not isinstance(item.request, BadRequest)
         assert (False, False) == (item.offered, can_forward(item.request, round.client))
-        assert "none" == decide(d.book, item.request, Situation(can_forward(item.request, round.client))).effect
+        assert "none" == decide(d.compiled, item.request, Situation(can_forward(item.request, round.client))).effect
         (answer,) = sent(d.settle(out, all=Unanswered(Reason.NOT_OFFERED, code=-32602)))
         assert (5, -32602) == (answer["id"], answer["error"]["code"])
 

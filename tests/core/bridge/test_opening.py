@@ -435,7 +435,7 @@ class TestSentBack:
 
     def scene(self, *rules: Any) -> Scene:
         d = Scene(Eras(legacy=True, modern=False))
-        d.session.state.policy = SessionRules(Dialogue(*rules).book)
+        d.session.state.policy = SessionRules(Dialogue(*rules).compiled)
         return d
 
     def test_where_the_policy_forwards_what_it_declares_its_discover_is_refused_and_it_begins_again(self) -> None:

@@ -141,9 +141,9 @@ def test_an_unreachable_rule_never_takes_a_request(
     draft = Draft(policy, Mapping(Mark(1, 1)), set())
     rule_checks.check_reach(draft)
     unreachable = {f"r{fault.path[1]}" for fault in draft.warnings}
-    book = compile_policy(policy, {})
+    compiled = compile_policy(policy, {})
     for request in requests:
-        decision = decide(book, request, Situation(can_forward=can_forward))
+        decision = decide(compiled, request, Situation(can_forward=can_forward))
         assert decision.rule not in unreachable
         assert not unreachable & {shadow.rule for shadow in decision.shadows}
 

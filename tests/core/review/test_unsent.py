@@ -8,17 +8,17 @@ from samplegate.policy.decisions import Allowed
 from samplegate.policy.schema import AllowRule
 from samplegate.protocol.requests import SamplingRequest
 from samplegate.reviews.create import MOST_BYTES, MOST_UNKNOWN, unsent
-from tests.core.asking import book, origin
+from tests.core.asking import compiled, origin
 
 
 def of(*, allowed: bool = True, **params: Any) -> list[tuple[str, Any, str]]:
-    rulebook = book(AllowRule(name="r"))
-    rule = rulebook.policy.rules[0]
+    compiled_policy = compiled(AllowRule(name="r"))
+    rule = compiled_policy.policy.rules[0]
     assert isinstance(rule, AllowRule)
     request = SamplingRequest(origin(), {"messages": [], "maxTokens": 5, "_meta": {"a": 1}, **params}, 0)
     return [
         (each.param, each.value, each.effect)
-        for each in unsent(rulebook, rule, Allowed(("m",), params, None) if allowed else None, request)
+        for each in unsent(compiled_policy, rule, Allowed(("m",), params, None) if allowed else None, request)
     ]
 
 

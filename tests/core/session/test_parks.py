@@ -297,7 +297,7 @@ class TestHowOften:
 
     def test_it_gains_nothing_where_the_client_waits_on_one_call_all_along(self) -> None:
         d = Dialogue(ALLOW)
-        d.session = Session(SessionState(SessionRules(d.book), "default", "t", KEY), parks=0)
+        d.session = Session(SessionState(SessionRules(d.compiled), "default", "t", KEY), parks=0)
         for _ in range(2):
             d.client(call(1))
             opened = d.server(asks(1, {"k": ask(sample())}))
@@ -393,7 +393,7 @@ class TestTime:
 class TestAGateThatIsStartedAgain:
     def gate(self, token: str, key: bytes = KEY, epoch: float = 0.0) -> Dialogue:
         d = Dialogue(ALLOW, FORWARD)
-        d.session = Session(SessionState(SessionRules(d.book), "default", token, key, epoch))
+        d.session = Session(SessionState(SessionRules(d.compiled), "default", token, key, epoch))
         return d
 
     def test_finishes_what_another_process_with_the_same_key_has_begun(self) -> None:
@@ -476,7 +476,7 @@ class TestTheCallItself:
 
     def test_over_http_the_stream_says_which_call_it_is(self) -> None:
         d = Dialogue(ALLOW)
-        d.session = Session(SessionState(SessionRules(d.book), "default", "t", KEY, maps_ids=True, streams=True))
+        d.session = Session(SessionState(SessionRules(d.compiled), "default", "t", KEY, maps_ids=True, streams=True))
         d.open_legacy()
         sent = [one(d.client(request(id, "tools/call", name="x", arguments={"n": id})), ToServer) for id in (1, 2)]
         asked = json.dumps(request(7, "sampling/createMessage", **sample())).encode()

@@ -176,9 +176,11 @@ class Conversation(RuleBasedStateMachine):
         self, rules: tuple[Any, ...], legacy: bool, http: bool, streams: bool, capabilities: dict[str, Any]
     ) -> None:
         """``http``: the client has a stream for each request; ``streams``: the server has."""
-        self.book = compile_policy(policy(*rules), {})
+        self.compiled = compile_policy(policy(*rules), {})
         self.session = Session(
-            SessionState(SessionRules(self.book), "default", "t", KEY, maps_ids=http and not legacy, streams=streams)
+            SessionState(
+                SessionRules(self.compiled), "default", "t", KEY, maps_ids=http and not legacy, streams=streams
+            )
         )
         self.now = 0.0
         self.legacy, self.http = legacy, http
