@@ -268,7 +268,7 @@ async def test_a_state_that_cannot_be_asked_leaves_the_server_unanswered_and_cha
         is_unavailable(
             kept,
             await kept.ask(),
-            {"locked": "another process keeps it locked", "corrupt": "move limits.sqlite3 away"}[fault],
+            {"locked": "another process has locked it", "corrupt": "move limits.sqlite3 away"}[fault],
         )
         assert 1 == len(kept.world.asked), "no model is asked"
     assert ONCE == kept.drawn()
@@ -281,7 +281,7 @@ async def test_a_state_that_cannot_be_asked_leaves_the_server_unanswered_and_cha
 async def test_a_full_disk_leaves_the_server_unanswered_and_charges_nothing(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "MOST_PAGES", 2)
+    monkeypatch.setattr(sqlite, "MAX_PAGES", 2)
     is_unavailable(kept, await kept.ask(), "make room")
     assert not kept.world.asked
     monkeypatch.undo()

@@ -37,7 +37,7 @@ class Failing(MemoryReviews):
         if self.fails.get(name, 0) > 0:
             self.fails[name] -= 1
             self.failed.set()
-            raise Unavailable("store: another process keeps it locked; end it, or wait for it")
+            raise Unavailable("store: another process has locked it; stop that process, or wait for it")
 
     def ready(self, lookup: str, **values: Any) -> bool:
         self.fail("ready")

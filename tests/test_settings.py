@@ -40,13 +40,13 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(tmp_path: 
 
 
 def test_a_mistyped_variable_is_an_error_that_says_what_was_meant() -> None:
-    assert ["SAMPLEGATE_DECISIONLOG: is no variable that is read; is SAMPLEGATE_DECISION_LOG meant"] == problems(
+    assert ["SAMPLEGATE_DECISIONLOG: unknown variable; did you mean SAMPLEGATE_DECISION_LOG?"] == problems(
         {**HOME, "SAMPLEGATE_DECISIONLOG": "x"}
     )
-    assert ["samplegate_server: is no variable that is read; is SAMPLEGATE_SERVER meant"] == problems(
+    assert ["samplegate_server: unknown variable; did you mean SAMPLEGATE_SERVER?"] == problems(
         {**HOME, "samplegate_server": "x"}
     )
-    assert ["SAMPLEGATE_XYZZY: is no variable that is read; unset it"] == problems({**HOME, "SAMPLEGATE_XYZZY": "x"})
+    assert ["SAMPLEGATE_XYZZY: unknown variable; unset it"] == problems({**HOME, "SAMPLEGATE_XYZZY": "x"})
 
 
 def test_what_kubernetes_sets_by_itself_is_nobodys_mistake() -> None:
@@ -58,20 +58,20 @@ def test_all_problems_are_told_at_once_each_at_its_place(tmp_path: Path) -> None
     text = "log_level: loud\nserver: 5\nmax_frame_bytes: 1\nrecord_conten: full\nstate: []\nserver: x\n"
     expected = [
         "s.yaml:6:1: server: the key stands twice, first in line 2; remove one",
-        "s.yaml:4:1: record_conten: is no setting; is record_content meant",
+        "s.yaml:4:1: record_conten: unknown setting; did you mean record_content?",
         "s.yaml:1:1: log_level: 'loud' is not one of debug, info, warning, error",
-        "s.yaml:2:1: server: '5' is no text; put it in quotes",
-        "s.yaml:3:1: max_frame_bytes: '1' is no whole number from 65536 to 1073741824",
+        "s.yaml:2:1: server: '5' is not a string; put it in quotes",
+        "s.yaml:3:1: max_frame_bytes: '1' is not a whole number from 65536 to 1073741824",
         "s.yaml:5:1: state: must be a path",
         "SAMPLEGATE_RECORD_CONTENT: 'all' is not one of none, hash, full",
-        "SAMPLEGATE_MAX_FRAME_BYTES: 'x' is no whole number from 65536 to 1073741824",
+        "SAMPLEGATE_MAX_FRAME_BYTES: 'x' is not a whole number from 65536 to 1073741824",
     ]
     environ = {"SAMPLEGATE_RECORD_CONTENT": "all", "SAMPLEGATE_MAX_FRAME_BYTES": "x"}
     assert sorted(expected) == sorted(problems(environ, text, tmp_path))
 
 
 def test_a_settings_file_that_is_none_is_told(tmp_path: Path) -> None:
-    assert ["s.yaml:1:1: is no mapping; write one setting a line, such as log_level: debug"] == problems(
+    assert ["s.yaml:1:1: is not a mapping; write one setting per line, such as log_level: debug"] == problems(
         HOME, "- a", tmp_path
     )
     assert ["s.yaml:1:4: it is not YAML: "] == [problem[:28] for problem in problems(HOME, "a: ]", tmp_path)]
@@ -92,7 +92,7 @@ def test_problems_of_the_env_file_are_told_without_values(tmp_path: Path) -> Non
     path.write_text("sk-abcdef\nSAMPLEGATE_ENV_FILE=x")
     assert [f"{path}:1: is no variable; write NAME=value"] == problems({**HOME, "SAMPLEGATE_ENV_FILE": str(path)})
     path.write_text("SAMPLEGATE_ENV_FILE=x")
-    with pytest.raises(SettingsError, match="an env file names no other"):
+    with pytest.raises(SettingsError, match="an env file cannot name another"):
         load(HOME, given={"env_file": path})
     with pytest.raises(SettingsError, match=r"gone: the env file cannot be read: No such file or directory"):
         load(HOME, given={"env_file": tmp_path / "gone"})

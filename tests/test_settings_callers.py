@@ -41,12 +41,12 @@ def test_a_file_without_tokens_lets_nobody_in_and_is_no_mistake(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("ci", "is no name and SHA-256; write both, with a blank between them"),
-        (f"ci {A} x", "is no name and SHA-256; write both, with a blank between them"),
-        ("ci s3cret-token", "is no SHA-256 of a token; write the 64 digits 0-9 a-f that `samplegate token` prints"),
-        (f"local {A}", "is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local"),
-        (f"jwt:x {A}", "is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local"),
-        (f"{'a' * 65} {A}", "is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local"),
+        ("ci", "is not a name and a SHA-256 hash; separate them with a space"),
+        (f"ci {A} x", "is not a name and a SHA-256 hash; separate them with a space"),
+        ("ci s3cret-token", "is not a SHA-256 hash; write the 64 digits 0-9 a-f that `samplegate token` prints"),
+        (f"local {A}", "is not a valid caller name; use at most 64 letters, digits and . _ @ -, and not local"),
+        (f"jwt:x {A}", "is not a valid caller name; use at most 64 letters, digits and . _ @ -, and not local"),
+        (f"{'a' * 65} {A}", "is not a valid caller name; use at most 64 letters, digits and . _ @ -, and not local"),
     ],
 )
 def test_a_bad_line_of_the_tokens_is_told_without_what_stands_in_it(line: str, why: str, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_tokens_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 def test_two_callers_with_one_token_are_told(tmp_path: Path) -> None:
     section = f"{{tokens: [{{name: ci, sha256: {A}}}, {{name: ops, sha256: {A}}}]}}"
-    assert ["10: callers: ci and ops have the same token; give each one of their own"] == problems(section, tmp_path)
+    assert ["10: callers: ci and ops have the same token; create one for each"] == problems(section, tmp_path)
 
 
 def test_an_issuer_is_said_in_full_or_in_short(tmp_path: Path) -> None:
@@ -84,47 +84,47 @@ def test_an_issuer_is_said_in_full_or_in_short(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
-        ("{}", "10: callers: says of no caller how it is known; give tokens, tokens_file or jwt"),
-        ("{resource: 'https://x'}", "10: callers: says of no caller how it is known; give tokens, tokens_file or jwt"),
+        ("{}", "10: callers: defines no way to authenticate; add tokens, tokens_file or jwt"),
+        ("{resource: 'https://x'}", "10: callers: defines no way to authenticate; add tokens, tokens_file or jwt"),
         ("{token: []}", "11: callers.token: unknown key; did you mean 'tokens'?"),
         ("{tokens: [{name: ci}]}", "20: callers.tokens.0.sha256: the key is missing; give text"),
         (
             f"{{tokens: [{{name: local, sha256: {A}}}]}}",
             (
-                "27: callers.tokens.0.name: is no name of a caller; use at most 64 letters, digits and . _ @ -, but not"
-                " local"
+                "27: callers.tokens.0.name: is not a valid caller name; use at most 64 letters, digits and . _"
+                " @ -, and not local"
             ),
         ),
         (
             "{tokens: [{name: ci, sha256: s3cret}]}",
             (
-                "39: callers.tokens.0.sha256: is no SHA-256 of a token; write the 64 digits 0-9 a-f that `samplegate"
-                " token` prints"
+                "39: callers.tokens.0.sha256: is not a SHA-256 hash; write the 64 digits 0-9 a-f that"
+                " `samplegate token` prints"
             ),
         ),
         (
             "{jwt: {issuer: 'https://x'}}",
-            "16: callers.jwt: says of no token that it is for this gate; give audience, or resource beside jwt",
+            "16: callers.jwt: accepts no audience; set audience, or resource next to jwt",
         ),
         (
             "{jwt: {issuer: 'https://x', audience: ['']}}",
-            "48: callers.jwt.audience: holds an empty text; write the aud of tokens for this gate",
+            "48: callers.jwt.audience: contains an empty string; write the aud of tokens for this gate",
         ),
         (
             "{jwt: {issuer: 'http://x', audience: [a]}}",
             (
-                "25: callers.jwt.issuer: is plain http to another machine, where anybody on the way can change it;"
-                " write https"
+                "25: callers.jwt.issuer: is plain http to another machine, so others can read and change the"
+                " traffic; use https"
             ),
         ),
         (
             "{jwt: {issuer: 'http://127.0.0.1:5', audience: [a], jwks_url: 'http://10.0.0.1/'}}",
             (
-                "72: callers.jwt.jwks_url: is plain http to another machine, where anybody on the way can change it;"
-                " write https"
+                "72: callers.jwt.jwks_url: is plain http to another machine, so others can read and change the"
+                " traffic; use https"
             ),
         ),
-        ("{jwt: {issuer: 'https://x?y', audience: [a]}}", "25: callers.jwt.issuer: holds a query; remove it"),
+        ("{jwt: {issuer: 'https://x?y', audience: [a]}}", "25: callers.jwt.issuer: contains a query; remove it"),
         (
             "{jwt: {issuer: 'https://x', audience: [a], algorithms: [none]}}",
             (
@@ -141,11 +141,11 @@ def test_an_issuer_is_said_in_full_or_in_short(tmp_path: Path) -> None:
         ),
         (
             "{jwt: {issuer: 'https://x', audience: [a], scopes: ['a b']}}",
-            "61: callers.jwt.scopes: holds what is no scope; write one a text, without blanks and quotes",
+            "61: callers.jwt.scopes: contains an invalid scope; write each scope as a string without spaces and quotes",
         ),
         (
             "{jwt: {issuer: 'https://x', audience: [a], jwks_url: 'https://x', jwks_file: f}}",
-            "87: callers.jwt.jwks_file: stands beside jwks_url; give one of them",
+            "87: callers.jwt.jwks_file: cannot be combined with jwks_url; remove one of them",
         ),
         (
             "{jwt: {issuer: 'https://x', audience: [a], leeway: 301}}",
@@ -153,13 +153,13 @@ def test_an_issuer_is_said_in_full_or_in_short(tmp_path: Path) -> None:
         ),
         (
             "{tokens_file: ~no-such-user-here/t}",
-            "24: callers.tokens_file: begins with ~ though no such home folder is known; write the folder out",
+            "24: callers.tokens_file: begins with ~, but that home folder is unknown; write the full path",
         ),
         (
             "{tokens_file: t, resource: 'http://gate.example.com'}",
             (
-                "37: callers.resource: is plain http to another machine, where anybody on the way can change it; write"
-                " https"
+                "37: callers.resource: is plain http to another machine, so others can read and change the"
+                " traffic; use https"
             ),
         ),
     ],
@@ -178,6 +178,6 @@ def test_an_issuer_on_this_machine_may_speak_plain_http(url: str, tmp_path: Path
 
 def test_too_many_tokens_are_told(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("".join(f"ci {number:064x}\n" for number in range(10_001)))
-    assert ["10: callers: has more than 10000 tokens; use jwt for so many callers"] == problems(
+    assert ["10: callers: has more than 10000 tokens; use jwt for this many callers"] == problems(
         "{tokens_file: tokens}", tmp_path
     )

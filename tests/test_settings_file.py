@@ -86,15 +86,15 @@ def test_a_value_means_the_same_in_the_settings_file_and_in_its_variable(name: s
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("max_frame_bytes: 70000.0", "max_frame_bytes: '70000.0' is no whole number from 65536 to 1073741824"),
-        ("max_frame_bytes: '70000'", "max_frame_bytes: '70000' is no whole number from 65536 to 1073741824"),
-        ("max_frame_bytes: true", "max_frame_bytes: 'True' is no whole number from 65536 to 1073741824"),
-        ("server: ''", "server: is empty; give it a value, or leave it out"),
-        ("server: [sk-abcdef]", "server: a list is no text; put it in quotes"),
+        ("max_frame_bytes: 70000.0", "max_frame_bytes: '70000.0' is not a whole number from 65536 to 1073741824"),
+        ("max_frame_bytes: '70000'", "max_frame_bytes: '70000' is not a whole number from 65536 to 1073741824"),
+        ("max_frame_bytes: true", "max_frame_bytes: 'True' is not a whole number from 65536 to 1073741824"),
+        ("server: ''", "server: is empty; give it a value, or remove it"),
+        ("server: [sk-abcdef]", "server: a list is not a string; put it in quotes"),
         ("log_level: {password: sk-abcdef}", "log_level: a mapping is not one of debug, info, warning, error"),
         ("decision_log: 5", "decision_log: must be a path"),
         ("state: ''", "state: must be a path"),
-        ("servr: sk-abcdef", "servr: is no setting; is server meant"),
+        ("servr: sk-abcdef", "servr: unknown setting; did you mean server?"),
     ],
 )
 def test_the_settings_file_is_read_strictly_and_what_may_be_secret_is_not_shown(

@@ -11,7 +11,7 @@ from samplegate.config.serve import load_serve
 
 A = "ab" * 32
 LIMIT = 2 * 1024 * 1024
-HASH = "is no SHA-256 of a token; write the 64 digits 0-9 a-f that `samplegate token` prints"
+HASH = "is not a SHA-256 hash; write the 64 digits 0-9 a-f that `samplegate token` prints"
 LARGE = f"t: is larger than {LIMIT} bytes; keep only tokens in it"
 NOT_UTF8 = "t: cannot be read: it is not UTF-8 text"
 
@@ -53,15 +53,15 @@ def test_a_file_of_tokens_is_read_alike(
 ) -> None:
     count, name = {
         "callers": (
-            "is no name and SHA-256; write both, with a blank between them",
-            "is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local",
+            "is not a name and a SHA-256 hash; separate them with a space",
+            "is not a valid caller name; use at most 64 letters, digits and . _ @ -, and not local",
         ),
         "people": (
             (
-                "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated"
-                " by commas"
+                "is not a name, a role and a SHA-256 hash; separate them with spaces. Reviewers may follow,"
+                " separated by commas"
             ),
-            "is no name of a person; use at most 64 letters, digits and . _ @ -",
+            "is not a valid user name; use at most 64 letters, digits and . _ @ -",
         ),
     }[section]
     data = None if text is None else text.replace("ROLE", role).encode()

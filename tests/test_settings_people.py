@@ -14,10 +14,10 @@ from samplegate.config.serve import LoadedServe, load_serve
 A, B, C = "ab" * 32, "cd" * 32, "12" * 32
 BASE = "policy: p\nservers: {docs: {command: x}}\n"
 ANN = f"{{tokens: [{{name: ann, role: admin, sha256: {A}}}]}}"
-HASH = "is no SHA-256 of a token; write the 64 digits 0-9 a-f that `samplegate token` prints"
-NAME = "is no name of a person; use at most 64 letters, digits and . _ @ -"
-ADMIN = "stands beside the role admin, which is for all reviewers; leave it out, or write another role"
-NOBODY = "names nobody; write names of the policy's reviewers, or leave it out for all"
+HASH = "is not a SHA-256 hash; write the 64 digits 0-9 a-f that `samplegate token` prints"
+NAME = "is not a valid user name; use at most 64 letters, digits and . _ @ -"
+ADMIN = "cannot be combined with the role admin, which covers all reviewers; remove it, or choose another role"
+NOBODY = "has an empty name or none; list the policy's reviewers, or remove it for all"
 
 
 def loaded(text: str, folder: Path, environ: dict[str, str] | None = None) -> LoadedServe:
@@ -69,25 +69,25 @@ def test_a_variable_holds_the_whole_section(tmp_path: Path) -> None:
         (
             "ann",
             (
-                "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated"
-                " by commas"
+                "is not a name, a role and a SHA-256 hash; separate them with spaces. Reviewers may follow,"
+                " separated by commas"
             ),
         ),
         (
             f"ann {A}",
             (
-                "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated"
-                " by commas"
+                "is not a name, a role and a SHA-256 hash; separate them with spaces. Reviewers may follow,"
+                " separated by commas"
             ),
         ),
         (
             f"ann admin {A} a b",
             (
-                "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated"
-                " by commas"
+                "is not a name, a role and a SHA-256 hash; separate them with spaces. Reviewers may follow,"
+                " separated by commas"
             ),
         ),
-        (f"ann owner {A}", "has no role behind the name; write one of viewer, reviewer, admin"),
+        (f"ann owner {A}", "has no valid role after the name; write one of viewer, reviewer, admin"),
         ("ann viewer s3cret", HASH),
         (f"a/b viewer {A}", NAME),
         (f"{'a' * 65} viewer {A}", NAME),
@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
-        ("{}", "9: people: names nobody; give tokens or tokens_file"),
+        ("{}", "9: people: has no users; add tokens or tokens_file"),
         ("{token: []}", "10: people.token: unknown key; did you mean 'tokens'?"),
         (
             f"{{tokens: [{{name: ann, sha256: {A}}}]}}",
@@ -130,7 +130,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         ),
         (
             "{tokens_file: ~no-such-user-here/t}",
-            "23: people.tokens_file: begins with ~ though no such home folder is known; write the folder out",
+            "23: people.tokens_file: begins with ~, but that home folder is unknown; write the full path",
         ),
     ],
 )
@@ -141,8 +141,8 @@ def test_what_is_wrong_is_told_at_its_place(section: str, expected: str, tmp_pat
 def test_a_token_is_one_persons_and_a_name_is_one_person(tmp_path: Path) -> None:
     (tmp_path / "people").write_text(f"ann viewer {A}\nben viewer {A}\ncleo viewer {B}\ncleo admin {C}\n")
     assert [
-        "9: people: ann and ben have the same token; give each one of their own",
-        "9: people: 'cleo' has tokens with different rights; give all of them one role and the same reviewers",
+        "9: people: ann and ben have the same token; create one for each",
+        "9: people: 'cleo' has tokens with different rights; give them all the same role and reviewers",
     ] == problems("people: {tokens_file: people}\n", tmp_path)
     (tmp_path / "people").write_text(f"ann viewer {A}\nann viewer {B}\n")
     assert 2 == len(people("{tokens_file: people}", tmp_path).tokens)
@@ -151,23 +151,26 @@ def test_a_token_is_one_persons_and_a_name_is_one_person(tmp_path: Path) -> None
 def test_no_caller_approves_what_is_asked_of_itself(tmp_path: Path) -> None:
     text = f"people: {ANN}\ncallers: {{tokens: [{{name: ci, sha256: {A}}}]}}\n"
     assert [
-        "people: ann has the token of the caller ci, who could approve what is asked of themselves; make another"
+        (
+            "people: ann and the caller ci have the same token, so the caller could approve its own requests;"
+            " create another token"
+        )
     ] == problems(text, tmp_path)
 
 
 def test_too_many_tokens_are_told(tmp_path: Path) -> None:
     (tmp_path / "people").write_text("".join(f"ann viewer {number:064x}\n" for number in range(10_001)))
-    assert ["9: people: has more than 10000 tokens; leave those out that nobody uses"] == problems(
+    assert ["9: people: has more than 10000 tokens; remove unused ones"] == problems(
         "people: {tokens_file: people}", tmp_path
     )
 
 
 def test_a_listener_that_nobody_can_sign_in_at_is_told(tmp_path: Path) -> None:
-    assert ["1: reviews_listen: nobody could sign in; write `people:`, or leave it out"] == problems(
+    assert ["1: reviews_listen: no user could sign in; write `people:`, or remove it"] == problems(
         "reviews_listen: 127.0.0.1:80\n", tmp_path
     )
     (told,) = problems(f"reviews_listen: :80\npeople: {ANN}\n", tmp_path)
-    assert told.startswith("1: reviews_listen: ':80' names no host")
+    assert told.startswith("1: reviews_listen: ':80' has no host")
 
 
 @pytest.mark.parametrize(
@@ -178,13 +181,16 @@ def test_a_listener_that_nobody_can_sign_in_at_is_told(tmp_path: Path) -> None:
         ("reviews_listen: 127.0.0.1:80\nreviews_url: http://localhost:8090\n", None),
         (
             "reviews_listen: 0.0.0.0:80\n",
-            "reviews_listen: 0.0.0.0:80 can be reached from other machines; give reviews_url, the https address of",
+            (
+                "reviews_listen: 0.0.0.0:80 is reachable from other machines; put a TLS proxy in front of it, and"
+                " set reviews_url"
+            ),
         ),
         (
             "reviews_listen: 127.0.0.1:80\nreviews_url: http://reviews\n",
             "reviews_url: is plain http, so tokens and answers travel unencrypted",
         ),
-        ("", "people: nobody can sign in, since there is no reviews_listen"),
+        ("", "people: has no effect, because reviews_listen is not set"),
     ],
 )
 def test_what_travels_unencrypted_or_is_of_no_use_is_warned_of(text: str, warned: str | None, tmp_path: Path) -> None:
@@ -195,34 +201,34 @@ def test_what_travels_unencrypted_or_is_of_no_use_is_warned_of(text: str, warned
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("store: reviews.db", "1: store: names no store that is known; write sqlite:PATH"),
-        ("store: postgresql://u:s3cret@db/reviews", "1: store: names no store that is known; write sqlite:PATH"),
-        ("store: 'sqlite:'", "1: store: names no file; write sqlite:PATH"),
+        ("store: reviews.db", "1: store: is not a supported store; write sqlite:PATH"),
+        ("store: postgresql://u:s3cret@db/reviews", "1: store: is not a supported store; write sqlite:PATH"),
+        ("store: 'sqlite:'", "1: store: has no path; write sqlite:PATH"),
         (
             "reviews_url: reviews",
-            "1: reviews_url: is no http or https URL with a host; write one like https://mcp.example.com/mcp",
+            "1: reviews_url: is not an http or https URL with a host; write one like https://mcp.example.com/mcp",
         ),
         (
             "reviews_url: https://reviews.example.com/gate",
             (
-                "1: reviews_url: holds a path; write scheme and host only, such as https://reviews.example.com, for the"
-                " page is at /reviews there"
+                "1: reviews_url: contains a path; write only scheme and host, such as"
+                " https://reviews.example.com (the page is at /reviews)"
             ),
         ),
         (
             "reviews_url: https://ann:s3cret@x",
-            "1: reviews_url: holds a user or a password; put credentials into a header",
+            "1: reviews_url: contains a user name or a password; put credentials in a header",
         ),
         (
             "webhook_networks: [10.0.0.0/8, 10.1.0]",
-            "1: webhook_networks: '10.1.0' is no network; write it like 10.1.0.0/16 or fd00::/8",
+            "1: webhook_networks: '10.1.0' is not a network; write it like 10.1.0.0/16 or fd00::/8",
         ),
         (
             "webhook_networks: [10.1.2.3/16]",
-            "1: webhook_networks: '10.1.2.3/16' has bits set behind its prefix; write the network itself",
+            "1: webhook_networks: '10.1.2.3/16' has host bits set; write the network address",
         ),
-        ("keep_reviews: 0", "1: keep_reviews: '0' is no whole number from 1 to 36500"),
-        ("max_pending_reviews: 0", "1: max_pending_reviews: '0' is no whole number from 1 to 1000000"),
+        ("keep_reviews: 0", "1: keep_reviews: '0' is not a whole number from 1 to 36500"),
+        ("max_pending_reviews: 0", "1: max_pending_reviews: '0' is not a whole number from 1 to 1000000"),
     ],
 )
 def test_a_setting_of_reviews_that_cannot_be_is_told_with_the_remedy(text: str, expected: str, tmp_path: Path) -> None:
@@ -242,7 +248,7 @@ def test_run_has_the_settings_of_reviews_and_is_told_the_same(tmp_path: Path) ->
         found.keep_reviews,
         found.max_pending_reviews,
     )
-    with pytest.raises(SettingsError, match="SAMPLEGATE_STORE: names no store that is known"):
+    with pytest.raises(SettingsError, match="SAMPLEGATE_STORE: is not a supported store"):
         load({**environ, "SAMPLEGATE_STORE": "r.db"})
 
 

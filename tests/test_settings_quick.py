@@ -45,15 +45,15 @@ def test_without_headers_it_is_a_server_at_a_url(tmp_path: Path) -> None:
     [
         (
             "Authorization",
-            "--header-from: holds no NAME=FILE; write the header's name, = and the file that holds its value",
+            "--header-from: is not NAME=FILE; write the header's name, = and the file with its value",
         ),
-        ("=token", "--header-from: '' is no name of a header; use letters, digits and -"),
-        ("Mcp-Session-Id=token", "--header-from: 'Mcp-Session-Id' is a header that the gate writes itself; remove it"),
-        ("content-length=token", "--header-from: 'content-length' is a header that the gate writes itself; remove it"),
-        ("A B=token", "--header-from: 'A B' is no name of a header; use letters, digits and -"),
+        ("=token", "--header-from: '' is not a valid header name; use letters, digits and -"),
+        ("Mcp-Session-Id=token", "--header-from: 'Mcp-Session-Id' is a header that the gate sets itself; remove it"),
+        ("content-length=token", "--header-from: 'content-length' is a header that the gate sets itself; remove it"),
+        ("A B=token", "--header-from: 'A B' is not a valid header name; use letters, digits and -"),
         ("A=gone", "--header-from: gone: cannot be read: No such file or directory"),
-        ("A=empty", "--header-from: empty: holds no value for the header a; write one line of ASCII into it"),
-        ("A=lines", "--header-from: lines: holds no value for the header a; write one line of ASCII into it"),
+        ("A=empty", "--header-from: empty: contains no valid value for the header a; write one line of ASCII into it"),
+        ("A=lines", "--header-from: lines: contains no valid value for the header a; write one line of ASCII into it"),
     ],
 )
 def test_what_can_be_no_header_is_told_and_its_value_is_not(given: str, told: str, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_what_can_be_no_header_is_told_and_its_value_is_not(given: str, told: st
 
 def test_a_header_that_is_given_twice_is_told(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret")
-    twice = "stands twice, in whatever case; remove one"
+    twice = "is listed twice (case is ignored); remove one"
     assert [f"--header-from: 'X-A' {twice}", f"--header-from: 'x-a' {twice}"] == read(
         tmp_path, "X-A=token", "x-a=token"
     )[1]

@@ -79,74 +79,74 @@ def test_nobody_and_everybody_are_two_things(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        ('{command: x, url: "https://x"}', "9: servers.docs: has both command and url; give one of them"),
-        ("{args: [a]}", "9: servers.docs: has neither command nor url; give one of them"),
-        ("{command: ''}", "19: servers.docs.command: is empty; write the program that is to be started"),
+        ('{command: x, url: "https://x"}', "9: servers.docs: has both command and url; give exactly one of them"),
+        ("{args: [a]}", "9: servers.docs: has neither command nor url; give exactly one of them"),
+        ("{command: ''}", "19: servers.docs.command: is empty; write the program to start"),
         (
             "{command: x, headers: {a: b}}",
-            "31: servers.docs.headers: goes with url, and this server has command; remove one of both",
+            "31: servers.docs.headers: is for servers with url, and this one has command; remove one of them",
         ),
         (
             '{url: "https://x", env: {a: b}}',
-            "33: servers.docs.env: goes with command, and this server has url; remove one of both",
+            "33: servers.docs.env: is for servers with command, and this one has url; remove one of them",
         ),
-        ("{command: x, type: http}", "28: servers.docs.type: 'http' does not go with command; leave it out"),
+        ("{command: x, type: http}", "28: servers.docs.type: 'http' cannot be combined with command; remove it"),
         ("{command: x, type: sse}", "28: servers.docs.type: 'sse' is not one of http, stdio, streamable-http"),
         (
             "{command: x, type: stdo}",
             "28: servers.docs.type: 'stdo' is not one of http, stdio, streamable-http; did you mean 'stdio'?",
         ),
         ("{command: x, args: [5]}", "29: servers.docs.args.0: 5 is not text; quote it"),
-        ("{command: x, env: {PORT: 8080}}", "34: servers.docs.env.PORT: is no text; put it in quotes"),
+        ("{command: x, env: {PORT: 8080}}", "34: servers.docs.env.PORT: is not a string; put it in quotes"),
         (
             '{command: x, env: {"A=B": c}}',
             (
-                "35: servers.docs.env.'A=B': is no variable that a process can have; write letters, digits and _, and"
-                " no NUL in its value"
+                "35: servers.docs.env.'A=B': is not a valid environment variable; use letters, digits and _ in"
+                " its name, and no NUL in its value"
             ),
         ),
         (
             "{command: x, env: {A: '${NONE}'}}",
-            "31: servers.docs.env.A: ${NONE} is not set in the environment; set it, or write $${ for the text itself",
+            "31: servers.docs.env.A: ${NONE} is not set in the environment; set it, or write $${ for a literal ${",
         ),
-        ("{command: x, cwd: none-such}", "27: servers.docs.cwd: is no folder; make it, or leave it out"),
+        ("{command: x, cwd: none-such}", "27: servers.docs.cwd: is not a folder; create it, or remove the key"),
         (
             "{command: x, start_timeout: 0}",
             "37: servers.docs.start_timeout: 0 is not a whole number of at least 1 and of at most 3600",
         ),
         (
             "{url: 'ftp://x'}",
-            "15: servers.docs.url: is no http or https URL with a host; write one like https://mcp.example.com/mcp",
+            "15: servers.docs.url: is not an http or https URL with a host; write one like https://mcp.example.com/mcp",
         ),
         (
             "{url: 'https://u:s3cret@x'}",
-            "15: servers.docs.url: holds a user or a password; put credentials into a header",
+            "15: servers.docs.url: contains a user name or a password; put credentials in a header",
         ),
-        ("{url: 'https://x#y'}", "15: servers.docs.url: holds a fragment; remove it"),
-        ("{url: 'https://x:99999'}", "15: servers.docs.url: is no URL; write one like https://mcp.example.com/mcp"),
+        ("{url: 'https://x#y'}", "15: servers.docs.url: contains a fragment; remove it"),
+        ("{url: 'https://x:99999'}", "15: servers.docs.url: is not a URL; write one like https://mcp.example.com/mcp"),
         (
             "{url: 'https://x', headers: {A: '${CRLF}'}}",
-            "41: servers.docs.headers.A: has a value that no header can have; write ASCII without line ends",
+            "41: servers.docs.headers.A: has an invalid value; write ASCII without line breaks",
         ),
         (
             "{url: 'https://x', headers: {Host: a}}",
-            "44: servers.docs.headers.Host: is a header that the gate writes itself; remove it",
+            "44: servers.docs.headers.Host: is a header that the gate sets itself; remove it",
         ),
         (
             "{url: 'https://x', headers: {mcp-session-id: a}}",
-            "54: servers.docs.headers.mcp-session-id: is a header that the gate writes itself; remove it",
+            "54: servers.docs.headers.mcp-session-id: is a header that the gate sets itself; remove it",
         ),
         (
             "{url: 'https://x', headers: {'a b': c}}",
-            "45: servers.docs.headers.'a b': is no name of a header; use letters, digits and -",
+            "45: servers.docs.headers.'a b': is not a valid header name; use letters, digits and -",
         ),
         (
             "{url: 'https://x', headers: {a: b}, headers_from: {A: k}}",
-            "41: servers.docs.headers.a: stands twice, in whatever case; remove one",
+            "41: servers.docs.headers.a: is listed twice (case is ignored); remove one",
         ),
         (
             "{url: 'https://x', headers: {Authorization: 5}}",
-            "53: servers.docs.headers.Authorization: is no text; put it in quotes",
+            "53: servers.docs.headers.Authorization: is not a string; put it in quotes",
         ),
         (
             "{url: 'https://x', headers_from: {A: none-such}}",
@@ -154,7 +154,7 @@ def test_nobody_and_everybody_are_two_things(tmp_path: Path) -> None:
         ),
         (
             "{command: x, cwd: ~no-such-user-here/x}",
-            "27: servers.docs.cwd: begins with ~ though no such home folder is known; write the folder out",
+            "27: servers.docs.cwd: begins with ~, but that home folder is unknown; write the full path",
         ),
     ],
 )
@@ -167,14 +167,14 @@ def test_what_is_wrong_is_told_at_its_place(entry: str, expected: str, tmp_path:
 @pytest.mark.parametrize("name", [".", "..", "a/b", "a b", "%2e", "a" * 65, "\u00e4", "a\\b", "", "a:b"])
 def test_a_name_that_no_url_can_hold_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(f"policy: p\nservers: {{'{name}': {{command: x}}}}\n")
-    with pytest.raises(SettingsError, match="is no name of a server"):
+    with pytest.raises(SettingsError, match="is not a valid server name"):
         load_serve(ENVIRON, file=tmp_path / "s.yaml")
 
 
 def test_headers_over_plain_http_are_warned_of(tmp_path: Path) -> None:
     entry = "{{url: 'http://{}/mcp', headers: {{A: b}}}}"
     (warned,) = loaded(entry.format("10.0.0.1"), tmp_path).warnings
-    assert "servers.docs: its headers travel over plain http to another machine; write https" in warned
+    assert "servers.docs: its headers travel over plain http to another machine; use https" in warned
     assert () == loaded(entry.format("127.0.0.1"), tmp_path).warnings
 
 
@@ -182,7 +182,7 @@ def test_headers_over_plain_http_are_warned_of(tmp_path: Path) -> None:
 def test_a_huge_secret_is_not_read(size: int, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("a" * size)
     found = ServerSettings(name="docs", url="https://x", headers_from={"a": tmp_path / "key"})
-    with pytest.raises(ValueError, match="holds no value for the header a"):
+    with pytest.raises(ValueError, match="contains no valid value for the header a"):
         headers_of(found)
 
 

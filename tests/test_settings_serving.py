@@ -126,8 +126,8 @@ def test_a_variable_holds_a_whole_section(tmp_path: Path) -> None:
 
 def test_an_empty_environment_is_told_what_is_missing(tmp_path: Path) -> None:
     expected = [
-        "servers: there is none; put one behind --, give --url, or write servers: into the settings file",
-        "policy: none is named; give --policy FILE, SAMPLEGATE_POLICY, or policy: in the settings file",
+        "servers: none defined; put a command after --, use --url, or write servers: in the settings file",
+        "policy: not set; use --policy FILE, SAMPLEGATE_POLICY, or policy: in the settings file",
     ]
     assert expected == problems(None, tmp_path)
 
@@ -146,23 +146,23 @@ servers:
 callers: {}
 """
     expected = [
-        "s.yaml:3:1: server: is no setting; is servers meant",
+        "s.yaml:3:1: server: unknown setting; did you mean servers?",
         (
-            "s.yaml:1:1: listen: ':80' names no host; write 127.0.0.1:80 for this machine only, or 0.0.0.0:80 for every"
-            " interface"
+            "s.yaml:1:1: listen: ':80' has no host; write 127.0.0.1:80 for this machine only, or 0.0.0.0:80 for"
+            " all interfaces"
         ),
-        "s.yaml:2:1: max_sessions: '0' is no whole number from 1 to 100000",
+        "s.yaml:2:1: max_sessions: '0' is not a whole number from 1 to 100000",
         "s.yaml:4:1: watch: 'maybe' is not one of true, false",
-        "s.yaml:5:1: allowed_hosts: 'gate' is no list of texts; write them as [one, two]",
-        "SAMPLEGATE_MAX_CHILDREN: 'x' is no whole number from 1 to 100000",
+        "s.yaml:5:1: allowed_hosts: 'gate' is not a list of strings; write [one, two]",
+        "SAMPLEGATE_MAX_CHILDREN: 'x' is not a whole number from 1 to 100000",
         (
-            "s.yaml:7:8: servers.'a/b': is no name of a server; use at most 64 letters, digits and . _ -, since it"
-            " stands in the server's URL"
+            "s.yaml:7:8: servers.'a/b': is not a valid server name; use at most 64 letters, digits and . _ -,"
+            " because it is part of the server's URL"
         ),
         "s.yaml:8:22: servers.docs.shar: unknown key; did you mean 'share'?",
-        "s.yaml:9:7: servers.db: has neither command nor url; give one of them",
-        "s.yaml:10:10: callers: says of no caller how it is known; give tokens, tokens_file or jwt",
-        "policy: none is named; give --policy FILE, SAMPLEGATE_POLICY, or policy: in the settings file",
+        "s.yaml:9:7: servers.db: has neither command nor url; give exactly one of them",
+        "s.yaml:10:10: callers: defines no way to authenticate; add tokens, tokens_file or jwt",
+        "policy: not set; use --policy FILE, SAMPLEGATE_POLICY, or policy: in the settings file",
     ]
     assert sorted(expected) == sorted(problems(text, tmp_path, {"SAMPLEGATE_MAX_CHILDREN": "x"}))
 
@@ -174,8 +174,7 @@ callers: {}
 def test_what_others_reach_needs_callers_that_are_known(listen: str, tmp_path: Path) -> None:
     (told,) = problems(None, tmp_path, {"SAMPLEGATE_LISTEN": listen}, **QUICK)
     assert told.startswith(
-        f"SAMPLEGATE_LISTEN: {listen} can be reached from other machines, and nobody needs a token; write `callers:`,"
-        " or listen on"
+        f"SAMPLEGATE_LISTEN: {listen} is reachable from other machines without a token; write `callers:`, or listen on"
     )
 
 
@@ -208,7 +207,7 @@ def test_this_machines_own_addresses_need_none(listen: str, tmp_path: Path) -> N
 def test_what_is_no_address_is_told_with_the_remedy(listen: str, tmp_path: Path) -> None:
     (told,) = problems(None, tmp_path, {"SAMPLEGATE_LISTEN": listen}, **QUICK)
     assert told.startswith("SAMPLEGATE_LISTEN: ")
-    assert "; write" in told or "no port from" in told
+    assert "; write" in told or "invalid port" in told
 
 
 def test_an_address_reads_back_as_it_is_written() -> None:
@@ -236,33 +235,33 @@ def test_a_clients_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     text = "servers_file: client.json\npolicy: p\nservers: {fs: {command: run}}\n"
     assert ["client.json: cannot be read: No such file or directory"] == problems(text, tmp_path)
     (tmp_path / "client.json").write_text("{}")
-    assert ["client.json:1:1: has no mcpServers; name a client's file that has them"] == problems(text, tmp_path)
+    assert ["client.json:1:1: has no mcpServers; use a client's file that has them"] == problems(text, tmp_path)
     (tmp_path / "client.json").write_text('{"mcpServers": {"fs": {"command": "x"}, "b": {"commnd": "x"}}}')
     assert [
-        "client.json:1:23: mcpServers.fs: is a server of the settings too; rename one of both",
+        "client.json:1:23: mcpServers.fs: is also a server in the settings; rename one of them",
         "client.json:1:47: mcpServers.b.commnd: unknown key; did you mean 'command'?",
     ] == problems(text, tmp_path)
     (tmp_path / "client.json").write_text('{"mcpServers": [1]}')
-    assert ["client.json:1:16: mcpServers: is no mapping; write its names with what they have, one a line"] == problems(
-        text, tmp_path
-    )
+    assert [
+        "client.json:1:16: mcpServers: is not a mapping; write one name per line, each with its settings"
+    ] == problems(text, tmp_path)
 
 
 def test_the_line_and_the_settings_do_not_both_name_servers(tmp_path: Path) -> None:
-    assert ["s.yaml:8:1: servers: names servers, and the command line has one; give one of both"] == problems(
+    assert ["s.yaml:8:1: servers: defines servers, but the command line has one, too; remove one of them"] == problems(
         WHOLE, tmp_path, command=["x"]
     )
-    assert ["--url: stands beside a command; give one of them"] == problems(None, tmp_path, url="https://x", **QUICK)
-    assert ["--url: is no http or https URL with a host; write one like https://mcp.example.com/mcp"] == problems(
+    assert ["--url: cannot be combined with a command; remove one of them"] == problems(
+        None, tmp_path, url="https://x", **QUICK
+    )
+    assert ["--url: is not an http or https URL with a host; write one like https://mcp.example.com/mcp"] == problems(
         None, tmp_path, url="x", given={"policy": "p"}
     )
     (told,) = problems(None, tmp_path, **QUICK, name="a/b")
-    assert told.startswith("--server: is no name of a server")
+    assert told.startswith("--server: is not a valid server name")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [("sqlite:", "names no file; write sqlite:PATH"), ("", "must be a path")]
-)
+@pytest.mark.parametrize(("text", "expected"), [("sqlite:", "has no path; write sqlite:PATH"), ("", "must be a path")])
 def test_a_database_for_the_decisions_has_a_path(text: str, expected: str, tmp_path: Path) -> None:
     assert [f"s.yaml:2:1: decision_log: {expected}"] == problems(
         f"policy: p\ndecision_log: '{text}'\n", tmp_path, command=["x"]
@@ -334,12 +333,12 @@ def test_the_bounds_are_what_the_documentation_says() -> None:
 @pytest.mark.parametrize("text", ["servers:\n", "servers: {}\n", "servers: {a: {command: x, disabled: true}}\n"])
 def test_no_server_at_all_is_told(text: str, tmp_path: Path) -> None:
     (told,) = problems(f"policy: p\n{text}", tmp_path)
-    assert told.startswith("servers: there is none")
+    assert told.startswith("servers: none defined")
 
 
 def test_sections_that_are_no_mappings_are_told(tmp_path: Path) -> None:
     told = problems("policy: p\nservers: [docs]\ncallers: yes please\n", tmp_path)
-    assert "s.yaml:2:10: servers: is no mapping; write its names with what they have, one a line" in told
+    assert "s.yaml:2:10: servers: is not a mapping; write one name per line, each with its settings" in told
     assert any(line.startswith("s.yaml:3:10: callers: 'yes please' is not a mapping") for line in told)
 
 
@@ -361,7 +360,7 @@ def test_a_host_that_is_taken_is_a_name_with_or_without_a_port(value: str, tmp_p
 def test_what_no_host_header_can_be_is_told(value: str, tmp_path: Path) -> None:
     (told,) = problems(None, tmp_path, {"SAMPLEGATE_ALLOWED_HOSTS": value}, **QUICK)
     assert told.startswith("SAMPLEGATE_ALLOWED_HOSTS: ")
-    assert told.endswith("is no Host header; write NAME, NAME:PORT, NAME:* for any port, or * for any")
+    assert told.endswith("is not a Host header; write NAME, NAME:PORT, NAME:* for any port, or * for any host")
 
 
 @pytest.mark.parametrize(
@@ -386,7 +385,7 @@ def test_an_origin_that_is_taken_is_a_scheme_and_a_host(value: str, tmp_path: Pa
 def test_what_no_origin_header_can_be_is_told(value: str, tmp_path: Path) -> None:
     (told,) = problems(None, tmp_path, {"SAMPLEGATE_ALLOWED_ORIGINS": value}, **QUICK)
     assert told.endswith(
-        "is no Origin header; write https://NAME, https://NAME:PORT, https://NAME:* for any port, or null"
+        "is not an Origin header; write https://NAME, https://NAME:PORT, https://NAME:* for any port, or null"
     )
 
 
@@ -396,6 +395,6 @@ def test_an_issuer_that_clients_are_not_led_to_is_warned_of(tmp_path: Path) -> N
 
     (warned,) = loaded(text(""), tmp_path, command=["x"]).warnings
     assert warned.endswith(
-        "callers: has jwt without resource, so a client without a token is not told where to get one"
+        "callers: has jwt without resource, so clients without a token cannot find out where to get one"
     )
     assert () == loaded(text(", resource: 'https://gate'"), tmp_path, command=["x"]).warnings

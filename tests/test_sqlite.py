@@ -106,24 +106,24 @@ def spoil(store: str, how: str, path: Path) -> None:
 
 SAID: Final = {
     "BUSY": (
-        "another process keeps it locked; end what holds it",
-        "another process keeps it locked; end it, or wait for it",
-        "TimeoutError: another process keeps it locked",
+        "another process has locked it; end what holds it",
+        "another process has locked it; stop that process, or wait for it",
+        "TimeoutError: another process has locked it",
     ),
     "BUSY_SNAPSHOT": (
-        "another process keeps it locked; end what holds it",
-        "another process keeps it locked; end it, or wait for it",
-        "TimeoutError: another process keeps it locked",
+        "another process has locked it; end what holds it",
+        "another process has locked it; stop that process, or wait for it",
+        "TimeoutError: another process has locked it",
     ),
     "LOCKED": (
-        "another process keeps it locked; end what holds it",
-        "another process keeps it locked; end it, or wait for it",
-        "TimeoutError: another process keeps it locked",
+        "another process has locked it; end what holds it",
+        "another process has locked it; stop that process, or wait for it",
+        "TimeoutError: another process has locked it",
     ),
     "PROTOCOL": (
-        "another process keeps it locked; end what holds it",
-        "another process keeps it locked; end it, or wait for it",
-        "TimeoutError: another process keeps it locked",
+        "another process has locked it; end what holds it",
+        "another process has locked it; stop that process, or wait for it",
+        "TimeoutError: another process has locked it",
     ),
     "FULL": (
         "its disk is full (SQLITE_FULL); make room",
@@ -131,35 +131,48 @@ SAID: Final = {
         "OSError: [Errno 0] its disk is full; make room (SQLITE_FULL)",
     ),
     "READONLY": (
-        "it cannot be written (SQLITE_READONLY); let this user write it and its folder, or give --state another folder",
-        "it cannot be written; let this user write it and its folder (SQLITE_READONLY)",
-        "OSError: [Errno 0] it cannot be written; let this user write it and its folder (SQLITE_READONLY)",
+        (
+            "it cannot be written (SQLITE_READONLY); make it and its folder writable for this user, or give --state"
+            " another folder"
+        ),
+        "it cannot be written; make it and its folder writable for this user (SQLITE_READONLY)",
+        "OSError: [Errno 0] it cannot be written; make it and its folder writable for this user (SQLITE_READONLY)",
     ),
     "READONLY_DIRECTORY": (
         (
-            "it cannot be written (SQLITE_READONLY_DIRECTORY); let this user write it and its folder, or give --state"
+            "it cannot be written (SQLITE_READONLY_DIRECTORY); make it and its folder writable for this user,"
+            " or give --state"
             " another folder"
         ),
-        "it cannot be written; let this user write it and its folder (SQLITE_READONLY_DIRECTORY)",
-        "OSError: [Errno 0] it cannot be written; let this user write it and its folder (SQLITE_READONLY_DIRECTORY)",
+        "it cannot be written; make it and its folder writable for this user (SQLITE_READONLY_DIRECTORY)",
+        (
+            "OSError: [Errno 0] it cannot be written; make it and its folder writable for this user"
+            " (SQLITE_READONLY_DIRECTORY)"
+        ),
     ),
     "PERM": (
-        "it cannot be written (SQLITE_PERM); let this user write it and its folder, or give --state another folder",
-        "it cannot be written; let this user write it and its folder (SQLITE_PERM)",
-        "OSError: [Errno 0] it cannot be written; let this user write it and its folder (SQLITE_PERM)",
+        (
+            "it cannot be written (SQLITE_PERM); make it and its folder writable for this user, or give --state"
+            " another folder"
+        ),
+        "it cannot be written; make it and its folder writable for this user (SQLITE_PERM)",
+        "OSError: [Errno 0] it cannot be written; make it and its folder writable for this user (SQLITE_PERM)",
     ),
     "AUTH": (
-        "it cannot be written (SQLITE_AUTH); let this user write it and its folder, or give --state another folder",
-        "it cannot be written; let this user write it and its folder (SQLITE_AUTH)",
-        "OSError: [Errno 0] it cannot be written; let this user write it and its folder (SQLITE_AUTH)",
+        (
+            "it cannot be written (SQLITE_AUTH); make it and its folder writable for this user, or give --state"
+            " another folder"
+        ),
+        "it cannot be written; make it and its folder writable for this user (SQLITE_AUTH)",
+        "OSError: [Errno 0] it cannot be written; make it and its folder writable for this user (SQLITE_AUTH)",
     ),
     "CANTOPEN": (
         (
             "it cannot be opened (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give"
             " --state another folder"
         ),
-        "it cannot be opened; let this user write it and its folder (SQLITE_CANTOPEN)",
-        "OSError: [Errno 0] it cannot be opened; let this user write it and its folder (SQLITE_CANTOPEN)",
+        "it cannot be opened; make it and its folder writable for this user (SQLITE_CANTOPEN)",
+        "OSError: [Errno 0] it cannot be opened; make it and its folder writable for this user (SQLITE_CANTOPEN)",
     ),
     "CORRUPT": (
         "it is damaged (SQLITE_CORRUPT); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
@@ -176,11 +189,12 @@ SAID: Final = {
     ),
     "NOTADB": (
         (
-            "it is no database (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits then begin"
+            "it is not a database (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits"
+            " then begin"
             " anew"
         ),
-        "it is no database; name another file (SQLITE_NOTADB)",
-        "OSError: [Errno 0] it is no database; name another file (SQLITE_NOTADB)",
+        "it is not a database; name another file (SQLITE_NOTADB)",
+        "OSError: [Errno 0] it is not a database; name another file (SQLITE_NOTADB)",
     ),
     "ERROR": (
         "SQLITE_ERROR; move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
@@ -208,7 +222,7 @@ SAID: Final = {
         "OSError: [Errno 0] OperationalError",
     ),
     "EACCES": (
-        "Permission denied; let this user write it and its folder, or give --state another folder",
+        "Permission denied; make it and its folder writable for this user, or give --state another folder",
         "Permission denied",
         "PermissionError: [Errno 13] Permission denied",
     ),
@@ -236,38 +250,46 @@ FOUND: Final = {
             "it cannot be opened (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give"
             " --state another folder"
         ),
-        "it cannot be opened; let this user write it and its folder (SQLITE_CANTOPEN)",
-        "OSError: [Errno 0] it cannot be opened; let this user write it and its folder (SQLITE_CANTOPEN)",
+        "it cannot be opened; make it and its folder writable for this user (SQLITE_CANTOPEN)",
+        "OSError: [Errno 0] it cannot be opened; make it and its folder writable for this user (SQLITE_CANTOPEN)",
     ),
     "empty": (
         (
             "it is empty, so its balances are lost; move limits.sqlite3 away, with its -wal and -shm; all limits then"
             " begin anew"
         ),
-        "it is empty, so its reviews are lost; restore it, or move it away with its -wal and -shm to begin anew",
+        "it is empty, so its reviews are lost; restore it, or move it away with its -wal and -shm to start over",
         (
             "OSError: [Errno 0] it is empty, so its decisions are lost; restore it, or move it away with its -wal and"
-            " -shm to begin anew"
+            " -shm to start over"
         ),
     ),
     "a text": (
         (
-            "it is no database (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits then begin"
+            "it is not a database (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits"
+            " then begin"
             " anew"
         ),
-        "it is no database; name another file (SQLITE_NOTADB)",
-        "OSError: [Errno 0] it is no database; name another file (SQLITE_NOTADB)",
+        "it is not a database; name another file (SQLITE_NOTADB)",
+        "OSError: [Errno 0] it is not a database; name another file (SQLITE_NOTADB)",
     ),
     "of something else": (
-        "it has tables of something else; give --state another folder",
-        "it has tables of something else; name another store",
-        "OSError: [Errno 0] it has tables of something else; name another file",
+        "it contains tables of another program; give --state another folder",
+        "it contains tables of another program; name another store",
+        "OSError: [Errno 0] it contains tables of another program; name another file",
     ),
     "newer": (
-        "its balances are of version 7, this samplegate knows 1; use that samplegate, or give --state another folder",
-        "its reviews are of version '0099', this samplegate knows '0001'; use that samplegate, or name another store",
         (
-            "OSError: [Errno 0] its decisions are of version 7, this samplegate knows 1; use that samplegate, or name"
+            "its balances have version 7, but this samplegate supports 1; use a matching samplegate, or give"
+            " --state another folder"
+        ),
+        (
+            "its reviews have version '0099', but this samplegate supports '0001'; use a matching samplegate, or"
+            " name another store"
+        ),
+        (
+            "OSError: [Errno 0] its decisions have version 7, but this samplegate supports 1; use a matching"
+            " samplegate, or name"
             " another file"
         ),
     ),
@@ -308,7 +330,7 @@ def test_a_lock_is_waited_for_as_long_as_there_is_patience_and_no_longer(tmp_pat
         other.execute("BEGIN IMMEDIATE")
         for seconds in (0.0, 0.3):
             begun = time.monotonic()
-            assert "another process keeps it locked" in answer(opened, tmp_path, seconds)
+            assert "another process has locked it" in answer(opened, tmp_path, seconds)
             assert seconds <= time.monotonic() - begun < seconds + 20
         ends = threading.Timer(0.2, other.execute, ["ROLLBACK"])
         ends.start()
@@ -318,7 +340,7 @@ def test_a_lock_is_waited_for_as_long_as_there_is_patience_and_no_longer(tmp_pat
 
 def test_without_any_patience_the_store_and_the_log_try_once_and_the_ledger_does_not(tmp_path: Path) -> None:
     answers = {store: answer(opened, tmp_path, 0.0) for store, (opened, _) in FILES.items()}
-    words = "it was not free in time; another process keeps it locked; end what holds it"
+    words = "it was not free in time; another process has locked it; end what holds it"
     assert {"ledger": f"{PREFIX['ledger']}{words}", "reviews": "opened", "decisions": "opened"} == answers
 
 
@@ -353,7 +375,8 @@ def test_an_older_file_is_brought_to_the_present_version_with_all_that_is_in_it(
     assert [("one", None)] == songs(path, of_version(2, second))
     with pytest.raises(
         SqliteFault,
-        match="its songs are of version 2, this samplegate knows 1; use that samplegate, or name another file",
+        match="its songs have version 2, but this samplegate supports 1; use a matching samplegate, or name"
+        " another file",
     ):
         songs(path, of_version(1, first))
 

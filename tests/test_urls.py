@@ -10,22 +10,23 @@ import pytest
 from samplegate.policy.file import model_checks, reviewer_checks
 from samplegate.urls import is_open, is_web, requested_url_error, shown_url, target, url_error
 
-ODD: Final = "holds a blank, a control character or a backslash"
+ODD: Final = "contains a space, a control character or a backslash"
 NO_HOST: Final = "has no host"
 ABSOLUTE: Final = "is not an absolute URL"
-PORT: Final = "has a host or port that cannot be read"
-NUMBER: Final = "has a number for a host that is not four decimal parts"
-CHARACTER: Final = "has a host with a character that no host has"
+PORT: Final = "has an invalid host or port"
+NUMBER: Final = "has a numeric host that is not a dotted IPv4 address"
+CHARACTER: Final = "has a host with an invalid character"
 
-NO_URL: Final = "is no URL; write one like https://mcp.example.com/mcp"
-NOT_HTTP: Final = "is no http or https URL with a host; write one like https://mcp.example.com/mcp"
+NO_URL: Final = "is not a URL; write one like https://mcp.example.com/mcp"
+NOT_HTTP: Final = "is not an http or https URL with a host; write one like https://mcp.example.com/mcp"
 LETTERS: Final = (
-    "is no URL: it is longer than 2000 characters, or holds blanks or letters beyond ASCII; write them as %XX"
+    "is not a valid URL: it is longer than 2000 characters, or contains spaces or non-ASCII characters; write"
+    " these as %XX"
 )
-USER: Final = "holds a user or a password; put credentials into a header"
-QUERY: Final = "holds a query; remove it"
-FRAGMENT: Final = "holds a fragment; remove it"
-OPEN: Final = "is plain http to another machine, where anybody on the way can change it; write https"
+USER: Final = "contains a user name or a password; put credentials in a header"
+QUERY: Final = "contains a query; remove it"
+FRAGMENT: Final = "contains a fragment; remove it"
+OPEN: Final = "is plain http to another machine, so others can read and change the traffic; use https"
 
 HOOK: Final = "this is not an http or https URL; write it like https://reviews.example.com/hook"
 HOOK_NO_URL: Final = "this is not a URL; write it like https://reviews.example.com/hook"

@@ -30,18 +30,18 @@ def test_a_plain_address_has_nothing_to_warn_of() -> None:
         ("https://user@evil.example/", "evil.example", "evil.example", "user name before an @"),
         ("https://good.example:pw@evil.example/", "evil.example", "evil.example", "user name before an @"),
         ("http://a.example/", "a.example", "a.example", "not https"),
-        ("https://a.example:8443/", "a.example", "a.example", "names the port 8443"),
-        ("https://127.0.0.1/", "127.0.0.1", "127.0.0.1", "is a number"),
-        ("https://[2001:db8::1]/", "2001:db8::1", "2001:db8::1", "is a number"),
-        ("https://stra\u00dfe.example/", "", "", "none that all programs read alike"),
-        ("https://good.example?@evil.example/", "good.example", "good.example", "read its host differently"),
-        ("https://good.example\\@evil.example/", "", "", "none that all programs read alike"),
-        ("mailto:a@b.example", "", "", "no web address"),
-        ("https://a.example:99999/", "", "", "cannot be read"),
-        ("myapp:open", "", "", "no web address"),
+        ("https://a.example:8443/", "a.example", "a.example", "uses port 8443"),
+        ("https://127.0.0.1/", "127.0.0.1", "127.0.0.1", "is an IP address"),
+        ("https://[2001:db8::1]/", "2001:db8::1", "2001:db8::1", "is an IP address"),
+        ("https://stra\u00dfe.example/", "", "", "is ambiguous"),
+        ("https://good.example?@evil.example/", "good.example", "good.example", "disagree about its host"),
+        ("https://good.example\\@evil.example/", "", "", "is ambiguous"),
+        ("mailto:a@b.example", "", "", "not a web address"),
+        ("https://a.example:99999/", "", "", "not a valid URL"),
+        ("myapp:open", "", "", "not a web address"),
         ("https://a.example/" + "a" * 400, "a.example", "a.example", "very long"),
-        ("https://good.example/\u202emoc.live", "good.example", "good.example", "differently"),
-        ("https://0x7f.1/", "", "", "alike"),
+        ("https://good.example/\u202emoc.live", "good.example", "good.example", "disagree"),
+        ("https://0x7f.1/", "", "", "is ambiguous"),
     ],
 )
 def test_what_to_look_at_twice_is_said(url: str, host: str, shown: str, warning: str) -> None:
@@ -56,20 +56,20 @@ APPLE = "\u0430\u0440\u0440\u04cf\u0435"
 @pytest.mark.parametrize(
     ("host", "form"),
     [
-        (f"{APPLE}.com", "programs may write it as xn--80ak6aa92e.com"),
-        ("stra\u00dfe.example", "programs may write it as xn--strae-oqa.example"),
-        (f"www.p{APPLE}.{APPLE}", "programs may write it as www.xn--p-8sbp7ba27f.xn--80ak6aa92e"),
-        ("\uff45xample.com", "it has no one form in ASCII"),
-        ("\u2665.com", "it has no one form in ASCII"),
-        ("good\u3002example.com", "it has no one form in ASCII"),
-        (".".join([APPLE] * 1500), "it has no one form in ASCII"),
-        (APPLE * 1500, "it has no one form in ASCII"),
+        (f"{APPLE}.com", "programs may convert it to xn--80ak6aa92e.com"),
+        ("stra\u00dfe.example", "programs may convert it to xn--strae-oqa.example"),
+        (f"www.p{APPLE}.{APPLE}", "programs may convert it to www.xn--p-8sbp7ba27f.xn--80ak6aa92e"),
+        ("\uff45xample.com", "it has no single ASCII form"),
+        ("\u2665.com", "it has no single ASCII form"),
+        ("good\u3002example.com", "it has no single ASCII form"),
+        (".".join([APPLE] * 1500), "it has no single ASCII form"),
+        (APPLE * 1500, "it has no single ASCII form"),
     ],
 )
 def test_a_host_that_readers_disagree_on_is_told_in_ascii_where_that_is_one(host: str, form: str) -> None:
     found = shown_url(f"https://user@{host}:444/login")
     assert ("", "", "https:") == (found.host, found.host_unicode, found.bare)
-    assert [f"its host has letters beyond ASCII, which may look like others; {form}"] == [
+    assert [f"its host has non-ASCII letters, which may look like others; {form}"] == [
         said for said in found.warnings if "ASCII" in said
     ]
 
@@ -77,7 +77,7 @@ def test_a_host_that_readers_disagree_on_is_told_in_ascii_where_that_is_one(host
 @pytest.mark.parametrize("url", ["https://\u0430\\@evil.example/", "https://\u0430:\u0430:1/", "https://a\uff0fb/"])
 def test_where_even_its_place_is_doubtful_no_form_is_told(url: str) -> None:
     warnings = shown_url(url).warnings
-    assert "there are letters beyond ASCII where its host should be" in warnings
+    assert "it has non-ASCII letters where its host should be" in warnings
     assert not any("xn--" in said for said in warnings)
 
 

@@ -47,7 +47,7 @@ def make_file(path: Path) -> bool:
     return True
 
 
-def make_whole(path: Path, fill: Callable[[Path], None]) -> bool:
+def make_complete(path: Path, fill: Callable[[Path], None]) -> bool:
     """Create a file, for the owner only, that gets its name once ``fill`` has written it. Returns whether it did so.
 
     So no other process sees an incomplete database, and an empty one must be damaged. Raises OSError and the errors of
@@ -201,7 +201,7 @@ def locked_file(path: Path, patience: Patience) -> Iterator[int]:
         finally:
             os.close(fd)
         if time.monotonic() - begun >= patience():  # it was rotated or removed during each wait
-            raise TimeoutError("the file was replaced by others all the time")
+            raise TimeoutError("other processes kept replacing the file")
 
 
 def lock(fd: int, patience: Patience, begun: float | None = None) -> None:
@@ -265,11 +265,11 @@ def _write_fault(path: Path, whole: bool) -> str | None:
     if stat.S_ISDIR(found.st_mode):
         return "is a folder"
     if _is_stdout(found):
-        return "is stdout, which belongs to the protocol"
+        return "is stdout, which carries the protocol"
     if not os.access(path, os.R_OK | os.W_OK):
-        return "cannot be written"
+        return "is not writable"
     if whole and not stat.S_ISREG(found.st_mode):
-        return "is no regular file: nothing there can be synced, or put aside when it is full"
+        return "is not a regular file, so it cannot be synced or rotated"
     if whole and not os.access(path.parent, os.W_OK | os.X_OK):
         return f"has a folder that cannot be written: {path.parent}"
     return None
@@ -278,11 +278,11 @@ def _write_fault(path: Path, whole: bool) -> str | None:
 def _folder_fault(folder: Path) -> str | None:
     while not folder.exists():
         if folder == folder.parent:
-            return "has no folder that exists"
+            return "has no existing parent folder"
         folder = folder.parent
     if not folder.is_dir():
-        return f"cannot be made: {folder} is no folder"
-    return None if os.access(folder, os.W_OK | os.X_OK) else f"cannot be made: folder {folder} cannot be written"
+        return f"cannot be created: {folder} is not a folder"
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"cannot be created: folder {folder} cannot be written"
 
 
 def _is_stdout(found: os.stat_result) -> bool:
@@ -301,25 +301,29 @@ def check_writable(state: Path) -> None:
     except OSError as failed:
         problem = f"cannot be reached: {failed.strerror}"
     if problem is not None:
-        raise Unavailable(f"limits: state folder {state} {problem}; give --state a folder that can be written")
+        raise Unavailable(f"limits: state folder {state} {problem}; set --state to a writable folder")
 
 
 def _problem(state: Path) -> str | None:
     folder = state
     while not folder.exists():
         if folder == folder.parent:
-            return "has no folder above it that exists"
+            return "has no existing parent folder"
         folder = folder.parent
-    said = "" if folder == state else f"cannot be made: {folder} "
+    prefix = "" if folder == state else f"cannot be created: {folder} "
     if not folder.is_dir():
-        return f"{said}is no folder"
+        return f"{prefix}is not a folder"
     if not os.access(folder, os.W_OK | os.X_OK):
-        return f"{said}cannot be written"
+        return f"{prefix}cannot be written"
     return next(
-        (f"has a {name} that cannot be written" for name in ("limits.sqlite3", "holders") if not _ours(state / name)),
+        (
+            f"has a {name} that cannot be written"
+            for name in ("limits.sqlite3", "holders")
+            if not _is_usable(state / name)
+        ),
         None,
     )
 
 
-def _ours(path: Path) -> bool:
+def _is_usable(path: Path) -> bool:
     return not path.exists() or (os.access(path, os.R_OK | os.W_OK) and path.is_dir() == (path.name == "holders"))

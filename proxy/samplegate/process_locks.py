@@ -18,7 +18,7 @@ from typing import Final
 
 from samplegate.files import make_folder, try_lock
 
-MOST_FILES: Final = 1_000  # read by ``left_behind`` at most
+MAX_FILES: Final = 1_000  # read by ``registered`` at most
 
 _name: Final = re.compile(r"[0-9a-f]{32}\Z")
 
@@ -56,13 +56,13 @@ class Holder:
         """Holders among ``names`` whose process has ended; their files are removed. Raises OSError."""
         return [name for name in names if name != self._name and self._bury(name)]
 
-    def left_behind(self) -> list[str]:
-        """Holders that have a file, alive or dead, up to MOST_FILES of them."""
+    def registered(self) -> list[str]:
+        """Holders that have a file, alive or dead, up to MAX_FILES of them."""
         try:
             with os.scandir(self._folder) as entries:
                 return [
                     entry.name.removesuffix(".lock")
-                    for entry in islice(entries, MOST_FILES)
+                    for entry in islice(entries, MAX_FILES)
                     if entry.name.endswith(".lock")
                 ]
         except FileNotFoundError:

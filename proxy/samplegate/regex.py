@@ -37,7 +37,7 @@ def searcher(pattern: str, *, max_memory: int = MAX_MEMORY) -> Search | str:
     try:
         search: Search = re2.compile(pattern, options).search
     except UnicodeEncodeError:
-        return "it holds a character that is half of one"
+        return "it contains a lone surrogate"
     except re2.error as problem:
         said = problem.args[0] if problem.args else "it does not compile"
         return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
@@ -60,7 +60,7 @@ def peer_searcher(pattern: str) -> Search | str:
     """A search for a peer's expression. It is compiled in the event loop, so only small ones are accepted, each
     once."""
     if len(_class.findall(pattern)) > MAX_CLASSES:
-        return f"it names more than {MAX_CLASSES} classes of characters"
+        return f"it names more than {MAX_CLASSES} character classes"
     return searcher(pattern, max_memory=PEER_MEMORY)
 
 

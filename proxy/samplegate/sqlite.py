@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from samplegate.files import identity, make_folder, make_whole, sync_folder
+from samplegate.files import identity, make_complete, make_folder, sync_folder
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Kind: TypeAlias = Literal["busy", "full", "read_only", "damaged", "newer", "foreign", "unreachable"]
 
-AT_ONCE: Final = 0.1  # seconds of SQLite's own lock timeout, short because the process may be asked to end meanwhile
+BUSY_TIMEOUT: Final = (
+    0.1  # seconds of SQLite's own lock timeout, short because the process may be asked to end meanwhile
+)
 PAUSE: Final = 0.005
-MOST_PAGES: Final = 4_294_967_294  # SQLite's maximum, some 16 TiB
+MAX_PAGES: Final = 4_294_967_294  # SQLite's maximum, some 16 TiB
 
-_LOCKED: Final[tuple[Kind, str, str]] = ("busy", "another process keeps it locked", "end it, or wait for it")
-_OURS: Final = "let this user write it and its folder"
+_LOCKED: Final[tuple[Kind, str, str]] = ("busy", "another process has locked it", "stop that process, or wait for it")
+_OURS: Final = "make it and its folder writable for this user"
 _UNKNOWN: Final[tuple[Kind, str, str]] = ("unreachable", "", "")
 _ERRORS: Final[dict[str, tuple[Kind, str, str]]] = {
     "SQLITE_BUSY": _LOCKED,
@@ -42,7 +44,7 @@ _ERRORS: Final[dict[str, tuple[Kind, str, str]]] = {
     "SQLITE_AUTH": ("read_only", "it cannot be written", _OURS),
     "SQLITE_CANTOPEN": ("unreachable", "it cannot be opened", _OURS),
     "SQLITE_CORRUPT": ("damaged", "it is damaged", "move it away, with its -wal and -shm"),
-    "SQLITE_NOTADB": ("damaged", "it is no database", "name another file"),
+    "SQLITE_NOTADB": ("damaged", "it is not a database", "name another file"),
     "SQLITE_ERROR": ("damaged", "", ""),  # no such table or column: the file is not as we created it
     "SQLITE_MISMATCH": ("damaged", "", ""),
     "SQLITE_CONSTRAINT": ("damaged", "", ""),
@@ -88,14 +90,14 @@ class Schema:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if not tables:
             lost = f"it is empty, so its {self.contents} are lost"
-            raise SqliteFault("damaged", lost, "restore it, or move it away with its -wal and -shm to begin anew")
+            raise SqliteFault("damaged", lost, "restore it, or move it away with its -wal and -shm to start over")
         found = db.execute(self.select).fetchone() if self.table is None or self.table in tables else (0,)
         version = None if found is None else found[0]
         if version == 0:
-            raise SqliteFault("foreign", "it has tables of something else", self.another)
+            raise SqliteFault("foreign", "it contains tables of another program", self.another)
         if version != self.version and version not in self.older:
-            versions = f"its {self.contents} are of version {version!r}, this samplegate knows {self.version!r}"
-            raise SqliteFault("newer", versions, f"use that samplegate, or {self.another}")
+            versions = f"its {self.contents} have version {version!r}, but this samplegate supports {self.version!r}"
+            raise SqliteFault("newer", versions, f"use a matching samplegate, or {self.another}")
         return version == self.version
 
 
@@ -108,7 +110,7 @@ class File:
         schema: Schema,
         *,
         pragmas: tuple[str, ...] = (),
-        most_pages: int = MOST_PAGES,
+        max_pages: int = MAX_PAGES,
         missing: str = "",
         synced: bool = False,
     ) -> None:
@@ -117,7 +119,7 @@ class File:
         self.path = path
         self._schema = schema
         self._pragmas = pragmas
-        self._most_pages = most_pages
+        self._max_pages = max_pages
         self._missing = missing
         self._synced = synced
         self._db: sqlite3.Connection | None = None
@@ -140,10 +142,10 @@ class File:
             if self._db is not None and self._identity != identity(self.path):
                 self.close()  # the file was renamed or replaced: readers would not see our writes
             if self._db is None:
-                self._db = pausing(self._connect, left)
+                self._db = retry_while_locked(self._connect, left)
                 self._identity = identity(self.path)
             db = self._db
-            pausing(lambda: db.execute(begin), left)
+            retry_while_locked(lambda: db.execute(begin), left)
             yield db
             undone = False
             db.commit()
@@ -175,7 +177,7 @@ class File:
         if not self._missing:
             self._make_file()
         elif not self.path.exists():
-            raise SqliteFault("unreachable", "there is none", self._missing)
+            raise SqliteFault("unreachable", "it does not exist", self._missing)
         db = self._opened(self.path)
         try:
             if not self._schema.is_current(db):  # checked before anything is changed
@@ -190,7 +192,7 @@ class File:
         for made in make_folder(self.path.parent):
             if self._synced:
                 sync_folder(made.parent)
-        if make_whole(self.path, self._fill) and self._synced:
+        if make_complete(self.path, self._fill) and self._synced:
             sync_folder(self.path.parent)
 
     def _fill(self, draft: Path) -> None:
@@ -210,9 +212,9 @@ class File:
             raise
 
     def _opened(self, path: Path) -> sqlite3.Connection:
-        db = sqlite3.connect(path, timeout=AT_ONCE, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
         try:
-            for pragma in (*self._pragmas, f"max_page_count={min(self._most_pages, MOST_PAGES):d}"):
+            for pragma in (*self._pragmas, f"max_page_count={min(self._max_pages, MAX_PAGES):d}"):
                 db.execute(f"PRAGMA {pragma}").fetchall()
         except BaseException:
             db.close()
@@ -283,7 +285,7 @@ def read_only(path: Path) -> sqlite3.Connection:
     )
 
 
-def pausing(what: Callable[[], T], left: Callable[[], float]) -> T:
+def retry_while_locked(what: Callable[[], T], left: Callable[[], float]) -> T:
     """Run ``what``, and retry while the file is locked and ``left`` returns more than 0 seconds. Raises its last error.
 
     SQLite's own busy timeout does not cover the switch to WAL and cannot be interrupted.

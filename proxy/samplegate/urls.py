@@ -160,21 +160,21 @@ def requested_url_error(url: str) -> str | None:
     if len(url) > MAX_REQUESTED:
         return f"is longer than {MAX_REQUESTED} characters"
     if _ambiguous.search(url):
-        return "holds a blank, a control character or a backslash"
+        return "contains a space, a control character or a backslash"
     scheme = _scheme.match(url)
     if scheme is None or scheme.end() == len(url):
         return "is not an absolute URL"
     parts = split(url)
     if parts is None:
-        return "has a host or port that cannot be read"
+        return "has an invalid host or port"
     host = parts.hostname or ""
     if parts.scheme not in ("http", "https") or ":" in host:  # `split` has validated an IPv6 address
         return None
     if not host:
         return "has no host"
     if re.search(r"[%<>^|\[\]\"`{}]", host):
-        return "has a host with a character that no host has"
-    return "has a number for a host that is not four decimal parts" if _is_odd_number(host) else None
+        return "has a host with an invalid character"
+    return "has a numeric host that is not a dotted IPv4 address" if _is_odd_number(host) else None
 
 
 def url_error(url: str, *, query: bool = False, secure: bool = False) -> str | None:
@@ -185,20 +185,21 @@ def url_error(url: str, *, query: bool = False, secure: bool = False) -> str | N
     """
     if len(url) > MAX_SETTING or _unseen.search(url):
         return (
-            f"is no URL: it is longer than {MAX_SETTING} characters, or holds blanks or letters beyond ASCII; write"
-            " them as %XX"
+            f"is not a valid URL: it is longer than {MAX_SETTING} characters, or contains spaces or non-ASCII"
+            " characters;"
+            " write these as %XX"
         )
     parts = split(url)
     if parts is None:
-        return "is no URL; write one like https://mcp.example.com/mcp"
+        return "is not a URL; write one like https://mcp.example.com/mcp"
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        return "is no http or https URL with a host; write one like https://mcp.example.com/mcp"
+        return "is not an http or https URL with a host; write one like https://mcp.example.com/mcp"
     if has_user(parts):
-        return "holds a user or a password; put credentials into a header"
+        return "contains a user name or a password; put credentials in a header"
     if "#" in url or ("?" in url and not query):
-        return f"holds a {'fragment' if '#' in url else 'query'}; remove it"
+        return f"contains a {'fragment' if '#' in url else 'query'}; remove it"
     if secure and is_open(url):
-        return "is plain http to another machine, where anybody on the way can change it; write https"
+        return "is plain http to another machine, so others can read and change the traffic; use https"
     return None
 
 
@@ -225,12 +226,10 @@ class ShownUrl(msgspec.Struct, frozen=True):
 
 def shown_url(url: str) -> ShownUrl:
     """How to show a URL that a server asks the user to open. Never raises."""
-    long = ["it is very long: look at its host first"] if len(url) > LONG else []
+    long = ["it is very long; check its host first"] if len(url) > LONG else []
     parts = split(url)
     if parts is None:
-        return ShownUrl(
-            "", "", "", None, "", ("it cannot be read as an address", *_beyond_ascii(url, ""), *long), (url, "", "")
-        )
+        return ShownUrl("", "", "", None, "", ("it is not a valid URL", *_beyond_ascii(url, ""), *long), (url, "", ""))
     is_split = "\\" in parts.netloc  # browsers read a backslash as a slash, other parsers as a character
     name = "" if is_split else parts.hostname or ""
     read = None if is_split else ascii_host(f"[{name}]" if ":" in name else name) if name else ""
@@ -259,28 +258,28 @@ def _bare(parts: SplitResult, host: str, port: int | None) -> str:
 def _doubts(url: str, parts: SplitResult, port: int | None) -> list[str]:
     found = []
     if has_user(parts):
-        found.append("it holds a user name before an @, which is not its host")
+        found.append("it contains a user name before an @, which is not its host")
     if parts.scheme != "https":
         found.append(
-            "it is not https: what is entered there can be read on its way"
+            "it is not https, so data entered there travels unencrypted"
             if parts.scheme == "http"
-            else "it is no web address"
+            else "it is not a web address"
         )
     if port is not None:
-        found.append(f"it names the port {port}")
+        found.append(f"it uses port {port}")
     if target(url) is None and parts.username is None:
-        found.append("programs may read its host differently")
+        found.append("programs may disagree about its host")
     return found
 
 
 def _host_doubts(host: str | None) -> list[str]:
     if host is None:
-        return ["its host is none that all programs read alike"]
+        return ["its host is ambiguous"]
     if address_of(host) is not None:
-        return ["its host is a number, no name"]
+        return ["its host is an IP address, not a name"]
     if any(label.startswith("xn--") for label in host.split(".")):
         return [
-            f"its host has letters beyond ASCII, which may look like others; compare its ASCII form (punycode): {host}"
+            f"its host has non-ASCII letters, which may look like others; compare its ASCII form (punycode): {host}"
         ]
     return []
 
@@ -290,14 +289,14 @@ def _beyond_ascii(url: str, name: str) -> list[str]:
     the host as most parsers see it."""
     if name.isascii():
         found = _netloc.search(url)
-        return ["there are letters beyond ASCII where its host should be"] if found and not found[0].isascii() else []
+        return ["it has non-ASCII letters where its host should be"] if found and not found[0].isascii() else []
     labels = (
         [label if label.isascii() else _punycode(label) for label in name.split(".")]
         if len(name) <= _MAX_HOST
         else [""]
     )
-    form = f"programs may write it as {'.'.join(labels)}" if all(labels) else "it has no one form in ASCII"
-    return [f"its host has letters beyond ASCII, which may look like others; {form}"]
+    form = f"programs may convert it to {'.'.join(labels)}" if all(labels) else "it has no single ASCII form"
+    return [f"its host has non-ASCII letters, which may look like others; {form}"]
 
 
 def _punycode(label: str) -> str:

@@ -66,7 +66,7 @@ def test_an_issuer_with_a_path_has_its_metadata_where_the_standards_say() -> Non
     [
         ({"issuer": "https://evil.example.com", "jwks_uri": "https://evil.example.com/keys"}, "is another issuer's"),
         ({"issuer": "SELF"}, "names no issuer and jwks_uri"),
-        ({"issuer": "SELF", "jwks_uri": "file:///etc/passwd"}, "is no http or https URL"),
+        ({"issuer": "SELF", "jwks_uri": "file:///etc/passwd"}, "is not an http or https URL"),
         ({"issuer": "SELF", "jwks_uri": "http://203.0.113.1/keys"}, "is plain http to another machine"),
         ([], "names no issuer and jwks_uri"),
     ],

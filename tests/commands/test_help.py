@@ -56,8 +56,8 @@ def test_the_help_of_a_command_reads_as_before(command: str, capsys: pytest.Capt
                 " --policy FILE -- python server.py"
             ),
         ),
-        ("run --policy p --url u -- x", "samplegate: error: run: a command and --url; give one of them"),
-        ("serve --url u -- x", "samplegate: error: serve: a command and --url; give one of them"),
+        ("run --policy p --url u -- x", "samplegate: error: run: a command and --url; give exactly one of them"),
+        ("serve --url u -- x", "samplegate: error: serve: a command and --url; give exactly one of them"),
         (
             "serve --header-from A=b",
             "samplegate: error: serve: --header-from without --url; it is for a server at a URL",

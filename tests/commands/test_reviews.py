@@ -459,7 +459,7 @@ def test_sampling_is_answered_with_a_text(store: SqlReviewStore, reviews: Comman
         (["answer", "abb"], "one of the arguments --accept --json --text --decline --cancel is required"),
         (
             ["show", "aaa", "--store", "sqlite:gone.db"],
-            "store of reviews gone.db: there is none; name the store that the gate uses",
+            "store of reviews gone.db: it does not exist; name the store that the gate uses",
         ),
         (["list", "--store", "postgresql://u:hunter2@h/d"], "--store: "),
         (["list", "--settings", "gone.yaml"], "gone.yaml"),

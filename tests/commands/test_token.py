@@ -29,7 +29,7 @@ def test_what_is_no_name_of_a_caller_makes_no_token(name: str, capsys: pytest.Ca
     assert 2 == main(["token", name])
     out, said = capsys.readouterr()
     assert "" == out
-    assert "is no name of a caller" in said
+    assert "is not a valid caller name" in said
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_what_no_person_can_be_makes_no_token(given: list[str], why: str, capsys
     assert "" == out
     assert why in said
     assert 2 == main(["token", "a b", "--role", "viewer"])
-    assert "is no name of a person" in capsys.readouterr().err
+    assert "is not a valid user name" in capsys.readouterr().err

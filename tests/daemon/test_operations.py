@@ -365,7 +365,7 @@ async def test_what_does_not_end_in_time_is_cut_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"listen": "0.0.0.0:8080", "sessions": 3}, ["nobody needs a token", "sessions"]),
+        ({"listen": "0.0.0.0:8080", "sessions": 3}, ["without a token", "sessions"]),
         ({"policy": "none.yaml"}, ["none.yaml"]),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from samplegate.config.identities import PeopleSettings, PersonToken, misfits
+from samplegate.config.identities import PeopleSettings, PersonToken, reviewer_warnings
 from samplegate.reviews.web.context import Person
 from samplegate.server.reviews import People
 
@@ -43,7 +43,7 @@ def test_others_hold_from_the_next_question_on() -> None:
 def test_what_does_not_go_together_with_the_policy_is_told() -> None:
     people = PeopleSettings((token("ann", "one", "reviewer", "ops", "opps"), token("ben", "two", "viewer")))
     assert [
-        "people: opps is no reviewer of the policy, so nobody answers in that name",
-        "people: nobody may decide for the reviewer legal, but by webhook, command or `samplegate reviews`",
-    ] == misfits(people, {"ops", "legal"})
-    assert [] == misfits(PeopleSettings((token("ann", "one"),)), {"ops", "legal"})
+        "people: opps is not a reviewer in the policy, so this has no effect",
+        "people: no user may decide for the reviewer legal; only a webhook, a command or `samplegate reviews` can",
+    ] == reviewer_warnings(people, {"ops", "legal"})
+    assert [] == reviewer_warnings(PeopleSettings((token("ann", "one"),)), {"ops", "legal"})

@@ -111,7 +111,7 @@ async def test_callers_stay_while_other_machines_reach_the_listener_whatever_the
         report = await w.reloads.reload()
         assert "refused" == report.result
         assert report.problems[0].startswith(
-            "listen: 0.0.0.0:8080 is what is listened on until a restart, and can be reached from other machines"
+            "listen: 0.0.0.0:8080 is in use until a restart, and is reachable from other machines"
         )
         assert "keep `callers:`" in report.problems[0]
         assert [] == w.done

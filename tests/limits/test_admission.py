@@ -384,8 +384,8 @@ def make_file(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda state: make_file(state.parent), "cannot be made: {parent} is no folder"),
-        (make_file, "is no folder"),
+        (lambda state: make_file(state.parent), "cannot be created: {parent} is not a folder"),
+        (make_file, "is not a folder"),
         (lambda state: (state / "limits.sqlite3").mkdir(parents=True), "has a limits.sqlite3 that cannot be written"),
         (lambda state: make_file(state / "holders"), "has a holders that cannot be written"),
     ],
@@ -398,9 +398,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_start(
     make(state)
     with pytest.raises(Unavailable) as problem:
         check_writable(state)
-    expected = (
-        f"limits: state folder {state} {said.format(parent=state.parent)}; give --state a folder that can be written"
-    )
+    expected = f"limits: state folder {state} {said.format(parent=state.parent)}; set --state to a writable folder"
     assert expected == str(problem.value)
 
 

@@ -129,7 +129,7 @@ def strange_sweep(path: Path) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
-    "locked": (locked, "busy", "another process keeps it locked"),
+    "locked": (locked, "busy", "another process has locked it"),
     "garbage": (
         lambda state: moved(state, garbage),
         "damaged",
@@ -141,12 +141,12 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "newer": (
         lambda state: moved(state, newer),
         "newer",
-        "its balances are of version 7, this samplegate knows 1; use that samplegate",
+        "its balances have version 7, but this samplegate supports 1; use a matching samplegate",
     ),
     "foreign": (
         lambda state: moved(state, foreign),
         "foreign",
-        "has tables of something else; give --state another folder",
+        "contains tables of another program; give --state another folder",
     ),
     "no number": (lambda state: moved(state, strange_account), "damaged", "has an account that cannot be read"),
     "no time": (lambda state: moved(state, strange_sweep), "damaged", "has an account that cannot be read"),
@@ -227,7 +227,7 @@ async def test_a_file_that_is_deleted_begins_anew(tmp_path: Path) -> None:
 async def test_a_full_disk_refuses_and_goes_on_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "MOST_PAGES", 12)
+    monkeypatch.setattr(sqlite, "MAX_PAGES", 12)
     ours = desk(tmp_path)
     drawn: list[str] = []
     while isinstance(got := await ours.reserve(one("d", key := f'["{len(drawn):0200d}"]')), Reserved):
@@ -286,8 +286,8 @@ async def test_what_may_only_be_read_refuses(tmp_path: Path, what: str) -> None:
         (state / FILE).chmod(0o666 if what == "the folder" else 0o444)
     state.chmod(0o777 if what == "the file" else 0o555)
     said = run(READ_ONLY, str(state))
-    assert "let this user write it and its folder" in said.stdout, said
-    assert "give --state a folder that can be written" in said.stdout, said
+    assert "make it and its folder writable for this user" in said.stdout, said
+    assert "set --state to a writable folder" in said.stdout, said
 
 
 async def test_a_settlement_that_fails_is_made_up_for(tmp_path: Path) -> None:

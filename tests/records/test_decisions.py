@@ -254,7 +254,7 @@ async def test_a_file_that_is_put_aside_and_a_new_one_are_one_log(tmp_path: Path
 def test_what_is_no_file_can_be_neither_synced_nor_turned_over(tmp_path: Path, more: dict[str, Any]) -> None:
     os.mkfifo(tmp_path / "pipe")
     decision_log(str(tmp_path / "pipe"), state=tmp_path, server="db", content="hash").check_writable(NOON)
-    with pytest.raises(Unavailable, match="is no regular file"):
+    with pytest.raises(Unavailable, match="is not a regular file"):
         decision_log(str(tmp_path / "pipe"), state=tmp_path, server="db", content="hash", **more).check_writable(NOON)
 
 

@@ -236,7 +236,7 @@ def test_a_quiet_start_imports_nothing_that_it_does_not_use_and_stdout_belongs_t
     out, err = quiet.communicate(timeout=50)
     assert (1, "") == (quiet.returncode, out)
     assert '"a.b"' in err
-    assert "is stdout, which belongs to the protocol" in err.splitlines()[-1]
+    assert "is stdout, which carries the protocol" in err.splitlines()[-1]
 
 
 CRASH = """

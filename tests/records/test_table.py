@@ -126,7 +126,7 @@ async def test_a_file_that_others_keep_locked_is_given_up_and_used_again(tmp_pat
     await log.write(record("before"))
     with (
         locked(path),
-        pytest.raises(Unavailable, match=r"sqlite:.*x.db was not free in time \(another process keeps it locked\)"),
+        pytest.raises(Unavailable, match=r"sqlite:.*x.db was not free in time \(another process has locked it\)"),
     ):
         await log.write(record("refused"))
     assert "was not free" in str(log.problem())
@@ -148,7 +148,7 @@ async def test_a_full_disk_refuses_and_is_over_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decisions, "PROBES", 0.0)
-    monkeypatch.setattr(sqlite, "MOST_PAGES", 40)
+    monkeypatch.setattr(sqlite, "MAX_PAGES", 40)
     path = tmp_path / "x.db"
     log, stood = opened(path, content="full"), 0
 
@@ -216,9 +216,15 @@ def newer(path: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (garbage, "it is no database; name another file"),
-        (alien, "it has tables of something else; name another file"),
-        (newer, "its decisions are of version 2, this samplegate knows 1; use that samplegate, or name another file"),
+        (garbage, "it is not a database; name another file"),
+        (alien, "it contains tables of another program; name another file"),
+        (
+            newer,
+            (
+                "its decisions have version 2, but this samplegate supports 1; use a matching samplegate, or name"
+                " another file"
+            ),
+        ),
     ],
 )
 async def test_a_file_of_something_else_is_left_alone(tmp_path: Path, made: Any, why: str) -> None:
@@ -229,7 +235,7 @@ async def test_a_file_of_something_else_is_left_alone(tmp_path: Path, made: Any,
     with pytest.raises(Unavailable, match=f"sqlite:{path} cannot be written: {why}"):
         await log.write(RECORD)
     await log.aclose()
-    with pytest.raises(OSError, match="no database"):
+    with pytest.raises(OSError, match="not a database"):
         list(lines(path))
     assert before == path.read_bytes()
 
@@ -247,5 +253,5 @@ def test_a_place_that_cannot_be_written_is_an_error_at_start(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("setting", ["sqlite:", "sqlite::memory:", "sqlite:///var/x.db"])
 def test_a_database_without_a_plain_path_is_refused(tmp_path: Path, setting: str) -> None:
-    with pytest.raises(Unavailable, match=f"decision log: {setting} names no file; write sqlite:PATH"):
+    with pytest.raises(Unavailable, match=f"decision log: {setting} has no path; write sqlite:PATH"):
         decision_log(setting, state=tmp_path, server="db", content="hash")

@@ -65,7 +65,7 @@ def test_nothing_is_made_before_the_first_call(store: SqlReviewStore, path: Path
     [
         ("postgresql://bob:hunter2@db/reviews", r"store: 'postgresql' is not known; write sqlite:PATH"),
         ("/var/lib/reviews.db", r"store: a store without a kind is not known; write sqlite:PATH"),
-        ("sqlite:", r"store: it names no file; write sqlite:PATH"),
+        ("sqlite:", r"store: it has no path; write sqlite:PATH"),
     ],
 )
 def test_a_store_of_another_kind_is_refused_without_its_password(url: str, says: str) -> None:
@@ -76,7 +76,7 @@ def test_a_store_of_another_kind_is_refused_without_its_password(url: str, says:
 
 
 def test_a_store_that_is_to_be_there_is_not_made(path: Path) -> None:
-    with pytest.raises(Unavailable, match=r"reviews\.db: there is none; name the store that the gate uses"):
+    with pytest.raises(Unavailable, match=r"reviews\.db: it does not exist; name the store that the gate uses"):
         SqlReviewStore(f"sqlite:{path}", make=False).last_change()
     assert not path.parent.exists()
 
@@ -87,7 +87,7 @@ def test_a_lock_that_is_held_too_long_is_unavailable_and_reading_goes_on(
     monkeypatch.setattr(sql_schema, "PATIENCE", 0.05)
     store.open(review(), announce=False, most=9)
     with locked(path):
-        with pytest.raises(Unavailable, match="another process keeps it locked"):
+        with pytest.raises(Unavailable, match="another process has locked it"):
             store.decide("rv_a", YES, who="ann", door="page", now=NOW)
         found = store.get("rv_a")
         assert found is not None
@@ -226,7 +226,7 @@ def test_a_full_disk_is_unavailable_and_leaves_no_half_review(
 ) -> None:
     store.open(review(), announce=False, most=9)
     store.close()
-    monkeypatch.setattr(sqlite, "MOST_PAGES", 60)
+    monkeypatch.setattr(sqlite, "MAX_PAGES", 60)
     with pytest.raises(Unavailable, match="its disk is full; make room"):
         store.open(review("rv_b", params={"text": "x" * 1_000_000}), announce=True, most=9)
     assert (None, [], ["rv_a"]) == (store.get("rv_b"), store.history("rv_b"), [one.id for one in store.list(Filter())])
@@ -281,7 +281,7 @@ async def test_closing_waits_for_a_call_under_way(path: Path) -> None:
 def test_what_is_no_database_is_left_as_it_is(store: SqlReviewStore, path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"my shopping list\n" * 100)
-    with pytest.raises(Unavailable, match="it is no database; name another file"):
+    with pytest.raises(Unavailable, match="it is not a database; name another file"):
         store.last_change()
     assert b"my shopping list\n" * 100 == path.read_bytes()
 
@@ -301,7 +301,7 @@ def test_a_database_of_something_else_is_left_as_it_is(store: SqlReviewStore, pa
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE songs (name)")
     before = path.read_bytes()
-    with pytest.raises(Unavailable, match="it has tables of something else; name another store"):
+    with pytest.raises(Unavailable, match="it contains tables of another program; name another store"):
         store.last_change()
     assert before == path.read_bytes()
 
@@ -314,7 +314,8 @@ def test_a_database_of_a_newer_version_is_left_as_it_is(store: SqlReviewStore, p
     with pytest.raises(
         Unavailable,
         match=(
-            r"its reviews are of version '0099', this samplegate knows '0001'; use that samplegate, or name another"
+            r"its reviews have version '0099', but this samplegate supports '0001'; use a matching samplegate,"
+            r" or name another"
             r" store"
         ),
     ):

@@ -268,4 +268,4 @@ def test_a_protocol_without_a_server_on_the_command_line_is_an_error(tmp_path: P
         check=False,
     )
     assert 2 == done.returncode
-    assert "--protocol: applies to a server of the command line, and there is none" in done.stderr
+    assert "--protocol: applies only to a server on the command line" in done.stderr

@@ -376,5 +376,5 @@ def _database(setting: str) -> Path:
     name = setting.removeprefix(SQLITE)
     # SQLAlchemy's URL syntax would name a different path, and a database in memory is no log
     if not name or name.startswith((":", "//")):
-        raise Unavailable(f"decision log: {setting} names no file; write sqlite:PATH")
+        raise Unavailable(f"decision log: {setting} has no path; write sqlite:PATH")
     return Path(name)

@@ -157,7 +157,7 @@ def lines(path: Path) -> Iterator[bytes]:
                     last = number
                     yield record.encode()
             except sqlite3.Error as problem:
-                raise OSError(0, "it is no database of decisions") from problem
+                raise OSError(0, "it is not a database of decisions") from problem
 
 
 def row_of_nothing(size: int) -> dict[str, Any]:

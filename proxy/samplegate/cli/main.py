@@ -98,7 +98,7 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
             " server.py"
         )
     if command and args.url is not None:
-        parser.error(f"{args.name}: a command and --url; give one of them")
+        parser.error(f"{args.name}: a command and --url; give exactly one of them")
     if args.header_from and args.url is None:
         parser.error(f"{args.name}: --header-from without --url; it is for a server at a URL")
     args.command = command

@@ -28,9 +28,9 @@ PERSON_NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}\Z")
 """A user's name, as shown in histories and decision logs."""
 
 _digest: Final = re.compile(r"[0-9a-f]{64}\Z")
-_digest_words: Final = "is no SHA-256 of a token; write the 64 digits 0-9 a-f that `samplegate token` prints"
+_DIGEST_ERROR: Final = "is not a SHA-256 hash; write the 64 digits 0-9 a-f that `samplegate token` prints"
 _scope: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}\Z")
-_DIGEST: Final = "The SHA-256 of the token in hex. The token itself is stored nowhere."
+_DIGEST: Final = "The SHA-256 hash of the token in hex. The token itself is not stored."
 
 
 class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,8 +40,8 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             description=(
-                "The caller's name in rules, limits and records. A name may have several tokens, while they are"
-                " rotated."
+                "The caller's name in rules, limits and records. A name may have several tokens, so that they can"
+                " be rotated."
             )
         ),
     ]
@@ -53,9 +53,9 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def faults(self) -> Iterator[tuple[str, str]]:
         """The problems by key, without the values, which may be tokens."""
         if CALLER_NAME.match(self.name) is None:
-            yield "name", "is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local"
+            yield "name", "is not a valid caller name; use at most 64 letters, digits and . _ @ -, and not local"
         if _digest.match(self.sha256) is None:
-            yield "sha256", _digest_words
+            yield "sha256", _DIGEST_ERROR
 
     def __repr__(self) -> str:
         return f"Token({self.name!r})"
@@ -74,7 +74,7 @@ class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     jwks_file: Annotated[Path | None, Meta(description="A file with the issuer's keys, instead of a URL.")] = None
     algorithms: Annotated[tuple[Algorithm, ...], Meta(description="The accepted signature algorithms.")] = ALGORITHMS
-    scopes: Annotated[tuple[str, ...], Meta(description="Scopes that a token must have, all of them.")] = ()
+    scopes: Annotated[tuple[str, ...], Meta(description="Scopes that every token must have.")] = ()
     principal: Annotated[
         str,
         Meta(
@@ -90,7 +90,7 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     tokens: Annotated[tuple[Token, ...], Meta(description="Static tokens.")] = ()
     tokens_file: Annotated[
-        Path | None, Meta(description="A file with more tokens: lines of a name, a space and a SHA-256.")
+        Path | None, Meta(description="A file with more tokens: on each line a name, a space and a SHA-256 hash.")
     ] = None
     jwt: Annotated[JwtSettings | None, Meta(description="JWTs of an issuer.")] = None
     resource: Annotated[str | None, Meta(description="The public URL of the daemon, without a server's path.")] = None
@@ -115,8 +115,8 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             description=(
-                "The person's name in histories and the decision log. A name may have several tokens, while they are"
-                " rotated."
+                "The user's name in histories and the decision log. A name may have several tokens, so that they can"
+                " be rotated."
             )
         ),
     ]
@@ -132,7 +132,7 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: Annotated[str, Meta(description=_DIGEST)]
     reviewers: Annotated[
         tuple[str, ...] | None,
-        Meta(description="The policy's reviewers that the person acts for. Default: all."),
+        Meta(description="The policy's reviewers that the user acts for. Default: all."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -141,16 +141,16 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def faults(self) -> Iterator[tuple[str, str]]:
         """The problems by key, without the values, which may be tokens."""
         if PERSON_NAME.match(self.name) is None:
-            yield "name", "is no name of a person; use at most 64 letters, digits and . _ @ -"
+            yield "name", "is not a valid user name; use at most 64 letters, digits and . _ @ -"
         if _digest.match(self.sha256) is None:
-            yield "sha256", _digest_words
+            yield "sha256", _DIGEST_ERROR
         if self.reviewers is not None and self.role == "admin":
             yield (
                 "reviewers",
-                "stands beside the role admin, which is for all reviewers; leave it out, or write another role",
+                "cannot be combined with the role admin, which covers all reviewers; remove it, or choose another role",
             )
         elif self.reviewers is not None and not (self.reviewers and all(self.reviewers)):
-            yield "reviewers", "names nobody; write names of the policy's reviewers, or leave it out for all"
+            yield "reviewers", "has an empty name or none; list the policy's reviewers, or remove it for all"
 
     def __repr__(self) -> str:
         return f"PersonToken({self.name!r}, {self.role!r}, {self.reviewers!r})"
@@ -159,13 +159,13 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PeopleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The users who may see and decide reviews."""
 
-    tokens: Annotated[tuple[PersonToken, ...], Meta(description="People and their tokens.")] = ()
+    tokens: Annotated[tuple[PersonToken, ...], Meta(description="Users and their tokens.")] = ()
     tokens_file: Annotated[
         Path | None,
         Meta(
             description=(
-                "A file with more tokens: lines of a name, a role, a SHA-256 and, optionally, reviewers with commas"
-                " between them."
+                "A file with more tokens: on each line a name, a role, a SHA-256 hash and, optionally, reviewers"
+                " separated by commas."
             )
         ),
     ] = None
@@ -179,11 +179,11 @@ def callers_of(part: Section | None) -> CallerSettings:
     if part is None or (callers := part.value(CallerSettings)) is None:
         return CallerSettings()
     if not callers.required:
-        part.problem((), "says of no caller how it is known; give tokens, tokens_file or jwt")
+        part.problem((), "defines no way to authenticate; add tokens, tokens_file or jwt")
     why = None if callers.resource is None else url_error(callers.resource, secure=True)
     if why is not None:
         part.problem(("resource",), why)
-    tokens, file = _with_file(part, callers.tokens, callers.tokens_file, _caller_in, "use jwt for so many callers")
+    tokens, file = _with_file(part, callers.tokens, callers.tokens_file, _caller_in, "use jwt for this many callers")
     jwt = None if callers.jwt is None else _jwt(part, callers.jwt, callers.resource)
     return CallerSettings(tokens, file, jwt, None if callers.resource is None else callers.resource.rstrip("/"))
 
@@ -193,26 +193,26 @@ def people_of(part: Section | None) -> PeopleSettings:
     if part is None or (people := part.value(PeopleSettings)) is None:
         return PeopleSettings()
     if not people.tokens and people.tokens_file is None:
-        part.problem((), "names nobody; give tokens or tokens_file")
-    tokens, file = _with_file(part, people.tokens, people.tokens_file, _person_in, "leave those out that nobody uses")
+        part.problem((), "has no users; add tokens or tokens_file")
+    tokens, file = _with_file(part, people.tokens, people.tokens_file, _person_in, "remove unused ones")
     rights: dict[str, tuple[Role, tuple[str, ...] | None]] = {}
     for token in tokens:
         if rights.setdefault(token.name, (token.role, token.reviewers)) != (token.role, token.reviewers):
             part.problem(
                 (),
-                f"{quoted(token.name)} has tokens with different rights; give all of them one role and the same"
-                " reviewers",
+                f"{quoted(token.name)} has tokens with different rights; give them all the same role and reviewers",
             )
     return PeopleSettings(tokens, file)
 
 
-def shared_with(people: PeopleSettings, callers: tuple[Token, ...]) -> list[str]:
+def shared_token_errors(people: PeopleSettings, callers: tuple[Token, ...]) -> list[str]:
     """The problems of tokens that belong to a caller and to a user: such a caller could approve the requests of its own
     calls."""
     names = {token.sha256: token.name for token in callers}
     return [
-        f"people: {token.name} has the token of the caller {names[token.sha256]}, who could approve what is asked of"
-        " themselves; make another"
+        f"people: {token.name} and the caller {names[token.sha256]} have the same token, so the caller could"
+        " approve its"
+        " own requests; create another token"
         for token in people.tokens
         if token.sha256 in names
     ]
@@ -223,7 +223,7 @@ def _with_file(
     tokens: Sequence[AnyToken],
     tokens_file: Path | None,
     token_in: Callable[[list[str]], AnyToken | str],
-    for_fewer: str,
+    remedy: str,
 ) -> tuple[tuple[AnyToken, ...], Path | None]:
     """A section's tokens with those of its file, each owned by one name.
 
@@ -237,11 +237,11 @@ def _with_file(
     if file is not None:
         found += _tokens_in(file, token_in, part.problems)
     if len(found) > MAX_TOKENS:
-        part.problem((), f"has more than {MAX_TOKENS} tokens; {for_fewer}")
+        part.problem((), f"has more than {MAX_TOKENS} tokens; {remedy}")
     owners: dict[str, str] = {}
     for token in found:
         if owners.setdefault(token.sha256, token.name) != token.name:
-            part.problem((), f"{owners[token.sha256]} and {token.name} have the same token; give each one of their own")
+            part.problem((), f"{owners[token.sha256]} and {token.name} have the same token; create one for each")
     return tuple(found), file
 
 
@@ -276,21 +276,21 @@ def _tokens_in(file: Path, token_in: Callable[[list[str]], AnyToken | str], prob
 
 def _caller_in(words: list[str]) -> Token | str:
     """The token of a line ``name sha256``, or the problem."""
-    return Token(*words) if len(words) == 2 else "is no name and SHA-256; write both, with a blank between them"
+    return Token(*words) if len(words) == 2 else "is not a name and a SHA-256 hash; separate them with a space"
 
 
 def _person_in(words: list[str]) -> PersonToken | str:
     """The token of a line ``name role sha256 [reviewer,reviewer]``, or the problem."""
     if len(words) not in (3, 4):
         return (
-            "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated by"
+            "is not a name, a role and a SHA-256 hash; separate them with spaces. Reviewers may follow, separated by"
             " commas"
         )
     name, role, sha256, *reviewers = words
     for known in get_args(Role):
         if role == known:
             return PersonToken(name, known, sha256, tuple(reviewers[0].split(",")) if reviewers else None)
-    return f"has no role behind the name; write one of {', '.join(get_args(Role))}"
+    return f"has no valid role after the name; write one of {', '.join(get_args(Role))}"
 
 
 def _jwt(part: Section, jwt: JwtSettings, resource: str | None) -> JwtSettings:
@@ -299,24 +299,26 @@ def _jwt(part: Section, jwt: JwtSettings, resource: str | None) -> JwtSettings:
         if why is not None:
             part.problem(("jwt", name), why)
     if jwt.jwks_url is not None and jwt.jwks_file is not None:
-        part.problem(("jwt", "jwks_file"), "stands beside jwks_url; give one of them")
+        part.problem(("jwt", "jwks_file"), "cannot be combined with jwks_url; remove one of them")
     if not jwt.audience and resource is None:
-        part.problem(("jwt",), "says of no token that it is for this gate; give audience, or resource beside jwt")
+        part.problem(("jwt",), "accepts no audience; set audience, or resource next to jwt")
     if "" in jwt.audience:
-        part.problem(("jwt", "audience"), "holds an empty text; write the aud of tokens for this gate")
+        part.problem(("jwt", "audience"), "contains an empty string; write the aud of tokens for this gate")
     if any(_scope.match(scope) is None for scope in jwt.scopes):
-        part.problem(("jwt", "scopes"), "holds what is no scope; write one a text, without blanks and quotes")
+        part.problem(
+            ("jwt", "scopes"), "contains an invalid scope; write each scope as a string without spaces and quotes"
+        )
     return msgspec.structs.replace(
         jwt, jwks_file=part.file(("jwt", "jwks_file"), jwt.jwks_file), algorithms=jwt.algorithms or ALGORITHMS
     )
 
 
-def misfits(settings: PeopleSettings, reviewers: Collection[str]) -> list[str]:
+def reviewer_warnings(settings: PeopleSettings, reviewers: Collection[str]) -> list[str]:
     """Warnings about mismatches between the people and the policy's ``reviewers``."""
     named = {name for token in settings.tokens for name in token.reviewers or ()}
     may = [token for token in settings.tokens if token.role != "viewer"]
     found = [
-        f"people: {name} is no reviewer of the policy, so nobody answers in that name"
+        f"people: {name} is not a reviewer in the policy, so this has no effect"
         for name in sorted(named - set(reviewers))
     ]
     alone = [
@@ -325,6 +327,6 @@ def misfits(settings: PeopleSettings, reviewers: Collection[str]) -> list[str]:
         if not any(token.reviewers is None or name in token.reviewers for token in may)
     ]
     return found + [
-        f"people: nobody may decide for the reviewer {name}, but by webhook, command or `samplegate reviews`"
+        f"people: no user may decide for the reviewer {name}; only a webhook, a command or `samplegate reviews` can"
         for name in alone
     ]

@@ -25,9 +25,9 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from samplegate.config import SettingsError
-from samplegate.config.identities import CallerSettings, PeopleSettings, callers_of, people_of, shared_with
+from samplegate.config.identities import CallerSettings, PeopleSettings, callers_of, people_of, shared_token_errors
 from samplegate.config.serve_settings import SERVE_SETTINGS, ServeSettings
-from samplegate.config.servers import NAME, NO_NAME, ServerSettings, at_url, servers_of
+from samplegate.config.servers import NAME, NAME_ERROR, ServerSettings, at_url, servers_of
 from samplegate.config.settings import Setting, value_error
 from samplegate.config.sources import (
     NO_STATE,
@@ -182,13 +182,12 @@ def load_serve(
         server = _of_line(command, url, headers_from, name=name, problems=problems, warnings=reading.warnings)
         server = server if protocol is None else msgspec.structs.replace(server, protocol=protocol)
         beside = [said[key].where for key in ("servers", "servers_file") if key in said]
-        problems += [f"{where}: names servers, and the command line has one; give one of both" for where in beside]
+        problems += [
+            f"{where}: defines servers, but the command line has one, too; remove one of them" for where in beside
+        ]
         layers.insert(0, {"servers": SourceValue("--", {name: server}, Path())})
     elif protocol is not None:
-        what = (
-            "applies to a server of the command line, and there is none; write protocol under the server in the"
-            " settings"
-        )
+        what = "applies only to a server on the command line; write protocol under the server in the settings"
         problems.append(f"--protocol: {what}")
     tree = ServeTree(reading=msgspec.structs.replace(reading, layers=layers))
     settings = ServeSettings(**{name: getattr(tree, name) for name in SERVE_SETTINGS})
@@ -196,9 +195,9 @@ def load_serve(
         part = said["callers"].value
         where = part.where if isinstance(part, Section) else said["callers"].where
         reading.warnings.append(
-            f"{where}: callers: has jwt without resource, so a client without a token is not told where to get one"
+            f"{where}: callers: has jwt without resource, so clients without a token cannot find out where to get one"
         )
-    problems += shared_with(settings.people, settings.callers.tokens)
+    problems += shared_token_errors(settings.people, settings.callers.tokens)
     _check(settings, reading)
     if problems:
         raise SettingsError(problems)
@@ -227,9 +226,9 @@ def _of_line(
 ) -> ServerSettings:
     """The server of the command line."""
     if command and url is not None:
-        problems.append("--url: stands beside a command; give one of them")
+        problems.append("--url: cannot be combined with a command; remove one of them")
     if NAME.match(name) is None:
-        problems.append(f"--server: {NO_NAME}")
+        problems.append(f"--server: {NAME_ERROR}")
     if url is None:
         return ServerSettings(name=name, command=command[0], args=tuple(command[1:]))
     return at_url(name, url, headers_from, problems, warnings)[0]
@@ -239,23 +238,24 @@ def _check(settings: ServeSettings, reading: GatheredSettings) -> None:
     """Cross-field checks: who can connect to the listeners, and whether any user can sign in."""
     said, problems, warnings = reading.said, reading.problems, reading.warnings
     if "policy" not in said:
-        problems.append(f"policy: none is named; give --policy FILE, {PREFIX}POLICY, or policy: in the settings file")
+        problems.append(f"policy: not set; use --policy FILE, {PREFIX}POLICY, or policy: in the settings file")
     if not settings.listens_at.is_loopback and "callers" not in said:
-        what = "can be reached from other machines, and nobody needs a token; write `callers:`, or listen on"
+        what = "is reachable from other machines without a token; write `callers:`, or listen on"
         problems.append(f"{said['listen'].where}: {settings.listen} {what} 127.0.0.1:{settings.listens_at.port}")
     if "people" in said and "reviews_listen" not in said:
-        warnings.append(f"{said['people'].where}: nobody can sign in, since there is no reviews_listen")
+        warnings.append(f"{said['people'].where}: has no effect, because reviews_listen is not set")
     reviews, url = settings.reviews_listen, settings.reviews_url
     if reviews is None:
         return
     where = said["reviews_listen"].where
     if "people" not in said:
-        problems.append(f"{where}: nobody could sign in; write `people:`, or leave it out")
+        problems.append(f"{where}: no user could sign in; write `people:`, or remove it")
     if url is None and not address(reviews).is_loopback:
         what = (
-            "can be reached from other machines; give reviews_url, the https address of a proxy before it that does TLS"
+            "is reachable from other machines; put a TLS proxy in front of it, and set reviews_url to the proxy's https"
+            " URL"
         )
         warnings.append(f"{where}: {reviews} {what}")
     if url is not None and is_open(url):
-        what = "is plain http, so tokens and answers travel unencrypted; put a proxy that does TLS before it"
+        what = "is plain http, so tokens and answers travel unencrypted; put a TLS proxy in front of it"
         warnings.append(f"{said['reviews_url'].where}: {what}")

@@ -24,7 +24,9 @@ from samplegate.yamlfile.tree import Scalar, find, quoted
 
 NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}\Z")
 """A server's name. It is a part of a URL's path, where `.` and `..` have another meaning."""
-NO_NAME: Final = "is no name of a server; use at most 64 letters, digits and . _ -, since it stands in the server's URL"
+NAME_ERROR: Final = (
+    "is not a valid server name; use at most 64 letters, digits and . _ -, because it is part of the server's URL"
+)
 
 MAX_SECRET: Final = 64 * 1024  # bytes of a file with a header's value
 _header_name: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
@@ -131,7 +133,7 @@ def _secret(path: Path, name: str) -> str:
     except (OSError, UnicodeDecodeError) as problem:
         raise ValueError(f"{path}: {unreadable(problem)}") from None
     if not value or _header_value.match(value) is None:
-        raise ValueError(f"{path}: holds no value for the header {name}; write one line of ASCII into it")
+        raise ValueError(f"{path}: contains no valid value for the header {name}; write one line of ASCII into it")
     return value
 
 
@@ -142,13 +144,13 @@ def servers_of(part: Section | None, clients_file: Path | None, reading: Gathere
         for name, entry in entries.entries().items() if entries is not None else ():
             server = _server(entry, reading)
             if name in reading.places:
-                entry.problem((), "is a server of the settings too; rename one of both")
+                entry.problem((), "is also a server in the settings; rename one of them")
             reading.places[name] = entry.place(("command",))
             if server is not None:
                 servers[name] = server
     if not servers and not reading.problems:
         reading.problems.append(
-            "servers: there is none; put one behind --, give --url, or write servers: into the settings file"
+            "servers: none defined; put a command after --, use --url, or write servers: in the settings file"
         )
     return servers
 
@@ -160,7 +162,7 @@ def _of_client(file: Path, problems: list[str]) -> Section | None:
     if entry is not None:
         return Section(str(file), entry.node, ("mcpServers",), file.parent, problems)
     if root is not None:
-        problems.append(f"{file}:1:1: has no mcpServers; name a client's file that has them")
+        problems.append(f"{file}:1:1: has no mcpServers; use a client's file that has them")
     return None
 
 
@@ -169,11 +171,11 @@ def _server(part: Section, reading: GatheredSettings) -> ServerSettings | None:
     before = len(part.problems)
     name = str(part.path[-1])
     if NAME.match(name) is None:
-        part.problem((), NO_NAME)
+        part.problem((), NAME_ERROR)
     if _is_sse(part):
         reading.warnings.append(
-            f"{part.place(('type',))}: 'sse', the transport of 2024-11-05, is not supported, so this server is left"
-            " out; give the url of its Streamable HTTP endpoint with type: http"
+            f"{part.place(('type',))}: 'sse', the transport of 2024-11-05, is not supported, so this server is"
+            " skipped; use the url of its Streamable HTTP endpoint with type: http"
         )
         return None
     entry = part.value(ServerEntry)
@@ -185,10 +187,10 @@ def _server(part: Section, reading: GatheredSettings) -> ServerSettings | None:
         value."""
         if isinstance(text, str) and below[0] in _SECRET:
             reading.named.update(envfile.names(text))
-        why = envfile.fault(text) if isinstance(text, str) else "is no text; put it in quotes"
+        why = envfile.fault(text) if isinstance(text, str) else "is not a string; put it in quotes"
         missing = [] if why else [name for name in envfile.names(str(text)) if name not in reading.environment]
         if missing:
-            why = f"${{{missing[0]}}} is not set in the environment; set it, or write $${{ for the text itself"
+            why = f"${{{missing[0]}}} is not set in the environment; set it, or write $${{ for a literal ${{"
         if why is not None:
             part.problem(below, why)
         return "" if why is not None else envfile.fill(str(text), reading.environment)
@@ -228,7 +230,8 @@ def _check_kind(part: Section, entry: ServerEntry) -> None:
     if (entry.command is None) == (entry.url is None):
         part.problem(
             (),
-            f"has {'both command and' if entry.command is not None else 'neither command nor'} url; give one of them",
+            f"has {'both command and' if entry.command is not None else 'neither command nor'} url; give"
+            " exactly one of them",
         )
         return
     local = entry.command is not None
@@ -236,13 +239,16 @@ def _check_kind(part: Section, entry: ServerEntry) -> None:
         if getattr(entry, name):
             part.problem(
                 (name,),
-                f"goes with {'url' if local else 'command'}, and this server has {'command' if local else 'url'};"
-                " remove one of both",
+                f"is for servers with {'url' if local else 'command'}, and this one has"
+                f" {'command' if local else 'url'};"
+                " remove one of them",
             )
     if entry.type is not None and (entry.type == "stdio") != local:
-        part.problem(("type",), f"{quoted(entry.type)} does not go with {'command' if local else 'url'}; leave it out")
+        part.problem(
+            ("type",), f"{quoted(entry.type)} cannot be combined with {'command' if local else 'url'}; remove it"
+        )
     if entry.command == "":
-        part.problem(("command",), "is empty; write the program that is to be started")
+        part.problem(("command",), "is empty; write the program to start")
 
 
 def _check(part: Section, server: ServerSettings, entry: ServerEntry, warnings: list[str]) -> None:
@@ -254,7 +260,7 @@ def _check(part: Section, server: ServerSettings, entry: ServerEntry, warnings: 
         if _variable_name.match(key) is None or "\0" in str(value):
             part.problem(
                 ("env", key),
-                "is no variable that a process can have; write letters, digits and _, and no NUL in its value",
+                "is not a valid environment variable; use letters, digits and _ in its name, and no NUL in its value",
             )
     written = [("headers", key) for key in entry.headers] + [("headers_from", key) for key in entry.headers_from]
     for section, key in written:
@@ -267,10 +273,10 @@ def _check(part: Section, server: ServerSettings, entry: ServerEntry, warnings: 
         except ValueError as problem:
             part.problem(("headers_from",), str(problem))
     if server.cwd is not None and not server.cwd.is_dir():
-        part.problem(("cwd",), "is no folder; make it, or leave it out")
+        part.problem(("cwd",), "is not a folder; create it, or remove the key")
     if server.url is not None and written and url_error(server.url, query=True) is None and is_open(server.url):
         warnings.append(
-            f"{part.where}: servers.{server.name}: its headers travel over plain http to another machine; write https"
+            f"{part.where}: servers.{server.name}: its headers travel over plain http to another machine; use https"
         )
 
 
@@ -278,13 +284,13 @@ def header_error(name: str, value: str, all: Sequence[str]) -> str | None:
     """Why a configured header is invalid, or None. ``all`` has every configured name in lower case, this one
     included."""
     if _header_name.match(name) is None:
-        return "is no name of a header; use letters, digits and -"
+        return "is not a valid header name; use letters, digits and -"
     if _ours.match(name) is not None:
-        return "is a header that the gate writes itself; remove it"
+        return "is a header that the gate sets itself; remove it"
     if all.count(name.lower()) > 1:
-        return "stands twice, in whatever case; remove one"
+        return "is listed twice (case is ignored); remove one"
     if _header_value.match(value) is None:
-        return "has a value that no header can have; write ASCII without line ends"
+        return "has an invalid value; write ASCII without line breaks"
     return None
 
 
@@ -302,18 +308,16 @@ def at_url(
     names = [header.lower() for header, _, _ in pairs]
     files: dict[str, Path] = {}
     for header, _, file in pairs:
-        unfit = header_error(header, "", names)
+        error = header_error(header, "", names)
         if not file:  # the text may be the secret itself
-            problems.append(
-                "--header-from: holds no NAME=FILE; write the header's name, = and the file that holds its value"
-            )
-        elif unfit is not None:
-            problems.append(f"--header-from: {quoted(header)} {unfit}")
+            problems.append("--header-from: is not NAME=FILE; write the header's name, = and the file with its value")
+        elif error is not None:
+            problems.append(f"--header-from: {quoted(header)} {error}")
         else:
             files[header.lower()] = Path(file)
     server = ServerSettings(name=name, url=url, headers_from=files)
     if why is None and files and is_open(url):
-        warnings.append("--header-from: its headers travel over plain http to another machine; write https")
+        warnings.append("--header-from: its headers travel over plain http to another machine; use https")
     try:
         return server, headers_of(server)
     except ValueError as problem:

@@ -246,14 +246,16 @@ def value_error(setting: Setting, value: Any) -> str:
     if get_origin(kind) is Literal:
         return f"{shown} is not one of {', '.join(get_args(kind))}"
     if kind is int:
-        return f"{shown} is no whole number from {meta.ge} to {meta.le}"
+        return f"{shown} is not a whole number from {meta.ge} to {meta.le}"
     if kind is bool:
         return f"{shown} is not one of true, false"
     if get_origin(kind) is tuple:
-        return f"{shown} is no list of texts; write them as [one, two]"
+        if isinstance(value, list):
+            return "contains an item that is not a string; write [one, two], with numbers in quotes"
+        return f"{shown} is not a list of strings; write [one, two]"
     if isinstance(value, str):
-        return "is empty; give it a value, or leave it out"
-    return f"{shown} is no text; put it in quotes"
+        return "is empty; give it a value, or remove it"
+    return f"{shown} is not a string; put it in quotes"
 
 
 def _shown(name: str, value: Any) -> str:

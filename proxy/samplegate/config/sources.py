@@ -22,8 +22,8 @@ from samplegate.yamlfile.tree import Path as Steps
 from samplegate.yamlfile.validate import Type, Validator, type_of
 
 PREFIX: Final = "SAMPLEGATE_"
-NO_STATE: Final = "state: no home folder is known; set SAMPLEGATE_STATE to a folder, or HOME"
-_NO_HOME: Final = "begins with ~ though no such home folder is known; write the folder out"
+NO_STATE: Final = "state: the home folder is unknown; set SAMPLEGATE_STATE or HOME to a folder"
+_NO_HOME: Final = "begins with ~, but that home folder is unknown; write the full path"
 # Variables that Kubernetes sets in a pod if the namespace has a Service named samplegate: not a mistake of the user.
 _service_links: Final = re.compile(
     PREFIX + r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)\Z"
@@ -140,8 +140,8 @@ def _in_environment(environ: Mapping[str, str], table: Table, problems: list[str
         name = variable.removeprefix(PREFIX).lower()
         if variable != PREFIX + name.upper() or name not in table:
             problems.append(
-                f"{variable}: is no variable that is read;"
-                f" {_meant(name, table, 'unset it', lambda like: PREFIX + like.upper())}"
+                f"{variable}: unknown variable;"
+                f" {_suggestion(name, table, 'unset it', lambda like: PREFIX + like.upper())}"
             )
         elif value:
             found[name] = SourceValue(variable, value, Path(), text=True)
@@ -153,24 +153,24 @@ def _in_file(file: Path, table: Table, problems: list[str]) -> dict[str, SourceV
     ``Section``."""
     root = tree_of(file, problems)
     if root is not None and not isinstance(root, Tree):
-        problems.append(f"{file}:1:1: is no mapping; write one setting a line, such as log_level: debug")
+        problems.append(f"{file}:1:1: is not a mapping; write one setting per line, such as log_level: debug")
     found = {}
     for name, entry in root.entries.items() if isinstance(root, Tree) else ():
         where = f"{file}:{entry.mark.line}:{entry.mark.column}: {dotted((name,))}"
         if name not in table:
-            problems.append(f"{where}: is no setting; {_meant(name, table, 'one of ' + ', '.join(table))}")
+            problems.append(f"{where}: unknown setting; {_suggestion(name, table, 'use one of ' + ', '.join(table))}")
         elif (value := plain(entry.node)) is not None:
             part = Section(str(file), entry.node, (name,), file.parent, problems) if table[name].section else value
             found[name] = SourceValue(where, part, file.parent)
     return found
 
 
-def _meant(name: str, table: Table, otherwise: str, spelled: Callable[[str], str] = str) -> str:
+def _suggestion(name: str, table: Table, otherwise: str, spelled: Callable[[str], str] = str) -> str:
     """A suggestion for an unknown name, written by ``spelled``; ``otherwise`` if no setting is similar."""
     from difflib import get_close_matches
 
     like = get_close_matches(name.removeprefix("samplegate_"), table, 1, 0.6)
-    return f"is {spelled(like[0])} meant" if like else otherwise
+    return f"did you mean {spelled(like[0])}?" if like else otherwise
 
 
 def _env_file(said: SourceValue | None, problems: list[str]) -> dict[str, str]:
@@ -188,7 +188,7 @@ def _env_file(said: SourceValue | None, problems: list[str]) -> dict[str, str]:
         problems.append(f"{path}: the env file {unreadable(problem)}")
         return {}
     if PREFIX + "ENV_FILE" in found:
-        problems.append(f"{path}: {PREFIX}ENV_FILE: an env file names no other; put all variables in one")
+        problems.append(f"{path}: {PREFIX}ENV_FILE: an env file cannot name another one; put all variables in one file")
     return found
 
 
@@ -231,7 +231,7 @@ def _path(said: SourceValue, but: str | None = None, store: str = "") -> str:
         return text
     begin = store if store and text.startswith(store) else ""
     if begin and text == begin:
-        raise ValueError(f"names no file; write {begin}PATH")
+        raise ValueError(f"has no path; write {begin}PATH")
     try:
         return begin + str(said.folder / Path(text.removeprefix(begin)).expanduser())
     except RuntimeError:
@@ -280,7 +280,7 @@ class Section(msgspec.Struct, frozen=True, eq=False):
     def entries(self) -> dict[str, Section]:
         """The entries of a mapping by name. Anything else is a problem and has no entries."""
         if not isinstance(self.node, Tree):
-            self.problem((), "is no mapping; write its names with what they have, one a line")
+            self.problem((), "is not a mapping; write one name per line, each with its settings")
             return {}
         return {
             name: Section(self.where, entry.node, (*self.path, name), self.folder, self.problems)

@@ -45,22 +45,26 @@ def address(text: str) -> Address:
     """Parse ``HOST:PORT``. Raises ValueError."""
     found = _address.match(text)
     if found is None:
-        raise ValueError(f"{quoted(text)} is no address; write HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080")
+        raise ValueError(f"{quoted(text)} is not an address; write HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080")
     host, port = found[1], int(found[2])
     if not host:
         raise ValueError(
-            f"{quoted(text)} names no host; write 127.0.0.1:{port} for this machine only, or 0.0.0.0:{port} for every"
-            " interface"
+            f"{quoted(text)} has no host; write 127.0.0.1:{port} for this machine only, or 0.0.0.0:{port} for all"
+            " interfaces"
         )
     if port > 65_535:
-        raise ValueError(f"{quoted(text)} has no port from 0 to 65535")
+        raise ValueError(f"{quoted(text)} has an invalid port; use 0 to 65535")
     if host.startswith("["):
         try:
             return Address(str(IPv6Address(host[1:-1])), port)
         except ValueError:
-            raise ValueError(f"{quoted(text)} has no IPv6 address in its brackets; write it like [::1]:8080") from None
+            raise ValueError(
+                f"{quoted(text)} has an invalid IPv6 address in brackets; write it like [::1]:8080"
+            ) from None
     if _name.match(host) is None:
-        raise ValueError(f"{quoted(text)} names no host; write a name or an address before the colon, IPv6 in brackets")
+        raise ValueError(
+            f"{quoted(text)} has an invalid host; write a name or an address before the colon, IPv6 in brackets"
+        )
     return Address(host, port)
 
 
@@ -69,7 +73,7 @@ def check_hosts(values: Sequence[str]) -> None:
     for value in values:
         if _accepted_host.fullmatch(value) is None:
             raise ValueError(
-                f"{quoted(value)} is no Host header; write NAME, NAME:PORT, NAME:* for any port, or * for any"
+                f"{quoted(value)} is not a Host header; write NAME, NAME:PORT, NAME:* for any port, or * for any host"
             )
 
 
@@ -77,14 +81,16 @@ def check_origins(values: Sequence[str]) -> None:
     """Check that each value is an Origin header or a pattern for several."""
     for value in values:
         if _accepted_origin.fullmatch(value) is None:
-            what = "is no Origin header; write https://NAME, https://NAME:PORT, https://NAME:* for any port, or null"
+            what = (
+                "is not an Origin header; write https://NAME, https://NAME:PORT, https://NAME:* for any port, or null"
+            )
             raise ValueError(f"{quoted(value)} {what}")
 
 
 def check_store(text: str) -> None:
     """Check that the text names a database. Errors do not show it, because database URLs may contain passwords."""
     if not text.startswith(STORE):
-        raise ValueError(f"names no store that is known; write {STORE}PATH")
+        raise ValueError(f"is not a supported store; write {STORE}PATH")
 
 
 def check_page(text: str) -> None:
@@ -92,8 +98,7 @@ def check_page(text: str) -> None:
     why = url_error(text)
     if why is None and urlsplit(text).path:
         why = (
-            "holds a path; write scheme and host only, such as https://reviews.example.com, for the page is at /reviews"
-            " there"
+            "contains a path; write only scheme and host, such as https://reviews.example.com (the page is at /reviews)"
         )
     if why is not None:
         raise ValueError(why)
@@ -107,8 +112,8 @@ def check_networks(values: Sequence[str]) -> None:
         except ValueError as problem:
             bits = "host bits" in str(problem)
             what = (
-                "has bits set behind its prefix; write the network itself"
+                "has host bits set; write the network address"
                 if bits
-                else "is no network; write it like 10.1.0.0/16 or fd00::/8"
+                else "is not a network; write it like 10.1.0.0/16 or fd00::/8"
             )
             raise ValueError(f"{quoted(value)} {what}") from None

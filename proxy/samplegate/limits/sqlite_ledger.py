@@ -41,9 +41,9 @@ FORGOTTEN: Final = 400 * 86_400.0
 _REMEDIES: Final[dict[Kind, str]] = {
     "busy": "end what holds it",
     "full": "make room",
-    "read_only": "let this user write it and its folder, or give --state another folder",
+    "read_only": "make it and its folder writable for this user, or give --state another folder",
     "damaged": f"move {FILE} away, with its -wal and -shm; all limits then begin anew",
-    "newer": "use that samplegate, or give --state another folder",
+    "newer": "use a matching samplegate, or give --state another folder",
     "foreign": "give --state another folder",
     "unreachable": "see that the state folder is there and is this user's, or give --state another folder",
 }
@@ -92,7 +92,7 @@ class SqliteLedger:
         _make(memory)
         self._here = _Rows(memory)
         self._there = self._here  # the file's rows, within a transaction that uses the file
-        self._file = File(state / FILE, SCHEMA, pragmas=("synchronous=NORMAL",), most_pages=MOST_PAGES)
+        self._file = File(state / FILE, SCHEMA, pragmas=("synchronous=NORMAL",), max_pages=MOST_PAGES)
         self._until = math.inf
         self._holder = Holder(state / "holders")
         self._drawn = {False: EVERY, True: EVERY}
@@ -221,7 +221,7 @@ class SqliteLedger:
             return min(deadline, self._until) - time.monotonic()
 
         if left() <= 0:
-            raise SqliteFault("busy", "it was not free in time; another process keeps it locked")
+            raise SqliteFault("busy", "it was not free in time; another process has locked it")
         with self._file.transaction(left) as db:
             yield _Rows(db)
 
@@ -339,7 +339,7 @@ class SqliteLedger:
 
     def _take(self, account: Account, id: str, amount: int) -> None:
         if self._specs[account[0]].shared and not self._holder.name:
-            self._free_dead(self._holder.left_behind())
+            self._free_dead(self._holder.registered())
             self._holder.register()
         self._place(account[0]).take(*account, self._holder.name if self._specs[account[0]].shared else "", id, amount)
 

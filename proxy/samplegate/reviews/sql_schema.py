@@ -245,7 +245,7 @@ def path_of(url: str) -> Path:
         raise Unavailable(
             f"store: {met} is not known; write sqlite:PATH"
             if kind != "sqlite"
-            else "store: it names no file; write sqlite:PATH"
+            else "store: it has no path; write sqlite:PATH"
         )
     return Path(rest).expanduser()
 

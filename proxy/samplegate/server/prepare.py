@@ -17,7 +17,7 @@ import msgspec
 
 from samplegate.auth.guard import preload
 from samplegate.config import SettingsError
-from samplegate.config.identities import PeopleSettings, misfits
+from samplegate.config.identities import PeopleSettings, reviewer_warnings
 from samplegate.config.serve import LoadedServe, load_serve
 from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.servers import ServerSettings
@@ -148,5 +148,5 @@ def _warnings(rules: Rules, settings: ServeSettings) -> list[str]:
         if unnamed(rules.compiled, name)
     ]
     return found + (
-        misfits(settings.people, rules.policy.policy.reviewers) if settings.people != PeopleSettings() else []
+        reviewer_warnings(settings.people, rules.policy.policy.reviewers) if settings.people != PeopleSettings() else []
     )

@@ -207,8 +207,8 @@ def open_to_all(bound: Address, settings: ServeSettings) -> str | None:
     if bound.is_loopback or settings.callers.required:
         return None
     return (
-        f"listen: {bound} is what is listened on until a restart, and can be reached from other machines, where nobody"
-        " would need a token; keep `callers:`, or restart with listen: on 127.0.0.1"
+        f"listen: {bound} is in use until a restart, and is reachable from other machines without a token;"
+        " keep `callers:`, or restart with listen: on 127.0.0.1"
     )
 
 
