@@ -13,15 +13,15 @@ WORKERS ?= 4
 PYTEST := -m pytest -n $(WORKERS)
 # Unit tests wait for nothing, and each worker reads all of them: one for each core.
 UNIT_PYTEST := -m pytest -n $(if $(filter 0,$(WORKERS)),0,auto)
-# Levels of tests (tests/README.md), as paths for pytest.
-UNIT = $$($(BIN)/python -m tests.levels unit)
-SLOW = $$($(BIN)/python -m tests.levels system acceptance)
-DEPLOYMENT = $$($(BIN)/python -m tests.levels deployment)
+# Levels of tests (tests/README.md).
+UNIT := tests/unit
+SLOW := tests/system tests/upgrade tests/faults tests/acceptance
+DEPLOYMENT := tests/deployment
 CONFORMANCE := tests/conformance
 # Fails a unit test that takes more CPU time of its process, and lists what takes longer by the clock.
 BUDGET := --hypothesis-profile dev --cpu-budget 0.5 --durations 0 --durations-min 0.5
 SOURCES := proxy tests docs $(wildcard bench)
-ENVS := tests/real/.envs
+ENVS := tests/acceptance/sdk/.envs
 # each program that a test starts would compile the gate's modules first
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -34,9 +34,9 @@ help: ## list the targets
 
 install: $(VENV)/.installed ## make .venv/ with the gate and what it needs to run
 dev: $(VENV)/.dev ## the same, and what checks and tests need
-counterparts: $(ENVS)/sdk1/.installed $(ENVS)/sdk2/.installed tests/real/node_modules/.installed ## the real servers and clients that tests/real talks to
-packages: ## Debian's packages with the programs that tests/deploy runs, where they are missing and this is root
-	@tests/deploy/packages.sh
+counterparts: $(ENVS)/sdk1/.installed $(ENVS)/sdk2/.installed tests/acceptance/sdk/node_modules/.installed ## the real servers and clients that tests/acceptance/sdk talks to
+packages: ## Debian's packages with the programs that tests/deployment runs, where they are missing and this is root
+	@tests/deployment/packages.sh
 
 $(BIN)/python:
 	@set -e; found=''; \
@@ -60,15 +60,15 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.installed
 	@$(BIN)/python -m pip install $(PIP_FLAGS) $(LOCKED) -r requirements-dev.lock
 	@touch $@
 
-$(ENVS)/%/.installed: tests/real/%.lock | $(BIN)/python
+$(ENVS)/%/.installed: tests/acceptance/sdk/%.lock | $(BIN)/python
 	@echo "installing the counterpart $*"
 	@rm -rf $(@D) && $(BIN)/python -m venv $(@D)
 	@$(@D)/bin/python -m pip install $(PIP_FLAGS) $(LOCKED) -r $<
 	@touch $@
 
 # node and npm come from a wheel, in the version the lock names: the machine needs none, and one it has is left alone
-NPM := $(BIN)/python tests/real/node.py npm --prefix tests/real
-tests/real/node_modules/.installed: tests/real/package.json tests/real/package-lock.json $(ENVS)/node/.installed
+NPM := $(BIN)/python tests/acceptance/sdk/node.py npm --prefix tests/acceptance/sdk
+tests/acceptance/sdk/node_modules/.installed: tests/acceptance/sdk/package.json tests/acceptance/sdk/package-lock.json $(ENVS)/node/.installed
 	@echo "installing the counterparts from npm"
 	@$(NPM) ci --ignore-scripts
 	@touch $@
@@ -110,7 +110,7 @@ deployment: dev packages ## what deploy/ ships, with Prometheus, promtool and sy
 	@$(BIN)/python $(PYTEST) $(DEPLOYMENT) $(ARGS)
 
 soak: dev counterparts ## real clients of four SDKs at one gate for minutes, and a crowd that waits for people (SOAK_SECONDS=120; LONG=1 adds 2,000 rounds on each event loop)
-	@LONG="$(LONG)" $(BIN)/python -m pytest -m soak tests/soak tests/daemon $(ARGS)
+	@LONG="$(LONG)" $(BIN)/python -m pytest -m soak tests/soak tests/system/serve $(ARGS)
 
 faults: dev ## check that the tests notice each seeded fault (tests/faults/README.md; ARGS='NUMBERS --tests PATHS -j JOBS')
 	@$(BIN)/python -m tests.faults.run $(ARGS)
@@ -122,7 +122,7 @@ format: dev ## write the format and what lint can mend
 lint: dev ## format, lint and the law of imports; nothing is written
 	@$(BIN)/ruff format --check $(SOURCES) || { echo "lint: the files above are not formatted; run 'make format'" >&2; exit 1; }
 	@$(BIN)/ruff check $(SOURCES)
-	@$(BIN)/python -m pytest -q -n 0 tests/test_imports.py
+	@$(BIN)/python -m pytest -q -n 0 tests/unit/project/test_imports.py
 
 docs: dev ## write the tables of the documentation from the descriptions in the code
 	@$(BIN)/python -m docs.generate
@@ -146,17 +146,17 @@ lock: dev lock-npm ## write the lock files again (UPGRADE=--upgrade takes the ne
 	@$(COMPILE) pyproject.toml -o requirements.lock
 	@$(COMPILE) --group build -c requirements.lock -o requirements-build.lock
 	@$(COMPILE) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
-	@for name in tests/real/sdk1 tests/real/sdk2 tests/real/node bench/requirements-peer bench/requirements-mcp-proxy; do $(COMPILE) $$name.in -o $$name.lock || exit 1; done
+	@for name in tests/acceptance/sdk/sdk1 tests/acceptance/sdk/sdk2 tests/acceptance/sdk/node bench/requirements-peer bench/requirements-mcp-proxy; do $(COMPILE) $$name.in -o $$name.lock || exit 1; done
 
 lock-npm: dev $(ENVS)/node/.installed ## write the npm lock again
-	@rm -f tests/real/package-lock.json
+	@rm -f tests/acceptance/sdk/package-lock.json
 	@$(NPM) install --package-lock-only --ignore-scripts
 	@rm -f bench/package-lock.json
-	@$(BIN)/python tests/real/node.py npm --prefix bench install --package-lock-only --ignore-scripts
+	@$(BIN)/python tests/acceptance/sdk/node.py npm --prefix bench install --package-lock-only --ignore-scripts
 
 build: dev ## the wheel and the source archive, in dist/
 	@$(BIN)/python -m hatchling build
 
 clean: ## remove what was made, the environments too
-	rm -rf $(VENV) $(ENVS) tests/real/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(ENVS) tests/acceptance/sdk/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
 	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

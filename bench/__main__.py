@@ -21,8 +21,8 @@ from bench.overhttp import measuring, programs, reloads, rounds, sessions, table
 from bench.report import Figures, Table
 from bench.row import Row
 from bench.variants import Name, gate_command, variants
-from tests.system import hostile_traffic
-from tests.system import rounds as five
+from tests.fakes import hostile_traffic
+from tests.fakes import rounds as five
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from bench.overhttp.sessions import Sessions
 from bench.row import Row, beside_base, us
 from bench.sampling import Sampling
 from bench.variants import Name
-from tests.system.hostile_traffic import Stall
+from tests.fakes.hostile_traffic import Stall
 
 P99_GOAL: Final = 1.5
 """Times the floor's added p99."""

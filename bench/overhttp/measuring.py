@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.overhttp import calls
-from tests.hostile_frames import SIZES
+from tests.fakes.hostile_frames import SIZES
 
 
 @dataclass(frozen=True, slots=True)

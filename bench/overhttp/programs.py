@@ -111,7 +111,7 @@ def peers() -> list[Program]:
 
 
 def _node() -> str | None:
-    from tests.real import node
+    from tests.acceptance.sdk import node
 
     try:
         return str(node.node())

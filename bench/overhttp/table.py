@@ -13,8 +13,8 @@ from bench.overhttp.rounds import Rounds
 from bench.overhttp.sessions import Sessions
 from bench.overhttp.wire import ERAS, Era
 from bench.row import Row, beside_base, us
-from tests.system.hostile_traffic import MOST_STALL, Stall
-from tests.system.rounds import Tally
+from tests.fakes.hostile_traffic import MOST_STALL, Stall
+from tests.fakes.rounds import Tally
 
 MOST: Final = 2.0  # times the floor
 _OURS: Final = frozenset({FLOOR, FORWARDING, STDIO, HTTP, *BASE.values()})

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import yaml
 
+from tests.acceptance.sdk import peers
 from tests.conformance.suite import Check, Scenario, client_scenario, failing
-from tests.real import peers
 
 FILE: Final = Path(__file__).resolve().with_name("client_checks.yaml")
 HEAD: Final = "# What the SDK's own client passes of the official client suite. `client_checks.py` writes this file.\n"

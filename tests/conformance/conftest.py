@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.sdk import peers
 from tests.conformance import suite
-from tests.real import peers
 
 HERE = Path(__file__).resolve().parent
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from tests.real import peers
+from tests.acceptance.sdk import peers
+from tests.paths import ROOT
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 START: Final = 30.0  # seconds until a program listens; it takes one or two
 END: Final = 10.0
 PLACE: Final = re.compile(r"(?:listening|running|available) (?:on|at) (?:port )?(http://[^\s\"]+|\d+)", re.IGNORECASE)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tests.conformance.listening import ROOT
-from tests.real import node, peers
+from tests.acceptance.sdk import node, peers
+from tests.paths import ROOT
 
 PROGRAM: Final = peers.HERE / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 REVISIONS: Final = ("2025-11-25", "2026-07-28")  # those with a frozen set of what is required

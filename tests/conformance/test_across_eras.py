@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.acceptance.sdk.peers import POLICIES
 from tests.conformance.expected import expected
 from tests.conformance.listening import known_good, listening, serve
 from tests.conformance.suite import server_suite
-from tests.real.peers import POLICIES
 
 PAIRS = [("2025-11-25", "modern", "http"), ("2026-07-28", "legacy", "stdio")]
 CANNOT = yaml.safe_load(Path(__file__).resolve().with_name("across_eras.yaml").read_text("utf-8"))

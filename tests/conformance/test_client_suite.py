@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.sdk import peers
 from tests.conformance.client_checks import DRIVER, SCENARIOS, passed
 from tests.conformance.listening import gate
 from tests.conformance.suite import Scenario, client_output, client_scenario, failing, worse
-from tests.real import peers
 
 ANSWERS = Path(__file__).resolve().with_name("answers.yaml")
 ASKING = [("2025-11-25", "elicitation-sep1034-client-defaults"), ("2026-07-28", "sep-2322-client-request-state")]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.sdk.peers import POLICIES
 from tests.conformance.expected import expected
 from tests.conformance.listening import Listening, known_good, listening, serve
 from tests.conformance.suite import REVISIONS, Found, failing, server_suite, worse
-from tests.real.peers import POLICIES
 
 FORWARDS = POLICIES / "forwards.yaml"
 

@@ -24,7 +24,7 @@ import yaml
 from tests.faults.faults import LIST, MOST_NAMES, ROOT, Fault, load
 
 Verdict: TypeAlias = Literal["caught", "NOT CAUGHT", "DOES NOT APPLY", "NO TESTS RAN", "TOOK TOO LONG"]
-LINKED: Final = (".venv", "tests/real/.envs", "tests/real/node_modules")
+LINKED: Final = (".venv", "tests/acceptance/sdk/.envs", "tests/acceptance/sdk/node_modules")
 """Folders that git does not know and tests may need; a copy has links to them."""
 SHOWN: Final = 3  # tests of each fault that are run once more without it; without --all no more are looked for
 OUTPUT: Final = 3_000  # characters of pytest's output that are shown where no test ran

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.system import rounds
+from tests.fakes import rounds
 
 ROUNDS: Final = 2_000
 LONG: Final = os.environ.get("LONG", "") not in ("", "0")

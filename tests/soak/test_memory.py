@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile_frames import SIZE
-from tests.system.hostile_traffic import MOST_GROWTH, SMALL, load, resident, traffic
-from tests.system.test_memory import exchanged, running, settled
+from tests.fakes.hostile_frames import SIZE
+from tests.fakes.hostile_traffic import MOST_GROWTH, SMALL, load, resident, traffic
+from tests.system.run.test_memory import exchanged, running, settled
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

@@ -21,9 +21,9 @@ from urllib.parse import urljoin
 
 import pytest
 
+from tests.acceptance.sdk import http_peers, peers
+from tests.acceptance.sdk.peers import Server
 from tests.conformance.listening import Listening, gate, listening
-from tests.real import http_peers, peers
-from tests.real.peers import Server
 
 SECONDS: Final = float(os.environ.get("SOAK_SECONDS", "120"))
 AT_ONCE: Final = 6

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import aiohttp
 
-from tests.forked import Forked, Forks
+from tests.fakes.forked import Forked, Forks
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]

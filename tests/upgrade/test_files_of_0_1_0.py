@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.forked import Forks, forks
+from tests.fakes.forked import Forks, forks
 from tests.upgrade.driving import (
     ASKED,
     DECIDED,
@@ -397,7 +397,7 @@ def test_a_kill_at_any_step_of_the_first_request_leaves_each_balance_and_record_
     assert seen == sorted(seen)
 
 
-# -- files that cannot be read: empty ones are in tests/system/test_empty_databases.py
+# -- files that cannot be read: empty ones are in tests/system/gate/test_empty_databases.py
 # -------------------------------------------------------------
 
 

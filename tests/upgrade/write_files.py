@@ -24,10 +24,10 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from tests.paths import ROOT
 from tests.upgrade.driving import (
     ASKED,
     DECIDED,
-    ROOT,
     Conversation,
     Hook,
     Samplegate,

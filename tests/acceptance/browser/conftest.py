@@ -1,0 +1,190 @@
+"""Chromium in front of the reviewers' listener: one listener for all tests, a browser for each module, a new store and
+a new context for each test. Whatever a page says on its console, or asks of somebody else, fails the test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_playwright
+
+from samplegate.reviews.review import Review
+from samplegate.reviews.web.app import reviews_app
+from tests.fakes.reviewers_listener import OPS, House
+from tests.fakes.system_programs import program
+
+ARGUMENTS: Final = ("--disable-dev-shm-usage", "--disable-gpu", "--font-render-hinting=none")
+SECONDS: Final = 10.0
+
+
+class Site:
+    """The listener over a store in dicts, in a thread with a loop of its own."""
+
+    def __init__(self) -> None:
+        self.house = House()
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),), daemon=True)
+        self.url = ""
+
+    def begin(self) -> None:
+        self._thread.start()
+        assert self._ready.wait(SECONDS)
+
+    def end(self) -> None:
+        self._server.should_exit = True
+        self._loop.call_soon_threadsafe(self._app.end)
+        self._thread.join(SECONDS)
+        self._loop.close()
+
+    def run(self, what: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Something that is awaited over there."""
+        return asyncio.run_coroutine_threadsafe(what(), self._loop).result(SECONDS)
+
+    def open(self, *reviews: Review) -> None:
+        for review in reviews:
+            self.run(lambda review=review: self.house.open(review))  # type: ignore[misc]
+
+    def get(self, id: str) -> Review:
+        found: Review | None = self.run(lambda: self.house.store.read(lambda store: store.get(id)))
+        assert found is not None
+        return found
+
+    async def _serve(self) -> None:
+        config = uvicorn.Config(
+            self._dispatch, host="127.0.0.1", port=0, log_level="error", lifespan="off", interface="asgi3", ws="none"
+        )
+        self._server = uvicorn.Server(config)
+        serving = asyncio.ensure_future(self._server.serve())
+        async with asyncio.timeout(SECONDS):
+            while not self._server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+                await asyncio.sleep(0)
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self.house = House(self.url)
+        self._app = self.house.app(poll=0.05)
+        self._ready.set()
+        await serving
+
+    async def _dispatch(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._app(scope, receive, send)
+
+    def anew(self) -> None:
+        """Another store, and nothing remembered."""
+
+        async def swap() -> None:
+            self._app.end()
+            self.house = House(self.url)
+            self._app = reviews_app(self.house.web, poll=0.05)
+
+        self.run(swap)
+
+
+@pytest.fixture(scope="session")
+def _site() -> Iterator[Site]:
+    site = Site()
+    site.begin()
+    yield site
+    site.end()
+
+
+@pytest.fixture
+def site(_site: Site) -> Site:
+    _site.anew()
+    return _site
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """For one module's tests: while it is open its event loop runs in this thread, and no test that awaits could."""
+    arguments = [*ARGUMENTS, "--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [*ARGUMENTS]
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=program("chromium"), args=arguments)
+        yield found
+        found.close()
+
+
+MAIL: Final = "http://mail.example.net/"
+"""A page of another site, which tests fill themselves."""
+VIOLATIONS: Final = (
+    "addEventListener('securitypolicyviolation', (e) => console.error(`policy: ${e.violatedDirective}"
+    " ${e.blockedURI}`))"
+)
+REFUSED: Final = re.compile(r"Failed to load resource: .* status of (403|409|422) ")
+
+
+class Watched:
+    """What a browser did beside what it was asked for: requests to others than the listener, and what its console, its
+    Content-Security-Policy and its dialogs said. A page that refuses a form is an error in the console."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.elsewhere: list[str] = []
+        self.said: list[str] = []
+        context.add_init_script(VIOLATIONS)
+        context.on("request", lambda request: self._requested(request.url))
+        context.on("console", lambda message: self._told(message.type, message.text))
+        context.on("weberror", lambda error: self.said.append(str(error.error)))
+        context.on("dialog", self._asked)
+        self._ours = (f"{url}/", "data:", "about:", MAIL)
+
+    def _requested(self, url: str) -> None:
+        if not url.startswith(self._ours):
+            self.elsewhere.append(url)
+
+    def _told(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning") and not REFUSED.match(text):
+            self.said.append(text)
+
+    def _asked(self, dialog: Dialog) -> None:
+        self.said.append(f"a dialog: {dialog.message}")
+        dialog.dismiss()
+
+
+@pytest.fixture
+def watched() -> list[Watched]:
+    """Of each context of the test."""
+    return []
+
+
+@pytest.fixture
+def context_of(browser: Browser, site: Site, watched: list[Watched]) -> Iterator[Callable[..., BrowserContext]]:
+    """A new browser context: nobody is signed in. At its end it has said nothing and asked nobody else."""
+    made: list[BrowserContext] = []
+
+    def make(**more: Any) -> BrowserContext:
+        context = browser.new_context(base_url=site.url, **more)
+        context.set_default_timeout(SECONDS * 1000)
+        made.append(context)
+        watched.append(Watched(context, site.url))
+        return context
+
+    yield make
+    for context in made:
+        context.close()
+    assert [([], [])] * len(made) == [(each.elsewhere, each.said) for each in watched]
+
+
+@pytest.fixture
+def page_of(context_of: Callable[..., BrowserContext], site: Site) -> Callable[..., Page]:
+    """An empty page of somebody who is signed in."""
+
+    def make(token: str = OPS, **more: Any) -> Page:
+        context = context_of(**more)
+        found = context.request.post(
+            "/reviews/sign-in", form={"token": token}, headers={"origin": site.url}, max_redirects=0
+        )
+        assert 303 == found.status
+        return context.new_page()
+
+    return make
+
+
+@pytest.fixture
+def page(page_of: Callable[..., Page]) -> Page:
+    return page_of()

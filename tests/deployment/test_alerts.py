@@ -1,0 +1,251 @@
+"""The alerts, told by Debian's promtool: each fires where it should, says what it is about, and stays silent where all
+is well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+import yaml
+
+from tests.fakes.system_programs import DEPLOY, program, run
+
+pytestmark = pytest.mark.real
+FOLDER: Final = DEPLOY / "prometheus"
+GATE: Final = 'job="samplegate",instance="a:1"'
+UP: Final = {f"up{{{GATE}}}": "1x120"}
+
+
+class Case(msgspec.Struct, frozen=True):
+    """Series by name, as promtool writes values a minute apart; what fires at a minute: the labels besides severity,
+    and the summary."""
+
+    alert: str
+    series: dict[str, str]
+    at: int
+    labels: dict[str, str] | None = None
+    summary: str = ""
+
+    @property
+    def all(self) -> dict[str, str]:
+        return self.series if self.alert in ("SamplegateDown", "SamplegateAbsent") else {**UP, **self.series}
+
+
+OF_GATE: Final = {"job": "samplegate", "instance": "a:1"}
+OF_SERVER: Final = {**OF_GATE, "server": "s"}
+CALLS: Final = f'{GATE},server="s",era="modern",method="call"'
+OF_CALLS: Final = {"instance": "a:1", "server": "s"}
+
+
+def metric(name: str, **labels: str) -> str:
+    said = ",".join([GATE, *(f'{key}="{value}"' for key, value in labels.items())])
+    return f"samplegate_{name}{{{said}}}"
+
+
+def often(name: str, good: dict[str, str], bad: dict[str, str], share: int, **labels: str) -> dict[str, str]:
+    """``share`` of 100 a minute are bad."""
+    return {metric(name, **labels, **good): f"0+{100 - share}x120", metric(name, **labels, **bad): f"0+{share}x120"}
+
+
+def statuses(share: int) -> dict[str, str]:
+    return often(
+        "http_requests_total", {"status": "2xx"}, {"status": "5xx"}, share, server="s", era="modern", method="call"
+    )
+
+
+def outcomes(share: int) -> dict[str, str]:
+    return often(
+        "requests_total", {"outcome": "answered"}, {"outcome": "unanswered"}, share, server="s", kind="sampling"
+    )
+
+
+def calls(share: int, failure: str = "refused") -> dict[str, str]:
+    return often("model_calls_total", {"result": "ok"}, {"result": failure}, share, model="m")
+
+
+def lag(late: int) -> dict[str, str]:
+    """Of 100 wake-ups a minute, how many were later than 0.1 s."""
+    return {
+        metric("event_loop_lag_seconds_bucket", le="0.1"): f"0+{100 - late}x120",
+        metric("event_loop_lag_seconds_bucket", le="0.25"): "0+100x120",
+        metric("event_loop_lag_seconds_bucket", le="+Inf"): "0+100x120",
+    }
+
+
+FIRST: Final = "_x60 1x60"  # a counter that comes up at the first event, after an hour without it
+AGAIN: Final = "5x60 6x60"
+FAILED: Final = metric("children_exited_total", server="s", how="failed")
+KEYS: Final = metric("issuer_key_fetches_total", result="failed")
+GONE: Final = metric("limit_reservations_total", limit="l", result="unavailable")
+REFUSED: Final = metric("limit_reservations_total", limit="l", result="refused")
+UNPRICED: Final = metric("unpriced_calls_total", server="s", model="m", rule="r")
+FIRING: Final = [
+    Case("SamplegateDown", {f"up{{{GATE}}}": "1x10 0x10"}, 13, OF_GATE, "a:1 cannot be scraped"),
+    Case("SamplegateAbsent", {}, 6, {"job": "samplegate"}, "no gate is scraped"),
+    Case(
+        "SamplegateDecisionLogFailing",
+        {metric("decision_log_failing"): "0x5 1x5"},
+        8,
+        OF_GATE,
+        "a:1 cannot record decisions",
+    ),
+    Case(
+        "SamplegateRecordsLost",
+        {metric("records_failed_total", server="s"): FIRST},
+        63,
+        OF_SERVER,
+        "records of s could not be written to the decision log",
+    ),
+    Case(
+        "SamplegateReloadRefused",
+        {metric("reload_last_success"): "1x5 0x20"},
+        9,
+        OF_GATE,
+        "a:1 runs with an older policy or older settings than those in its files",
+    ),
+    Case(
+        "SamplegatePoliciesDiffer",
+        {
+            metric("policy_info", hash="1"): "1x120",
+            'samplegate_policy_info{job="samplegate",instance="b:1",hash="2"}': "1x120",
+        },
+        20,
+        {"job": "samplegate"},
+        "2 policies are in force in one job",
+    ),
+    Case(
+        "SamplegateFault",
+        {metric("rounds_failed_total", server="s", door="push"): FIRST},
+        63,
+        {**OF_SERVER, "door": "push"},
+        "an internal error left a request of s unanswered",
+    ),
+    Case("SamplegateServerNotStarting", {FAILED: FIRST}, 63, {**OF_SERVER, "how": "failed"}, "server s does not start"),
+    Case("SamplegateServerNotStarting", {FAILED: AGAIN}, 63, {**OF_SERVER, "how": "failed"}, "server s does not start"),
+    Case(
+        "SamplegateServerDying",
+        {metric("children_restarted_total", server="s"): "0+1x120"},
+        20,
+        OF_SERVER,
+        "server s dies repeatedly",
+    ),
+    Case("SamplegateServerErrors", statuses(10), 20, OF_CALLS, "10% of requests to s fail"),
+    Case(
+        "SamplegateBusy",
+        {metric("http_refused_total", server="s", reason="busy"): "0+1x120"},
+        20,
+        {"instance": "a:1"},
+        "a:1 rejects clients",
+    ),
+    Case(
+        "SamplegateCallersRefused",
+        {metric("http_refused_total", server="s", reason="auth"): "0+120x120"},
+        20,
+        {"instance": "a:1"},
+        "a:1 rejects more than one request per second for its token",
+    ),
+    Case(
+        "SamplegateIssuerKeys",
+        {KEYS: FIRST},
+        70,
+        {**OF_GATE, "result": "failed"},
+        "a:1 cannot fetch the keys that verify callers' tokens",
+    ),
+    Case("SamplegateUnanswered", outcomes(30), 40, OF_CALLS, "30% of the requests of s are not answered"),
+    Case("SamplegateModelFailing", calls(50), 20, {"instance": "a:1", "model": "m"}, "50% of calls of model m fail"),
+    Case(
+        "SamplegateUnpriced",
+        {UNPRICED: FIRST},
+        63,
+        {**OF_SERVER, "model": "m", "rule": "r"},
+        "the price of model m is unknown",
+    ),
+    Case(
+        "SamplegateLimitNearlyUsed",
+        {metric("limit_warnings_total", limit="l"): FIRST},
+        63,
+        {**OF_GATE, "limit": "l"},
+        "limit l exceeded its warn_at",
+    ),
+    Case(
+        "SamplegateLimitsUnavailable",
+        {GONE: FIRST},
+        63,
+        {**OF_GATE, "limit": "l", "result": "unavailable"},
+        "limit l is unavailable",
+    ),
+    Case("SamplegateEventLoopLate", lag(10), 30, {"instance": "a:1"}, "a:1 has an event-loop lag of 235ms"),
+]
+SILENT: Final = [
+    Case("SamplegateDown", {f"up{{{GATE}}}": "1x10 0 1x10"}, 12),
+    Case("SamplegateAbsent", {f"up{{{GATE}}}": "0x120"}, 60),
+    Case("SamplegateDecisionLogFailing", {metric("decision_log_failing"): "0x120"}, 60),
+    Case("SamplegateRecordsLost", {metric("records_failed_total", server="s"): "3x120"}, 60),
+    Case("SamplegateReloadRefused", {metric("reload_last_success"): "0x5 1x20"}, 9),
+    Case(
+        "SamplegatePoliciesDiffer",
+        {metric("policy_info", hash="1"): "1x10 _x110", metric("policy_info", hash="2"): "_x11 1x100"},
+        20,
+    ),
+    Case("SamplegateFault", {metric("rounds_failed_total", server="s", door="push"): FIRST}, 90),
+    Case("SamplegateServerNotStarting", {metric("children_exited_total", server="s", how="asked"): "0+1x120"}, 60),
+    Case("SamplegateServerDying", {metric("children_restarted_total", server="s"): "0x10 1x100"}, 20),
+    Case("SamplegateServerErrors", statuses(2), 20),
+    Case("SamplegateBusy", {metric("http_refused_total", server="s", reason="session"): "0+9x120"}, 20),
+    Case("SamplegateCallersRefused", {metric("http_refused_total", server="s", reason="auth"): "0+3x120"}, 20),
+    Case("SamplegateIssuerKeys", {metric("issuer_key_fetches_total", result="ok"): "0+1x120"}, 70),
+    Case("SamplegateUnanswered", outcomes(10), 40),
+    Case("SamplegateModelFailing", calls(80, "cancelled"), 20),
+    Case("SamplegateUnpriced", {UNPRICED: "4x120"}, 100),
+    Case("SamplegateLimitNearlyUsed", {metric("limit_warnings_total", limit="l"): "2x120"}, 100),
+    Case("SamplegateLimitsUnavailable", {REFUSED: "0+1x120"}, 63),
+    Case("SamplegateEventLoopLate", lag(0), 30),
+]
+
+
+def rules() -> dict[str, dict[str, Any]]:
+    (group,) = yaml.safe_load((FOLDER / "alerts.yml").read_text("utf-8"))["groups"]
+    return {rule["alert"]: rule for rule in group["rules"]}
+
+
+def asked(case: Case) -> dict[str, Any]:
+    """A case as promtool takes it."""
+    rule = rules()[case.alert]
+    fires = {
+        "exp_labels": {**(case.labels or {}), **rule["labels"]},
+        "exp_annotations": {"summary": case.summary, "description": rule["annotations"]["description"]},
+    }
+    return {
+        "interval": "1m",
+        "input_series": [{"series": series, "values": values} for series, values in case.all.items()],
+        "alert_rule_test": [
+            {"eval_time": f"{case.at}m", "alertname": case.alert, "exp_alerts": [] if case.labels is None else [fires]}
+        ],
+    }
+
+
+@pytest.mark.parametrize("cases", [FIRING, SILENT], ids=["fires", "is silent"])
+def test_each_alert_fires_where_it_should_and_only_there(cases: list[Case], tmp_path: Path) -> None:
+    at = tmp_path / "tests.yml"
+    at.write_text(
+        yaml.safe_dump({"rule_files": [str(FOLDER / "alerts.yml")], "tests": [asked(case) for case in cases]})
+    )
+    code, said = run(program("promtool"), "test", "rules", at)
+    assert 0 == code, said
+    assert {case.alert for case in cases} == rules().keys()
+
+
+def test_promtool_takes_the_configuration_and_the_alerts() -> None:
+    code, said = run(program("promtool"), "check", "config", "--lint=all", "--lint-fatal", FOLDER / "prometheus.yml")
+    assert 0 == code, said
+    assert f"{len(rules())} rules found" in said
+
+
+@pytest.mark.parametrize("alert", rules())
+def test_an_alert_says_how_urgent_it_is_and_what_to_do(alert: str) -> None:
+    rule = rules()[alert]
+    assert rule["labels"]["severity"] in ("page", "ticket")
+    assert {"summary", "description"} == rule["annotations"].keys()
+    assert rule["annotations"]["description"].endswith(".")

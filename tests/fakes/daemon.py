@@ -1,0 +1,215 @@
+"""A real `samplegate serve` for tests, and clients of both eras that write frames themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from tests.paths import PROGRAMS, ROOT
+
+BOUND: Final = 60.0
+ASKING: Final = str(PROGRAMS / "asking.py")
+HURRIED: Final = str(PROGRAMS / "hurried.py")
+VERSION: Final = "2026-07-28"
+ACCEPT: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+META: Final = "io.modelcontextprotocol/"
+FORM: Final = {
+    "message": "sure?",
+    "requestedSchema": {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]},
+}
+SAMPLE: Final = {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 10}
+ASK_FORM: Final = {"ask": {"method": "elicitation/create", "params": FORM}}
+ASK_SAMPLE: Final = {"ask": {"method": "sampling/createMessage", "params": SAMPLE}}
+
+
+def asking(eras: str) -> list[str]:
+    """The command of a server of these eras (``legacy``, ``modern``, ``legacy+modern``)."""
+    return [sys.executable, ASKING, eras]
+
+
+class Gate:
+    """One daemon that runs."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self.url = self.admin = self.reviews = ""
+        self.ending = False
+        """Whether it was told to end already."""
+        self._news = asyncio.Event()
+        self._reading = asyncio.ensure_future(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stderr is not None
+        async for raw in self.process.stderr:
+            line = raw.decode().rstrip()
+            self.lines.append(line)
+            found = re.search(r"(listening|admin|reviews) on (http://[^/\"\s]+)", line)
+            if found is not None:
+                setattr(self, {"listening": "url"}.get(found[1], found[1]), found[2])
+            self._news.set()
+        self._news.set()
+
+    async def said(self, text: str, after: int = 0) -> str:
+        """The first line with this text, which may still have to come."""
+        async with asyncio.timeout(BOUND):
+            while True:
+                for line in self.lines[after:]:
+                    if text in line:
+                        return line
+                assert not self._reading.done(), self.lines
+                self._news.clear()
+                await self._news.wait()
+
+    async def end(self, number: int = signal.SIGTERM) -> int:
+        """End it; its exit code. A process that does not end in time is killed, also one that a test has stopped."""
+        if self.process.returncode is None and not self.ending:
+            self.process.send_signal(number)
+        self.ending = True
+        try:
+            async with asyncio.timeout(BOUND):
+                code = await self.process.wait()
+                await self._reading
+        except BaseException:  # too late, or the test is over
+            if self.process.returncode is None:
+                self.process.kill()
+                self.process.send_signal(signal.SIGCONT)
+            raise
+        return code
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    admin: bool = True,
+    program: Sequence[str] = ("-m", "samplegate"),
+) -> AsyncIterator[Gate]:
+    """A daemon on free ports, with its state in ``folder``; it must end well. ``program``: the interpreter's words
+    before ``serve``."""
+    listen = ["--listen", "127.0.0.1:0", "--state", str(folder / "state")] + (
+        ["--admin-listen", "127.0.0.1:0"] if admin else []
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *program, "serve", *listen, *arguments,
+        stderr=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL, cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "proxy"), "SAMPLEGATE_DRAIN_DELAY": "0", **(env or {})},
+        limit=2**24,
+    )  # fmt: skip
+    gate = Gate(process)
+    try:
+        await gate.said("admin on" if admin else "listening on")
+        yield gate
+    finally:
+        await gate.end()
+
+
+class Client:
+    """An HTTP client of either era at one path."""
+
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        url: str,
+        capabilities: Mapping[str, Any] | None = None,
+        token: str | None = None,
+    ) -> None:
+        self.http = http
+        self.url = url
+        self.capabilities = dict(capabilities or {})
+        self.headers = {**ACCEPT, **({} if token is None else {"authorization": f"Bearer {token}"})}
+        self.session: dict[str, str] = {}
+        self.heard: list[dict[str, Any]] = []
+        """What came before the answers: notifications, and the server's requests."""
+
+    async def post(self, frame: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+        """The status, and the answer to the frame's id; requests of the server are answered by ``reply``."""
+        async with self.http.post(self.url, data=json.dumps(frame), headers={**self.headers, **headers}) as response:
+            if response.content_type != "text/event-stream":
+                text = await response.text()
+                if "mcp-session-id" in response.headers:
+                    self.session = {"mcp-session-id": response.headers["mcp-session-id"]}
+                return response.status, json.loads(text) if text else {}
+            async for raw in response.content:
+                if raw.startswith(b"data:") and raw[5:].strip():
+                    said = json.loads(raw[5:])
+                    if said.get("id") == frame.get("id") and "method" not in said:
+                        return response.status, said
+                    self.heard.append(said)
+                    if "method" in said and "id" in said:
+                        await self.reply(said)
+        return response.status, {}
+
+    async def reply(self, asked: Mapping[str, Any]) -> None:
+        """Answer what the server asks, as a person would."""
+        result = (
+            {"action": "accept", "content": {"confirm": True}} if asked["method"] == "elicitation/create" else HUMAN
+        )
+        async with self.http.post(
+            self.url,
+            data=json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}),
+            headers={**self.headers, **self.session},
+        ) as response:
+            assert response.status == 202
+
+    async def begin(self, revision: str = "2025-11-25") -> dict[str, Any]:
+        """Legacy: the handshake; its answer."""
+        hello = {
+            "protocolVersion": revision,
+            "capabilities": self.capabilities,
+            "clientInfo": {"name": "c", "version": "1"},
+        }
+        _, answer = await self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}, {})
+        if "result" in answer:
+            self.session["mcp-protocol-version"] = answer["result"]["protocolVersion"]
+            await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, self.session)
+        return answer
+
+    async def legacy(self, method: str, id: Any = 1, **params: Any) -> dict[str, Any]:
+        """One request in the session."""
+        return (await self.post({"jsonrpc": "2.0", "id": id, "method": method, "params": params}, self.session))[1]
+
+    async def modern(
+        self, method: str, id: Any = 1, meta: Mapping[str, Any] | None = None, **params: Any
+    ) -> dict[str, Any]:
+        """One stateless request."""
+        own = {f"{META}protocolVersion": VERSION, f"{META}clientCapabilities": self.capabilities, **(meta or {})}
+        headers = {
+            "mcp-protocol-version": VERSION,
+            "mcp-method": method,
+            **({"mcp-name": params["name"]} if "name" in params else {}),
+        }
+        return (
+            await self.post({"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": own}}, headers)
+        )[1]
+
+    async def call(self, era: str, id: Any = 1, **arguments: Any) -> dict[str, Any]:
+        """A call of the tool in an era."""
+        return await (self.legacy if era == "legacy" else self.modern)("tools/call", id, name="do", arguments=arguments)
+
+
+HUMAN: Final = {"role": "assistant", "content": {"type": "text", "text": "a person"}, "model": "person"}
+
+
+@asynccontextmanager
+async def client(gate: Gate, path: str = "/mcp", **options: Any) -> AsyncIterator[Client]:
+    """A client of a gate."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=BOUND)) as http:
+        yield Client(http, gate.url + path, **options)
+
+
+async def admin(gate: Gate, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+    """What the operators' listener says."""
+    async with aiohttp.ClientSession() as http, http.request(method, gate.admin + path, headers=headers) as response:
+        return response.status, await response.text()

@@ -1,0 +1,62 @@
+"""A process that races again and again: its threads, each with a connection of its own to one store, wait for a line,
+then do the same once, and say what came of it.
+
+``racer.py NUMBER THREADS``; then for each race a line ``decide|use|seek|open URL``, and a line when it begins.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+
+from samplegate.reviews import sql_schema
+from samplegate.reviews.review import Review
+from samplegate.reviews.sql_store import SqlReviewStore
+from tests.fakes.stored_reviews import NOW, YES, review
+
+
+def act(store: SqlReviewStore, what: str, name: str) -> str:
+    """What came of it, in one word."""
+    if what == "decide":
+        return "won" if isinstance(store.decide("rv_a", YES, who=name, door="page", now=NOW + 1), Review) else "lost"
+    if what == "use":
+        return "won" if store.use([("rv_a", "w", name)], now=NOW + 2) else "lost"
+    if what == "open":
+        return "won" if store.open(review(f"rv_{name}"), announce=True, most=7) else "lost"
+    found = store.seek("sha256:l", stage="request", waiter=name, now=NOW + 2, seconds=10)
+    return found.id if found is not None else "none"
+
+
+def race(url: str, what: str, number: str, threads: int) -> None:
+    """Say ``ready``, wait for a line, race, print the outcomes as JSON."""
+    sql_schema.PATIENCE = 40.0  # type: ignore[misc] # this is about who wins, not about how soon
+    go = threading.Event()
+    outcomes: list[str] = []
+
+    def run(name: str) -> None:
+        store = SqlReviewStore(url)
+        store.last_change()
+        ready.wait()
+        go.wait()
+        outcomes.append(act(store, what, name))
+        store.close()
+
+    ready = threading.Barrier(threads + 1)
+    running = [threading.Thread(target=run, args=(f"{number}x{n}",)) for n in range(threads)]
+    for thread in running:
+        thread.start()
+    ready.wait(50)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    go.set()
+    for thread in running:
+        thread.join()
+    print(json.dumps(outcomes), flush=True)
+
+
+if __name__ == "__main__":
+    sql_schema.PATIENCE = 40.0  # type: ignore[misc] # this is about who wins, not about how soon
+    while line := sys.stdin.readline():
+        what, url = line.split(maxsplit=1)
+        race(url.strip(), what, sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,236 @@
+"""A person looks at a model's answer for longer than the client waits: the call is put off and comes back to a real
+daemon, and no model is asked twice. tests/unit/gate/test_reviews_put_off.py has each case of it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from samplegate.cli import main
+from tests.fakes.daemon import ASK_SAMPLE, META, VERSION, Client, Gate, admin, asking, client, serving
+from tests.fakes.daemon_reviews import People, people, settings
+from tests.paths import ROOT
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(150)]
+PATIENCE: Final = "2s"
+RULE: Final = "  - {name: looked at, match: {kind: sampling}, effect: allow, review_answer: ops, limits: [few]}"
+POLICY: Final = f"""
+version: 1
+models: [{{name: m, model: scripted, cases: answers.yaml}}]
+limits: {{few: {{requests: 1, per: 1h, by: [caller]}}}}
+reviewers: {{ops: {{timeout: TIMEOUT, late_verdict: 0s}}}}
+rules:
+{RULE}
+client: {{peer_timeout: PATIENCE}}
+servers: {{default: {{peer_timeout: none}}}}
+"""
+FROM_MODEL: Final = "from a model"
+OTHER: Final = {"messages": [{"role": "user", "content": {"type": "text", "text": "edited"}}], "maxTokens": 10}
+CALLERS: Final = ("ann", "bob", "cat", "dan")
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One event loop for the module, since its daemon is one."""
+    return "asyncio"
+
+
+class House:
+    """One daemon before a server of 2026-07-28, and a person. Each test is a caller of its own."""
+
+    def __init__(self, folder: Path, gate: Gate, person: People) -> None:
+        self.folder, self.gate, self.person = folder, gate, person
+
+    def caller(self, name: str) -> AbstractAsyncContextManager[Client]:
+        return client(self.gate, token=token(name))
+
+    async def pending(self, caller: str) -> dict[str, Any]:
+        return await self.person.pending(caller=caller)
+
+    async def reviews(self, caller: str) -> list[dict[str, Any]]:
+        return [one for one in (await self.person.get("/reviews"))["reviews"] if one["caller"] == caller]
+
+    async def decide(self, caller: str, **verdict: Any) -> None:
+        assert 200 == (await self.person.say(await self.pending(caller), **verdict))[0]
+
+    def log(self, caller: str) -> list[dict[str, Any]]:
+        (found,) = (self.folder / "state").rglob("*.jsonl")
+        return [one for line in found.read_text().splitlines() if (one := json.loads(line))["caller"] == caller]
+
+    async def reload(self, policy: str) -> None:
+        (self.folder / "policy.yaml").write_text(policy)
+        before = len(self.gate.lines)
+        self.gate.process.send_signal(signal.SIGHUP)
+        await self.gate.said("reload.taken", before)
+
+
+def token(name: str) -> str:
+    return f"sg_a-token-of-{name}"
+
+
+@pytest.fixture(scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    folder = tmp_path_factory.mktemp("house")
+    arguments = settings(folder, policy=POLICY, patience=PATIENCE)
+    told = json.loads((folder / "settings.yaml").read_text())
+    callers = [{"name": name, "sha256": hashlib.sha256(token(name).encode()).hexdigest()} for name in CALLERS]
+    (folder / "settings.yaml").write_text(json.dumps({**told, "watch": False, "callers": {"tokens": callers}}))
+    async with serving(folder, *arguments, "--", *asking("modern")) as gate:
+        await gate.said("reviews on")
+        async with client(gate, token=token("ann")) as c, people(gate) as person:
+            await warm(c, person)
+            yield House(folder, gate, person)
+
+
+async def warm(c: Client, person: People) -> None:
+    """The server runs and the store is open: neither is part of the client's patience from here on."""
+    assert "result" in await c.call("modern", 0)
+    for _ in range(600):  # a busy machine may take longer to open the store than a request waits for it
+        if (await person.status("/reviews")) != 503:
+            break
+        await asyncio.sleep(0.1)
+
+
+async def retry(c: Client, id: int, state: str, arguments: Any = ASK_SAMPLE) -> dict[str, Any]:
+    """The client's next try."""
+    own = {f"{META}protocolVersion": VERSION, f"{META}clientCapabilities": {}}
+    headers = {"mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": "do"}
+    params = {"name": "do", "arguments": arguments, "requestState": state, "_meta": own}
+    return (await c.post({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}, headers))[1]
+
+
+async def put_off(c: Client, id: int = 1, state: str | None = None, arguments: Any = ASK_SAMPLE) -> str:
+    """One try that is put off; the state to come back with."""
+    answer = await (c.call("modern", id, **arguments) if state is None else retry(c, id, state, arguments))
+    assert "input_required" == answer.get("result", {}).get("resultType"), answer
+    assert "inputRequests" not in answer["result"]
+    given: str = answer["result"]["requestState"]
+    return given
+
+
+async def released(c: Client, state: str) -> str:
+    """What the server was sent in the end; the client comes back as often as it is put off."""
+    ids = count(100)
+    while (answer := await retry(c, next(ids), state)).get("result", {}).get("resultType") == "input_required":
+        state = answer["result"]["requestState"]
+    assert not answer["result"].get("isError"), answer
+    text: str = answer["result"]["structuredContent"]["result"]["content"]["text"]
+    return text
+
+
+async def models_asked(gate: Gate) -> int:
+    """How many calls of models the daemon has counted."""
+    metrics = (await admin(gate, "/metrics"))[1]
+    return sum(
+        int(float(line.split()[-1]))
+        for line in metrics.splitlines()
+        if line.startswith("samplegate_model_calls_total{")
+    )
+
+
+async def test_an_answer_approved_after_the_clients_patience_reaches_the_server_and_is_one_request_in_the_log(
+    house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = await models_asked(house.gate)
+    async with house.caller("ann") as c:
+        state = await put_off(c)
+        (first,) = house.log("ann")
+        state = await put_off(c, 2, state)
+        text, _ = await asyncio.gather(released(c, state), house.decide("ann", verdict="approve"))
+    assert (FROM_MODEL, before + 1) == (text, await models_asked(house.gate))
+    first, last = house.log("ann")
+    assert ("put_off", "m", ["few"]) == (first["outcome"], first["attempts"][0]["model"], first["limits"])
+    assert ("answered", "human", "ana") == (last["outcome"], last["decided_by"], last["reviewed_by"])
+    assert "attempts" not in last
+    assert (first["decision_id"], first["review"]) == (last["decision_id"], last["review"])
+    (tmp_path / "log.jsonl").write_text(json.dumps(first) + "\n" + json.dumps(last) + "\n")
+    assert 0 == main.main(["report", "--json", "--log", str(tmp_path / "log.jsonl")])
+    (server,) = json.loads(capsys.readouterr().out)["servers"].values()
+    assert {"requests": 1, "outcomes": {"answered": 1}}.items() <= server["kinds"]["sampling"].items()
+
+
+async def test_a_state_opens_nothing_for_anybody_else_or_anything_else_and_its_answer_is_released_once(
+    house: House,
+) -> None:
+    before = await models_asked(house.gate)
+    async with house.caller("bob") as c, house.caller("cat") as other:
+        state = await put_off(c)
+        forged = state[:40] + ("A" if state[40] != "A" else "B") + state[41:]
+        another = {"ask": {**ASK_SAMPLE["ask"], "params": OTHER}}
+        for id, (shown, arguments) in enumerate([(forged, ASK_SAMPLE), (state, another), ("sg1.", ASK_SAMPLE)], 2):
+            assert -32602 == (await retry(c, id, shown, arguments))["error"]["code"]
+        assert -32602 == (await retry(other, 2, state))["error"]["code"]
+        assert ["pending"] == [review["state"] for review in await house.reviews("bob")]
+        await house.decide("bob", verdict="approve")  # while no call waits
+        assert -32602 == (await retry(other, 3, state))["error"]["code"]
+        answers = await asyncio.gather(*(retry(c, id, state) for id in (10, 11, 12)))
+    assert 1 == len([answer for answer in answers if FROM_MODEL in str(answer)])
+    assert (before + 1, 1, []) == (
+        await models_asked(house.gate),
+        len(await house.reviews("bob")),
+        await house.reviews("cat"),
+    )
+
+
+async def test_a_reload_between_two_tries_decides_anew_and_asks_no_model_again(house: House) -> None:
+    before = await models_asked(house.gate)
+    as_it_was = (house.folder / "policy.yaml").read_text()
+    denied = "  - {name: looked at, match: {kind: sampling}, effect: deny}"
+    async with house.caller("dan") as c:
+        state = await put_off(c)
+        try:
+            await house.reload(
+                as_it_was.replace(RULE, denied).replace("limits: {", "limits: {spare: {concurrent: 9}, ")
+            )
+            assert "denied" in str(await retry(c, 2, state))
+        finally:
+            await house.reload(as_it_was)
+    assert before + 1 == await models_asked(house.gate)
+
+
+def short_leases(folder: Path) -> dict[str, str]:
+    """An environment in which a process that says nothing for two seconds is taken for dead."""
+    (folder / "short").mkdir()
+    (folder / "short" / "sitecustomize.py").write_text("from samplegate.reviews import service\nservice.LEASE = 2.0\n")
+    return {"PYTHONPATH": os.pathsep.join([str(folder / "short"), str(ROOT / "proxy")])}
+
+
+async def test_another_daemon_releases_the_answer_that_a_killed_one_had_paid_for(tmp_path: Path) -> None:
+    line = [*settings(tmp_path, policy=POLICY.replace(", by: [caller]", ""), patience=PATIENCE)]
+    line += ["--", *asking("modern")]
+    env = short_leases(tmp_path)
+    async with serving(tmp_path, *line, env=env) as gate:
+        await gate.said("reviews on")
+        async with client(gate) as c, people(gate) as person:
+            await warm(c, person)
+            state = await put_off(c)
+        await gate.end(signal.SIGKILL)
+    async with serving(tmp_path, *line, env=env) as gate, client(gate) as c:
+        await gate.said("reviews on")
+        async with people(gate) as person:
+            text, _ = await asyncio.gather(released(c, state), person.decide(verdict="approve"))
+            assert (FROM_MODEL, 0) == (text, await models_asked(gate))
+            assert 1 == len((await person.get("/reviews"))["reviews"])
+
+
+def test_check_says_how_long_the_reviewer_of_an_answer_has_in_each_pair(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("TIMEOUT", "1h").replace("PATIENCE", "4s"))
+    (tmp_path / "answers.yaml").write_text("cases: [{answer: x}]")
+    assert 0 == main.main(["check", str(tmp_path / "policy.yaml")])
+    words = (
+        "reviewer ops has 3s to check the answer, less the time the model took, or 30s where client and server both"
+        " speak 2026-07-28"
+    )
+    assert words in capsys.readouterr().out

@@ -1,0 +1,322 @@
+"""A store that is locked, gone, full, damaged, somebody else's or newer: every call says so and nothing is taken for a
+verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+
+from samplegate import sqlite
+from samplegate.errors import Unavailable
+from samplegate.reviews import async_store as threads
+from samplegate.reviews import sql_schema
+from samplegate.reviews.async_store import AsyncReviewStore
+from samplegate.reviews.review import Filter, Review
+from samplegate.reviews.sql_schema import path_of
+from samplegate.reviews.sql_store import SqlReviewStore
+from tests.fakes.stored_reviews import NOW, YES, filled, form, review
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "reviews.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqlReviewStore]:
+    opened = SqlReviewStore(f"sqlite:{path}")
+    yield opened
+    opened.close()
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Somebody else writes, and does not end."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+def test_the_file_and_its_folder_are_made_for_their_owner_alone(store: SqlReviewStore, path: Path) -> None:
+    store.open(review(), announce=False, most=9)
+    assert (0o700, {0o600}) == (
+        path.parent.stat().st_mode & 0o777,
+        {file.stat().st_mode & 0o777 for file in path.parent.iterdir()},
+    )
+
+
+def test_nothing_is_made_before_the_first_call(store: SqlReviewStore, path: Path) -> None:
+    assert store.changed == 0
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("postgresql://bob:hunter2@db/reviews", r"store: 'postgresql' is not known; write sqlite:PATH"),
+        ("/var/lib/reviews.db", r"store: a store without a kind is not known; write sqlite:PATH"),
+        ("sqlite:", r"store: it has no path; write sqlite:PATH"),
+    ],
+)
+def test_a_store_of_another_kind_is_refused_without_its_password(url: str, says: str) -> None:
+    with pytest.raises(Unavailable) as refused:
+        SqlReviewStore(url)
+    assert says == str(refused.value)
+    assert Path("x/y.db") == path_of("sqlite:x/y.db")
+
+
+def test_a_store_that_is_to_be_there_is_not_made(path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"reviews\.db: it does not exist; name the store that the gate uses"):
+        SqlReviewStore(f"sqlite:{path}", make=False).last_change()
+    assert not path.parent.exists()
+
+
+def test_a_lock_that_is_held_too_long_is_unavailable_and_reading_goes_on(
+    store: SqlReviewStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_schema, "PATIENCE", 0.05)
+    store.open(review(), announce=False, most=9)
+    with locked(path):
+        with pytest.raises(Unavailable, match="another process has locked it"):
+            store.decide("rv_a", YES, who="ann", door="page", now=NOW)
+        found = store.get("rv_a")
+        assert found is not None
+        assert "pending" == found.state
+    assert store.decide("rv_a", YES, who="ann", door="page", now=NOW) is not None
+
+
+def test_a_lock_that_is_given_back_in_time_is_waited_for(store: SqlReviewStore, path: Path) -> None:
+    store.open(review(), announce=False, most=9)
+    begun = threading.Event()
+    done: list[object] = []
+
+    def decide() -> None:
+        begun.set()
+        done.append(store.decide("rv_a", YES, who="ann", door="page", now=NOW))
+
+    with locked(path):
+        thread = threading.Thread(target=decide)
+        thread.start()
+        begun.wait(10)
+        assert [] == done
+    thread.join(20)
+    assert 1 == len(done)
+
+
+@pytest.mark.anyio
+async def test_calls_that_wait_for_one_another_share_one_patience(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, refused = AsyncReviewStore(f"sqlite:{path}"), []
+    await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
+    monkeypatch.setattr(sql_schema, "PATIENCE", 0.3)
+
+    async def decide() -> None:
+        with pytest.raises(Unavailable):
+            await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW))
+        refused.append(1)
+
+    with locked(path), anyio.fail_after(10):  # forty patiences would be 12 s
+        async with anyio.create_task_group() as group:
+            for _ in range(40):
+                group.start_soon(decide)
+    assert 40 == len(refused)
+    store.close()
+
+
+@pytest.mark.anyio
+async def test_a_call_that_does_not_end_is_not_waited_for_by_those_behind_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "STALLED", 0.05)
+    store, begun, over = AsyncReviewStore(f"sqlite:{path}"), threading.Event(), threading.Event()
+    real = SqlReviewStore.key
+
+    def hangs(self: SqlReviewStore) -> bytes:
+        begun.set()
+        assert over.wait(60)
+        return real(self)
+
+    monkeypatch.setattr(SqlReviewStore, "key", hangs)
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(store.write, lambda reviews: reviews.key())
+            await anyio.to_thread.run_sync(begun.wait)
+            with pytest.raises(
+                Unavailable, match=r"store of reviews: a call has not ended for 0\.05 s; look at its disk"
+            ):
+                await store.write(lambda reviews: reviews.expire(NOW))
+            over.set()
+        assert [] == await store.write(lambda reviews: reviews.expire(NOW))
+    finally:
+        over.set()
+        store.close()
+
+
+@pytest.mark.anyio
+async def test_a_fault_tells_watchers_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_schema, "PATIENCE", 0.01)
+    store, told = AsyncReviewStore(f"sqlite:{path}"), []
+    await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
+    store.watch(lambda: told.append(1))
+    with locked(path), pytest.raises(Unavailable):
+        await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW))
+    assert [] == told
+    store.close()
+
+
+@pytest.mark.anyio
+async def test_a_call_that_is_cancelled_once_begun_is_carried_out_and_told(path: Path) -> None:
+    store, told = AsyncReviewStore(f"sqlite:{path}"), []
+    await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
+    with anyio.CancelScope() as scope:
+
+        def nudge() -> None:
+            told.append(1)
+            scope.cancel()
+
+        store.watch(nudge)
+        await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW))
+        await anyio.lowlevel.checkpoint()
+        told.append(2)
+    found = await store.read(lambda reviews: reviews.get("rv_a"))
+    assert found is not None
+    assert ([1], "approved") == (told, found.state)
+    store.close()
+
+
+def test_a_file_that_is_gone_holds_no_verdict_and_a_new_one_takes_its_place(store: SqlReviewStore, path: Path) -> None:
+    store.open(review(waiter="w", held_until=NOW + 50), announce=False, most=9)
+    store.decide("rv_a", YES, who="ann", door="page", now=NOW)
+    for file in path.parent.iterdir():
+        file.unlink()
+    assert not store.use([("rv_a", "w", "d")], now=NOW + 1)
+    assert ([], 0, True) == (store.list(Filter()), store.last_change(), store.open(review(), announce=False, most=9))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(Unavailable, match="Permission denied"):
+        SqlReviewStore(f"sqlite:{tmp_path / 'reviews.db'}").last_change()
+    tmp_path.chmod(0o700)
+
+
+def test_a_folder_that_is_a_file_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(Unavailable, match=r"file/reviews\.db: Not a directory"):
+        SqlReviewStore(f"sqlite:{tmp_path / 'file' / 'reviews.db'}").last_change()
+
+
+def test_a_store_that_is_a_folder_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"cannot be opened|Is a directory"):
+        SqlReviewStore(f"sqlite:{tmp_path}").last_change()
+
+
+def test_a_full_disk_is_unavailable_and_leaves_no_half_review(
+    store: SqlReviewStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.open(review(), announce=False, most=9)
+    store.close()
+    monkeypatch.setattr(sqlite, "MAX_PAGES", 60)
+    with pytest.raises(Unavailable, match="its disk is full; make room"):
+        store.open(review("rv_b", params={"text": "x" * 1_000_000}), announce=True, most=9)
+    assert (None, [], ["rv_a"]) == (store.get("rv_b"), store.history("rv_b"), [one.id for one in store.list(Filter())])
+    assert store.decide("rv_a", YES, who="ann", door="page", now=NOW) is not None
+
+
+def test_a_secret_that_has_served_is_in_no_file_of_the_store(store: SqlReviewStore, path: Path) -> None:
+    store.open(form(waiter="w", held_until=NOW + 9), announce=False, most=9)
+    store.decide("rv_f", filled(user="ann", password="hunter2"), who="ann", door="page", now=NOW)
+    assert b"hunter2" in b"".join(file.read_bytes() for file in path.parent.iterdir())
+    store.use([("rv_f", "w", "d")], now=NOW)
+    assert b"hunter2" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
+
+
+def test_what_is_forgotten_is_in_no_file_of_the_store(store: SqlReviewStore, path: Path) -> None:
+    store.open(review(params={"text": "remember me" * 10_000}), announce=False, most=9)
+    store.expire(NOW + 100)
+    store.purge(NOW + 101)
+    assert b"remember me" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
+
+
+@pytest.mark.anyio
+async def test_a_store_that_was_closed_opens_again(path: Path) -> None:
+    store = AsyncReviewStore(f"sqlite:{path}")
+    await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
+    store.close()
+    found = await store.read(lambda reviews: reviews.get("rv_a"))
+    assert found is not None
+    assert isinstance(
+        await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW)), Review
+    )
+    store.close()
+
+
+@pytest.mark.anyio
+async def test_closing_waits_for_a_call_under_way(path: Path) -> None:
+    store = AsyncReviewStore(f"sqlite:{path}")
+    await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
+    done: list[object] = []
+
+    async def decide() -> None:
+        done.append(await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW)))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(decide)
+        await anyio.lowlevel.checkpoint()
+        store.close()
+    assert isinstance(done[0], Review)
+    store.close()
+
+
+def test_what_is_no_database_is_left_as_it_is(store: SqlReviewStore, path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"my shopping list\n" * 100)
+    with pytest.raises(Unavailable, match="it is not a database; name another file"):
+        store.last_change()
+    assert b"my shopping list\n" * 100 == path.read_bytes()
+
+
+def test_a_damaged_database_is_unavailable(store: SqlReviewStore, path: Path) -> None:
+    for n in range(50):
+        store.open(review(f"rv_{n}"), announce=False, most=99)
+    store.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    with pytest.raises(Unavailable, match=r"it is damaged; move it away"):
+        store.list(Filter())
+
+
+def test_a_database_of_something_else_is_left_as_it_is(store: SqlReviewStore, path: Path) -> None:
+    path.parent.mkdir()
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE songs (name)")
+    before = path.read_bytes()
+    with pytest.raises(Unavailable, match="it contains tables of another program; name another store"):
+        store.last_change()
+    assert before == path.read_bytes()
+
+
+def test_a_database_of_a_newer_version_is_left_as_it_is(store: SqlReviewStore, path: Path) -> None:
+    store.last_change()
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as newer, newer:
+        newer.execute("UPDATE review_version SET version_num = '0099'")
+    with pytest.raises(
+        Unavailable,
+        match=(
+            r"its reviews have version '0099', but this samplegate supports '0001'; use a matching samplegate,"
+            r" or name another"
+            r" store"
+        ),
+    ):
+        store.last_change()

@@ -1,0 +1,125 @@
+"""One store, many processes: of twenty that do the same at once, one has done it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from samplegate.reviews.review import Conflict
+from samplegate.reviews.sql_store import SqlReviewStore
+from tests.fakes.stored_reviews import NO, NOW, YES, review
+from tests.paths import ROOT
+
+RACER = ROOT / "tests/fakes/programs/racer.py"
+PROCESSES, THREADS = 4, 5
+DIES = """
+import os, signal, sys
+from samplegate.reviews.sql_store import SqlReviewStore
+from tests.fakes.stored_reviews import NOW
+store = SqlReviewStore(sys.argv[1])
+found = store.seek("sha256:l", stage="request", waiter="dying", now=NOW + 1, seconds=10)
+print(found.id, found.state, flush=True)
+sys.stdin.readline()
+"""
+
+
+def python(*arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'proxy'}{os.pathsep}{ROOT}"}
+    return subprocess.Popen(
+        [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+class Racers:
+    """Processes that race whenever they are told to."""
+
+    def __init__(self, racers: Sequence[subprocess.Popen[str]]) -> None:
+        self.racers = racers
+
+    def race(self, url: str, what: str) -> list[str]:
+        """The outcomes of all threads of all processes, let go as nearly at once as can be."""
+        self._told(f"{what} {url}")
+        assert {"ready\n"} == set(self._said())
+        self._told("go")
+        return [outcome for said in self._said() for outcome in json.loads(said)]
+
+    def _told(self, line: str) -> None:
+        for racer in self.racers:
+            assert racer.stdin is not None
+            racer.stdin.write(line + "\n")
+            racer.stdin.flush()
+
+    def _said(self) -> list[str]:
+        return [racer.stdout.readline() for racer in self.racers if racer.stdout is not None]
+
+
+@pytest.fixture(scope="module")
+def racers() -> Iterator[Racers]:
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(python(str(RACER), str(n), str(THREADS))) for n in range(PROCESSES)]
+        for racer in started:
+            stack.callback(racer.kill)
+        yield Racers(started)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:{tmp_path / 'reviews.db'}"
+
+
+def test_of_twenty_verdicts_at_once_one_wins(url: str, racers: Racers) -> None:
+    store = SqlReviewStore(url)
+    store.open(review(), announce=True, most=9)
+    assert Counter(won=1, lost=19) == Counter(racers.race(url, "decide"))
+    assert ["opened", "approved"] == [event.what for event in store.history("rv_a")]
+    assert isinstance(store.decide("rv_a", NO, who="late", door="api", now=NOW + 3), Conflict)
+    store.close()
+
+
+def test_of_twenty_uses_at_once_one_is_the_use(url: str, racers: Racers) -> None:
+    store = SqlReviewStore(url)
+    store.open(review(waiter="w", held_until=NOW + 99), announce=False, most=9)
+    store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
+    assert Counter(won=1, lost=19) == Counter(racers.race(url, "use"))
+    assert ["opened", "approved", "used"] == [event.what for event in store.history("rv_a")]
+    store.close()
+
+
+def test_each_of_fifteen_verdicts_is_taken_by_one_of_twenty(url: str, racers: Racers) -> None:
+    store = SqlReviewStore(url)
+    for n in range(15):
+        store.open(review(f"rv_{n}"), announce=False, most=99)
+        store.decide(f"rv_{n}", YES, who="ann", door="page", now=NOW + 1)
+    assert Counter({"none": 5, **{f"rv_{n}": 1 for n in range(15)}}) == Counter(racers.race(url, "seek"))
+    store.close()
+
+
+def test_twenty_that_open_at_once_make_one_store_and_no_more_reviews_than_may_wait(url: str, racers: Racers) -> None:
+    assert Counter(won=7, lost=13) == Counter(racers.race(url, "open"))
+    store = SqlReviewStore(url)
+    assert list(range(1, 8)) == [event.number for event in store.changes(0, 99)]
+    store.close()
+
+
+def test_what_a_killed_process_had_taken_is_the_next_ones_once_its_lease_is_over(url: str) -> None:
+    store = SqlReviewStore(url)
+    store.open(review(), announce=False, most=9)
+    store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
+    with python("-c", DIES, url) as dying:
+        assert dying.stdout is not None
+        assert "rv_a approved\n" == dying.stdout.readline()
+        os.kill(dying.pid, signal.SIGKILL)
+    assert None is store.seek("sha256:l", stage="request", waiter="next", now=NOW + 10.9, seconds=10)
+    found = store.seek("sha256:l", stage="request", waiter="next", now=NOW + 11, seconds=10)
+    assert found is not None
+    assert [False, True, False] == [store.use([("rv_a", w, w)], now=NOW + 12) for w in ("dying", "next", "next")]
+    store.close()

@@ -1,0 +1,177 @@
+"""Reviews of daemons that end or are killed while people are asked: the next daemon finishes them, each once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from samplegate.errors import Unavailable
+from samplegate.reviews.review import Filter
+from tests.fakes.daemon import HURRIED, Gate, client
+from tests.fakes.daemon_reviews import (
+    ACCEPTED,
+    POLICY,
+    answer,
+    answer_all,
+    crowd_of,
+    daemon,
+    form,
+    people,
+    reload,
+    retry,
+    reviews_of,
+    said,
+    store,
+    timed,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(150)]
+CROWD: Final = 40
+LATER: Final = form("put off?")
+UNRELEASED: Final = form("decided, and not released?")
+PATIENT: Final = POLICY.replace("TIMEOUT", "15m").replace("PATIENCE", "60s")
+
+
+def waiting(number: int) -> dict[str, Any]:
+    """A call of the crowd's."""
+    return form(f"waits, {number}?")
+
+
+# -- killed
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One loop for the module, whose second daemon outlives each test."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a daemon was killed; `parked` has the state of the call that it had put off."""
+    return tmp_path_factory.mktemp("killed")
+
+
+@pytest.fixture(scope="module")
+async def second(left: Path) -> AsyncIterator[Gate]:
+    """The daemon after one that was killed: a call was put off, a crowd waited, and one verdict was not released
+    yet."""
+    async with daemon(left, patience="200ms", watch=False) as first, crowd_of(first) as c, people(first) as person:
+        (left / "parked").write_text((await c.call("modern", 1, **LATER))["result"]["requestState"])
+        await reload(first, left, PATIENT)
+        async with person.told("opened", CROWD + 1):
+            calls = [asyncio.ensure_future(c.call("modern", n, **waiting(n))) for n in range(CROWD)]
+            calls.append(asyncio.ensure_future(c.call("modern", CROWD, **UNRELEASED)))
+        await decided_while_stopped(first, left, reviews_of(left, "not released")[0].id)
+        first.process.send_signal(signal.SIGKILL)
+        first.ending = True
+        await asyncio.gather(*calls, return_exceptions=True)
+    assert [(CROWD, {"pending"}), (1, {"pending"}), (1, {"answered"})] == [
+        (len(found), {one.state for one in found})
+        for found in (reviews_of(left, text) for text in ("waits", "put off", "not released"))
+    ]
+    for review in reviews_of(left, "waits")[::2]:  # half of them while nobody is there
+        answer(left, review.id)
+    async with daemon(left, watch=False) as gate:
+        yield gate
+
+
+async def decided_while_stopped(gate: Gate, folder: Path, id: str) -> None:
+    """A verdict by another door while the daemon cannot act on it. A daemon stopped within a transaction goes on until
+    it has ended that."""
+    for _ in range(20):
+        gate.process.send_signal(signal.SIGSTOP)
+        with contextlib.suppress(Unavailable):
+            return await asyncio.to_thread(answer, folder, id)
+        gate.process.send_signal(signal.SIGCONT)
+    pytest.fail("the daemon was within a transaction each time")
+
+
+async def test_another_daemon_finishes_what_a_killed_one_had_put_off(second: Gate, left: Path) -> None:
+    async with client(second) as c, people(second) as person:
+        again = asyncio.ensure_future(retry(c, 2, (left / "parked").read_text(), LATER))
+        (review,) = reviews_of(left, "put off")
+        status, problem = await person.say(await person.pending(id=review.id), verdict="answer", **ACCEPTED)
+        assert 200 == status, problem
+        assert ACCEPTED == said(await timed(again))
+        (review,) = reviews_of(left, "put off")
+        assert review.used_by is not None
+
+
+async def test_a_verdict_whose_daemon_is_killed_before_the_release_answers_the_next_same_request_once(
+    second: Gate, left: Path
+) -> None:
+    async with client(second) as c, people(second) as person:
+        assert ACCEPTED == said(await c.call("modern", 1, **UNRELEASED))
+        (review,) = reviews_of(left, "not released")
+        assert review.used_by is not None
+        async with person.told("opened", 1):
+            again = asyncio.ensure_future(c.call("modern", 2, **UNRELEASED))
+        fresh, _ = reviews_of(left, "not released")
+        assert fresh.id != review.id
+        assert 200 == (await person.say(await person.pending(id=fresh.id), verdict="reject"))[0]
+        assert "decline" == said(await timed(again))["action"]
+
+
+async def test_the_many_that_waited_in_a_killed_daemon_are_finished_by_the_next(second: Gate, left: Path) -> None:
+    async with crowd_of(second) as c, people(second) as person:
+        async with person.told("joined", CROWD // 2):
+            calls = [asyncio.ensure_future(c.call("modern", n, **waiting(n))) for n in range(CROWD)]
+        await asyncio.to_thread(answer_all, left)
+        answers = await timed(asyncio.gather(*calls))
+    assert {"accept"} == {said(answer)["action"] for answer in answers}
+    found = reviews_of(left, "waits")
+    assert (CROWD, CROWD) == (len(found), len({one.used_by for one in found}))
+
+
+# -- told to end
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_daemon_that_ends_puts_modern_calls_off_at_once_and_answers_legacy_ones_in_time(tmp_path: Path) -> None:
+    """And what is not decided by the end of the drain is left to the next daemon: three of them, one after the
+    other."""
+    async with daemon(tmp_path, drain_timeout=40, program=[HURRIED]) as gate, client(gate) as c, client(gate) as other:
+        async with people(gate) as person:
+            await c.begin()
+            call = asyncio.ensure_future(c.call("legacy", 1, **form("in time?")))
+            review = await person.pending()
+            async with person.told("opened", 1):
+                modern = asyncio.ensure_future(other.call("modern", 1, **LATER))
+            gate.process.send_signal(signal.SIGTERM)
+            gate.ending = True
+            parked = (await timed(modern))["result"]
+            assert ("input_required", False) == (parked["resultType"], "inputRequests" in parked)
+            await gate.said("drain.began")
+            assert 200 == (await person.say(review, verdict="answer", **ACCEPTED))[0]
+            assert ACCEPTED.items() <= said(await timed(call)).items()
+        assert 0 == await gate.end()
+        assert any("all that was under way was answered" in line for line in gate.lines)
+    async with daemon(tmp_path, drain_timeout=0) as gate, client(gate) as c, people(gate) as person:
+        again = asyncio.ensure_future(retry(c, 2, parked["requestState"], LATER))
+        status, problem = await person.say(await person.pending(), verdict="answer", **ACCEPTED)
+        assert 200 == status, problem
+        assert ACCEPTED == said(await timed(again))
+        assert 2 == len((await person.get("/reviews"))["reviews"])
+        await c.begin()
+        call = asyncio.ensure_future(c.call("legacy", 3, **form("too late?")))
+        review = await person.pending()
+        assert 0 == await gate.end()
+        cut: dict[str, Any] | BaseException = (await asyncio.gather(call, return_exceptions=True))[0]
+        assert not isinstance(cut, dict) or "structuredContent" not in cut.get("result", {}), cut
+    with store(tmp_path) as opened:
+        (kept,) = opened.list(Filter(states=("pending",)))
+        assert (review["id"], None) == (kept.id, kept.waiter)
+    async with daemon(tmp_path) as gate, client(gate) as c, people(gate) as person:
+        await c.begin()
+        async with person.told("joined", 1):
+            call = asyncio.ensure_future(c.call("legacy", 1, **form("too late?")))
+        await person.decide(verdict="answer", **ACCEPTED)
+        assert ACCEPTED.items() <= said(await timed(call)).items()

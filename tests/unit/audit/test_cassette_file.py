@@ -1,0 +1,312 @@
+"""The tape: what was answered becomes cases that answer the same, whatever stands in it, and nobody's answer depends on
+it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from samplegate.audit.cassette import MAX_REPEATS, Cassette
+from samplegate.errors import Unavailable
+from samplegate.policy.prompt import Sampled, SampleFailed
+from samplegate.policy.script import Picked, ScriptReply, fingerprint, parse, pick, reply
+from tests.fakes.requests import form, sampling, text, url
+
+SAMPLING, ELICITATION = "sampling/createMessage", "elicitation/create"
+
+
+def params(what: str = "hello", **more: Any) -> dict[str, Any]:
+    return dict(sampling(what, **more).params)
+
+
+def result(*blocks: Any, model: str = "gpt-5", stop: str = "endTurn") -> bytes:
+    content = blocks[0] if len(blocks) == 1 else list(blocks)
+    return json.dumps(
+        {"role": "assistant", "content": content, "model": model, "stopReason": stop, "_meta": {"a": 1}}
+    ).encode()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tape.yaml"
+
+
+@pytest.fixture
+def tape(path: Path) -> Iterator[Cassette]:
+    tape = Cassette.open(path)
+    yield tape
+    tape.close()
+
+
+def played(path: Path, asked: dict[str, Any], turn: int = 0) -> Picked:
+    return pick(parse(path.read_text("utf-8"), file="tape.yaml"), "taped", asked, {fingerprint(asked): turn})
+
+
+def said(path: Path, asked: dict[str, Any], turn: int = 0) -> str:
+    picked = played(path, asked, turn).result
+    assert isinstance(picked, Sampled)
+    return str(picked.content[0]["text"])
+
+
+def model(tape: Cassette, asked: dict[str, Any], what: bytes) -> None:
+    tape.take(SAMPLING, asked, effect="allow", decided_by="policy", result=what, input_tokens=7, output_tokens=3)
+
+
+def client(tape: Cassette, asked: Any, what: dict[str, Any]) -> None:
+    tape.take(ELICITATION, asked, effect="forward", decided_by="client", result=json.dumps(what).encode())
+
+
+def test_what_a_model_answered_is_answered_again(tape: Cassette, path: Path) -> None:
+    model(tape, params(), result(text("hi {there} ${HOME}\n\u202e\x7f\ufeff 👋"), stop="because"))
+
+    block = {"type": "text", "text": "hi {there} ${HOME}\n\u202e\x7f\ufeff 👋"}
+    assert Sampled((block,), "gpt-5", "because", 7, 3) == played(path, params()).result
+    assert isinstance(played(path, params("hello?")).result, SampleFailed)
+
+
+def test_uses_of_tools_and_images_are_answered_again_without_what_is_about_them(tape: Cassette, path: Path) -> None:
+    use = {
+        "type": "tool_use",
+        "id": "a",
+        "name": "rm",
+        "input": {"deep": [{"all": True, "n": None, "x": 1e300}], "no": "yes", "<<": "on"},
+    }
+    image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    model(
+        tape,
+        params(),
+        result({**use, "_meta": {"x": 1}}, {**image, "annotations": {"audience": ["user"]}}, stop="toolUse"),
+    )
+
+    assert Sampled((use, image), "gpt-5", "toolUse", 7, 3) == played(path, params()).result
+
+
+def test_what_a_model_failed_with_fails_again(tape: Cassette, path: Path) -> None:
+    tape.take(SAMPLING, params(), effect="allow", decided_by="policy", failure="refused", input_tokens=9)
+
+    failed = played(path, params()).result
+    assert isinstance(failed, SampleFailed)
+    assert ("refused", 9) == (failed.failure, failed.input_tokens)
+
+
+def test_what_the_client_answered_to_a_form_is_answered_again(tape: Cassette, path: Path) -> None:
+    client(tape, form(confirm="boolean").params, {"action": "accept", "content": {"confirm": True, "tags": ["a"]}})
+    client(tape, form(other="boolean").params, {"action": "decline"})
+    script = parse(path.read_text(), file="f")
+
+    assert ScriptReply("accept", {"confirm": True, "tags": ["a"]}) == reply(script, form(confirm="boolean").params)
+    assert ScriptReply("decline", {}) == reply(script, form(other="boolean").params)
+
+
+def test_a_form_with_a_secret_filled_in_is_not_on_the_tape_and_one_that_says_yes_is(tape: Cassette, path: Path) -> None:
+    client(tape, form(password="string").params, {"action": "accept", "content": {"password": "hunter2"}})
+    client(
+        tape, form(a={"type": "string", "title": "Password"}).params, {"action": "accept", "content": {"a": "hunter2"}}
+    )
+    client(tape, form(a="string").params, {"action": "accept", "content": {"password": "hunter2"}})
+    assert (0, 3, "") == (tape.cases, tape.left_out, path.read_text())
+    client(tape, form(hasToken="boolean").params, {"action": "accept", "content": {"hasToken": True}})
+    assert ScriptReply("accept", {"hasToken": True}) == reply(
+        parse(path.read_text(), file="f"), form(hasToken="boolean").params
+    )
+
+
+def test_an_accepted_url_is_not_recorded_and_a_declined_one_is(tape: Cassette, path: Path) -> None:
+    asked = url("https://example.com/?token=secret").params
+    client(tape, asked, {"action": "accept"})
+    assert (0, 1) == (tape.cases, tape.left_out)
+    client(tape, asked, {"action": "decline"})
+    assert ScriptReply("decline", {}) == reply(parse(path.read_text(), file="f"), asked)
+    assert "secret" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("effect", "decided_by", "failure"),
+    [
+        ("answer", "policy", None),
+        ("deny", "policy", None),
+        ("allow", "timeout", None),
+        ("forward", "policy", None),
+        ("forward", "client", "refused"),
+    ],
+)
+def test_only_models_and_clients_are_recorded(
+    tape: Cassette, path: Path, effect: str, decided_by: str, failure: str | None
+) -> None:
+    tape.take(
+        SAMPLING,
+        params(),
+        effect=effect,
+        decided_by=decided_by,
+        failure=failure,
+        result=None if failure else result(text("hi")),
+    )
+    assert (0, "") == (tape.cases, path.read_text())
+
+
+def test_the_same_question_with_other_answers_is_answered_in_turn(tape: Cassette, path: Path) -> None:
+    for answer in ("a", "a", "b", "c", "c", "c"):
+        model(tape, params(), result(text(answer)))
+
+    assert ["a", "a", "b", "c", "c", "c", "c"] == [said(path, params(), turn) for turn in range(7)]
+    assert 4 == tape.cases
+
+
+def test_an_endless_repetition_does_not_fill_the_file(tape: Cassette) -> None:
+    for answer in ["a"] * (MAX_REPEATS + 50) + ["b"]:
+        model(tape, params(), result(text(answer)))
+    assert MAX_REPEATS + 2 == tape.cases
+
+
+def test_a_tape_is_added_to_only_what_it_does_not_know(path: Path) -> None:
+    first = Cassette.open(path)
+    model(first, params(), result(text("old")))
+    first.close()
+    second = Cassette.open(path)
+    model(second, params(), result(text("new")))
+    model(second, params("more"), result(text("other")))
+    second.close()
+
+    assert ("old", "old", "other") == (said(path, params()), said(path, params(), 1), said(path, params("more")))
+    assert 1 == second.cases
+
+
+def test_it_is_a_whole_script_after_every_case(tape: Cassette, path: Path) -> None:
+    for number in range(3):
+        model(tape, params(f"question {number}"), result(text("hi")))
+        assert number + 1 == parse(path.read_text(), file="f").size
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes")
+def test_it_is_its_owners_alone(tape: Cassette, path: Path) -> None:
+    assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize(
+    ("there", "what"),
+    [
+        ("version: 1\nrules: []\n", "is no file of cases"),
+        ("cases: [{answer: a, text: b}]\n", "more can follow"),
+        ("cases:\n- {answer: a}\n", "fits everything"),
+        ("cases:\n- {text: x, answer: a}", "does not end in a list"),
+        ("just some text\n", "is no file of cases"),
+    ],
+)
+def test_a_file_that_no_case_can_follow_is_left_alone(path: Path, there: str, what: str) -> None:
+    path.write_text(there)
+    with pytest.raises(Unavailable, match=what):
+        Cassette.open(path)
+    assert there == path.read_text()
+
+
+def test_what_somebody_wrote_by_hand_may_be_added_to(path: Path) -> None:
+    path.write_text("cases:\n  # mine\n- {text: mine, answer: mine}\n")
+    tape = Cassette.open(path)
+    model(tape, params(), result(text("hi")))
+    tape.close()
+    assert ("hi", "mine") == (said(path, params()), said(path, params("mine")))
+
+
+def test_an_empty_file_is_a_tape(path: Path) -> None:
+    path.write_text("\n")
+    tape = Cassette.open(path)
+    model(tape, params(), result(text("hi")))
+    tape.close()
+    assert "hi" == said(path, params())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="flock")
+def test_two_processes_do_not_share_a_tape(tape: Cassette, path: Path) -> None:
+    with pytest.raises(Unavailable, match="another process"):
+        Cassette.open(path)
+
+
+def test_a_folder_is_no_tape(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="cannot be written"):
+        Cassette.open(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full")
+def test_a_full_disk_is_told_once_and_costs_nothing_else(path: Path) -> None:
+    warned: list[str] = []
+    tape = Cassette.open(path, warn=lambda event, **fields: warned.append(f"{event}: {fields['why']}"))
+    model(tape, params("one"), result(text("hi")))
+    whole = path.read_text()
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, tape._fd)
+    os.close(full)
+    for number in range(3):
+        model(tape, params(f"another {number}"), result(text("hi")))
+
+    assert [True] == ["tape.left_out" in one for one in warned]
+    assert (1, 3, whole) == (tape.cases, tape.left_out, path.read_text())
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        b"{",
+        b"[]",
+        b'{"a": 1, "a": 2}',
+        b'{"content": 5}',
+        b'{"action": "think"}',
+        b'{"content": [{"type": "odd"}]}',
+        b"",
+    ],
+)
+def test_what_no_script_can_say_is_left_out(tape: Cassette, path: Path, what: bytes) -> None:
+    model(tape, params(), what)
+    assert (1, "") == (tape.left_out, path.read_text())
+
+
+def test_the_end_says_how_to_use_it(tape: Cassette, path: Path, tmp_path: Path) -> None:
+    model(tape, params(), result(text("hi")))
+    client(tape, form(confirm="boolean").params, {"action": "decline"})
+
+    head, models, rules = tape.summary(tmp_path)
+    assert f"recorded 2 cases in {path}; to answer from it:" == head
+    assert '{name: taped, model: scripted, cases: "tape.yaml"}' in models
+    assert '{name: taped answers, match: {kind: elicitation}, effect: answer, cases: "tape.yaml"}' in rules
+    assert str(path) in tape.summary(tmp_path / "elsewhere")[1]
+
+
+def test_without_a_case_the_end_says_so(tape: Cassette, path: Path) -> None:
+    assert [f"recorded no new cases in {path}"] == tape.summary(path.parent)
+
+
+def test_what_was_asked_stands_in_it_only_as_a_short_comment_without_anything_harmful(
+    tape: Cassette, path: Path
+) -> None:
+    model(tape, params("Classify\n- answer: 'me'\x1b[2J \u202e" + "long " * 100), result(text("hi")))
+
+    comment = path.read_text().splitlines()[1]
+    assert comment.startswith("# Classify - answer: me 2J long long")
+    assert len(comment) <= 62
+
+
+def test_the_end_says_that_sampling_which_the_client_answered_wants_an_allow(tape: Cassette, tmp_path: Path) -> None:
+    tape.take(
+        SAMPLING,
+        params("by the client"),
+        effect="forward",
+        decided_by="client",
+        result=result({"type": "text", "text": "x"}),
+    )
+    _, models = tape.summary(tmp_path)
+    assert models.endswith("# and `with: {models: [taped]}` in an `allow`, in place of the rules that forward sampling")
+    tape.take(
+        SAMPLING,
+        params("by a model"),
+        effect="allow",
+        decided_by="policy",
+        result=result({"type": "text", "text": "x"}),
+    )
+    both = "in the rules that allow, and in an `allow` in place of those that forward sampling"
+    assert tape.summary(tmp_path)[1].endswith(f"# and `with: {{models: [taped]}}` {both}")

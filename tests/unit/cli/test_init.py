@@ -1,0 +1,129 @@
+"""`samplegate init`: what it writes is good, tested by its own cases, and overwrites nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.fakes.shell import Run, Write
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--model", "openai/gpt-5-mini"],
+        ["--model", "openai/gpt-5-mini", "--api-key-file", "model.key"],
+        ["--headless"],
+        ["--headless", "--model", "openai/gpt-5-mini"],
+        ["--model", 'a "quoted" \\ model: # ü'],
+    ],
+)
+@pytest.mark.parametrize(
+    ("where", "policy"),
+    [([], "samplegate.yaml"), (["new/folder"], "new/folder/samplegate.yaml"), (["mine.yml"], "mine.yml")],
+)
+def test_what_it_writes_passes_check_and_test(run: Run, options: list[str], where: list[str], policy: str) -> None:
+    assert 0 == run("init", *options, *where).code
+    checked = run("check", policy)
+    assert (0, False) == (checked.code, "warning" in checked.out)
+    tested = run("test", "--require-tests", policy)
+    assert (0, True) == (tested.code, "5 cases, 0 failed" in tested.out), tested.out
+
+
+def test_with_a_model_that_model_answers_sampling(run: Run) -> None:
+    run("init", "--model", "openai/x")
+    assert "any server: sampling: advertised; " in run("check", "samplegate.yaml").out
+
+
+def test_without_a_model_only_the_client_answers(run: Run) -> None:
+    run("init")
+    assert "any server: sampling: advertised if the client declares it; " in run("check", "samplegate.yaml").out
+
+
+def test_the_rule_that_stands_commented_out_is_good_once_it_is_not(run: Run, tmp_path: Path) -> None:
+    run("init")
+    policy = tmp_path / "samplegate.yaml"
+    text = policy.read_text("utf-8")
+    head, rules = text.split("# models:")
+    uncommented = [
+        line.replace("  # - ", "  - ").replace("  #   ", "    ")
+        for line in ("# models:" + rules).splitlines()
+        if not line.startswith(("# What models", "# People who"))
+    ]
+    policy.write_text(head + "\n".join(line.removeprefix("# ").replace("#   ", "  ") for line in uncommented), "utf-8")
+    checked = run("check", "samplegate.yaml")
+    assert (0, True) == (checked.code, "ok, 5 rules, 1 model" in checked.out), checked.out
+
+
+def test_a_headless_starter_never_forwards_forms(run: Run) -> None:
+    run("init")
+    assert "note: rules.0: forwards forms before any other rule" in run("check", "samplegate.yaml").out
+    run("init", "--headless", "headless.yaml")
+    checked = run("check", "headless.yaml").out
+    assert "note:" not in checked
+    assert "any server: elicitation by form: advertised; every request matches a rule" in checked
+
+
+@pytest.mark.parametrize("there", ["samplegate.yaml", "samplegate_test.yaml"])
+def test_nothing_is_overwritten(run: Run, write: Write, tmp_path: Path, there: str) -> None:
+    write(there, "mine")
+    ended = run("init")
+    assert (1, f"samplegate: init: {there}: exists already; remove it or name another file\n") == (
+        ended.code,
+        ended.err,
+    )
+    assert ["mine"] == [path.read_text("utf-8") for path in tmp_path.iterdir()]
+
+
+def test_the_keys_file_is_meant_from_here_and_written_from_there(run: Run, tmp_path: Path) -> None:
+    run("init", "--model", "m", "--api-key-file", "keys/k", "deep/er")
+    written = yaml.safe_load((tmp_path / "deep/er/samplegate.yaml").read_text("utf-8"))
+    assert "../../keys/k" == written["models"][0]["api_key_file"]
+
+
+def test_an_absolute_keys_file_stays_so(run: Run, tmp_path: Path) -> None:
+    key = str(tmp_path / "k")
+    run("init", "--model", "m", "--api-key-file", key)
+    assert key == yaml.safe_load((tmp_path / "samplegate.yaml").read_text("utf-8"))["models"][0]["api_key_file"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--api-key-file", "k"], "--api-key-file is the key of a model; give --model too"),
+        (["a_test.yaml"], "a_test.yaml is the name of a test file; leave out _test"),
+    ],
+)
+def test_what_makes_no_sense_leaves_with_two_and_writes_nothing(
+    run: Run, tmp_path: Path, options: list[str], complaint: str
+) -> None:
+    ended = run("init", *options)
+    assert (2, f"samplegate: init: {complaint}\n") == (ended.code, ended.err)
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="another message")
+def test_a_place_that_is_no_folder_leaves_with_two(run: Run, write: Write) -> None:
+    write("file", "")
+    ended = run("init", "file/below")
+    assert 2 == ended.code
+    assert "cannot be written: " in ended.err
+
+
+def test_the_limit_that_stands_commented_out_is_good_once_it_is_not(run: Run, tmp_path: Path) -> None:
+    run("init", "--model", "openai/gpt-5-mini")
+    policy = tmp_path / "samplegate.yaml"
+    text = policy.read_text("utf-8")
+    policy.write_text(
+        text.replace("# limits:\n#   a day", "limits:\n  a day").replace(
+            "    # limits: [a day]", "    limits: [a day]"
+        ),
+        "utf-8",
+    )
+    checked = run("check", "samplegate.yaml")
+    assert (0, "") == (checked.code, checked.err), checked.out
+    assert "warning" not in checked.out

@@ -1,0 +1,277 @@
+"""`samplegate test`: which files belong together, what is printed of a failing case, and how it ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.fakes.shell import Run, Write
+
+POLICY = """\
+version: 1
+rules:
+  - {name: not docs, match: {server: mail}, effect: deny}
+  - {name: docs, match: {server: docs}, effect: deny, as: decline}
+"""
+PASSING = "cases:\n  - {name: docs is denied, server: docs, sampling: x, expect: {effect: deny, rule: docs}}\n"
+FAILING = (
+    "cases:\n  - name: docs is asked\n    server: docs\n    elicitation: Sure?\n    expect: {effect: none, as:"
+    " cancel}\n"
+)
+PASSED = "p_test.yaml:2: passed: docs is denied: deny by docs; the server gets: error -32602\n"
+
+
+def test_the_cases_beside_a_policy_are_run(run: Run, write: Write) -> None:
+    write("p.yaml", POLICY)
+    write("p_test.yaml", PASSING)
+    ended = run("test", "p.yaml")
+    assert (0, f"{PASSED}p_test.yaml: 1 case, all passed\n1 file, 1 case, 0 failed\n", "") == (
+        ended.code,
+        ended.out,
+        ended.err,
+    )
+
+
+@pytest.mark.parametrize("given", [["p_test.yaml"], ["p.yaml", "p_test.yaml"], ["p_test.yaml", "p.yaml"]])
+def test_the_test_file_itself_will_do_and_nothing_runs_twice(run: Run, write: Write, given: list[str]) -> None:
+    write("p.yaml", POLICY)
+    write("p_test.yaml", PASSING)
+    assert (0, f"{PASSED}p_test.yaml: 1 case, all passed\n1 file, 1 case, 0 failed\n") == (
+        run("test", *given).code,
+        run("test", *given).out,
+    )
+
+
+def test_a_failing_case_tells_its_line_what_differs_and_every_rule(run: Run, write: Write) -> None:
+    write("p.yaml", POLICY)
+    write("p_test.yaml", FAILING)
+    ended = run("test", "p.yaml")
+    assert 1 == ended.code
+    assert [
+        "p_test.yaml:2: failed: docs is asked",
+        '    effect: expected "none", got "deny"',
+        '    as: expected "cancel", got "decline"',
+        "      1 no    not docs  deny     server: 'docs' is not mail",
+        "      2 taken docs      deny",
+        "    the server gets: decline",
+        "p_test.yaml: 1 case, 1 failed",
+        "1 file, 1 case, 1 failed",
+    ] == ended.out.splitlines()
+
+
+def test_a_policy_without_tests_is_told_and_fails_only_if_they_are_required(run: Run, write: Write) -> None:
+    write("p.yaml", POLICY)
+    ended = run("test", "p.yaml")
+    assert (0, "p.yaml: no tests; write p_test.yaml beside it\n0 files, 0 cases, 0 failed\n") == (ended.code, ended.out)
+    assert 1 == run("test", "--require-tests", "p.yaml").code
+
+
+def test_a_test_file_may_name_its_policy(run: Run, write: Write) -> None:
+    write("other.yaml", POLICY)
+    write("p_test.yaml", "policy: other.yaml\n" + PASSING)
+    assert 0 == run("test", "p_test.yaml").code
+
+
+def test_problems_of_either_file_fail(run: Run, write: Write) -> None:
+    write("p.yaml", POLICY.replace("deny", "dny"))
+    write("p_test.yaml", PASSING)
+    write("q_test.yaml", "cases: 1\n")
+    ended = run("test", "p.yaml", "q_test.yaml")
+    assert 1 == ended.code
+    assert ["p.yaml:3:53:", "p.yaml:4:49:", "q_test.yaml:1:8:"] == [
+        line.split(" ")[0] for line in ended.out.splitlines()[:-1]
+    ]
+
+
+@pytest.mark.parametrize(("given", "missing"), [("q.yaml", "q_test.yaml"), ("q_test.yaml", "q_test.yaml")])
+def test_a_file_that_is_not_there_leaves_with_two(run: Run, given: str, missing: str) -> None:
+    ended = run("test", given)
+    assert (2, f"samplegate: {missing}: cannot be read: no such file or directory\n") == (ended.code, ended.err)
+
+
+def test_tests_without_their_policy_leave_with_two(run: Run, write: Write) -> None:
+    write("p_test.yaml", PASSING)
+    assert (2, "samplegate: p.yaml: cannot be read: no such file or directory\n") == (
+        run("test", "p_test.yaml").code,
+        run("test", "p_test.yaml").err,
+    )
+
+
+def test_the_environment_of_the_process_is_not_looked_at(
+    run: Run, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAMPLEGATE_TEST", "true")
+    write(
+        "p.yaml",
+        "version: 1\nrules: [{name: x, match: {kind: elicitation}, effect: answer, content: {a:"
+        ' "${SAMPLEGATE_TEST}"}}]\n',
+    )
+    write(
+        "p_test.yaml",
+        "cases: [{name: a, elicitation: {fields: {a: string}}, expect: {effect: none, reason: cannot}}]\n",
+    )
+    assert 0 == run("test", "p.yaml").code
+
+
+def test_a_script_beside_the_policies_has_no_tests_and_needs_none(run: Run, write: Write) -> None:
+    write("talk.yaml", "cases: [{answer: hello}]\n")
+    assert (0, "0 files, 0 cases, 0 failed\n") == (
+        run("test", "--require-tests", "talk.yaml").code,
+        run("test", "talk.yaml").out,
+    )
+
+
+def test_json_tells_the_same(run: Run, write: Write) -> None:
+    write("p.yaml", POLICY)
+    write("p_test.yaml", FAILING)
+    ended = run("test", "--json", "p.yaml")
+    assert 1 == ended.code
+    told = json.loads(ended.out)
+    assert (1, 1) == (told["cases"], told["failed"])
+    (case,) = told["files"][0]["cases"]
+    assert ("docs is asked", 2, False) == (case["name"], case["line"], case["passed"])
+    assert {"what": "as", "expected": "cancel", "got": "decline"} == case["mismatches"][1]
+    assert [False, True] == [rule["taken"] for rule in case["rules"]]
+
+
+LIMITED = """\
+version: 1
+models: [{name: main, model: openai/none}]
+limits: {rate: {requests: 2, per: 1m}}
+rules:
+  - {name: docs, match: {kind: sampling, server: [docs, mail]}, effect: allow, limits: [rate]}
+  - name: rest
+    match: {not: {server: files}}
+    effect: deny
+"""
+SEQUENCE = """\
+cases:
+  - name: two a minute
+    server: docs
+    sampling: hello
+    steps:
+      - {repeat: 3, expect: {effect: allow}}
+      - {at: 31s, expect: {effect: allow}}
+"""
+
+
+def test_a_step_that_fails_is_told_with_its_line_and_its_turn(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED)
+    write("p_test.yaml", SEQUENCE)
+    ended = run("test", "p.yaml")
+    assert 1 == ended.code
+    lines = ended.out.splitlines()
+    assert [
+        "p_test.yaml:2: failed: two a minute",
+        '    steps.0.effect (line 6, request 3 of 3): expected "allow", got "none"',
+    ] == lines[:2]
+    assert "limit rate" in lines[2]
+    assert lines[3].startswith("      1 taken docs  allow    limit rate")
+    assert ["    the server gets: error -1", "p_test.yaml: 1 case, 1 failed", "1 file, 1 case, 1 failed"] == lines[4:]
+
+
+def test_the_place_of_a_step_stands_in_the_json_too(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED)
+    write("p_test.yaml", SEQUENCE)
+    (case,) = json.loads(run("test", "--json", "p.yaml").out)["files"][0]["cases"]
+    assert [{"what": "effect", "expected": "allow", "got": "none", "where": "steps.0, line 6, request 3 of 3"}] == case[
+        "mismatches"
+    ]
+
+
+def test_coverage_names_what_no_case_reaches_with_its_line(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED)
+    write("p_test.yaml", SEQUENCE.replace("repeat: 3", "repeat: 2"))
+    ended = run("test", "--coverage", "p.yaml")
+    assert (0, "") == (ended.code, ended.err)
+    assert [
+        "p_test.yaml:2: passed: two a minute: allow by docs; the server gets: the model's answer",
+        "p_test.yaml: 1 case, all passed",
+        "p.yaml:5: rule 'docs': server: 'mail' is met by no request that it takes; add a case with it",
+        (
+            "p.yaml:6: rule 'rest': takes no case's request; add a case that it matches (with it 1 of its arms are"
+            " missing)"
+        ),
+        "p.yaml: coverage: 1 of 2 rules, 1 of 3 arms (40%)",
+        "1 file, 1 case, 0 failed",
+    ] == ended.out.splitlines()
+
+
+@pytest.mark.parametrize(("least", "code"), [("40", 0), ("40.1", 1), ("0", 0), ("100", 1)])
+def test_too_little_coverage_fails_where_it_is_asked_for(run: Run, write: Write, least: str, code: int) -> None:
+    write("p.yaml", LIMITED)
+    write("p_test.yaml", SEQUENCE.replace("repeat: 3", "repeat: 2"))
+    ended = run("test", "--fail-under", least, "p.yaml")
+    assert code == ended.code
+    below = f", below the {least}% asked for" if code else ""
+    assert f"p.yaml: coverage: 1 of 2 rules, 1 of 3 arms (40%{below})" in ended.out.splitlines()
+
+
+@pytest.mark.parametrize("least", ["-1", "101", "nan", "most"])
+def test_a_percentage_that_is_none_is_wrong_usage(
+    run: Run, write: Write, least: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("p.yaml", LIMITED)
+    with pytest.raises(SystemExit) as left:
+        run("test", f"--fail-under={least}", "p.yaml")
+    assert 2 == left.value.code
+    assert f"{least!r} is no percentage; give a number from 0 to 100" in capsys.readouterr().err
+
+
+def test_a_policy_without_tests_covers_nothing(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED)
+    ended = run("test", "--fail-under", "1", "p.yaml")
+    assert 1 == ended.code
+    assert "p.yaml: coverage: 0 of 2 rules, 0 of 3 arms (0%, below the 1% asked for)" in ended.out.splitlines()
+
+
+def test_several_files_of_tests_cover_one_policy_together(run: Run, write: Write) -> None:
+    write("p.yaml", POLICY)
+    write("p_test.yaml", PASSING)
+    write("q_test.yaml", "policy: p.yaml\ncases: [{name: mail, server: mail, sampling: x, expect: {effect: deny}}]\n")
+    ended = run("test", "--fail-under", "100", "p_test.yaml", "q_test.yaml")
+    assert (0, 1) == (ended.code, ended.out.count("coverage:"))
+
+
+def test_json_has_the_coverage_where_it_is_asked_for(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED)
+    write("p_test.yaml", SEQUENCE.replace("repeat: 3", "repeat: 2"))
+    assert "coverage" not in json.loads(run("test", "--json", "p.yaml").out)
+    (found,) = json.loads(run("test", "--json", "--fail-under", "50", "p.yaml").out)["coverage"]
+    assert ("p.yaml", 40.0, False) == (found["policy"], found["percent"], found["enough"])
+    assert ({"total": 2, "reached": 1}, {"total": 3, "reached": 1}) == (found["rules"], found["arms"])
+    assert [(5, "docs"), (6, "rest")] == [(missing["line"], missing["rule"]) for missing in found["missing"]]
+
+
+def test_a_time_out_is_told_to_be_left_out(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED.replace("limits: [rate]}", "on_timeout: deny}"))
+    write("p_test.yaml", SEQUENCE)
+    assert (
+        "p.yaml:5: rule 'docs': on_timeout: deny is not counted: no case takes time; it is left out"
+        in run("test", "--coverage", "p.yaml").out
+    )
+
+
+def test_prices_come_from_the_table_that_run_uses(run: Run, write: Write) -> None:
+    write(
+        "p.yaml",
+        LIMITED.replace("openai/none", "openai/gpt-4o-mini").replace(
+            "requests: 2, per: 1m", "usd: 1, per: day, tz: UTC"
+        ),
+    )
+    usage = "usage: {input_tokens: 1000000, output_tokens: 0}"
+    write(
+        "p_test.yaml",
+        f"cases: [{{name: a, server: docs, sampling: x, {usage}, expect: {{effect: allow, limits: {{rate:"
+        " 0.15}}}]\n",
+    )
+    ended = run("test", "p.yaml")
+    assert (0, "") == (ended.code, ended.err), ended.out
+
+
+@pytest.mark.parametrize("model", [[], ["--model", "openai/none"]])
+def test_the_starter_of_init_is_covered_whole(run: Run, model: list[str]) -> None:
+    assert 0 == run("init", *model).code
+    ended = run("test", "--fail-under", "100", "samplegate.yaml")
+    assert 0 == ended.code, ended.out

@@ -1,0 +1,55 @@
+"""A model that writes more than it was asked for, through the whole gate: a little is passed on and more is withheld.
+All of it is on record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from samplegate.audit.record import Record
+from samplegate.policy.prompt import Sampled
+from samplegate.protocol.outcomes import Answered, Reason, Unanswered
+from tests.fakes.dialogue import ALLOW, MODELS, sample
+from tests.fakes.world import World, pushed
+
+pytestmark = pytest.mark.anyio
+MOST: Final = 10  # tokens that the server asks for
+
+
+async def came_to(tokens: int, **given: Any) -> tuple[object, Record]:
+    """What the server gets where the model writes so many tokens, and the record; ``given`` stands in the rule."""
+    rule = {**ALLOW, "with": {"models": ["m"], **given}}
+    d, round = pushed(rule, params={**sample(), "maxTokens": MOST}, policy={"models": MODELS}, sampling={})
+    world = World(Sampled(({"type": "text", "text": "hi"},), "gpt", "endTurn", 3, tokens))
+    outcome = (await world.settled(d, round))[""].outcome
+    (record,) = world.records
+    (attempt,) = record.attempts
+    assert tokens == attempt.output_tokens
+    return outcome, record
+
+
+@pytest.mark.parametrize(
+    ("tokens", "given", "stop"),
+    [
+        (10, {}, "endTurn"),
+        (11, {}, "maxTokens"),
+        (12, {}, "maxTokens"),
+        (10, {"on_overrun": "withhold"}, "endTurn"),
+        (5, {"max_tokens": 4}, "maxTokens"),
+    ],
+)
+async def test_an_answer_a_little_over_the_limit_is_passed_on(tokens: int, given: dict[str, Any], stop: str) -> None:
+    outcome, record = await came_to(tokens, **given)
+    assert isinstance(outcome, Answered)
+    said = json.loads(outcome.result)
+    assert (stop, "hi", "answered") == (said["stopReason"], said["content"]["text"], record.outcome)
+
+
+@pytest.mark.parametrize(("tokens", "given"), [(13, {}), (11, {"on_overrun": "withhold"}), (10_000, {})])
+async def test_a_longer_answer_is_withheld(tokens: int, given: dict[str, Any]) -> None:
+    outcome, record = await came_to(tokens, **given)
+    assert isinstance(outcome, Unanswered)
+    assert (Reason.MODEL, -1, "unanswered") == (outcome.reason, outcome.code, record.outcome)
+    assert f"gave {tokens} tokens where {MOST} was the most" in (record.detail or "")

@@ -1,0 +1,479 @@
+"""A person looks at a model's answer for longer than the client waits, through the whole gate: the call is put off, and
+comes back to the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import anyio
+import pytest
+
+from samplegate.policy.file.timeouts import duration_text
+from samplegate.policy.ledger import SCALE
+from samplegate.policy.prompt import SampleFailed
+from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, Withdrawn
+from samplegate.protocol.rounds import ForwardRound, Open, Release, Settled
+from samplegate.reviews.review import Edits, Filter, Review, Verdict
+from tests.fakes.dialogue import Dialogue, form, modern, one, sample
+from tests.fakes.virtual_time import VIRTUAL
+from tests.fakes.world import SAMPLED, asked
+from tests.unit.gate.test_reviews import ASK, LOOK, POLICY, RATE, Room, body, wall
+
+pytestmark = pytest.mark.anyio
+QUICK: Final[dict[str, Any]] = {
+    **POLICY,
+    **RATE,
+    "reviewers": {"ops": {"late_verdict": "0s"}},
+    "client": {"peer_timeout": "150ms"},
+}
+LENIENT: Final[dict[str, Any]] = {**QUICK, "reviewers": {"ops": {}}}
+PATIENT: Final[dict[str, Any]] = {**QUICK, "client": {"peer_timeout": "20s"}}
+LOOKS: Final[dict[str, Any]] = {**LOOK, "limits": ["rate", "money"]}
+BOTH: Final[dict[str, Any]] = {
+    **ASK,
+    "review_answer": "ops",
+    "with": {"models": ["m", "n"]},
+    "limits": ["rate", "money"],
+}
+FORWARD: Final[dict[str, Any]] = {"name": "forms", "match": {"kind": "elicitation"}, "effect": "forward"}
+OTHER: Final = sample("other")
+
+
+@pytest.fixture
+def anyio_backend() -> Any:
+    return VIRTUAL
+
+
+class Call:
+    """A modern call whose client comes back as often as it is put off."""
+
+    def __init__(
+        self, room: Room, *rules: Mapping[str, Any], policy: Mapping[str, Any] = QUICK, **keys: Mapping[str, Any]
+    ) -> None:
+        capabilities: dict[str, Any] = {"elicitation": {}}
+        self.room, self.keys = room, keys
+        self.d, self.round = asked(*rules, policy=policy, capabilities=capabilities, **(keys or {"k": sample()}))
+        self.state = ""
+        self._ids = 1
+
+    async def put_off(self, *people: Any) -> None:
+        """One try, after which the client holds a state and no question."""
+        conclusion = await self.room.run(self.d, self.round, *people)
+        assert isinstance(conclusion, ForwardRound), conclusion
+        (shown,) = self.d.take(self.d.session.round_done(self.round.id, conclusion, self.d.now))
+        self.state = json.loads(shown.line)["result"]["requestState"]
+        self.again()
+
+    def again(self, *rules: Mapping[str, Any], policy: Mapping[str, Any] = QUICK, **more: Any) -> None:
+        """The client comes back, under another policy where rules are given."""
+        self._ids += 1
+        if rules:
+            self.d = Dialogue(*rules, **policy)
+        back = modern(self._ids, "tools/call", {"elicitation": {}}, name="x", requestState=self.state, **more)
+        self.round = one(self.d.client(back), Open).round
+
+    async def releases(self, *people: Any) -> Mapping[str, Release]:
+        """What the last try comes to."""
+        conclusion = await self.room.run(self.d, self.round, *people)
+        assert isinstance(conclusion, Settled), conclusion
+        return conclusion.releases
+
+    async def end(self, *people: Any) -> Release:
+        """The same of a call of one request."""
+        (release,) = (await self.releases(*people)).values()
+        return release
+
+
+async def decide(room: Room, word: Any = "approve", nth: int = 0, **more: Any) -> Review:
+    """A verdict while no call waits."""
+    review = sorted(room.store.list(Filter(states=("pending",))), key=lambda review: review.id)[nth]
+    room.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=wall())
+    return review
+
+
+def drawn(room: Room) -> tuple[int, int]:
+    return room.world.purse.drawn("rate") // SCALE["requests"], room.world.purse.drawn("money") // SCALE[
+        "output_tokens"
+    ]
+
+
+async def test_the_answer_is_released_at_the_next_try_and_the_model_was_asked_and_paid_once() -> None:
+    room = Room()
+    call = Call(room, LOOKS)
+    for _ in range(3):
+        await call.put_off()
+        assert (1, (1, 4)) == (len(room.world.asked), drawn(room))
+    await decide(room)
+    release = await call.end()
+    assert ("hi", "human", 1, (1, 4)) == (
+        body(release)["content"]["text"],
+        release.outcome.decided_by,  # type: ignore[union-attr]
+        len(room.world.asked),
+        drawn(room),
+    )
+    (review,) = room.store.list(Filter())
+    assert release.decision_id == review.used_by
+
+
+async def test_what_was_spent_is_on_record_before_the_call_is_put_off_and_only_once() -> None:
+    room = Room()
+    call = Call(room, LOOKS)
+    await call.put_off()
+    await call.put_off()
+    await decide(room)
+    await call.end()
+    first, last = room.world.records
+    assert ("put_off", None, 1, 4, ("rate", "money")) == (
+        first.outcome,
+        first.decided_by,
+        len(first.attempts),
+        first.output_tokens,
+        first.limits,
+    )
+    assert ("answered", "human", (), None, ()) == (
+        last.outcome,
+        last.decided_by,
+        last.attempts,
+        last.output_tokens,
+        last.limits,
+    )
+    assert (first.decision_id, first.review, "gpt", "gpt") == (last.decision_id, last.review, first.model, last.model)
+    assert ("ana", None) == (last.reviewed_by, first.reviewed_by)
+
+
+async def test_a_record_that_cannot_be_written_ends_the_call_and_leaves_the_answer_to_the_next_same_request() -> None:
+    room = Room()
+    call = Call(room, LOOKS, policy=LENIENT)
+    room.world.broken_log = True
+    release = await call.end()
+    assert isinstance(release.outcome, Unanswered)
+    assert Reason.RECORDS is release.outcome.reason
+    room.world.broken_log = False
+    await decide(room)
+    assert "hi" == body(await Call(room, LOOKS, policy=LENIENT).end())["content"]["text"]
+    assert 1 == len(room.world.asked)
+
+
+@pytest.mark.parametrize("word", ["reject", "answer"])
+async def test_any_verdict_counts_at_the_return(word: str) -> None:
+    room = Room()
+    call = Call(room, LOOKS)
+    await call.put_off()
+    said = {"role": "assistant", "content": {"type": "text", "text": "better"}, "model": "human/ops"}
+    await decide(room, word, result=said if word == "answer" else None)
+    release = await call.end()
+    if word == "reject":
+        assert isinstance(release.outcome, Denied)
+        assert Reason.REVIEW is release.outcome.reason
+    else:
+        assert "better" == body(release)["content"]["text"]
+    assert 1 == len(room.world.asked)
+
+
+async def test_a_review_that_ended_meanwhile_leaves_the_request_unanswered_and_no_model_is_asked_again() -> None:
+    room = Room()
+    call = Call(room, LOOKS)
+    await call.put_off()
+    (review,) = room.store.list(Filter())
+    room.store.withdraw(review.id, waiter="", now=wall(), why="the policy was reloaded")
+    release = await call.end()
+    assert isinstance(release.outcome, Unanswered)
+    assert (Reason.TIMEOUT, 1) == (release.outcome.reason, len(room.world.asked))
+    assert 1 == len(room.store.list(Filter()))
+
+
+async def test_a_reviewer_whose_own_time_is_over_is_not_waited_for() -> None:
+    room = Room()
+    call = Call(room, LOOKS, policy={**QUICK, "reviewers": {"ops": {"timeout": "250ms", "late_verdict": "0s"}}})
+    await call.put_off()
+    while isinstance(conclusion := await room.run(call.d, call.round), ForwardRound):
+        call.d.take(call.d.session.round_done(call.round.id, conclusion, call.d.now))
+        call.again()
+    (release,) = conclusion.releases.values()
+    assert isinstance(release.outcome, Unanswered)
+    (review,) = room.store.list(Filter())
+    for _ in range(2_000):  # the store counts from a moment later than the call does
+        if review.state != "pending":
+            break
+        await anyio.sleep(0.01)
+        (review,) = room.store.list(Filter())
+    assert ("expired", 1) == (review.state, len(room.world.asked))
+
+
+async def test_a_client_that_comes_back_too_often_gets_an_error_and_the_review_waits_on() -> None:
+    room = Room()
+    call = Call(room, LOOKS)
+    for _ in range(9):
+        await call.put_off()
+    release = await call.end()
+    assert isinstance(release.outcome, Unanswered)
+    (review,) = room.store.list(Filter())
+    assert (Reason.TIMEOUT, "pending", 1) == (release.outcome.reason, review.state, len(room.world.asked))
+
+
+async def test_the_end_of_the_process_is_not_waited_for_and_the_answer_is_there_for_the_next() -> None:
+    room = Room()
+
+    async def ends() -> None:
+        await room.pending()
+        room.desk.end()
+
+    call = Call(room, LOOKS, policy=PATIENT)
+    await call.put_off(ends)
+    room.desk = room.new_desk()
+    await decide(room)
+    assert ("hi", 1) == (body(await call.end())["content"]["text"], len(room.world.asked))
+
+
+async def test_a_client_that_takes_its_call_back_takes_the_review_with_it() -> None:
+    room = Room()
+    call = Call(room, LOOKS, policy=PATIENT)
+    with anyio.CancelScope() as scope:
+
+        async def withdraw() -> None:
+            await room.pending()
+            scope.cancel()
+
+        await room.run(call.d, call.round, withdraw)
+    (review,) = room.store.list(Filter())
+    (record,) = room.world.records
+    assert ("withdrawn", "withdrawn", 1) == (review.state, record.outcome, len(record.attempts))
+
+
+async def test_a_client_that_never_returns_leaves_the_answer_to_the_next_same_request() -> None:
+    room = Room()
+    await Call(room, LOOKS, policy=LENIENT).put_off()
+    await decide(room)
+    release = await Call(room, LOOKS, policy=LENIENT).end()
+    assert ("hi", 1) == (body(release)["content"]["text"], len(room.world.asked))
+
+
+async def test_a_state_that_comes_back_twice_asks_nobody_anew() -> None:
+    room = Room()
+    call = Call(room, LOOKS)
+    await call.put_off()
+    state = call.state
+    await decide(room)
+    assert isinstance((await call.end()).outcome, Answered)
+    call.state = state
+    call.again()
+    release = await call.end()
+    assert isinstance(release.outcome, Unanswered)
+    assert (1, 1) == (len(room.world.asked), len(room.store.list(Filter())))
+
+
+async def test_a_limit_that_is_used_up_meanwhile_takes_no_paid_answer_away() -> None:
+    room = Room()
+    policy = {**QUICK, "limits": {"rate": {"requests": 1, "per": "1h"}, "money": {"output_tokens": 600, "per": "1h"}}}
+    call = Call(room, LOOKS, policy=policy)
+    await call.put_off()
+    await decide(room)
+    assert "hi" == body(await call.end())["content"]["text"]
+
+
+async def test_a_waiting_answer_holds_no_slot_of_a_limit() -> None:
+    room = Room()
+    policy = {**QUICK, "limits": {"slots": {"concurrent": 1}}}
+    call = Call(room, {**LOOK, "limits": ["slots"]}, policy=policy)
+    await call.put_off()
+    assert 0 == room.world.purse.drawn("slots")
+    await decide(room)
+    assert "hi" == body(await call.end())["content"]["text"]
+
+
+class TestSeveralRequestsInOneRound:
+    async def test_the_others_are_not_begun_before_the_answer_is_approved(self) -> None:
+        room = Room()
+        call = Call(room, LOOKS_AT_HELLO, REST, a=sample(), b=OTHER)
+        await call.put_off()
+        assert ["hello"] == asked_of(room)
+        await decide(room)
+        releases = await call.releases()
+        assert ["hello", "other"] == asked_of(room)
+        assert {"human", "policy"} == {release.outcome.decided_by for release in releases.values()}  # type: ignore[union-attr]
+
+    async def test_a_rejected_answer_spends_nothing_on_the_others(self) -> None:
+        room = Room()
+        call = Call(room, LOOKS_AT_HELLO, REST, a=sample(), b=OTHER)
+        await call.put_off()
+        await decide(room, "reject")
+        releases = await call.releases()
+        assert (["hello"], Denied, Withdrawn) == (
+            asked_of(room),
+            type(releases["a"].outcome),
+            type(releases["b"].outcome),
+        )
+
+    async def test_one_approved_answer_waits_for_the_other(self) -> None:
+        room = Room()
+        call = Call(room, LOOKS, a=sample(), b=OTHER)
+        await call.put_off()
+        await decide(room)
+        await call.put_off()
+        await call.put_off()
+        await decide(room)
+        releases = await call.releases()
+        assert 2 == len(room.world.asked)
+        assert all(isinstance(release.outcome, Answered) for release in releases.values())
+        assert ["put_off", "put_off", "answered", "answered"] == [record.outcome for record in room.world.records]
+
+    async def test_two_requests_that_are_the_same_have_an_answer_each(self) -> None:
+        room = Room()
+        call = Call(room, LOOKS, a=sample(), b=sample())
+        await call.put_off()
+        await decide(room)
+        await decide(room)
+        releases = await call.releases()
+        assert all(isinstance(release.outcome, Answered) for release in releases.values())
+        assert 2 == len(room.world.asked)
+        assert all(review.used_by is not None for review in room.store.list(Filter()))
+
+    async def test_a_model_that_fails_ends_the_call_and_takes_the_others_review_back(self) -> None:
+        room = Room()
+
+        async def answer(request: Any) -> Any:
+            if request.params["messages"][0]["content"]["text"] == "other":
+                await room.pending()
+                return SampleFailed("refused", "no")
+            return SAMPLED
+
+        room.world.answer = answer
+        releases = await Call(room, LOOKS, policy=PATIENT, a=sample(), b=OTHER).releases()
+        assert (Withdrawn, Unanswered) == (type(releases["a"].outcome), type(releases["b"].outcome))
+        (review,) = room.store.list(Filter())
+        assert "withdrawn" == review.state
+
+    async def test_what_was_forwarded_and_what_a_person_is_asked_get_on_with_each_other(self) -> None:
+        """The person is asked once the client has come back with its own part, and not taken for one who was asked
+        before."""
+        room = Room()
+        call = Call(room, FORWARD, LOOKS, a=form(), b=sample())
+        (shown,) = call.d.hand_on([Open(call.round)], "a")
+        call.state = json.loads(shown.line)["result"]["requestState"]
+        call.again(inputResponses={"a": {"action": "accept", "content": {"confirm": True, "n": 1}}})
+        await call.put_off()
+        await decide(room)
+        releases = await call.releases()
+        assert {"client", "human"} == {release.outcome.decided_by for release in releases.values()}  # type: ignore[union-attr]
+        assert 1 == len(room.world.asked)
+
+    async def test_a_request_beside_a_forwarded_one_is_put_before_its_reviewer(self) -> None:
+        room = Room()
+        call = Call(room, FORWARD, ASK, policy=PATIENT, a=form(), b=sample())
+        conclusion = await room.run(call.d, call.round)
+        (shown,) = call.d.take(call.d.session.round_done(call.round.id, conclusion, call.d.now))
+        call.state = json.loads(shown.line)["result"]["requestState"]
+        call.again(inputResponses={"a": {"action": "decline"}})
+        releases = await call.releases(room.says("approve"))
+        assert "human" == releases["b"].outcome.decided_by  # type: ignore[union-attr]
+
+
+LOOKS_AT_HELLO: Final[dict[str, Any]] = {**LOOKS, "match": {"kind": "sampling", "text": "hello"}}
+REST: Final[dict[str, Any]] = {
+    "name": "rest",
+    "match": {"kind": "sampling"},
+    "effect": "allow",
+    "with": {"models": ["m"]},
+}
+
+
+def asked_of(room: Room) -> list[str]:
+    return [request.params["messages"][0]["content"]["text"] for request in room.world.asked]
+
+
+class TestARequestThatIsEscalatedToo:
+    async def test_its_approval_waits_with_the_answer_and_both_are_used_once(self) -> None:
+        room = Room()
+        call = Call(room, BOTH)
+        await call.put_off()
+        await decide(room)
+        await call.put_off()
+        assert (1, (1, 4)) == (len(room.world.asked), drawn(room))
+        await call.put_off()
+        await decide(room)
+        release = await call.end()
+        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(room.world.asked), drawn(room))
+        assert [("answer", True), ("request", True)] == sorted(
+            (one.stage, one.used_by is not None) for one in room.store.list(Filter())
+        )
+
+    async def test_an_edited_request_keeps_its_answer(self) -> None:
+        room = Room()
+        call = Call(room, BOTH)
+        await call.put_off()
+        await decide(room, edits=Edits(model="n", max_tokens=40))
+        await call.put_off()
+        assert ("n", (1, 4)) == (room.world.asked[0].model, drawn(room))
+        await decide(room)
+        release = await call.end()
+        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(room.world.asked), drawn(room))
+
+    async def test_a_verdict_on_a_request_is_not_late_while_its_call_comes_back(self) -> None:
+        """``late_verdict`` is for requests that have ended."""
+        room = Room()
+        call = Call(room, ASK)
+        await call.put_off()
+        await decide(room)
+        assert "hi" == body(await call.end())["content"]["text"]
+
+    async def test_the_look_of_a_rule_behind_a_silent_reviewer_is_put_off_too(self) -> None:
+        room = Room()
+        asks = {**ASK, "match": {"kind": "sampling"}, "timeout": "20ms", "on_timeout": "next"}
+        call = Call(room, asks, LOOKS)
+        await call.put_off()
+        await call.put_off()
+        assert (1, (1, 4)) == (len(room.world.asked), drawn(room))
+        await decide(room)
+        release = await call.end()
+        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(room.world.asked), drawn(room))
+        assert ["put_off", "answered"] == [record.outcome for record in room.world.records]
+
+
+class TestAPolicyThatChangedMeanwhile:
+    async def parked(self) -> tuple[Room, Call]:
+        room = Room()
+        call = Call(room, LOOKS)
+        await call.put_off()
+        return room, call
+
+    async def test_a_rule_that_now_denies_wins(self) -> None:
+        room, call = await self.parked()
+        await decide(room)
+        call.again({"name": "no", "effect": "deny"})
+        release = await call.end()
+        assert isinstance(release.outcome, Denied)
+        assert Reason.RULE is release.outcome.reason
+
+    @pytest.mark.parametrize("change", [{"with": {"models": ["n"]}}, {"with": {"models": ["m"], "max_tokens": 5}}])
+    async def test_the_same_rule_with_another_question_asks_no_model_again(self, change: dict[str, Any]) -> None:
+        room, call = await self.parked()
+        await decide(room)
+        call.again({**LOOKS, **change})
+        release = await call.end()
+        assert isinstance(release.outcome, Unanswered)
+        assert 1 == len(room.world.asked)
+
+    async def test_another_rule_decides_anew(self) -> None:
+        _, call = await self.parked()
+        call.again({"name": "fixed", "effect": "answer", "content": "so"})
+        assert "so" == body(await call.end())["content"]["text"]
+
+    async def test_rules_that_are_not_its_own_change_nothing(self) -> None:
+        room, call = await self.parked()
+        await decide(room)
+        call.again({**FORWARD, "name": "more"}, LOOKS)
+        assert "hi" == body(await call.end())["content"]["text"]
+
+
+async def test_the_review_says_how_long_its_call_can_wait() -> None:
+    room = Room()
+    seen: list[Review] = []
+
+    async def look() -> None:
+        seen.append(await room.pending())
+        await room.says("approve")()
+
+    await Call(room, LOOKS, policy={**QUICK, "client": {"peer_timeout": "8s"}}).end(look)
+    assert "1m" == duration_text((seen[0].answers_until or 0) - seen[0].created)

@@ -1,0 +1,311 @@
+"""Rounds of several requests under limits that they share with each other and with other rounds; and the doors that a
+limit holds at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from samplegate.gate.gate import Gate
+from samplegate.limits.limiter import Admission
+from samplegate.policy.ledger import Draw, Refused, Reserved
+from samplegate.policy.prompt import SampleFailed
+from samplegate.policy.redaction import Redactor
+from samplegate.protocol.outcomes import Answered, Reason, Unanswered
+from samplegate.protocol.rounds import Note, Open, Returned, Settled
+from tests.fakes.dialogue import Dialogue, error, one, request, sample
+from tests.fakes.limits import Clock, Log, Timer, Timers, all_blocked
+from tests.fakes.world import World, asked, pushed
+from tests.unit.gate.test_limits import MODELS, allow
+
+pytestmark = pytest.mark.anyio
+
+
+class Alarms(Timers):
+    """Timers that tell when one is set."""
+
+    def __init__(self, clock: Clock, told: Callable[[], None]) -> None:
+        super().__init__(clock)
+        self._told = told
+
+    def __call__(self, seconds: float, what: Callable[[], None]) -> Timer:
+        self._told()
+        return super().__call__(seconds, what)
+
+
+class Till:
+    """A world whose limits are the real ones, with time moved by hand."""
+
+    def __init__(self, d: Dialogue, folder: Path, answer: Any = None) -> None:
+        self.clock = Clock()
+        self._news = anyio.Event()
+        self.timers = Alarms(self.clock, lambda: self._news.set())
+        self.world = World() if answer is None else World(answer)
+        self.admission = Admission(d.compiled.limit_specs, state=folder, clock=self.clock, log=Log(), later=self.timers)
+        self.world.purse.reserve, self.world.purse.settle = self.admission.reserve, self.admission.settle  # type: ignore[method-assign]
+        self.gate: Gate = self.world.gate(d)
+        self.ended: dict[str, Settled] = {}
+
+    async def run(self, round: Any, name: str) -> None:
+        conclusion = await self.gate.run(round)
+        assert isinstance(conclusion, Settled)
+        self.ended[name] = conclusion
+        self._news.set()
+
+    async def until(self, what: Callable[[], bool]) -> None:
+        """The state has a thread of its own, so that turns of the loop do not do: wait for timers that are set, and for
+        rounds that end."""
+        with anyio.fail_after(30):
+            while not what():
+                self._news = anyio.Event()
+                await self._news.wait()
+
+    def reason(self, name: str, key: str) -> Reason | None:
+        outcome = self.ended[name].releases[key].outcome
+        return (
+            None
+            if isinstance(outcome, Answered)
+            else outcome.reason
+            if isinstance(outcome, Unanswered)
+            else Reason.RULE
+        )
+
+    @property
+    def held(self) -> int:
+        return len(self.admission._held)
+
+
+def policy(**limits: Mapping[str, Any]) -> dict[str, Any]:
+    return {"models": MODELS, "limits": limits}
+
+
+async def test_a_round_that_needs_more_slots_than_there_are_does_not_wait_for_its_own(tmp_path: Path) -> None:
+    d, round = asked(
+        allow("room", on_limit="wait"), policy=policy(room={"concurrent": 1}), a=sample("a"), b=sample("b")
+    )
+    till = Till(d, tmp_path)
+    async with anyio.create_task_group() as group:
+        group.start_soon(till.run, round, "it")
+        await all_blocked()
+        assert ["it"] == list(till.ended), "it waits for what it holds itself"
+    assert Reason.LIMIT is till.reason("it", "b")
+    assert not till.held
+
+
+async def test_two_rounds_do_not_wait_for_what_each_holds(tmp_path: Path) -> None:
+    rules = (allow("first", "second", on_limit="wait"),)
+    limits = policy(first={"concurrent": 2}, second={"concurrent": 4})
+    d, one_round = asked(*rules, policy=limits, a=sample("a"), b=sample("b"))
+    _, other_round = asked(*rules, policy=limits, a=sample("c"), b=sample("d"))
+    till = Till(d, tmp_path)
+    real, tries = till.world.gate(d).ports.reserve, 0
+
+    async def slow(draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
+        """Each round gets its first request's slot before any gets its second's, as with a state on a disk."""
+        nonlocal tries
+        tries += 1
+        got = await real(draws, wait)
+        if tries <= 2:
+            await all_blocked()
+        return got
+
+    till.world.purse.reserve = slow  # type: ignore[method-assign]
+    till.gate = till.world.gate(d)
+    async with anyio.create_task_group() as group:
+        group.start_soon(till.run, one_round, "one")
+        group.start_soon(till.run, other_round, "other")
+        for _ in range(10):
+            await all_blocked()
+        assert {"one", "other"} == set(till.ended), "each waits for the slot that the other holds"
+    assert [None] * 4 == [till.reason(name, key) for name in ("one", "other") for key in ("a", "b")]
+    assert not till.held
+
+
+async def test_a_round_that_waits_holds_nothing_that_others_could_use(tmp_path: Path) -> None:
+    wide = allow("room", "wide", on_limit="wait")
+    narrow = {**allow("narrow", on_limit="wait"), "name": "narrow", "match": {"kind": "sampling", "text": "narrow"}}
+    free = {**allow("wide"), "name": "free", "match": {"kind": "sampling", "text": "free"}}
+    limits = policy(room={"concurrent": 9}, wide={"concurrent": 1}, narrow={"requests": 1, "per": "30s"})
+    d, first = asked(free, narrow, wide, policy=limits, a=sample("narrow"))
+    _, waits = asked(free, narrow, wide, policy=limits, a=sample("b"), b=sample("narrow"))
+    _, passes = pushed(free, narrow, wide, policy=limits, params=sample("free"))
+    till = Till(d, tmp_path)
+    await till.run(first, "first")
+    async with anyio.create_task_group() as group:
+        group.start_soon(till.run, waits, "waits")
+        await all_blocked()
+        assert "waits" not in till.ended
+        assert not till.held
+        await till.timers.pass_(31)
+        assert (None, None) == (till.reason("waits", "a"), till.reason("waits", "b"))
+    await till.run(passes, "passes")
+    assert till.reason("passes", "") is None
+    assert not till.held
+
+
+async def test_slots_that_were_reserved_together_are_free_when_the_last_of_them_is_over(tmp_path: Path) -> None:
+    go = {name: anyio.Event() for name in "abc"}
+
+    async def slow(asked_: Any) -> Any:
+        await go[asked_.params["messages"][0]["content"]["text"]].wait()
+        return World().answer
+
+    limits = policy(room={"concurrent": 2})
+    rule = allow("room", on_limit="wait")
+    d, first = asked(rule, policy=limits, a=sample("c"))
+    _, second = asked(rule, policy=limits, a=sample("a"), b=sample("b"))
+    till = Till(d, tmp_path, slow)
+
+    async def room() -> bool:
+        got = await till.admission.reserve([Draw("room", "[]", 1)], None)
+        if isinstance(got, Reserved):
+            await till.admission.settle(got, ())
+        return isinstance(got, Reserved)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(till.run, first, "first")
+        await all_blocked()
+        group.start_soon(till.run, second, "second")
+        await all_blocked()
+        assert 1 == len(till.world.asked), "there is room for one of two: neither is asked"
+        go["c"].set()
+        await all_blocked()
+        assert 3 == len(till.world.asked)
+        go["a"].set()
+        await all_blocked()
+        assert not await room()
+        go["b"].set()
+    assert await room()
+    assert not till.held
+
+
+async def test_a_request_that_waited_in_vain_leaves_the_others_of_its_round_what_they_had(tmp_path: Path) -> None:
+    params = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {"ok": {"type": "boolean"}}}}
+    form = {
+        "name": "f",
+        "match": {"kind": "elicitation"},
+        "effect": "answer",
+        "content": {"ok": True},
+        "limits": ["forms"],
+        "on_limit": "wait",
+    }
+    limits = policy(forms={"requests": 1, "per": "1h"}, room={"concurrent": 1})
+    d, first = asked(form, allow("room"), policy=limits, a=params)
+    _, second = asked(form, allow("room"), policy=limits, a=sample("a"), b=params)
+    till = Till(d, tmp_path)
+    await till.run(first, "first")
+    async with anyio.create_task_group() as group:
+        group.start_soon(till.run, second, "second")
+        await till.until(lambda: till.timers.left > 0)
+        await till.timers.pass_(400)
+        await till.until(lambda: "second" in till.ended)
+    assert (None, Reason.LIMIT) == (till.reason("second", "a"), till.reason("second", "b"))
+    assert not till.held
+    await till.admission.aclose()
+
+
+async def test_a_warning_that_cannot_be_told_leaves_nothing_reserved(tmp_path: Path) -> None:
+    d, round = pushed(
+        allow("few", "room"), policy=policy(few={"requests": 2, "per": "1m", "warn_at": 0.5}, room={"concurrent": 1})
+    )
+    till = Till(d, tmp_path)
+
+    def broken(note: Note) -> None:
+        raise RuntimeError(note.event)
+
+    till.world.notes = type("Notes", (), {"append": staticmethod(broken)})()
+    till.gate = till.world.gate(d)
+    await till.run(round, "it")
+    assert Reason.ERROR is till.reason("it", "")
+    assert not till.held
+
+
+async def test_a_limit_that_a_fallback_takes_over_its_mark_is_warned_of(tmp_path: Path) -> None:
+    limits = policy(tokens={"output_tokens": 1000, "per": "1m", "warn_at": 0.14})
+    d, round = pushed(allow("tokens", models=("cheap", "dear")), policy=limits)
+    till = Till(d, tmp_path, SampleFailed("unreachable", "503"))
+    await till.run(round, "it")
+    assert ["limit.warned"] == [note.event for note in till.world.notes if note.event == "limit.warned"]
+
+
+URL = {"mode": "url", "elicitationId": "e", "url": "https://a.example/x", "message": "open"}
+URLS = {"name": "urls", "match": {"kind": "elicitation", "mode": "url"}, "effect": "forward"}
+
+
+def failed(d: Dialogue, id: int, urls: int = 1) -> Any:
+    """The round of a call that fails with URLs."""
+    d.client(request(id, "tools/call", name="x"))
+    return one(d.server(error(id, -32042, data={"elicitations": [URL] * urls})), Open).round
+
+
+async def test_a_limit_holds_for_urls_in_an_error_too(tmp_path: Path) -> None:
+    d = Dialogue({**URLS, "limits": ["few"]}, limits={"few": {"requests": 2, "per": "1m"}})
+    d.open_legacy(elicitation={"url": {}})
+    till = Till(d, tmp_path)
+    for number in (1, 2, 3):
+        await till.run(failed(d, number), str(number))
+    assert [None, None, Reason.LIMIT] == [till.reason(str(number), "0") for number in (1, 2, 3)]
+    assert not till.held
+
+
+async def test_also_one_that_counts_by_call(tmp_path: Path) -> None:
+    d = Dialogue({**URLS, "limits": ["loop"]}, limits={"loop": {"requests": 2, "per": "call"}})
+    d.open_legacy(elicitation={"url": {}})
+    till = Till(d, tmp_path)
+    await till.run(failed(d, 1, urls=2), "two")
+    await till.run(failed(d, 2, urls=3), "three")
+    assert till.reason("two", "0") is None
+    (blocked,) = [
+        release.outcome for release in till.ended["three"].releases.values() if isinstance(release.outcome, Unanswered)
+    ]
+    assert Reason.LIMIT is blocked.reason
+    assert not till.held
+
+
+async def test_urls_that_could_not_be_recorded_draw_nothing(tmp_path: Path) -> None:
+    d = Dialogue({**URLS, "limits": ["few"]}, limits={"few": {"requests": 1, "per": "1m"}})
+    d.open_legacy(elicitation={"url": {}})
+    till = Till(d, tmp_path)
+    till.world.broken_log = True
+    await till.run(failed(d, 1), "lost")
+    till.world.broken_log = False
+    await till.run(failed(d, 2), "kept")
+    assert (Reason.RECORDS, None) == (till.reason("lost", "0"), till.reason("kept", "0"))
+
+
+async def test_a_fault_while_a_record_is_made_is_no_answer_and_takes_no_other_record_with_it(tmp_path: Path) -> None:
+    rule = {**allow(), "with": {"models": ["cheap"], "secrets": {"prompt": "keep", "answer": "redact"}}}
+    params = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {"ok": {"type": "boolean"}}}}
+    form = {"name": "f", "match": {"kind": "elicitation"}, "effect": "answer", "content": {"ok": True}}
+    d, round = asked(rule, form, policy={**policy(), "secrets": {"x": "XXX"}}, a=sample("a"), b=params)
+    till = Till(d, tmp_path)
+
+    class Broken:
+        """A finder with a bug."""
+
+        def hits(self, text: bytes) -> Any:
+            if text == b"a":
+                raise RuntimeError("a bug")
+            return ()
+
+    till.gate = Gate(replace(d.compiled, redactor=Redactor(Broken())), "hash", till.gate.ports)  # type: ignore[arg-type]
+    await till.run(round, "it")
+    assert (Reason.RECORDS, None) == (till.reason("it", "a"), till.reason("it", "b"))
+    assert ["b"] == [record.key for record in till.world.records]
+
+
+async def test_a_retry_that_is_withdrawn_while_it_is_decided_is_recorded_under_its_first_name() -> None:
+    world = World()
+    d, round = asked({"name": "r", "match": {"kind": "sampling"}, "effect": "deny"}, a=sample("x" * 70_000))
+    with anyio.CancelScope() as scope:
+        scope.cancel()  # deciding so much is done beside the event loop, where it can be cancelled
+        await world.gate(d).run(
+            msgspec.structs.replace(round, returned=Returned(replies={}, seen={}, ids={"a": "first"}))
+        )
+    assert [("first", "withdrawn")] == [(record.decision_id, record.outcome) for record in world.records]

@@ -1,0 +1,200 @@
+"""What becomes of one delivery to a reviewer's program: what it prints, how it ends, and the verdict in it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from samplegate.reviews.notify.outbox import HOLD, LEASE, OVER
+from samplegate.reviews.review import Verdict
+from tests.fakes.outbox import Outside, running
+from tests.fakes.reviews import NOW
+from tests.fakes.webhook_endpoint import answer, endpoint
+
+pytestmark = pytest.mark.anyio
+
+APPROVE: Final = b'{"verdict":"approve"}'
+
+
+@pytest.fixture
+async def out(tmp_path: Path) -> Outside:
+    return Outside(tmp_path)
+
+
+def script(text: str) -> list[str]:
+    return [sys.executable, "-Ic", text]
+
+
+async def test_a_command_decides(out: Outside) -> None:
+    out.run_by(
+        "ops",
+        *script(
+            "import json, sys; d = json.load(sys.stdin); print(json.dumps({'verdict': 'reject', 'reason':"
+            " d['server']}))"
+        ),
+    )
+    asked = await out.ask()
+    async with running(out.outbox()):
+        await out.store.until(lambda: out.store.one.state == "done")
+    decided = out.store.reviews[asked.id]
+    assert ("rejected", "ops", "command", "docs") == (
+        decided.state,
+        decided.who,
+        decided.door,
+        decided.verdict and decided.verdict.reason,
+    )
+
+
+async def test_a_command_that_says_nothing_leaves_it_to_others_and_has_the_callback(out: Outside) -> None:
+    out.run_by("ops", *script("import json, sys; open('told', 'w').write(json.load(sys.stdin)['callback']['token'])"))
+    asked = await out.ask()
+    async with running(out.outbox()):
+        await out.store.until(lambda: out.store.one.state == "done")
+    assert "pending" == out.store.reviews[asked.id].state
+    assert (out.folder / "told").read_text().startswith("cb1.")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("""print('{"verdict":"approve"}'); raise SystemExit(3)""", "it ended with code 3"),
+        ("print('approve')", "code 0, with a verdict that does not read"),
+        ("print('{}')", "code 0, with a verdict that does not read"),
+        ("""print('{"verdict":"approve","edits":{"maxTokens":99999}}')""", "code 0, with a verdict that does not read"),
+    ],
+)
+async def test_a_command_that_fails_decides_nothing_and_is_run_again(out: Outside, text: str, why: str) -> None:
+    out.run_by("ops", *script(text))
+    asked = await out.ask()
+    async with running(out.outbox()):
+        await out.store.until(lambda: out.store.one.tries == 1)
+        out.clock.move(2)
+        await out.store.until(lambda: out.store.one.tries == 2)
+    assert "pending" == out.store.reviews[asked.id].state
+    assert why == out.store.one.said
+
+
+async def test_what_became_of_it_is_no_command_s_business(out: Outside) -> None:
+    out.run_by("ops", *script("open('ran', 'a').write('x')"))
+    asked = await out.ask()
+    async with running(out.outbox()):
+        await out.store.until(lambda: out.store.one.state == "done")
+        out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
+        await out.store.until(lambda: all(one.state == "done" for one in out.store.deliveries.values()))
+    assert "x" == (out.folder / "ran").read_text()
+
+
+class Long:
+    """A command that waits until somebody writes into its FIFO; it says when it is there, and its end can be waited
+    for."""
+
+    def __init__(self, out: Outside) -> None:
+        self.here, self.go = out.folder / "here", out.folder / "go"
+        for path in (self.here, self.go):
+            os.mkfifo(path)
+        out.run_by(
+            "ops",
+            *script(
+                f"f = open({str(self.here)!r}, 'w'); f.write('up'); f.flush(); open({str(self.go)!r}).read();"
+                f" print({APPROVE.decode()!r})"
+            ),
+        )
+        self._fd = os.open(self.here, os.O_RDONLY | os.O_NONBLOCK)
+
+    def again(self) -> None:
+        """It is to be run once more."""
+        os.close(self._fd)
+        self._fd = os.open(self.here, os.O_RDONLY | os.O_NONBLOCK)
+
+    async def said(self) -> bytes:
+        """``up`` once it runs, b"" once it has ended."""
+        readable, loop = asyncio.Event(), asyncio.get_running_loop()
+        loop.add_reader(self._fd, readable.set)
+        try:
+            async with asyncio.timeout(20):
+                await readable.wait()
+            return os.read(self._fd, 10)
+        finally:
+            loop.remove_reader(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@pytest.fixture
+async def long(out: Outside) -> Any:
+    one = Long(out)
+    yield one
+    one.close()
+
+
+async def test_a_command_is_its_process_s_for_as_long_as_it_runs(out: Outside, long: Long) -> None:
+    asked = await out.ask(expires=NOW + 900)
+    async with running(out.outbox()), running(out.outbox(random=lambda n: b"\x01" * n)):
+        assert b"up" == await long.said()
+        for _ in range(20):
+            out.clock.move(HOLD)
+            held = out.clock.now + LEASE
+            await out.store.until(lambda held=held: out.store.one.held_until >= held)  # type: ignore[misc]
+        assert [("ops", 1)] == out.store.taken
+        await asyncio.to_thread(long.go.write_text, "")
+        await out.store.until(lambda: out.store.one.state == "done")
+    assert ("approved", "command") == (out.store.reviews[asked.id].state, out.store.reviews[asked.id].door)
+
+
+@pytest.mark.parametrize("how", ["withdrawn", "decided", "expired"])
+async def test_a_command_that_nobody_waits_for_any_more_is_killed(out: Outside, long: Long, how: str) -> None:
+    asked = await out.ask(expires=NOW + 900)
+    async with running(out.outbox()):
+        assert b"up" == await long.said()
+        match how:
+            case "withdrawn":
+                out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
+            case "decided":
+                out.store.decide(asked.id, Verdict(word="reject"), who="ann", door="page", now=NOW)
+            case _:
+                out.clock.move(901)
+        assert b"" == await long.said()
+        await out.store.until(lambda: out.store.one.state == "failed")
+    assert OVER == out.store.one.said
+
+
+async def test_a_command_is_killed_at_shutdown_and_run_again_by_the_next_process(out: Outside, long: Long) -> None:
+    asked = await out.ask(expires=NOW + 900)
+    async with running(out.outbox()):
+        assert b"up" == await long.said()
+    assert b"" == await long.said()
+    assert "waiting" == out.store.one.state
+    long.again()
+    async with running(out.outbox(random=lambda n: b"\x01" * n)):
+        out.clock.move(LEASE)
+        assert b"up" == await long.said()
+        await asyncio.to_thread(long.go.write_text, "")
+        await out.store.until(lambda: out.store.reviews[asked.id].state == "approved")
+
+
+async def test_a_reviewer_with_both_is_told_by_both(out: Outside) -> None:
+    async with endpoint(answer("202 Accepted")) as hook:
+        out.tell(hook)
+        out.reviewers = {"ops": replace(out.reviewers["ops"], command=script(f"print({APPROVE.decode()!r})"))}
+        asked = await out.ask()
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.one.state == "done")
+    assert 1 == len(hook.seen)
+    assert "command" == out.store.reviews[asked.id].door
+
+
+async def test_a_hook_that_is_down_does_not_keep_the_command_from_deciding(out: Outside) -> None:
+    async with endpoint(answer("503 Unavailable")) as hook:
+        out.tell(hook)
+        out.reviewers = {"ops": replace(out.reviewers["ops"], command=script(f"print({APPROVE.decode()!r})"))}
+        asked = await out.ask()
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.one.state == "done")
+    assert "approved" == out.store.reviews[asked.id].state

@@ -1,0 +1,82 @@
+"""What a verdict is bound to: the same request has one digest, and anything that would be acted on otherwise has
+another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from samplegate.protocol.requests import Call
+from samplegate.reviews.create import call_digest, digest
+from tests.fakes.reviews import said
+
+GIVEN: dict[str, Any] = {
+    "server": "docs",
+    "caller": "local",
+    "method": "sampling/createMessage",
+    "calls": (Call("tools/call", "purge"),),
+    "reviewer": "ops",
+    "params": {"messages": [said("a")], "maxTokens": 5},
+    "models": ("smart", "cheap"),
+    "answer": None,
+}
+
+
+def bound(**other: Any) -> str:
+    given: dict[str, Any] = GIVEN | other
+    return digest(**given)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"server": "other"},
+        {"caller": "other"},
+        {"method": "elicitation/create"},
+        {"calls": ()},
+        {"calls": (Call("tools/call", "other"),)},
+        {"calls": (Call("prompts/get", "purge"),)},
+        {"during": call_digest(b'{"name":"purge","arguments":{"what":"production"}}')},
+        {"reviewer": "other"},
+        {"params": {"messages": [said("b")], "maxTokens": 5}},
+        {"params": {"messages": [said("a")], "maxTokens": 6}},
+        {"params": {"messages": [said("a")], "maxTokens": 5, "temperature": 0}},
+        {"models": ("cheap", "smart")},
+        {"models": ("smart",)},
+        {"answer": {}},
+    ],
+)
+def test_anything_else_has_another_digest(other: dict[str, Any]) -> None:
+    assert bound() != bound(**other)
+
+
+def test_what_differs_from_try_to_try_and_the_order_of_members_do_not_count() -> None:
+    params = {"maxTokens": 5, "messages": [said("a")], "_meta": {"progressToken": 1}, "task": {}}
+    assert bound() == bound(params=params)
+
+
+def test_it_says_its_kind_and_is_of_fixed_length() -> None:
+    assert ("sha256:", 71) == (bound()[:7], len(bound()))
+
+
+def test_half_a_character_is_no_fault() -> None:
+    assert bound(params={"messages": [said("\ud83d")]}) != bound(params={"messages": [said("\ud83c")]})
+
+
+def test_no_two_requests_are_one_by_where_their_texts_end() -> None:
+    assert bound(server="a", caller="bc") != bound(server="ab", caller="c")
+
+
+def test_a_call_is_known_by_what_it_was_made_with_and_not_by_what_differs_from_try_to_try() -> None:
+    first = call_digest(b'{"name":"purge","arguments":{"what":"staging"},"_meta":{"progressToken":1}}')
+    assert first == call_digest(
+        b'{"arguments":{"what":"staging"},"name":"purge","requestState":"s","_meta":{"progressToken":2}}'
+    )
+    assert first != call_digest(b'{"name":"purge","arguments":{"what":"production"}}')
+
+
+def test_a_call_without_a_canonical_form_is_bound_as_it_stands() -> None:
+    deep = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    assert call_digest(deep) not in ("", call_digest(deep + b" "))
+    assert "" == call_digest(None)

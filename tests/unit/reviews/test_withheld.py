@@ -1,0 +1,48 @@
+"""Params of a sampling request that no model is sent: bounded, and told with what the gate makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samplegate.policy.decisions import Allowed
+from samplegate.policy.schema import AllowRule
+from samplegate.protocol.requests import SamplingRequest
+from samplegate.reviews.create import MOST_BYTES, MOST_UNKNOWN, unsent
+from tests.fakes.requests import compiled, origin
+
+
+def of(*, allowed: bool = True, **params: Any) -> list[tuple[str, Any, str]]:
+    compiled_policy = compiled(AllowRule(name="r"))
+    rule = compiled_policy.policy.rules[0]
+    assert isinstance(rule, AllowRule)
+    request = SamplingRequest(origin(), {"messages": [], "maxTokens": 5, "_meta": {"a": 1}, **params}, 0)
+    return [
+        (each.param, each.value, each.effect)
+        for each in unsent(compiled_policy, rule, Allowed(("m",), params, None) if allowed else None, request)
+    ]
+
+
+def test_what_the_protocol_and_the_model_get_is_not_in_it() -> None:
+    assert [] == of(
+        systemPrompt="x", temperature=1, stopSequences=["a"], tools=[], toolChoice={"mode": "auto"}, task={"ttl": 1}
+    )
+
+
+def test_what_is_too_large_is_told_by_its_size_and_the_rest_is_shown() -> None:
+    assert [
+        ("metadata", f"[{MOST_BYTES + 17} bytes: too large to show]", "not sent to the model"),
+        ("x", 1, "not sent to the model"),
+    ] == of(metadata={"k": "x" * MOST_BYTES}, x=1)
+
+
+def test_so_many_unknown_params_and_no_more() -> None:
+    many: dict[str, Any] = {f"x{n:03}": n for n in range(MOST_UNKNOWN + 5)}
+    found = of(**many)
+    assert ("5 more", None, "not sent to the model") == found[-1]
+    assert MOST_UNKNOWN + 1 == len(found)
+
+
+def test_where_no_model_can_be_asked_none_of_it_is_used() -> None:
+    assert {"not used: no model can be asked"} == {
+        effect for _, _, effect in of(allowed=False, metadata={}, includeContext="none", modelPreferences={})
+    }

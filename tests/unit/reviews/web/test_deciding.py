@@ -1,0 +1,287 @@
+"""Deciding at the page without script: from the sign-in to the decision, what was pressed is what the store keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from samplegate.reviews.review import Review, Verdict
+from tests.fakes import page_reviews as shown
+from tests.fakes.reviewers_listener import ID, OPS, VIEWER, House
+from tests.fakes.reviews import text
+from tests.fakes.visitor import Visitor
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+async def at(house: House, review: Review | None = None, token: str = OPS) -> Visitor:
+    """Who is signed in, in front of a review that waits."""
+    visitor = await Visitor(house.app()).sign_in(token)
+    if review is not None:
+        await house.open(review)
+        await visitor.open(f"/reviews/{review.id}")
+    return visitor
+
+
+def verdict(house: House, review: Review) -> Verdict:
+    found = house.store.reviews[review.id].verdict
+    assert found is not None
+    return found
+
+
+def pending(house: House, review: Review) -> bool:
+    return "pending" == house.store.reviews[review.id].state
+
+
+async def test_signing_in_leads_back_to_the_review_that_was_asked_for(house: House) -> None:
+    await house.open(shown.sampling())
+    ann = await Visitor(house.app()).open(f"/reviews/{shown.sampling().id}")
+    assert "Sign in to the reviews" == ann.heading
+    await ann.fill("Token", "wrong").press("Sign in")
+    assert "Nobody has this token" in ann.alert
+    assert "Problem: Sign in - samplegate" == ann.title
+    await ann.fill("Token", OPS).press("Sign in")
+    assert "tickets asks a model" == ann.heading
+    await ann.press("Sign out")
+    assert "Sign in to the reviews" == ann.heading
+    assert "Sign in to the reviews" == (await ann.open(f"/reviews/{shown.sampling().id}")).heading
+
+
+async def test_a_request_is_found_in_the_list_and_approved_as_it_is(house: House) -> None:
+    review = shown.sampling()
+    ann = await at(house)
+    assert "Nothing waits." in ann.page.text
+    await house.open(review)
+    await ann.follow("Refresh")
+    assert "(1) Waiting - samplegate" == ann.title
+    await ann.follow("tickets asks a model")
+    assert ["three sentences"] == [node.text for node in ann.page.all("strong") if "sentences" in node.text]
+    assert ["Picture 1 that was sent along"] == [node.attrs["alt"] for node in ann.page.all("img")]
+    assert "$0.013" in [node.text for node in ann.page.all("dd")]
+    await ann.press("Approve")
+    assert "Approved by ann" in ann.standing
+    assert "As it was asked, without edits." in ann.page.text
+    kept = house.store.reviews[review.id]
+    assert ("approved", None, "ann", "page") == (kept.state, verdict(house, review).edits, kept.who, kept.door)
+
+
+async def test_edits_are_shown_before_they_are_approved_and_never_dropped(house: House) -> None:
+    review = shown.sampling()
+    ann = await at(house, review)
+    ann.fill("Message 1 (user)", "Summarise it in one line.").fill("Max tokens", "5000").choose("Model", "quick")
+    await ann.press("Show changes")
+    assert any("quick" in node.text for node in ann.changes.all("ins"))
+    assert "must be 1 to 500" in ann.changes.text
+    await ann.press("Approve")
+    assert 'Your edits would be lost (Messages, Model, Max tokens). Choose "Approve with edits"' in ann.alert
+    assert any("line" in node.text for node in ann.changes.all("ins"))
+    await ann.press("Approve with edits")
+    assert "Not submitted" in ann.alert
+    assert "Max tokens: must be 1 to 500" in ann.alert
+    assert ("5000", "quick") == (ann.value("Max tokens"), ann.value("Model"))
+    assert "Summarise it in one line." == ann.value("Message 1 (user)")
+    assert pending(house, review)
+    await ann.fill("Max tokens", "300").press("Approve with edits")
+    assert "Approved by ann" in ann.standing
+    assert any("line" in node.text for node in ann.page.all("ins"))
+    edits = verdict(house, review).edits
+    assert edits is not None
+    assert ("quick", 300, None, None) == (edits.model, edits.max_tokens, edits.temperature, edits.system_prompt)
+    assert edits.messages is not None
+    assert [text("Summarise it in one line."), {"type": "image", "data": shown.png(), "mimeType": "image/png"}] == (
+        edits.messages[0]["content"]
+    )
+
+
+async def test_undone_edits_are_no_edits(house: House) -> None:
+    review = shown.sampling()
+    ann = await at(house, review)
+    await ann.fill("Temperature", "0.9").press("Show changes")
+    assert ["[put in: 0.9]"] == [node.text for node in ann.changes.all("ins")]
+    await ann.fill("Temperature", "0.2").press("Approve")
+    assert "Approved by ann" in ann.standing
+    assert None is verdict(house, review).edits
+
+
+async def test_a_models_answer_is_released_as_it_is(house: House) -> None:
+    ann = await at(house, shown.answer())
+    await ann.press("Release")
+    assert "Approved by ann" in ann.standing
+    assert None is verdict(house, shown.answer()).result
+
+
+async def test_an_edited_answer_is_shown_and_never_dropped_by_release(house: House) -> None:
+    review = shown.answer()
+    ann = await at(house, review)
+    await ann.fill("The answer", "The export job on db-7 fails for want of disk.").press("Show changes")
+    assert any("A restart did not help." in node.text for node in ann.changes.all("del"))
+    await ann.press("Release")
+    assert 'Your edits would be lost (Answer). Choose "Release with edits"' in ann.alert
+    assert pending(house, review)
+    await ann.press("Release with edits")
+    assert "Answered by ann" in ann.standing
+    result = verdict(house, review).result
+    assert result is not None
+    assert text("The export job on db-7 fails for want of disk.") == result["content"]
+
+
+async def test_edits_and_an_answer_of_ones_own_are_not_both_used(house: House) -> None:
+    review = shown.sampling()
+    ann = await at(house, review)
+    ann.fill("Your answer", "Forty-two").fill("Temperature", "0.9")
+    for name in ("Approve", "Approve with edits", "Send this answer"):
+        await ann.press(name)
+        assert "You edited the request and also wrote an answer (Temperature, Your answer)" in ann.alert
+    assert pending(house, review)
+    await ann.fill("Temperature", "0.2").press("Send this answer")
+    assert "Answered by ann" in ann.standing
+
+
+async def test_a_person_answers_in_place_of_a_model(house: House) -> None:
+    review = shown.sampling(bounds=None, why="no model fits: it brings a picture")
+    ann = await at(house, review)
+    assert "It cannot be approved: no model fits" in ann.page.text
+    assert not {"Approve", "Approve with edits"} & set(ann.buttons)
+    await ann.fill("Your answer", "The disk of db-7 is full.\nFree some.").press("Send this answer")
+    assert "Answered by ann" in ann.standing
+    result = verdict(house, review).result
+    assert result is not None
+    assert text("The disk of db-7 is full.\nFree some.") == result["content"]
+
+
+@pytest.mark.parametrize("label", ["Temperature", "The server sees the reason"])
+async def test_the_enter_key_in_a_field_decides_nothing(label: str, house: House) -> None:
+    ann = await at(house, shown.sampling())
+    await ann.enter(label)
+    assert ann.url.endswith("/verdict")
+    assert "Reject" in ann.buttons
+    assert pending(house, shown.sampling())
+
+
+@pytest.mark.parametrize(("told", "said"), [(True, "The server is told it."), (False, "The server is not told it.")])
+async def test_a_request_is_rejected_with_a_reason(told: bool, said: str, house: House) -> None:
+    review = shown.sampling()
+    ann = await at(house, review)
+    ann.fill("Reason", "Not with customer data").check("The server sees the reason", on=told)
+    await ann.press("Reject")
+    assert "Rejected by ann" in ann.standing
+    assert said in ann.page.text
+    found = verdict(house, review)
+    assert ("reject", "Not with customer data", told) == (found.word, found.reason, found.tell_server)
+
+
+async def test_a_reason_that_is_to_be_seen_must_be_there(house: House) -> None:
+    review = shown.sampling()
+    ann = await at(house, review)
+    await ann.check("The server sees the reason").press("Reject")
+    assert "true" == ann.field("Reason").attrs["aria-invalid"]
+    assert "checked" in ann.field("The server sees the reason").attrs
+    assert pending(house, review)
+    assert "tickets asks a model" == (await ann.open(f"/reviews/{review.id}/verdict")).heading
+    assert ann.url.endswith(review.id)
+
+
+FILLED: dict[str, Any] = {
+    "name": "export",
+    "contact": "ops@example.com",
+    "page": "https://status.example.com/",
+    "since": "2026-11-20",
+    "at": "2026-11-22T10:00:00Z",
+    "port": 8443,
+    "share": 0.25,
+    "restart": True,
+    "size": "l",
+    "region": "r3",
+    "tags": ["web", "edge"],
+    "notes": "one\ntwo",
+}
+
+
+async def test_a_form_of_every_kind_of_field_is_corrected_and_sent(house: House) -> None:
+    review = shown.form()
+    ann = await at(house, review)
+    assert "A verdict now answers the next same request" in ann.page.text
+    assert "This looks like a secret" in ann.page.text
+    assert "" == ann.value("API key")
+    assert "deployer asks for 13 values - samplegate" == ann.title
+    assert ["main"] == [node.attrs["id"] for node in ann.page.all("main")]
+    assert (1, 1, 1) == tuple(len(ann.page.all(tag)) for tag in ("h1", "nav", "main"))
+    assert 1 == len([node for node in ann.page.all("header") if node.parent is not None and node.parent.tag == "body"])
+    await ann.fill("Port", "99999").fill("Contact", "nobody").press("Accept and send")
+    assert "Not submitted" in ann.alert
+    assert ann.title.startswith("Problem: ")
+    summary = ann.page.one(role="alert")
+    wrong = {node.text.partition(":")[0] for node in summary.all("li")}
+    assert {"Service name", "Contact", "Port", "Region"} == wrong
+    fields = {node.text.partition(":")[0]: node.attrs["href"] for node in summary.all("a")}
+    assert wrong == set(fields)
+    for label, href in fields.items():
+        assert ("true", href) == (ann.field(label).attrs["aria-invalid"], f"#{ann.field(label).attrs['id']}")
+    assert "99999" == ann.value("Port")
+    assert "f.0-hint f.0-problem" == ann.field("Service name").attrs["aria-describedby"]
+    ann.fill("Port", "8443").fill("Service name", "export").fill("Contact", "ops@example.com")
+    ann.fill("Status page", "https://status.example.com/").fill("Since", "2026-11-20")
+    ann.fill("Restart at", "2026-11-22T10:00:00Z").fill("Share of traffic", "0.25")
+    ann.check("Yes", "Restart now").check("Large (l)", "Size").choose("Region", "Region 3 (r3)").check("edge", "Tags")
+    await ann.fill("Notes", "one\ntwo").press("Check")
+    assert '"port": 8443' in ann.page.one(role="group", aria_label="What would be sent").text
+    assert pending(house, review)
+    await ann.press("Accept and send")
+    assert "Answered by ann" in ann.standing
+    assert {"action": "accept", "content": FILLED} == verdict(house, review).result
+
+
+async def test_a_note_comes_with_the_acceptance_of_a_form(house: House) -> None:
+    review = shown.form({"port": {"type": "integer"}})
+    ann = await at(house, review)
+    await ann.fill("port", "80").fill("Note", "agreed by phone").press("Accept and send")
+    assert "Answered by ann" in ann.standing
+    assert "agreed by phone" == verdict(house, review).reason
+
+
+@pytest.mark.parametrize("action", ["Decline", "Cancel"])
+async def test_a_form_is_declined_or_cancelled(action: str, house: House) -> None:
+    ann = await at(house, shown.form())
+    await ann.press(action)
+    assert f"The server's question was answered: {action.lower()}." in ann.page.text
+    assert {"action": action.lower()} == verdict(house, shown.form()).result
+
+
+@pytest.mark.parametrize("action", ["Accept", "Decline", "Cancel"])
+async def test_an_address_is_text_with_its_host_apart_and_is_answered_without_being_opened(
+    action: str, house: House
+) -> None:
+    review = shown.url()
+    ann = await at(house, review)
+    assert "login.xn--pypal-4ve.com" == ann.page.all(class_="host")[0].text
+    address = ann.page.one(class_="url")
+    assert "https://login.xn--pypal-4ve.com/consent?client=night-shift&state=81f2" == address.text
+    assert ([], None) == (address.all("a"), address.around("a"))
+    assert "punycode" in ann.page.text
+    assert "You are not the user whom the server meant to open it." in ann.page.text
+    await ann.press(action)
+    assert "Answered by ann" in ann.standing
+    assert {"action": action.lower()} == verdict(house, review).result
+
+
+async def test_who_only_looks_has_nothing_to_press(house: House) -> None:
+    cleo = await at(house, shown.sampling(), VIEWER)
+    assert "You may only look: your role is viewer." in cleo.page.text
+    assert ["Sign out"] == cleo.buttons
+
+
+async def test_the_list_is_filtered_by_its_form(house: House) -> None:
+    await house.open(shown.sampling(id=ID))
+    await house.open(shown.url())
+    ann = await at(house)
+    await ann.fill("Server", "calendar").press("Filter")
+    assert ["calendar wants a web page opened"] == [node.text for node in ann.page.all("h2")]
+    assert "calendar" == ann.value("Server")
+    await (await ann.follow("All")).fill("Server", "mail").press("Filter")
+    assert "None that waits fits the filter" in ann.page.text

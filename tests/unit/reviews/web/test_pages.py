@@ -1,0 +1,635 @@
+"""The pages without a browser: who gets what, with which status and headers, and that no text of a peer becomes
+markup."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx2
+import pytest
+from msgspec.structs import replace
+
+from samplegate.errors import Unavailable
+from samplegate.protocol.requests import Call
+from samplegate.reviews.review import Review, Unsent
+from samplegate.urls import target as read_host
+from tests.fakes import page_reviews as shown
+from tests.fakes.reviewers_listener import ADMIN, ID, OPS, OTHER, URL, VIEWER, House, client
+from tests.fakes.reviews import NOW, model_answer, review, text
+
+pytestmark = pytest.mark.anyio
+PAYLOAD = (
+    "</textarea></script><script>alert(1)</script><img src=x onerror=alert(1)>\"'><svg onload=alert(1)>\u202e{{7*7}}"
+)
+
+
+class Read(HTMLParser):
+    """A page as a browser takes it apart."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+    def hidden(self, name: str) -> str:
+        return next(attrs["value"] for attrs in self.all("input") if attrs.get("name") == name)
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+async def signed_in(house: House, token: str = OPS) -> httpx2.AsyncClient:
+    ask = client(house.app())
+    assert 303 == (await ask.post("/reviews/sign-in", data={"token": token}, headers={"origin": URL})).status_code
+    return ask
+
+
+async def post(ask: httpx2.AsyncClient, id: str = ID, **fields: Any) -> httpx2.Response:
+    """A form of the review's page as a browser sends it: its hidden fields and what was typed."""
+    page = Read((await ask.get("/reviews/history")).text)
+    digest = fields.pop("digest", "sha256:" + "ab" * 32)
+    typed = {name.replace("__", "."): value for name, value in fields.items()}
+    whole = {"form_token": page.hidden("form_token"), "digest": digest, **typed}
+    head = {"origin": URL, "content-type": "application/x-www-form-urlencoded"}
+    return await ask.post(f"/reviews/{id}/verdict", content=urlencode(whole, doseq=True), headers=head)
+
+
+async def test_nobody_sees_anything_before_signing_in(house: House) -> None:
+    await house.open()
+    ask = client(house.app())
+    for path in ("/reviews", "/reviews/history", f"/reviews/{ID}", f"/reviews/{ID}/raw", f"/reviews/{ID}/content/0"):
+        found = await ask.get(path)
+        assert 303 == found.status_code
+        assert found.headers["location"].startswith("/reviews/sign-in")
+
+
+@pytest.mark.parametrize(
+    "path", ["/reviews", "/reviews/history", f"/reviews/{ID}", "/reviews/sign-in", "/reviews/rv_nothing"]
+)
+async def test_every_page_has_the_headers_that_keep_texts_texts(path: str, house: House) -> None:
+    await house.open()
+    headers = (await (await signed_in(house)).get(path)).headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert "'none'" == policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"]
+    assert "'self'" == policy["script-src"] == policy["style-src"] == policy["form-action"]
+    assert ("nosniff", "no-store", "DENY") == (
+        headers["x-content-type-options"],
+        headers["cache-control"],
+        headers["x-frame-options"],
+    )
+
+
+@pytest.mark.parametrize("path", ["/reviews", "/reviews/history", f"/reviews/{ID}", "/reviews/sign-in"])
+async def test_no_page_has_a_script_or_style_inline_or_anything_from_elsewhere(path: str, house: House) -> None:
+    await house.open(shown.sampling(id=ID))
+    page = Read((await (await signed_in(house)).get(path)).text)
+    for tag, attrs in page.tags:
+        assert not [name for name in attrs if name.startswith("on") or name in ("style", "srcdoc", "ping")]
+        assert "style" != tag
+        for name in ("src", "href", "action"):
+            assert re.match(r"/reviews|#|\Z", attrs.get(name, "")), (tag, attrs)
+    assert [] == [attrs for attrs in page.all("script") if not attrs.get("src")]
+
+
+async def test_static_files_may_be_kept_and_nothing_else_is_reached(house: House) -> None:
+    ask = client(house.app())
+    page = Read((await ask.get("/reviews/sign-in")).text)
+    style = next(attrs["href"] for attrs in page.all("link") if attrs.get("rel") == "stylesheet")
+    found = await ask.get(style)
+    assert (200, "text/css; charset=utf-8") == (found.status_code, found.headers["content-type"])
+    assert "immutable" in found.headers["cache-control"]
+    assert "no-cache" == (await ask.get("/reviews/static/page.css?old")).headers["cache-control"]
+    for name in ("nothing.js", "..%2frender.py", "%2e%2e/render.py", "page.html"):
+        assert (await ask.get(f"/reviews/static/{name}")).status_code in (303, 404)
+
+
+async def test_what_waits_is_listed_oldest_first(house: House) -> None:
+    for n, age in enumerate((5, 50, 20)):
+        await house.open(review(id=f"rv_{n}", server=f"server{n}", created=NOW - age))
+    page = Read((await (await signed_in(house)).get("/reviews")).text)
+    assert ["rv_1", "rv_2", "rv_0"] == [attrs["data-id"] for attrs in page.all("li")]
+
+
+async def test_a_row_says_what_it_is_about_by_which_rule_and_for_how_much(house: House) -> None:
+    await house.open(
+        shown.sampling(
+            id=ID, params={"messages": [{"role": "user", "content": text("Sort\n\n\u202ethis <b>")}], "maxTokens": 5}
+        )
+    )
+    page = Read((await (await signed_in(house)).get("/reviews")).text)
+    assert "last user text Sort U+202Ethis <b>" in page.text
+    assert "rule tickets-need-a-person" in page.text
+    assert "costs at worst $0.013" in page.text
+    assert [] == page.all("b")
+
+
+async def test_what_waits_is_filtered(house: House) -> None:
+    await house.open(review(id="rv_1", server="a", created=NOW - 3))
+    await house.open(review(id="rv_2", server="b", reviewer="legal", created=NOW - 2))
+    await house.open(shown.url(id="rv_3", server="b", created=NOW - 1))
+    ask = await signed_in(house, ADMIN)
+
+    async def ids(query: str) -> list[str]:
+        return [attrs["data-id"] for attrs in Read((await ask.get(f"/reviews{query}")).text).all("li")]
+
+    assert ["rv_1", "rv_2", "rv_3"] == await ids("?reviewer=&server=&kind=") == await ids("?kind=nonsense")
+    assert ["rv_2", "rv_3"] == await ids("?server=b")
+    assert ["rv_2"] == await ids("?reviewer=legal")
+    assert ["rv_3"] == await ids("?kind=elicitation&server=b")
+    assert "None that waits fits the filter" in (await ask.get("/reviews?server=c")).text
+
+
+async def test_a_filter_does_not_widen_what_somebody_sees(house: House) -> None:
+    await house.open(review(id="rv_2", reviewer="legal"))
+    assert [] == Read((await (await signed_in(house)).get("/reviews?reviewer=legal")).text).all("li")
+
+
+async def test_more_than_a_page_that_wait_have_a_next_page_with_the_same_filter(house: House) -> None:
+    for n in range(220):
+        await house.open(review(id=f"rv_{n:03}", created=NOW - 300 + n, server="b" if n % 11 else "a"))
+    ask = await signed_in(house)
+    address, found = "/reviews?server=b", list[str]()
+    for _ in range(2):
+        page = Read((await ask.get(address)).text)
+        (listed,) = [attrs for attrs in page.all("div") if attrs.get("id") == "list"]
+        assert address == listed["data-at"]
+        found += [attrs["data-id"] for attrs in page.all("li")]
+        address = next(
+            (attrs["href"] for attrs in page.all("a") if "after=" in attrs["href"] and attrs["href"] != address), ""
+        )
+    assert [f"rv_{n:03}" for n in range(220) if n % 11] == found
+    assert "" == address
+
+
+async def test_a_page_behind_the_last_says_so(house: House) -> None:
+    await house.open()
+    for after in (ID, "rv_forgotten", "<script>"):
+        page = Read((await (await signed_in(house)).get("/reviews", params={"after": after})).text)
+        assert "No more wait" in page.text
+        assert "Nothing waits" not in page.text
+        assert "/reviews" in [attrs["href"] for attrs in page.all("a") if attrs["href"].startswith("/reviews")]
+
+
+async def test_the_same_request_that_comes_again_and_again_is_one_line(house: House) -> None:
+    await house.open()
+    for n in range(3):
+        house.store.seek(review().lookup, stage="request", waiter=f"w{n}", now=NOW + n, seconds=0.5)
+    found = Read((await (await signed_in(house)).get(f"/reviews/{ID}")).text).text
+    assert 1 == found.count("joined")
+    assert re.search(r"joined 3 times\s+the same request came again and waits", found)
+
+
+async def test_nobody_sees_what_is_not_for_them(house: House) -> None:
+    await house.open()
+    ask = await signed_in(house, OTHER)
+    assert "Nothing waits" in (await ask.get("/reviews")).text
+    assert "None" in (await ask.get("/reviews/history")).text
+    assert [404, 404, 404] == [
+        (await ask.get(f"/reviews/{ID}{rest}")).status_code for rest in ("", "/raw", "/content/0")
+    ]
+    assert 404 == (await post(ask, do="approve")).status_code
+
+
+async def test_an_admin_sees_all(house: House) -> None:
+    await house.open()
+    house.people[ADMIN] = replace(house.people[ADMIN], reviewers=("legal",))
+    assert f'data-id="{ID}"' in (await (await signed_in(house, ADMIN)).get("/reviews")).text
+
+
+async def test_a_viewer_looks_and_has_no_form(house: House) -> None:
+    await house.open()
+    ask = await signed_in(house, VIEWER)
+    page = Read((await ask.get(f"/reviews/{ID}")).text)
+    assert ["/reviews/sign-out"] == [attrs["action"] for attrs in page.all("form")]
+    assert 403 == (await post(ask, do="approve")).status_code
+    assert "pending" == house.store.reviews[ID].state
+
+
+async def test_a_verdict_is_given_under_the_persons_name_at_the_page(house: House) -> None:
+    await house.open()
+    ask = await signed_in(house)
+    found = await post(ask, do="approve")
+    assert (303, f"/reviews/{ID}") == (found.status_code, found.headers["location"])
+    kept = house.store.reviews[ID]
+    assert ("approved", "ann", "page", NOW) == (kept.state, kept.who, kept.door, kept.decided)
+
+
+async def test_a_form_without_its_sessions_token_decides_nothing(house: House) -> None:
+    await house.open()
+    ask = await signed_in(house)
+    for token in ("", "f" * 64):
+        assert 403 == (await post(ask, do="approve", form_token=token)).status_code
+    assert "pending" == house.store.reviews[ID].state
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_asking_for_the_verdict_decides_nothing(method: str, house: House) -> None:
+    await house.open()
+    ask = await signed_in(house)
+    found = await ask.request(method, f"/reviews/{ID}/verdict?do=approve")
+    assert (303, f"/reviews/{ID}") == (found.status_code, found.headers["location"])
+    assert "pending" == house.store.reviews[ID].state
+
+
+@pytest.mark.parametrize("id", ["%2F%2Fevil.example", "%0d%0aset-cookie:a", "a%3Fb%23c"])
+async def test_asking_for_a_verdict_leads_nowhere_but_to_a_review(id: str, house: House) -> None:
+    found = await (await signed_in(house)).get(f"/reviews/{id}/verdict")
+    assert found.status_code in (303, 404)
+    assert re.fullmatch(r"/reviews/[^/?#]+|", found.headers.get("location", ""))
+    assert "set-cookie" not in found.headers
+
+
+async def test_a_refused_form_says_where_its_review_is(house: House) -> None:
+    await house.open()
+    found = await post(await signed_in(house), do="approve", digest="sha256:" + "cd" * 32)
+    assert [f"/reviews/{ID}"] == [attrs["data-at"] for attrs in Read(found.text).all("article")]
+
+
+async def test_a_late_verdict_sees_how_it_stands(house: House) -> None:
+    await house.open()
+    ask, other = await signed_in(house), await signed_in(house, ADMIN)
+    await post(ask, do="reject", reason="no")
+    found = await post(other, do="approve")
+    assert 409 == found.status_code
+    assert "Your verdict was not taken" in found.text
+    assert "by ann" in Read(found.text).text
+    assert "rejected" == house.store.reviews[ID].state
+
+
+async def test_a_verdict_after_its_time_is_late(house: House) -> None:
+    await house.open()
+    ask = await signed_in(house)
+    house.now = NOW + 900
+    found = await post(ask, do="approve")
+    assert 409 == found.status_code
+    assert "Nobody decided in time" in found.text
+
+
+async def test_a_verdict_on_something_else_than_what_was_shown_is_refused(house: House) -> None:
+    await house.open()
+    ask = await signed_in(house)
+    found = await post(ask, do="approve", digest="sha256:" + "cd" * 32)
+    assert 422 == found.status_code
+    assert "something else was shown" in found.text
+    assert "pending" == house.store.reviews[ID].state
+
+
+async def test_what_is_wrong_stands_at_its_field_and_all_that_was_typed_is_kept(house: House) -> None:
+    await house.open(shown.form(id=ID))
+    ask = await signed_in(house)
+    found = await post(
+        ask, do="accept", f__0="ab", f__5="99999", f__7="true", f__9="3", f__10=["0", "2"], f__11="kept & <b>\r\nmore"
+    )
+    page = Read(found.text)
+    assert 422 == found.status_code
+    inputs = {attrs.get("name"): attrs for tag, attrs in page.tags if tag in ("input", "textarea", "select")}
+    assert ("ab", "true") == (inputs["f.0"]["value"], inputs["f.0"]["aria-invalid"])
+    assert ("99999", "true") == (inputs["f.5"]["value"], inputs["f.5"]["aria-invalid"])
+    assert "f.5-problem" in inputs["f.5"]["aria-describedby"]
+    assert {"#f.0", "#f.5"} == {attrs["href"] for attrs in page.all("a") if attrs.get("href", "").startswith("#f.")}
+    assert {"0", "2"} == {
+        attrs["value"] for attrs in page.all("input") if attrs.get("name") == "f.10" and "checked" in attrs
+    }
+    assert "kept &amp; &lt;b&gt;" in found.text
+    assert "pending" == house.store.reviews[ID].state
+
+
+async def test_an_approval_that_would_drop_edits_is_refused_and_shows_them(house: House) -> None:
+    await house.open()
+    ask = await signed_in(house)
+    found = await post(ask, do="approve", edit__text__0__0="Classify that", edit__max_tokens="100")
+    assert 422 == found.status_code
+    assert (
+        'Your edits would be lost (Messages, Max tokens). Choose "Approve with edits", or undo the edits.'
+        in Read(found.text).text
+    )
+    assert re.search(r"<ins>.*that.*</ins>", found.text)
+    assert "pending" == house.store.reviews[ID].state
+    assert 303 == (await post(ask, do="edit", edit__text__0__0="Classify that", edit__max_tokens="100")).status_code
+    verdict = house.store.reviews[ID].verdict
+    assert verdict is not None
+    assert verdict.edits is not None
+    assert 100 == verdict.edits.max_tokens
+
+
+@pytest.mark.parametrize("do", ["approve", "edit"])
+async def test_an_approval_that_would_drop_a_written_answer_is_refused(do: str, house: House) -> None:
+    await house.open()
+    found = await post(await signed_in(house), do=do, answer__0="Forty-two")
+    assert 422 == found.status_code
+    assert "The answer that you wrote would be lost" in Read(found.text).text
+    assert "pending" == house.store.reviews[ID].state
+
+
+async def test_an_approval_with_edits_is_refused_where_nothing_is_edited(house: House) -> None:
+    await house.open()
+    found = await post(await signed_in(house), do="edit")
+    assert 422 == found.status_code
+    assert 'Nothing is edited. Choose "Approve"' in Read(found.text).text
+    assert "pending" == house.store.reviews[ID].state
+
+
+async def test_an_edit_that_is_not_valid_is_not_dropped_by_approve_either(house: House) -> None:
+    await house.open()
+    found = await post(await signed_in(house), do="approve", edit__max_tokens="few")
+    assert 422 == found.status_code
+    assert "Your edits would be lost (Max tokens)" in Read(found.text).text
+    assert "pending" == house.store.reviews[ID].state
+
+
+async def test_the_server_is_never_told_a_reason_by_an_approval(house: House) -> None:
+    await house.open()
+    found = await post(await signed_in(house), do="approve", reason="looks fine", tell_server="yes")
+    assert 422 == found.status_code
+    assert "only a rejection tells the server its reason" in Read(found.text).text
+    assert "pending" == house.store.reviews[ID].state
+
+
+async def test_a_page_has_one_form_for_the_decision_and_its_first_button_decides_nothing(house: House) -> None:
+    for n, make in enumerate((shown.sampling, shown.answer, shown.form, shown.url)):
+        id = f"rv_{n:024}"
+        await house.open(make(id=id))
+        page = Read((await (await signed_in(house)).get(f"/reviews/{id}")).text)
+        assert 1 == len([form for form in page.all("form") if form["action"].endswith("/verdict")])
+        assert "preview" == next(button["value"] for button in page.all("button") if button.get("name") == "do")
+
+
+async def test_a_preview_shows_what_would_be_changed_and_decides_nothing(house: House) -> None:
+    await house.open()
+    ask = await signed_in(house)
+    found = await post(ask, do="preview", edit__text__0__0="Classify that")
+    assert 200 == found.status_code
+    assert re.search(r"<del>.*this.*</del>", found.text)
+    assert re.search(r"<ins>.*that.*</ins>", found.text)
+    assert "pending" == house.store.reviews[ID].state
+
+
+async def test_a_preview_of_a_form_says_what_would_be_sent(house: House) -> None:
+    await house.open(shown.form({"port": {"type": "integer"}}, id=ID))
+    found = await post(await signed_in(house), do="preview", f__0="80")
+    assert '{\n  "port": 80\n}' in unescape(found.text)
+    assert "pending" == house.store.reviews[ID].state
+
+
+async def test_the_history_is_filtered_and_has_pages(house: House) -> None:
+    for n in range(60):
+        await house.open(review(id=f"rv_{n:03}", created=NOW + n, server="a" if n % 2 else "b"))
+    ask = await signed_in(house)
+
+    async def ids(query: str) -> tuple[list[str], Read]:
+        page = Read((await ask.get(f"/reviews/history{query}")).text)
+        return [attrs["href"].rpartition("/")[2] for attrs in page.all("a") if "/rv_" in attrs["href"]], page
+
+    first, page = await ids("")
+    assert [f"rv_{n:03}" for n in range(59, 9, -1)] == first
+    older = next(attrs["href"] for attrs in page.all("a") if "before=" in attrs["href"])
+    assert [f"rv_{n:03}" for n in range(9, -1, -1)] == (await ids(older.partition("/history")[2]))[0]
+    assert [f"rv_{n:03}" for n in range(59, -1, -2)] == (await ids("?server=a"))[0]
+    assert [] == (await ids("?state=approved"))[0]
+    assert [] == (await ids("?reviewer=legal"))[0]
+    assert 50 == len((await ids("?kind=nonsense&state=%3Cscript%3E"))[0])
+
+
+async def test_a_picture_is_sent_in_a_sandbox_with_the_type_of_its_bytes(house: House) -> None:
+    await house.open(shown.sampling(id=ID))
+    ask = await signed_in(house)
+    found = await ask.get(f"/reviews/{ID}/content/0")
+    assert (200, "image/png") == (found.status_code, found.headers["content-type"])
+    assert "sandbox" in found.headers["content-security-policy"]
+    assert "nosniff" == found.headers["x-content-type-options"]
+    assert [404, 404] == [
+        (await ask.get(f"/reviews/{ID}/content/{n}")).status_code for n in ("1", "999999999999999999")
+    ]
+
+
+async def test_what_only_says_that_it_is_a_picture_is_not_sent(house: House) -> None:
+    bad = {"type": "image", "data": "PHNjcmlwdD5hbGVydCgxKTwvc2NyaXB0Pg==", "mimeType": "image/png"}
+    await house.open(shown.sampling(id=ID, params={"messages": [{"role": "user", "content": bad}]}))
+    ask = await signed_in(house)
+    assert 404 == (await ask.get(f"/reviews/{ID}/content/0")).status_code
+    assert "its bytes are none of PNG" in (await ask.get(f"/reviews/{ID}")).text
+
+
+async def test_all_of_it_is_there_as_text(house: House) -> None:
+    await house.open(shown.sampling(id=ID))
+    found = await (await signed_in(house)).get(f"/reviews/{ID}/raw")
+    assert "text/plain; charset=utf-8" == found.headers["content-type"]
+    assert "sandbox" in found.headers["content-security-policy"]
+    assert shown.png() in found.text
+
+
+async def test_a_store_that_cannot_be_reached_is_said_so(house: House) -> None:
+    await house.open()
+    app = house.app()
+    ask = client(app)
+    await ask.post("/reviews/sign-in", data={"token": OPS}, headers={"origin": URL})
+
+    def gone(id: str) -> Any:
+        raise Unavailable("the disk is gone")
+
+    house.store.get = gone  # type: ignore[method-assign]
+    found = await ask.get(f"/reviews/{ID}")
+    assert 503 == found.status_code
+    assert "cannot be reached" in found.text
+    assert "the disk" not in found.text
+
+
+# --- hostile texts
+
+
+def hostile() -> list[Review]:
+    call = Call("tools/call", PAYLOAD)
+    blocks: list[Any] = [
+        text(PAYLOAD),
+        {"type": "image", "data": PAYLOAD, "mimeType": PAYLOAD},
+        {"type": "audio", "data": PAYLOAD, "mimeType": PAYLOAD},
+        {"type": "tool_use", "id": PAYLOAD, "name": PAYLOAD, "input": {PAYLOAD: PAYLOAD}},
+        {
+            "type": "tool_result",
+            "toolUseId": PAYLOAD,
+            "content": [text(PAYLOAD)],
+            "structuredContent": {PAYLOAD: PAYLOAD},
+        },
+        {"type": PAYLOAD, PAYLOAD: PAYLOAD},
+    ]
+    params = {
+        "messages": [{"role": PAYLOAD, "content": blocks}],
+        "systemPrompt": PAYLOAD,
+        "maxTokens": PAYLOAD,
+        "temperature": PAYLOAD,
+        "tools": [{"name": PAYLOAD, "description": PAYLOAD, "inputSchema": {PAYLOAD: PAYLOAD}}],
+        "metadata": {PAYLOAD: PAYLOAD},
+        PAYLOAD: PAYLOAD,
+    }
+    names: dict[str, Any] = {
+        "calls": (call,),
+        "arguments": {PAYLOAD: PAYLOAD},
+        "server": PAYLOAD,
+        "caller": PAYLOAD,
+        "rule": PAYLOAD,
+        "revision": PAYLOAD,
+    }
+    said = {"title": PAYLOAD, "description": PAYLOAD}
+    fields: dict[str, Any] = {
+        PAYLOAD: {"type": "string", "default": PAYLOAD, **said},
+        f"{PAYLOAD}2": {"type": "string", "enum": [PAYLOAD], "default": PAYLOAD, **said},
+        f"{PAYLOAD}3": {
+            "type": "string",
+            "oneOf": [{"const": f"{PAYLOAD}{n}", "title": PAYLOAD} for n in range(9)],
+            **said,
+        },
+        f"{PAYLOAD}4": {"type": "array", "items": {"type": "string", "enum": [PAYLOAD]}, "default": [PAYLOAD], **said},
+        f"{PAYLOAD}5": {"type": "boolean", **said},
+        f"{PAYLOAD}6": {"type": "integer", **said},
+        f"{PAYLOAD}7": {"type": "string", "format": PAYLOAD, **said},
+        f"{PAYLOAD}8": {"type": "string", "default": f"{PAYLOAD}\n{PAYLOAD}", **said},
+    }
+    modern = {**names, "revision": "2025-11-25"}
+    schema = {"type": "object", "properties": fields, "required": [PAYLOAD]}
+    return [
+        shown.sampling(
+            id=ID,
+            **{
+                **names,
+                "params": params,
+                "changed": (PAYLOAD,),
+                "unsent": (Unsent(PAYLOAD, {PAYLOAD: [PAYLOAD]}, PAYLOAD),),
+            },
+        ),
+        shown.sampling(id=ID, **{**names, "params": params, "bounds": None, "why": PAYLOAD}),
+        replace(model_answer(*blocks, systemPrompt=PAYLOAD), server=PAYLOAD, calls=(call,), reviewer="ops"),
+        shown.form(fields, **{**modern, "id": ID, "params": {"message": PAYLOAD, "requestedSchema": schema}}),
+        shown.form(**{**modern, "id": ID, "params": {"message": PAYLOAD, "requestedSchema": {PAYLOAD: PAYLOAD}}}),
+        shown.url(f"https://{PAYLOAD}@evil.example/{PAYLOAD}", **{**names, "id": ID}),
+        shown.url(f"javascript:alert(1)//{PAYLOAD}", **{**names, "id": ID}),
+        replace(shown.sampling(id=ID, params=params), state="rejected", decided=NOW, who=PAYLOAD, door="api"),
+    ]
+
+
+@pytest.mark.parametrize("number", range(8))
+async def test_no_text_of_a_peer_becomes_markup(number: int, house: House) -> None:
+    found = hostile()[number]
+    await house.open(replace(found, state="pending"))
+    house.store.reviews[ID] = found
+    ask = await signed_in(house)
+    for path in (f"/reviews/{ID}", "/reviews", "/reviews/history"):
+        answer = await ask.get(path)
+        assert 200 == answer.status_code
+        page = Read(answer.text)
+        assert [] == page.all("svg")
+        assert {"/reviews"} == {attrs["src"][:8] for tag, attrs in page.tags if "src" in attrs}
+        assert not [attrs for _, attrs in page.tags if any(name.startswith("on") for name in attrs)]
+        assert "49" not in re.sub(r"\{\{7\*7\}\}", "", page.text).replace("08:00:49", "")
+        assert "\u202e" not in re.sub(r"<textarea.*?</textarea>|<input[^>]*>", "", answer.text, flags=re.DOTALL)
+
+
+CANARY = "window.ran = true"
+TRIED = (
+    f"<script>{CANARY}</script>",
+    f"<img src=x onerror='{CANARY}'>",
+    f"</textarea><svg onload='{CANARY}'>",
+    f"\"><iframe srcdoc='<script>parent.{CANARY}</script>'></iframe>",
+    f"[x](javascript:{CANARY})",
+    "![x](https://evil.example/leak.png) <https://evil.example/> <link rel=stylesheet href=https://evil.example/a.css>",
+    "<base href=https://evil.example/><meta http-equiv=refresh content='0;url=https://evil.example/'>",
+    "<form action=https://evil.example/><button>Approve</button></form>",
+    "<style>@import 'https://evil.example/a.css'; body { display: none }</style>",
+)
+
+
+def everywhere(payload: str) -> list[Review]:
+    """Reviews with the payload in every field that a peer writes."""
+    block = [text(payload), {"type": "tool_use", "id": payload, "name": payload, "input": {payload: payload}}]
+    fields = {
+        payload: {"type": "string", "title": payload, "description": payload, "default": payload},
+        "pick": {
+            "type": "string",
+            "title": payload,
+            "oneOf": [{"const": f"{payload}{n}", "title": payload} for n in range(9)],
+        },
+    }
+    params = {
+        "messages": [{"role": "user", "content": block}],
+        "systemPrompt": payload,
+        "maxTokens": 5,
+        "tools": [{"name": payload, "inputSchema": {}}],
+    }
+    names: dict[str, Any] = {"server": payload, "caller": payload, "rule": payload, "arguments": {payload: payload}}
+    schema = {"type": "object", "properties": fields}
+    return [
+        shown.sampling(**names, params=params),
+        shown.form(fields, (payload,), **names, params={"message": payload, "requestedSchema": schema}),
+        shown.url(f"https://login.example.com/?{payload}", **names),
+        shown.answer(**names, params=params, answer={"role": "assistant", "content": block, "model": payload}),
+    ]
+
+
+@pytest.mark.parametrize("payload", [*TRIED, "\n\n".join(TRIED)])
+async def test_no_payload_is_markup_on_a_page_of_any_kind_of_review(payload: str, house: House) -> None:
+    drawn = {shown.sampling().id: "textarea", shown.answer().id: "textarea", shown.form().id: "select"}
+    reviews = everywhere(payload)
+    for each in reviews:
+        await house.open(each)
+    ask = await signed_in(house)
+    for path in ("/reviews", "/reviews/history", *(f"/reviews/{each.id}" for each in reviews)):
+        page = Read((await ask.get(path)).text)
+        assert [True] == [attrs["src"].startswith("/reviews/static/page.js") for attrs in page.all("script")]
+        for tag in ("iframe", "base", "style", "svg", "object", "embed", "img"):
+            assert [] == page.all(tag)
+        assert [] == [attrs for attrs in page.all("meta") if "http-equiv" in attrs]
+        assert not [attrs for _, attrs in page.tags if any(name.startswith("on") for name in attrs)]
+        assert {"/reviews"} == {attrs["action"][:8] for attrs in page.all("form")}
+        assert not [attrs for _, attrs in page.tags if not re.match(r"/reviews|#|\Z", attrs.get("href", ""))]
+        assert page.all(drawn.get(path.removeprefix("/reviews/"), "h1"))
+
+
+async def test_an_address_to_open_is_never_a_link(house: House) -> None:
+    url = "https://login.xn--pypal-4ve.com/consent"
+    assert read_host(url) is not None
+    await house.open(shown.url(url, id=ID))
+    page = Read((await (await signed_in(house)).get(f"/reviews/{ID}")).text)
+    assert [] == [attrs for _, attrs in page.tags for value in attrs.values() if "pypal" in value]
+    assert "https://login.xn--pypal-4ve.com/consent" in page.text
+    assert "You are not the user whom the server meant to open it" in page.text
+
+
+async def test_huge_texts_are_cut_and_it_is_said_at_the_decision(house: House) -> None:
+    messages = [{"role": "user", "content": text("word " * 60_000)} for _ in range(30)]
+    await house.open(shown.sampling(id=ID, params={"messages": messages, "maxTokens": 5}))
+    found = await (await signed_in(house)).get(f"/reviews/{ID}")
+    assert len(found.content) < 4_000_000
+    assert "Not all of it is shown here" in found.text
+
+
+async def test_ten_thousand_messages_make_a_page(house: House) -> None:
+    messages = [{"role": "user", "content": text(f"message {n}")} for n in range(10_000)]
+    await house.open(shown.sampling(id=ID, params={"messages": messages, "maxTokens": 5}))
+    found = await (await signed_in(house)).get(f"/reviews/{ID}")
+    assert "9,800 messages or parts had no room" in Read(found.text).text
+
+
+async def test_pictures_keep_their_numbers_where_messages_have_no_room(house: House) -> None:
+    picture = {"type": "image", "data": shown.png(), "mimeType": "image/png"}
+    messages: list[Any] = [{"role": "user", "content": picture}] * 300
+    answer = {"role": "assistant", "content": picture, "model": "m"}
+    await house.open(shown.answer(id=ID, params={"messages": messages}, answer=answer))
+    ask = await signed_in(house)
+    numbers = [attrs["src"].rpartition("/")[2] for attrs in Read((await ask.get(f"/reviews/{ID}")).text).all("img")]
+    assert len(numbers) == len(set(numbers)) == 201
+    assert {200} == {(await ask.get(f"/reviews/{ID}/content/{n}")).status_code for n in (numbers[0], numbers[-1])}
