@@ -34,8 +34,8 @@ help: ## list the targets
 
 install: $(VENV)/.installed ## make .venv/ with the gate and what it needs to run
 dev: $(VENV)/.dev ## the same, and what checks and tests need
-counterparts: $(ENVS)/sdk1/.installed $(ENVS)/sdk2/.installed tests/acceptance/sdk/node_modules/.installed ## the real servers and clients that tests/acceptance/sdk talks to
-packages: ## Debian's packages with the programs that tests/deployment runs, where they are missing and this is root
+counterparts: $(ENVS)/sdk1/.installed $(ENVS)/sdk2/.installed tests/acceptance/sdk/node_modules/.installed ## the real servers and clients of the acceptance tests
+packages: ## Debian's packages that the tests of the page and of deploy/ need, installed if this is root
 	@tests/deployment/packages.sh
 
 $(BIN)/python:
