@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 HERE: Final = Path(__file__).resolve().parent
 FOLDER: Final = HERE / ".peer"
-NODE: Final = HERE.parent / "tests" / "real" / "node.py"
+NODE: Final = HERE.parent / "tests" / "acceptance" / "sdk" / "node.py"
 """Starts the node that the tests' counterparts have: `make bench` installs it before."""
 Environment: TypeAlias = Literal["fastmcp", "mcp-proxy"]
 LOCKS: Final[dict[Environment, Path]] = {

@@ -23,10 +23,11 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 
 from tests.fakes.forked import Forked, Forks
+from tests.paths import PROGRAMS
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
-SERVER: Final = ROOT / "tests" / "daemon" / "programs" / "asking.py"
+SERVER: Final = PROGRAMS / "asking.py"
 BOUND: Final = 50.0
 
 

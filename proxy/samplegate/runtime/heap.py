@@ -71,7 +71,8 @@ class Trimmer:
             await self._came.wait()
             held = sys.maxsize
             while self._came.is_set() or held > KEPT:
-                self._came = anyio.Event()
+                if self._came.is_set():
+                    self._came, held = anyio.Event(), sys.maxsize
                 await anyio.sleep(CALM)
                 if not self._came.is_set() and (now := self._held()) < held:
                     held = now

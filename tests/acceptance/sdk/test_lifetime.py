@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.sdk.peers import WAIT, Drive, Gate, Server, call, clients, sdk, started
-from tests.paths import PROGRAMS
+from tests.acceptance.sdk.peers import PROGRAMS, WAIT, Drive, Gate, Server, call, clients, sdk, started
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="named pipes and signals")
 SOON = 15.0  # seconds; shutdown is bounded by 1.8 s, the rest is a slow machine's

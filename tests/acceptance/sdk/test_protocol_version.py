@@ -11,10 +11,9 @@ import pytest
 
 from tests.acceptance.sdk import node, peers
 from tests.acceptance.sdk.http_peers import SERVER
-from tests.acceptance.sdk.peers import POLICIES, Drive, Gate, Server, call, clients
+from tests.acceptance.sdk.peers import POLICIES, PROGRAMS, Drive, Gate, Server, call, clients
 from tests.acceptance.sdk.test_capabilities import BY_CLIENT, BY_POLICY, failed
 from tests.conformance.listening import gate, listening
-from tests.paths import PROGRAMS
 
 CAPABLE = ["sampling", "elicitation"]
 STEPS = [call("classify", text="x"), call("confirm")]

@@ -13,9 +13,9 @@ import pytest
 
 from samplegate.policy.ledger import Refused
 from tests.fakes.limits import Desk, daily, one, slot, slots
-from tests.paths import ROOT
+from tests.paths import PROGRAMS, ROOT
 
-DRAWER = ROOT / "tests" / "limits" / "programs" / "drawer.py"
+DRAWER = PROGRAMS / "drawer.py"
 
 
 class Drawer:
