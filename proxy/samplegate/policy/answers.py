@@ -51,11 +51,11 @@ def answer(
     request = facts.request
     if rule.cases is not None:
         if script is None:
-            return "its file of cases was not read"
+            return "its case file was not loaded"
         return _played(rule, request, script) if request.kind == "sampling" else _replied(facts, script)
     if not suits(rule.content, request.kind):
         wanted = "text or content blocks" if request.kind == "sampling" else "values by field name"
-        return f"its content is not {wanted}, which {request.kind} needs"
+        return f"its content is not {wanted}, as {request.kind} requires"
     try:
         return (
             _sampled(rule, request, environment) if request.kind == "sampling" else _filled_in(rule, facts, environment)
@@ -76,7 +76,9 @@ def _played(rule: AnswerRule, request: SamplingRequest, script: Script) -> Mappi
     said = pick(script, rule.name, request.params, called=f"samplegate/{rule.name}").result
     if isinstance(said, SampleFailed):
         return (
-            "no case of its file fits" if said.failure == "no_case" else f"the case that fits says fail: {said.failure}"
+            "no case in its file matches"
+            if said.failure == "no_case"
+            else f"the matching case has fail: {said.failure}"
         )
     return _fitting(
         request,
@@ -88,10 +90,10 @@ def _fitting(request: SamplingRequest, result: Mapping[str, Any]) -> Mapping[str
     """The result, or the reason why it does not fit the request."""
     blocks = result["content"]
     if not blocks or any(not _is_block(block) for block in _list(blocks)):
-        return "its content is no list of content blocks"
+        return "its content is not a list of content blocks"
     shaped = results.sampling_result(result, request.origin.revision)
     if shaped is None:
-        return f"its content has no form in revision {plain_name(request.origin.revision)}"
+        return f"its content cannot be sent with protocol version {plain_name(request.origin.revision)}"
     return fits(request, shaped) or result
 
 
@@ -116,7 +118,7 @@ def _replied(facts: Facts, script: Script) -> Mapping[str, Any] | str:
     """The result of a file of cases for an elicitation. Accepted values must fit the form like other content."""
     said = reply(script, facts.request.params)
     if said is None:
-        return "no case of its file fits"
+        return "no case in its file matches"
     if said.action != "accept":
         return {"action": said.action}
     return _filled_in(AnswerRule(name="", content=dict(said.values)), facts, None)
@@ -124,7 +126,7 @@ def _replied(facts: Facts, script: Script) -> Mapping[str, Any] | str:
 
 def _filled_in(rule: AnswerRule, facts: Facts, environment: Environment | None) -> Mapping[str, Any] | str:
     if facts.is_url:
-        return "a url is never accepted by a machine"  # R41, T12
+        return "the gate never accepts a URL"  # R41, T12
     form = facts.form
     if isinstance(form, NotFlat):
         return f"the form is not flat: {form.why}"  # T16
@@ -145,7 +147,7 @@ def _values(
     for field in form.fields:
         is_secret = field.name in secret and field.type != "boolean"  # a boolean cannot contain a secret
         if is_secret and (field.name in given or field.required):
-            return f"field {quoted_name(field.name)} looks like a secret, which no machine fills in"
+            return f"field {quoted_name(field.name)} looks like a secret, and the gate never fills in secrets"
         if field.name in given:
             values[field.name] = (
                 given[field.name] if environment is None else _typed(given[field.name], field, environment)
@@ -153,7 +155,7 @@ def _values(
         elif rule.defaults and not is_secret and field.default is not MISSING and field.default is not None:
             values[field.name] = field.default
         elif field.required:
-            return f"the required field {quoted_name(field.name)} is left open"
+            return f"the required field {quoted_name(field.name)} has no value"
     return values
 
 
@@ -197,12 +199,12 @@ def _fits_elicitation(request: ElicitationRequest, result: Mapping[str, Any]) ->
     if action in ("decline", "cancel"):
         return None
     if action != "accept":
-        return "its action is none of accept, decline, cancel"
+        return "its action is not one of accept, decline, cancel"
     if request.mode == "url":
-        return None if content is None else "it has content, which the acceptance of a url does not have"
+        return None if content is None else "it has content, but accepting a URL has none"
     form = read_form(request.params["requestedSchema"], request.origin.revision)
     if isinstance(form, NotFlat):
-        return f"it cannot be checked, as the form is not flat: {form.why}"
+        return f"it cannot be checked, because the form is not flat: {form.why}"
     if content is not None and not isinstance(content, dict):
         return "its content is not an object"
     return check(form, content or {})
@@ -211,14 +213,14 @@ def _fits_elicitation(request: ElicitationRequest, result: Mapping[str, Any]) ->
 def _fits_sampling(request: SamplingRequest, result: Mapping[str, Any]) -> str | None:
     revision, content = request.origin.revision, result.get("content")
     if result.get("role") not in _ROLES or not isinstance(result.get("model"), str):
-        return "it lacks a role or a model"
+        return "its role or model is missing or invalid"
     if not isinstance(result.get("stopReason", ""), str):
-        return "its stopReason is not a text"
+        return "its stopReason is not a string"
     if isinstance(content, list) and not has_modes(revision):
-        return f"its content is a list, which revision {plain_name(revision)} does not have"
+        return f"its content is a list, which protocol version {plain_name(revision)} does not support"
     blocks = _list(content)
     if not all(_is_block(block) and block["type"] in _known(revision) for block in blocks):
-        return f"its content is none that revision {plain_name(revision)} has"
+        return f"its content is not supported by protocol version {plain_name(revision)}"
     return _fits_tools(request.params, [block["type"] for block in blocks])
 
 
@@ -244,5 +246,5 @@ def _fits_tools(params: Mapping[str, Any], types: list[str]) -> str | None:
     """Why the use of tools breaks ``toolChoice`` (R9), None if it does not."""
     mode = (params.get("toolChoice") or {}).get("mode", "auto")
     if "tool_use" in types and (not params.get("tools") or mode == "none"):
-        return "it uses a tool, and none may be used"
-    return "it uses no tool, and one must be used" if mode == "required" and "tool_use" not in types else None
+        return "it uses a tool, but none is allowed"
+    return "it uses no tool, but one is required" if mode == "required" and "tool_use" not in types else None

@@ -291,7 +291,7 @@ class Denial(msgspec.Struct, frozen=True):
         first, *more = self.wire
         return (
             f"rule {short_value(self.rule)} {_DENIES[self.when]}:"
-            f" {first}{''.join(f', or {other} where the client declares it' for other in more)}"
+            f" {first}{''.join(f', or {other} if the client declares it' for other in more)}"
         )
 
 

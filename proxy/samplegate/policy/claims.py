@@ -76,12 +76,12 @@ def charges_of(
     for name in dict.fromkeys(limits):
         limit = specs.get(name)
         if limit is None:
-            return f"limit {name}: the policy has none of this name"
+            return f"limit {name}: the policy has no limit with this name"
         amount = _amount(limit, most)
         if amount is None:
             return (
-                f"limit {name}: the price of model {who.model} is not known; give the model `price: {{input: ,"
-                " output: }`"
+                f"limit {name}: the price of model {who.model} is unknown; add `price: {{input: , output: }}`"
+                " to the model"
             )
         keys = _keys(limit, who)
         if len(keys) > MAX_ACCOUNTS:

@@ -27,12 +27,12 @@ _SHOWN: Final = 400  # bytes of a text from which the shown characters are taken
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """One condition: the fact that it reads, its test, and the expected value in words."""
+    """One condition: the fact that it reads, its test, and the clause for a value that fails it."""
 
     name: str
     read: Callable[[Any], Any]
     test: Test
-    wanted: str
+    mismatch: str
     shown_by: Callable[[Any], Any] | None = None
     """Reads the value to show in a complaint, if it differs from the fact."""
 
@@ -40,12 +40,10 @@ class Condition(msgspec.Struct, frozen=True):
         """Why the condition does not hold, with the actual value, shortened."""
         value = self.read(facts)
         if value is UNKNOWN:
-            return f"{self.name}: it is not known, or has more than one reading, and must be {self.wanted}"
+            return f"{self.name}: the value is unknown or ambiguous"
         if value is ABSENT:
             return f"{self.name}: the request has none"
-        return (
-            f"{self.name}: {short_value(value if self.shown_by is None else self.shown_by(facts))} is not {self.wanted}"
-        )
+        return f"{self.name}: {short_value(value if self.shown_by is None else self.shown_by(facts))} {self.mismatch}"
 
 
 def conditions(match: Match) -> Iterator[Condition]:
@@ -53,8 +51,8 @@ def conditions(match: Match) -> Iterator[Condition]:
     for row in TABLE.values():
         wanted = getattr(match, row.name)
         if wanted is not None:
-            test, said = row.build(wanted)
-            yield Condition(row.name, attrgetter(row.fact), test, said)
+            test, mismatch = row.build(wanted)
+            yield Condition(row.name, attrgetter(row.fact), test, mismatch)
 
 
 def names(where: Callable[[Row], bool]) -> tuple[str, ...]:
@@ -75,7 +73,7 @@ class Row(NamedTuple):
     fact: str
     """The attribute of ``Facts`` that has its value."""
     build: Callable[[Any], Built]
-    """Builds its test, and the expected value in words."""
+    """Builds its test, and the clause for a value that fails it."""
     kind: Literal["any", "sampling", "elicitation", "form", "url"] = "any"
     """The requests that have the value."""
     compared: Literal["equal", "names", "parts", "at_least"] = "equal"
@@ -108,7 +106,7 @@ def no_urls() -> Condition:
         "mode",
         attrgetter("is_url"),
         lambda is_url: not is_url,
-        "covered: a rule takes urls only if it says mode: url",
+        "needs a rule with `mode: url`",
         lambda _: "url",
     )
 
@@ -120,7 +118,7 @@ def web_only() -> Condition:
         "scheme",
         attrgetter("is_web"),
         bool,
-        "covered: a rule that names no scheme takes http and https only",
+        "needs a rule that names the scheme; other rules match only http and https",
         attrgetter("scheme"),
     )
 
@@ -148,18 +146,23 @@ def listed(value: Any) -> list[Any]:
 
 
 Built: TypeAlias = tuple[Test, str]
+"""A test, and the clause for a value that fails it, such as ``is not docs``."""
 
 
 def _one_of(wanted: Any) -> Built:
     names = listed(wanted)
-    return frozenset(names).__contains__, _said(names)
+    return frozenset(names).__contains__, _is_not(names)
 
 
 def _same(wanted: Any) -> Built:
-    return wanted.__eq__, short_value(wanted)
+    return wanted.__eq__, f"is not {short_value(wanted)}"
 
 
-def _said(names: list[Any]) -> str:
+def _is_not(names: list[Any]) -> str:
+    return f"is not {_any_of(names)}"
+
+
+def _any_of(names: list[Any]) -> str:
     return str(names[0]) if len(names) == 1 else "one of " + ", ".join(map(str, names[:8]))
 
 
@@ -167,11 +170,11 @@ def globs(names: Names) -> Built:
     """A case-sensitive test for one of several globs."""
     plain = frozenset(name for name in listed(names) if not is_glob(name))
     patterns = [fnmatch.translate(name) for name in listed(names) if is_glob(name)]
-    said = _said(listed(names))
+    mismatch = _is_not(listed(names))
     if not patterns:
-        return plain.__contains__, said
+        return plain.__contains__, mismatch
     found = re.compile("|".join(patterns)).match
-    return (lambda value: value in plain or found(value) is not None), said
+    return (lambda value: value in plain or found(value) is not None), mismatch
 
 
 def is_glob(name: str) -> bool:
@@ -180,8 +183,8 @@ def is_glob(name: str) -> bool:
 
 
 def _folded(names: Names) -> Built:
-    test, said = globs([name.lower() for name in listed(names)])
-    return (lambda value: test(value.lower())), said
+    test, mismatch = globs([name.lower() for name in listed(names)])
+    return (lambda value: test(value.lower())), mismatch
 
 
 def _hosts(names: Names) -> Built:
@@ -196,8 +199,9 @@ def _host_glob(name: str) -> str:
 
 
 def _hints(names: Names) -> Built:
-    test, said = globs([name.lower() for name in listed(names)])
-    return (lambda hints: any(map(test, hints))), f"a list with {said}"
+    wanted = [name.lower() for name in listed(names)]
+    test, _ = globs(wanted)
+    return (lambda hints: any(map(test, hints))), f"does not include {_any_of(wanted)}"
 
 
 def _tools(names: Names) -> Built:
@@ -205,46 +209,46 @@ def _tools(names: Names) -> Built:
     real = [name for name in listed(names) if name != NO_CALL_NAME]
     none = len(real) < len(listed(names))
     test, _ = globs(real)
-    return (lambda value: none if value is NO_CALL else test(value)), _said(listed(names))
+    return (lambda value: none if value is NO_CALL else test(value)), _is_not(listed(names))
 
 
 def _within(wanted: Range) -> Built:
     low, high = wanted.min, wanted.max
-    said = " and ".join([f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None))
-    return (lambda value: (low is None or value >= low) and (high is None or value <= high)), said or "a number"
+    bounds = " and ".join([f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None))
+    return (
+        lambda value: (low is None or value >= low) and (high is None or value <= high)
+    ), f"is not {bounds or 'a number'}"
 
 
 def _every_in(wanted: list[str]) -> Built:
-    return frozenset(wanted).issuperset, f"made of {', '.join(wanted)} alone"
+    return frozenset(wanted).issuperset, f"has types other than {', '.join(wanted)}"
 
 
 def _exactly(wanted: list[str]) -> Built:
-    return frozenset(wanted).__eq__, f"exactly {', '.join(wanted)}"
+    return frozenset(wanted).__eq__, f"is not exactly {', '.join(wanted)}"
 
 
 def _at_least(wanted: list[str]) -> Built:
-    return frozenset(wanted).issubset, f"a form with {', '.join(wanted)}"
+    return frozenset(wanted).issubset, f"does not include {', '.join(wanted)}"
 
 
 def _search(pattern: str) -> Search:
     search = searcher(pattern)
     if isinstance(search, str):
-        raise ValueError(f"{short_value(pattern)} is not an RE2 expression: {search}")
+        raise ValueError(f"{short_value(pattern)} is not a valid RE2 expression: {search}")
     return search
 
 
 def _found(pattern: str) -> Built:
     search = _search(pattern)
-    return (lambda texts: any(map(search, texts))), f"a place where {short_value(pattern)} is found"
+    return (lambda texts: any(map(search, texts))), f"does not match {short_value(pattern)}"
 
 
 def _prompt(wanted: bool | str) -> Built:
     if isinstance(wanted, bool):
-        return (lambda prompt: bool(prompt) is wanted), "there" if wanted else "empty"
+        return (lambda prompt: bool(prompt) is wanted), "is empty" if wanted else "is not empty"
     search = _search(wanted)
-    return (
-        lambda prompt: prompt != b"" and search(prompt) is not None
-    ), f"a place where {short_value(wanted)} is found"
+    return (lambda prompt: prompt != b"" and search(prompt) is not None), f"does not match {short_value(wanted)}"
 
 
 def _table(*rows: Row) -> dict[str, Row]:

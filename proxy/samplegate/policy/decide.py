@@ -53,7 +53,7 @@ __all__ = ["CompiledPolicy", "compile_policy", "decide", "explain"]
 Effect: TypeAlias = Literal["allow", "answer", "forward", "escalate", "deny"]
 
 
-NOT_DECLARED: Final = "the server asked for what was not declared to it"
+NOT_DECLARED: Final = "the capability was not advertised to the server"
 
 
 class Feasible(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ def _undeclared(found: Decision) -> Decision:
             found, declared=False, detail=f"{NOT_DECLARED}{found.detail and f'; {found.detail}'}"
         )
     why = (
-        found.detail if isinstance(found.act, LeftOpen) else f"rule {short_value(found.rule or '')} would have taken it"
+        found.detail if isinstance(found.act, LeftOpen) else f"rule {short_value(found.rule or '')} would have matched"
     )
     return Decision(
         LeftOpen(),
@@ -133,7 +133,7 @@ def _walk(
             passed = f"rule {short_value(rule.name)} could not be carried out: {made.why}"
             if rule.otherwise != "next":
                 return _left(rule.otherwise, rule, passed, index, tuple(shadows))
-    detail = f"{passed}; no later rule took it" if passed else "no rule matched"
+    detail = f"{passed}; no later rule matched" if passed else "no rule matched"
     return Decision(LeftOpen(), "none", None, Reason.NO_RULE, detail, shadows=tuple(shadows))
 
 
@@ -177,7 +177,7 @@ def _carry_out(compiled: CompiledPolicy, rule: Rule, facts: Facts, situation: Si
             return Infeasible(result) if isinstance(result, str) else Feasible(FixedAnswer(result))
         case ForwardRule():
             if not situation.can_forward:
-                return Infeasible("the client did not declare that it can be asked this")
+                return Infeasible("the client did not declare the capability")
             return Feasible(Forwarded(rule.verify, _seconds(rule.timeout)))
         case EscalateRule():
             return _escalate(compiled, rule, facts)
@@ -191,7 +191,7 @@ def _escalate(compiled: CompiledPolicy, rule: EscalateRule, facts: Facts) -> Fea
     reviewer = compiled.policy.reviewers[rule.reviewer]
     timeout, late = seconds(rule.timeout or reviewer.timeout), seconds(reviewer.late_verdict)
     if facts.request.size > MOST_REVIEWED:
-        return Infeasible(f"it has {facts.request.size} bytes, and a person is shown {MOST_REVIEWED} at most")
+        return Infeasible(f"the request has {facts.request.size} bytes, but a review can have at most {MOST_REVIEWED}")
     if facts.is_sampling:
         made = _allow(compiled, rule, facts)
         if isinstance(made, Feasible):
@@ -208,9 +208,9 @@ def _escalate(compiled: CompiledPolicy, rule: EscalateRule, facts: Facts) -> Fea
 
 def _allow(compiled: CompiledPolicy, rule: ModelRule, facts: Facts) -> Feasible | Infeasible:
     if not facts.is_sampling:
-        return Infeasible("a model answers sampling only")
+        return Infeasible("models answer sampling only")
     if not facts.request.params["messages"]:
-        return Infeasible("the request holds no message, and no model takes that")
+        return Infeasible("the request has no messages")
     choice = model_choice.choose(compiled, rule, facts)
     if not choice.models:
         return Infeasible(choice.why)
@@ -259,7 +259,7 @@ def _told(rule: Rule, made: Feasible | Infeasible) -> RuleStep:
         else f"it matches but cannot be carried out: {made.why}; otherwise: {rule.otherwise}"
     )
     if rule.shadow:
-        return _step(rule, False, f"shadow: {why or 'it matches, and is recorded only'}")
+        return _step(rule, False, f"shadow: {why or 'it matches, and is only recorded'}")
     return _step(rule, isinstance(made, Feasible) or rule.otherwise != "next", why)
 
 
@@ -286,7 +286,7 @@ def question(compiled: CompiledPolicy, rule: ModelRule, model: str, params: Mapp
     if not found:
         return ModelParams(asked.params, asked.changed)
     if secrets.prompt == "stop":
-        return f"the prompt holds a secret ({', '.join(sorted(found))})"
+        return f"the prompt contains a secret ({', '.join(sorted(found))})"
     return ModelParams(clean, (*asked.changed, "secrets"), found)
 
 
@@ -296,7 +296,7 @@ def unasked(params: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> s
     offered = {tool["name"] for tool in params.get("tools") or ()}
     used = [block["name"] for block in blocks if block["type"] == "tool_use"]
     if not offered.issuperset(used):
-        return "it uses a tool that was not offered to it"
+        return "it uses a tool that was not offered"
     if offered and not used and (params.get("toolChoice") or {}).get("mode") == "required":
         return "it uses no tool although one was required"
     return None
@@ -335,7 +335,7 @@ def unless_taken(found: Decision, refused: Decision, what: str) -> Decision:
     if found.reason is not Reason.NO_RULE:
         return found
     return msgspec.structs.replace(
-        found, rule=refused.rule, reason=Reason.LIMIT, detail=f"rule {refused.rule}: {what}; no later rule took it"
+        found, rule=refused.rule, reason=Reason.LIMIT, detail=f"rule {refused.rule}: {what}; no later rule matched"
     )
 
 

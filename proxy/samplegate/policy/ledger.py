@@ -190,7 +190,7 @@ def reserve(
     for (name, key), want in _summed(draws).items():
         limit = specs.get(name)
         if limit is None:
-            return Refused(name, "unavailable", detail=f"limit {name}: the policy has none of this name")
+            return Refused(name, "unavailable", detail=f"limit {name}: the policy has no limit with this name")
         if limit.per == "slots" or not want:
             continue
         account = _at(limit, look(name, key), now)
@@ -377,8 +377,8 @@ def _refusal(limit: LimitSpec, account: Account, want: int, now: float) -> Refus
         )
         return Refused(limit.name, "never", detail=detail)
     detail = (
-        f"limit {limit.name}: {amount_text(limit, account.level)} of {amount_text(limit, limit.most)} are drawn, and"
-        f" {amount_text(limit, want)} more do not fit"
+        f"limit {limit.name}: {amount_text(limit, account.level)} of {amount_text(limit, limit.most)} used, no room"
+        f" for {amount_text(limit, want)} more"
     )
     return Refused(limit.name, "full", _wait(limit, account, want, now), detail)
 

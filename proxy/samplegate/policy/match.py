@@ -50,7 +50,10 @@ class Negation(msgspec.Struct, frozen=True):
     def complaint(self, facts: Facts | Known) -> str:
         """Why it does not hold: the excluded conditions hold, or may hold."""
         names = ", ".join(c.name if isinstance(c, Condition) else "not" for c in self.inner) or "everything"
-        return f"not: what it excludes {'may hold' if _all(_probes(self.inner), facts) is None else 'holds'} ({names})"
+        return (
+            f"not: the excluded conditions {'may match' if _all(_probes(self.inner), facts) is None else 'match'}"
+            f" ({names})"
+        )
 
 
 Probe: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Holds]]
@@ -132,13 +135,13 @@ class Matcher(msgspec.Struct, frozen=True):
             return self._first(facts)
         if not facts.calls:
             if not self.takes_no_call:
-                return "tool: no call is in flight, and it asks for a tool or method"
+                return "tool: no call is in flight, but the rule names a tool or method"
             facts.during(None)
             return self._first(facts)
         for call in facts.calls:
             if self._during(facts, call) is not True:
                 what = self._first(facts)
-                return what if len(facts.calls) == 1 else f"{what} (one of {len(facts.calls)} calls it may belong to)"
+                return what if len(facts.calls) == 1 else f"{what} (one of {len(facts.calls)} calls in flight)"
         return ""
 
     def _first(self, facts: Facts | Known) -> str:

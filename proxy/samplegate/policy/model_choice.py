@@ -110,7 +110,7 @@ def resolve_hint(policy: Policy, models: Sequence[Model], hint: str) -> tuple[st
             names = [value] if isinstance(value, str) else value
             meant = [model for name in dict.fromkeys(names) for model in models if model.name == name]
             if meant:
-                return f"means {short_value(key)} in the policy's hints", meant
+                return f"matches {short_value(key)} in the policy's hints", meant
     return ALIKE, [model for model in models if hint in model.name.lower() or hint in model.model.lower()]
 
 
@@ -138,9 +138,9 @@ _CALLED: Final = {
     "image": "images",
     "audio": "audio",
     "tools": "tools",
-    "sound": "audio within a tool's result",
+    "sound": "audio in a tool's result",
     "blob": "binary resources",
-    "other": "content of a kind that is not known here",
+    "other": "content of an unknown type",
 }
 _SCRIPTED: Final = frozenset({"sound", "blob"})
 """Content that no provider gets and that a script need not read."""
@@ -164,7 +164,7 @@ class RequestTraits:
     def misfit(self, with_: With, model: Model, facts: ModelFacts) -> str | None:
         """Why a model cannot answer the request; None if it can, as far as known."""
         if lacks := self.needs - taken(model, facts):
-            return f"takes no {_listed(lacks, 'or')}"
+            return f"does not accept {_listed(lacks, 'or')}"
         if facts.context is None:
             return None
         # the policy's `context` covers input and output together, the table's limit only the input
@@ -174,8 +174,8 @@ class RequestTraits:
         tokens = self.reading.least
         if tokens + answer <= facts.context:
             return None
-        with_answer = f" with the {answer} of the answer" if answer else ""
-        return f"reads {facts.context} tokens, and this comes to more than {tokens + answer - 1}{with_answer}"
+        with_answer = f", including {answer} for the answer" if answer else ""
+        return f"accepts {facts.context} tokens, but the request has more than {tokens + answer - 1}{with_answer}"
 
 
 def needs(facts: Facts) -> frozenset[str]:
@@ -212,7 +212,7 @@ def nobody(needs: frozenset[str], unfit: Mapping[str, str], takes: Mapping[str, 
     """The message when no model fits: the missing ability, or each model's reason from ``unfit``."""
     if missing := needs.difference(*takes.values()):
         return (
-            f"no model takes {_listed(missing, 'or')}"
+            f"no model accepts {_listed(missing, 'or')}"
             f" ({grouped({name: _told(extras) for name, extras in takes.items()})})"
         )
     return f"no model fits ({grouped(unfit)})"
@@ -257,7 +257,7 @@ def choose(compiled: CompiledPolicy, rule: ModelRule, facts: Facts) -> ModelChoi
     listed."""
     allowed = candidates(compiled.policy, rule)
     if not allowed:
-        return ModelChoice((), "the policy has no model for it")
+        return ModelChoice((), "the policy has no model for the rule")
     request = RequestTraits(facts)
     unfit = {
         model.name: why
@@ -341,8 +341,8 @@ def _by_weights(ordered: Sequence[Model], scores: Mapping[str, Score], weights: 
     counted = ", ".join(f"{name} {weight:g}" for name in QUALITIES if (weight := getattr(weights, name)))
     first, second = (scores[model.name] for model in ordered[:2])
     unpriced = [model.name for model in ordered if weights.cost and scores[model.name].usd is None]
-    said = f"; no price is known of {', '.join(unpriced)}" if unpriced else ""
-    return f"score {first.total:.2f} by {whose} ({counted}), before {ordered[1].name} with {second.total:.2f}{said}"
+    said = f"; unknown price: {', '.join(unpriced)}" if unpriced else ""
+    return f"score {first.total:.2f} by {whose} ({counted}), ahead of {ordered[1].name} with {second.total:.2f}{said}"
 
 
 def _first(rule: ModelRule, unfit: Mapping[str, str]) -> str:

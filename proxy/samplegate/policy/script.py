@@ -87,8 +87,8 @@ def pick(
     found = _first(script.sampling, asked, turns)
     if found is None:
         what = (
-            f"no case of its file fits the request, tried {len(script.sampling)}; add one, or a last one without"
-            " conditions"
+            f"none of the {len(script.sampling)} cases in its file matches the request; add one, or a last one"
+            " without conditions"
         )
         return Picked(SampleFailed("no_case", f"model {name}: {what}", free=True))
     compiled, groups = found
@@ -159,7 +159,7 @@ def _groups(compiled: Compiled, asked: _Asked) -> dict[str, str] | None:
 def _said(compiled: Compiled, groups: Mapping[str, str], asked: _Asked, name: str, called: str) -> SampleResult:
     case = compiled.case
     if case.fail is not None:
-        what = f"model {name}: its {compiled.called} says so (fail: {case.fail})"
+        what = f"model {name}: its {compiled.called} has fail: {case.fail}"
         free = (case.input_tokens, case.output_tokens) == (None, None) and case.fail not in (
             "refused",
             "empty",
@@ -408,17 +408,16 @@ def bad_block(block: Any, *, variables: bool = True) -> str | None:
     """Why a value is not a content block of an answer (R13), as a sentence; None if it is. ``variables`` allows data to
     be a ``${VAR}``."""
     if not isinstance(block, dict) or block.get("type") not in BLOCKS:
-        return (
-            "this is not a content block; its type is one of text, image, audio, tool_use, as in {type: text, text:"
-            " ...}"
-        )
+        return "this is not a content block; use type text, image, audio or tool_use, such as {type: text, text: ...}"
     members = BLOCKS[block["type"]]
     for name, form in members.items():
         if not isinstance(block.get(name), form):
-            return f"a block of type {block['type']} has no {'text' if form is str else 'mapping'} at {name}; add it"
+            return (
+                f"a block of type {block['type']} needs a {'string' if form is str else 'mapping'} as `{name}`; add it"
+            )
     odd = [name for name in block if name not in {"type", *members}]
     if odd:
-        return f"a block of type {block['type']} has no {tree.quoted(odd[0])}; remove it"
+        return f"a block of type {block['type']} cannot have the key {tree.quoted(odd[0])}; remove it"
     if "data" in members and not (variables and "${" in block["data"]) and not _is_base64(block["data"]):
         return "data is not base64; encode it"
     return None
@@ -437,7 +436,7 @@ def bad_value(value: Any) -> str | None:
         isinstance(value, list) and all(isinstance(item, str) for item in value)
     ):
         return None
-    return "a field is text, a number, true or false, or a list of texts; write one of these"
+    return "a field value must be a string, a number, true, false or a list of strings"
 
 
 def kind_of(case: ScriptCase) -> Kind:
@@ -455,14 +454,14 @@ def _contradictions(cases: list[ScriptCase], root: tree.Node) -> Iterator[tree.F
     and nothing follows a case that fits everything."""
     everything: dict[Kind, int] = {}
     if not cases:
-        yield tree.fault_at(root, ("cases",), "there is no case; give at least one")
+        yield tree.fault_at(root, ("cases",), "there are no cases; add at least one")
     for index, case in enumerate(cases):
         path: tree.Path = ("cases", index)
         kind = kind_of(case)
         if kind in everything:
             first = _called(cases[everything[kind]], everything[kind])
             yield tree.fault_at(
-                root, path, f"{_called(case, index)} is never reached: {first} fits everything; put that one last"
+                root, path, f"{_called(case, index)} is never reached: {first} matches everything; put that one last"
             )
         elif not _given(case, _CONDITIONS):
             everything[kind] = index
@@ -478,22 +477,20 @@ def _answer(case: ScriptCase, index: int, root: tree.Node, path: tree.Path) -> I
     """Check that a case has one answer, and no keys of the other kind."""
     given = _given(case, _ANSWERS)
     if len(given) != 1:
-        found = f"has {' and '.join(given)}" if given else "answers nothing"
-        yield tree.fault_at(root, path, f"{_called(case, index)} {found}; give one of {', '.join(_ANSWERS)}")
+        found = f"has {' and '.join(given)}" if given else "has no answer"
+        yield tree.fault_at(root, path, f"{_called(case, index)} {found}; use exactly one of {', '.join(_ANSWERS)}")
         return
     for name in _given(case, _OF_ELICITATION if case.action is None else _OF_SAMPLING):
-        why = (
-            "belongs to an elicitation, and the case has no action"
+        why, remedy = (
+            ("is for elicitations, but the case has no action", "remove the key or add an action")
             if case.action is None
-            else "belongs to sampling, and the case has an action"
+            else ("is for sampling, but the case has an action", "remove one of the two")
         )
-        yield tree.fault_at(root, (*path, name), f"the key {why}; remove one of the two")
+        yield tree.fault_at(root, (*path, name), f"the key {why}; {remedy}")
     if case.values is not None and case.action in ("decline", "cancel"):
-        yield tree.fault_at(
-            root, (*path, "values"), f"nothing is filled in with action: {case.action}; remove one of the two"
-        )
+        yield tree.fault_at(root, (*path, "values"), f"`action: {case.action}` sends no values; remove one of the two")
     if case.content == []:
-        yield tree.fault_at(root, (*path, "content"), "the list is empty; give a content block")
+        yield tree.fault_at(root, (*path, "content"), "the list is empty; add a content block")
     for at, why in _bad_contents(case):
         yield tree.fault_at(root, (*path, *at), why)
 
@@ -512,11 +509,11 @@ def _places(case: ScriptCase, root: tree.Node, path: tree.Path) -> Iterator[tree
         set() if pattern is None else set(_expression(pattern).groupindex) for pattern in (case.system, case.text)
     )
     for twice in sorted(systems & texts):
-        yield tree.fault_at(root, (*path, "text"), f"group {twice!r} stands in system and in text; rename one")
+        yield tree.fault_at(root, (*path, "text"), f"group {twice!r} is in both system and text; rename one")
     for place in PLACE.finditer(case.answer or ""):
         if place[2] and place[2] not in systems | texts:
-            remedy = f"name a group (?P<{place[2]}>...), or write {{{place[0]}}} for the text itself"
-            yield tree.fault_at(root, (*path, "answer"), f"{place[0]!r} names no group of system or text; {remedy}")
+            remedy = f"add a group (?P<{place[2]}>...), or write {{{place[0]}}} for a literal {place[0]}"
+            yield tree.fault_at(root, (*path, "answer"), f"{place[0]!r} refers to no group in system or text; {remedy}")
 
 
 def _called(case: ScriptCase, index: int) -> str:

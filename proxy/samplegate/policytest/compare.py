@@ -29,6 +29,7 @@ from samplegate.policy.decisions import (
     Situation,
     wire_answer,
 )
+from samplegate.policy.file.timeouts import duration_text
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.schema import seconds
 from samplegate.policytest import suite
@@ -240,21 +241,23 @@ def _told(played: Played, record: Record, decision: Decision, edited: Decision |
         or played.scene.asked.verdict is None
         or played.misread is not None
     ):
-        return f"the model took too long; on_timeout: {decision.on_timeout}" if end == "timeout" else ""
+        return f"the model timed out; on_timeout: {decision.on_timeout}" if end == "timeout" else ""
     if played.verdict is None:
         return (
-            f"reviewer {decision.act.reviewer} gave no verdict within {decision.act.timeout:.3g} s; on_timeout:"
-            f" {decision.on_timeout}"
+            f"reviewer {decision.act.reviewer} did not decide within {duration_text(decision.act.timeout)};"
+            f" on_timeout: {decision.on_timeout}"
         )
     if isinstance(edited, str):
-        return f"the edits cannot be carried out: {edited}"
+        return f"the edits cannot be applied: {edited}"
     if end == "timeout":
-        return f"a person approved it, and the model took too long; on_timeout: {decision.on_timeout}"
+        return f"a reviewer approved it, but the model timed out; on_timeout: {decision.on_timeout}"
     if record.reason is Reason.LIMIT:
         return record.detail.removeprefix(f"rule {decision.rule}: ")
-    return {"approve": "a person approved it", "reject": "a person rejected it", "answer": "a person answered it"}[
-        played.verdict.word
-    ]
+    return {
+        "approve": "a reviewer approved it",
+        "reject": "a reviewer rejected it",
+        "answer": "a reviewer answered it",
+    }[played.verdict.word]
 
 
 def _got(played: Played, record: Record, decision: Decision, cost: int | None) -> Object:
@@ -376,7 +379,7 @@ def _misread(played: Played, found: StepOutcome) -> str | None:
     """Why the case's verdict does not apply to the request, None if it does."""
     if played.scene.asked.verdict is None or played.consulted:
         return played.misread
-    return f"nobody is asked for one: the effect is {found.decision.effect}"
+    return f"no reviewer is asked: the effect is {found.decision.effect}"
 
 
 def _drawn(played: Played, found: StepOutcome, limit: str) -> float | str:
@@ -384,7 +387,7 @@ def _drawn(played: Played, found: StepOutcome, limit: str) -> float | str:
     the highest. A text if it cannot be computed."""
     specs = played.scene.compiled.limit_specs
     if limit not in specs:
-        return "no limit of that name in the policy"
+        return "the policy has no such limit"
     allowed = found.decision.allowed
     who = msgspec.structs.replace(
         played.scene.who, rule=found.decision.rule or "", model=None if allowed is None else allowed.models[0]

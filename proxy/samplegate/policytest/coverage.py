@@ -111,15 +111,15 @@ def coverage(compiled: CompiledPolicy, walks: Iterable[RuleWalk], root: tree.Nod
 
 
 def _untaken(entry: CompiledRule, arms: int) -> str:
-    what = "would take no case's request, on trial as it is" if entry.rule.shadow else "takes no case's request"
-    return f"{what}; add a case that it matches" + (f" (with it {arms} of its arms are missing)" if arms else "")
+    what = "no case would match this shadow rule" if entry.rule.shadow else "no case matches"
+    return f"{what}; add one" + (f" ({arms} of its arms are not reached either)" if arms else "")
 
 
 def _uncounted(entries: Sequence[CompiledRule], root: tree.Node) -> Iterator[Missing]:
     for place, entry in enumerate(entries):
         on_timeout = getattr(entry.rule, "on_timeout", "unanswered")
         if on_timeout != "unanswered" and not entry.rule.shadow and not isinstance(entry.rule, EscalateRule):
-            what = f"on_timeout: {on_timeout} is not counted: no case takes time"
+            what = f"on_timeout: {on_timeout} is not counted, because cases take no time"
             yield Missing(tree.mark(root, ("rules", place, "on_timeout")).line, entry.rule.name, what)
 
 
@@ -129,7 +129,7 @@ def _arms(place: int, entry: CompiledRule) -> Iterator[_Arm]:
     if without is not None:
         yield _Arm(
             ("match", "not"),
-            "its not keeps nothing away; add a case that it would take but for the not",
+            "its `not` excludes no case; add a case that matches except for the `not`",
             _kept_away(place, entry, without),
         )
     if entry.rule.shadow:
@@ -138,13 +138,13 @@ def _arms(place: int, entry: CompiledRule) -> Iterator[_Arm]:
     otherwise = "unanswered" if isinstance(entry.rule, DenyRule) else entry.rule.otherwise
     on_limit = getattr(entry.rule, "on_limit", "unanswered")
     if otherwise != "unanswered":
-        what = f"otherwise: {otherwise} is never followed; add a case that it matches and cannot carry out"
+        what = f"otherwise: {otherwise} never applies; add a case that the rule matches but cannot carry out"
         yield _Arm(("otherwise",), what, lambda way: way.came_to(place) and _fails(way, place, entry))
     if isinstance(entry.rule, EscalateRule) and entry.rule.on_timeout != "unanswered":
-        what = f"on_timeout: {entry.rule.on_timeout} is never followed; add a case with `verdict: none`"
+        what = f"on_timeout: {entry.rule.on_timeout} never applies; add a case with `verdict: none`"
         yield _Arm(("on_timeout",), what, lambda way: way.walk.place == place and way.walk.end == "timeout")
     if on_limit != "unanswered":
-        what = f"on_limit: {on_limit} is never followed; add a case with steps in which a limit has no room"
+        what = f"on_limit: {on_limit} never applies; add a case with steps that use up a limit"
         yield _Arm(("on_limit",), what, lambda way: way.walk.place == place and way.walk.end == "limit")
 
 
@@ -160,7 +160,7 @@ def _alternatives(place: int, entry: CompiledRule) -> Iterator[_Arm]:
     for name in _ALTERNATIVES:
         choices = listed(getattr(match, name))
         for number, choice in enumerate(choices if len(choices) > 1 else []):
-            what = f"{name}: {tree.quoted(str(choice))} is met by no request that it takes; add a case with it"
+            what = f"{name}: no matching request has {tree.quoted(str(choice))}; add a case with it"
             yield _Arm(("match", name, number), what, _meets(place, entry, name, choice))
 
 

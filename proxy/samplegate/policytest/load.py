@@ -107,7 +107,7 @@ def _over(written: S, defaults: Scene) -> S:
 def _contradictions(cases: Sequence[Case], steps: Sequence[Sequence[Step]], root: tree.Node) -> Iterator[tree.Fault]:
     """Every contradiction with its position. The cases have the file's defaults, the steps those of their case."""
     if not cases:
-        yield tree.fault_at(root, ("cases",), "there is no case; give at least one")
+        yield tree.fault_at(root, ("cases",), "there are no cases; add at least one")
     yield from _twins(cases, root)
     for index, (case, moments) in enumerate(zip(cases, steps, strict=True)):
         path: tree.Path = ("cases", index)
@@ -125,7 +125,7 @@ def _twins(cases: Sequence[Case], root: tree.Node) -> Iterator[tree.Fault]:
         line = tree.mark(root, ("cases", index)).line
         if case.name in first:
             twice = (
-                f"{tree.quoted(case.name)} is the name of the case in line {first[case.name]} too; give each its own"
+                f"{tree.quoted(case.name)} is already the name of the case on line {first[case.name]}; use unique names"
             )
             yield tree.fault_at(root, ("cases", index, "name"), twice)
         first.setdefault(case.name, line)
@@ -140,7 +140,7 @@ def _start_fault(case: Case) -> str | None:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        return f'{tree.quoted(case.start)} is not a time with its zone; write it like "2026-01-31T23:59:00Z"'
+        return f'{tree.quoted(case.start)} is not a time with a time zone; write it like "2026-01-31T23:59:00Z"'
     if moment.year not in _YEARS:
         return (
             f"{tree.quoted(case.start)} is not between {_YEARS.start} and {_YEARS.stop - 1}; take a year in which the"
@@ -152,18 +152,18 @@ def _start_fault(case: Case) -> str | None:
 def _of_one(case: Case, root: tree.Node, path: tree.Path) -> Iterator[tree.Fault]:
     yield from (tree.fault_at(root, (*path, *key), what) for key, what in _faults_of(case, "a case"))
     if case.expect is None:
-        yield tree.fault_at(root, (*path, "expect"), "the key is missing; give a mapping")
+        yield tree.fault_at(root, (*path, "expect"), "the key is required; set it to a mapping")
 
 
 def _of_steps(case: Case, steps: Sequence[Step], root: tree.Node, path: tree.Path) -> Iterator[tree.Fault]:
     for name in OF_STEPS:
         if getattr(case, name) is not None:
-            yield tree.fault_at(root, (*path, name), "the key belongs to the steps of this case; write it there")
+            yield tree.fault_at(root, (*path, name), "a case with steps cannot have this key; move it to the steps")
     if not steps:
-        yield tree.fault_at(root, (*path, "steps"), "there is no step; give at least one")
+        yield tree.fault_at(root, (*path, "steps"), "there are no steps; add at least one")
     elif all(step.expect is None for step in steps):
         yield tree.fault_at(
-            root, (*path, "steps"), "no step has an expect, so the case would pass whatever happens; give at least one"
+            root, (*path, "steps"), "no step has an expect, so the case can never fail; add at least one"
         )
     before = 0.0
     for number, step in enumerate(steps):
@@ -174,7 +174,7 @@ def _of_steps(case: Case, steps: Sequence[Step], root: tree.Node, path: tree.Pat
             yield tree.fault_at(
                 root,
                 (*here, "at"),
-                f"{step.at} is before the {before:g}s of the step before; time does not go backwards",
+                f"{step.at} is earlier than the previous step at {before:g}s; put the steps in order of time",
             )
         before = max(before, moment)
 
@@ -185,38 +185,38 @@ def _faults_of(asked: Asked, what: str) -> Iterator[tuple[tree.Path, str]]:
     if asked.call is not None:
         names, calls = [asked.call] if isinstance(asked.call, str) else asked.call, origin(asked).calls
         if not calls:
-            yield ("call",), "no call is in flight that could have a name; give a tool or a method"
+            yield ("call",), "no call is in flight, so there is none to name; add a tool or a method"
         elif len(names) != len(calls):
             yield (
                 ("call",),
                 (
-                    f"{len(calls)} calls are in flight, and the number of names is {len(names)}; name each of them, in"
-                    " their order"
+                    f"the number of names is {len(names)}, but the number of calls in flight is {len(calls)}; name"
+                    " each call, in order"
                 ),
             )
     if asked.hold is True and (asked.usage is not None or asked.fails is not None):
         yield (
             ("hold",),
-            (
-                "a request that stays open has no usage and no failure; give a duration after which it has, or leave"
-                " them out"
-            ),
+            ("a request that stays open has no usage and no failure; use a duration, or remove them"),
         )
     if asked.fails in FREE and asked.usage is not None:
         yield (
             ("usage",),
-            f"a request that fails as {asked.fails} is not charged, so it has no usage; leave one of them out",
+            f"a request that fails as {asked.fails} is not charged, so it has no usage; remove one of the two",
         )
     if isinstance(asked.verdict, Said) and (asked.verdict.answer is None) == (asked.verdict.edits is None):
         yield (
             ("verdict",),
-            "a verdict has one of answer and edits, or is one of approve, reject, accept, decline, cancel and none",
+            (
+                "a verdict must have exactly one of answer and edits, or be one of approve, reject, accept, decline,"
+                " cancel and none"
+            ),
         )
     for key, span in (("at", asked.at), ("hold", asked.hold)):
         if isinstance(span, str) and seconds(span) > _LONGEST:
             yield (
                 (key,),
-                f"{tree.quoted(span)} is more than a year, and no limit remembers that long; give at most 8784h",
+                f"{tree.quoted(span)} is longer than a year; use at most 8784h",
             )
 
 
@@ -225,14 +225,16 @@ def _request_fault(asked: Asked, what: str) -> str | None:
     neither."""
     given = [name for name in REQUESTS if getattr(asked, name) is not None]
     if len(given) != 1:
-        return f"{what} has one of request, sampling and elicitation, not {' and '.join(given) or 'none'}"
+        return (
+            f"{what} must have exactly one of request, sampling and elicitation; it has {' and '.join(given) or 'none'}"
+        )
     match asked.sampling or asked.elicitation:
         case Sampling(text=text, messages=messages) if (text is None) == (messages is None):
-            return "sampling has one of text and messages"
+            return "sampling must have exactly one of text and messages"
         case Sampling(hints=hints, model_preferences=preferences) if hints is not None and preferences is not None:
-            return "sampling has one of hints and modelPreferences"
+            return "sampling can have only one of hints and modelPreferences"
         case Elicitation(url=str(), fields=fields, required=required) if fields is not None or required is not None:
-            return "elicitation has one of url and fields"
+            return "elicitation can have only one of url and fields"
         case _:
             return None
 

@@ -353,7 +353,7 @@ def scene_fault(scene: Scene) -> str | None:
     if scene.revision is not None and scene.revision not in (*LEGACY, *MODERN):
         return f"revision: {scene.revision!r} is not one of {', '.join((*LEGACY, *MODERN))}"
     if scene.era is not None and scene.revision is not None and era_of(scene.revision) != scene.era:
-        return f"era: {scene.era} does not have revision {scene.revision}; leave one of them out"
+        return f"era: revision {scene.revision} is not {scene.era}; remove one of the two"
     return None
 
 

@@ -40,7 +40,7 @@ def parse(text: str, *, file: str) -> dict[str, str]:
     escapes in ``_escapes``. ``$`` is literal.
     """
     if len(text) > MAX_CHARACTERS:
-        raise EnvFileError([f"{file}: is larger than {MAX_CHARACTERS} characters; keep only variables in it"])
+        raise EnvFileError([f"{file}: the file is larger than {MAX_CHARACTERS} characters; keep only variables in it"])
     found: dict[str, str] = {}
     lines: dict[str, int] = {}
     problems: list[str] = []
@@ -50,7 +50,7 @@ def parse(text: str, *, file: str) -> dict[str, str]:
             if variable is not None:
                 name, value = variable
                 if name in found:
-                    raise _Wrong(f"{name} stands twice, first in line {lines[name]}; remove one")
+                    raise _Wrong(f"duplicate variable {name}, first on line {lines[name]}; remove one")
                 found[name], lines[name] = value, number
         except _Wrong as wrong:
             problems.append(f"{file}:{number}: {wrong}")
@@ -65,11 +65,11 @@ def _variable(line: str) -> tuple[str, str] | None:
         return None
     parts = _line.match(line)
     if parts is None:
-        raise _Wrong("is no variable; write NAME=value")  # does not quote the line: it may be a pasted key
+        raise _Wrong("the line is not a variable; write NAME=value")  # does not quote the line: it may be a pasted key
     if not _name.match(parts[1]):
-        raise _Wrong("has a name with characters other than letters, digits and underscores; rename the variable")
+        raise _Wrong("invalid variable name; use letters, digits and underscores, and no digit at the start")
     if "\0" in line:
-        raise _Wrong(f"{parts[1]} holds a NUL character; remove it")
+        raise _Wrong(f"{parts[1]} contains a NUL character; remove it")
     return parts[1], _value(parts[1], parts[2])
 
 
@@ -79,8 +79,7 @@ def _value(name: str, text: str) -> str:
     quoted = _single.match(text) if text[0] == "'" else _double.match(text)
     if quoted is None:
         raise _Wrong(
-            f"{name} has a quote that is not closed on its line, or something behind it; a new line inside a value is"
-            " \\n in double quotes"
+            f"{name} has an unclosed quote, or text after its closing quote; write a line break as \\n in double quotes"
         )
     if text[0] == "'":
         return quoted[1]
@@ -89,10 +88,7 @@ def _value(name: str, text: str) -> str:
 
 def _escaped(name: str, character: str) -> str:
     if character not in _escapes:
-        raise _Wrong(
-            f"{name} has a backslash before a character that needs none; write \\\\ for a backslash, or use single"
-            " quotes"
-        )
+        raise _Wrong(f"{name} has an unknown escape sequence; write \\\\ for a backslash, or use single quotes")
     return _escapes[character]
 
 
@@ -109,7 +105,7 @@ def fault(text: str) -> str | None:
     """The problem with the first ``${`` that does not start a variable, None if there is none."""
     for place in _PLACE.finditer(text):
         if place[1] is not None and not _is_variable(place):
-            return "`${` begins no variable here; write ${NAME} of letters, digits and _, or $${ for the text itself"
+            return "`${` does not start a variable; write ${NAME} with letters, digits and _, or $${ for a literal ${"
     return None
 
 

@@ -198,21 +198,21 @@ def resolve(event: Any) -> Plain:
     text: str = event.value
     if re.search("[\ud800-\udfff]", text):
         # libyaml reports this itself, PyYAML's own parser does not
-        raise ValueError("half a character is escaped here; write the whole one")
+        raise ValueError("the escape is half of a surrogate pair; write the whole character")
     if event.tag == CORE + "str" or event.tag == "!" or event.implicit[1]:
         return text
     if event.tag is not None and event.tag not in {CORE + name for name in ("null", "bool", "int", "float")}:
-        raise ValueError(f"tag {quoted(str(event.tag))} is not read here; remove it")
+        raise ValueError(f"tag {quoted(str(event.tag))} is not supported; remove it")
     if _TWO_READINGS.match(text):
         raise ValueError(
-            f"{quoted(text)} means different things to different YAML readers; quote it for text, or write true, false"
-            " or a plain number"
+            f"{quoted(text)} means different things to different YAML parsers; quote it for text, or write true,"
+            " false or a plain number"
         )
     value = _number(text)
     if event.tag is not None and {"null": type(None), "bool": bool, "int": int, "float": float}[
         event.tag.removeprefix(CORE)
     ] is not type(value):
-        raise ValueError(f"{quoted(text)} is not what tag {quoted(event.tag)} says; remove the tag")
+        raise ValueError(f"{quoted(text)} does not match tag {quoted(event.tag)}; remove the tag")
     return value
 
 
@@ -222,12 +222,12 @@ def _number(text: str) -> Plain:
     if _INT.match(text) or _HEX.match(text):
         number = int(text, 0 if _HEX.match(text) else 10) if len(text) <= 20 else LARGEST + 1
         if abs(number) > LARGEST:
-            raise ValueError(f"{quoted(text)} is too large a number; the largest is {LARGEST}")
+            raise ValueError(f"{quoted(text)} is too large; the largest whole number is {LARGEST}")
         return number
     if _FLOAT.match(text):
         value = float(text)
         if value in (float("inf"), float("-inf")):
-            raise ValueError(f"{quoted(text)} is too large a number; write a smaller one")
+            raise ValueError(f"{quoted(text)} is too large; write a smaller number")
         return value
     return text
 
@@ -278,9 +278,9 @@ def compose(text: str, *, most_bytes: int = MAX_BYTES, most_values: int = MAX_NO
             Fault(_mark(problem.problem_mark or problem.context_mark), (), _syntax(problem, text))
         ) from None
     except (yaml.YAMLError, ValueError, OverflowError):
-        raise Unreadable(Fault(Mark(1, 1), (), "it is not YAML; save it as UTF-8 text")) from None
+        raise Unreadable(Fault(Mark(1, 1), (), "not valid YAML; save the file as UTF-8 text")) from None
     if builder.root is None:
-        raise Unreadable(Fault(Mark(1, 1), (), "the file is empty; see policies/README.md for what it may say"))
+        raise Unreadable(Fault(Mark(1, 1), (), "the file is empty; policies/README.md describes its format"))
     return builder.root, builder.faults
 
 
@@ -290,14 +290,14 @@ def _events(text: str) -> Iterator[Any]:
 
 def _check_text(text: str, most: int) -> None:
     if len(text) > most or len(text.encode("utf-8", "surrogatepass")) > most:
-        raise Unreadable(Fault(Mark(1, 1), (), f"the file is larger than {most} bytes; split it"))
+        raise Unreadable(Fault(Mark(1, 1), (), f"the file is larger than {most} bytes; shorten it"))
     unseen = _UNSEEN.search(text)
     if unseen is not None:
         before = re.split(r"\r\n|\r|\n", text[: unseen.start()])
         code = f"U+{ord(unseen[0]):04X}"
         where = Mark(len(before), len(before[-1]) + 1)
         raise Unreadable(
-            Fault(where, (), f"character {code} cannot be seen; remove it, or write it as an escape in double quotes")
+            Fault(where, (), f"character {code} is invisible; remove it, or write it as an escape in double quotes")
         )
 
 
@@ -318,10 +318,10 @@ def _syntax(problem: yaml.MarkedYAMLError, text: str) -> str:
     if _at(text, problem.problem_mark) == "\t":
         what += "; indent with spaces"
     elif "mapping values are not allowed" in what:
-        what += "; check the indentation, and quote text that holds ': '"
+        what += "; check the indentation, and quote text that contains ': '"
     elif "found character" in what or "undefined alias" in what or "found unexpected" in what:
-        what += "; quote text that begins with or holds special characters"
-    return "it is not YAML: " + (what or "it cannot be read")
+        what += "; quote text that starts with or contains special characters"
+    return "not valid YAML: " + (what or "syntax error")
 
 
 class _Builder:
@@ -342,7 +342,7 @@ class _Builder:
                 self._scalar(event, mark)
             case yaml.AliasEvent():
                 self._count_one(mark)
-                self._fault(mark, f"alias {quoted('*' + str(event.anchor))} is not read here; write the value out")
+                self._fault(mark, f"alias {quoted('*' + str(event.anchor))} is not supported; write the value out")
                 self._leaf(Broken(mark))
             case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
                 self._anchor(event, mark)
@@ -350,7 +350,7 @@ class _Builder:
             case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
                 self._end()
             case yaml.DocumentStartEvent() if self.root is not None:
-                raise Unreadable(Fault(mark, (), "a second document begins here; keep one document a file"))
+                raise Unreadable(Fault(mark, (), "a second document starts here; use one file per document"))
             case _:
                 pass
 
@@ -370,13 +370,13 @@ class _Builder:
         self._count_one(mark)
         if event.anchor is not None:
             self._fault(
-                mark, f"anchor {quoted('&' + str(event.anchor))} is not read here; remove it and write the value out"
+                mark, f"anchor {quoted('&' + str(event.anchor))} is not supported; remove it and write the value out"
             )
 
     def _count_one(self, mark: Mark) -> None:
         self._count += 1
         if self._count > self._most:
-            raise Unreadable(Fault(mark, (), f"the file has more than {self._most} values; split it"))
+            raise Unreadable(Fault(mark, (), f"the file has more than {self._most} values; shorten it"))
 
     def _expects_key(self) -> bool:
         return (
@@ -408,19 +408,19 @@ class _Builder:
         assert isinstance(top.node, Mapping)
         first = top.node.entries.get(name)
         if first is not None:
-            self._fault(mark, f"the key stands twice, first in line {first.mark.line}; remove one", (*top.path, name))
+            self._fault(mark, f"duplicate key, first on line {first.mark.line}; remove one", (*top.path, name))
         top.key, top.dropped = (name, mark), first is not None
 
     def _start(self, event: Any, mark: Mark) -> None:
         if len(self._stack) >= MAX_DEPTH:
-            raise Unreadable(Fault(mark, (), f"the file nests deeper than {MAX_DEPTH}; flatten it"))
+            raise Unreadable(Fault(mark, (), f"the file is nested deeper than {MAX_DEPTH} levels; flatten it"))
         path = self._here()
         if self._expects_key():
-            self._fault(mark, "a list or mapping stands as a key; a key is text", path)
+            self._fault(mark, "a list or mapping cannot be a key; use a string", path)
         node = Mapping(mark) if isinstance(event, yaml.MappingStartEvent) else Sequence(mark)
         tag = None if event.implicit or event.tag in (None, "!") else str(event.tag)
         if tag is not None and _FLAT.get(tag) != ("mapping" if isinstance(node, Mapping) else "list"):
-            self._fault(mark, f"tag {quoted(tag)} is not read here; remove it", path)
+            self._fault(mark, f"tag {quoted(tag)} is not supported; remove it", path)
         self._stack.append(_Open(node, path))
 
     def _end(self) -> None:
@@ -445,11 +445,11 @@ def _bad_key(event: Any) -> str | None:
     """Why a scalar is not a valid key, None if it is. A word that YAML 1.1 reads as a boolean is valid, as in YAML
     1.2."""
     if event.implicit[0] and event.value == "<<":
-        return "merge key '<<' is not read here; write the keys out"
+        return "merge key '<<' is not supported; write the keys out"
     try:
         value = resolve(event)
     except ValueError:
         value = event.value
     if not isinstance(value, str):
-        return f"key {quoted(event.value)} is not text; quote it"
+        return f"key {quoted(event.value)} is not a string; quote it"
     return None

@@ -91,7 +91,7 @@ class Validator:
                 }
             if isinstance(member, inspect.AnyType):
                 return plain(node)
-        return self._misfit(node.mark, "a mapping", kinds, path)
+        return self._misfit(node.mark, f"expected {described(kinds)}, got a mapping", kinds, path)
 
     def _sequence(self, node: Sequence, kinds: list[Type], path: Path) -> Any:
         for member in kinds:
@@ -99,11 +99,12 @@ class Validator:
                 return [self.value(item, member.item_type, (*path, index)) for index, item in enumerate(node.items)]
             if isinstance(member, inspect.AnyType):
                 return plain(node)
-        return self._misfit(node.mark, "a list", kinds, path)
+        return self._misfit(node.mark, f"expected {described(kinds)}, got a list", kinds, path)
 
     def _scalar(self, node: Scalar, kinds: list[Type], path: Path) -> Any:
         if node.value is None and not any(isinstance(m, inspect.AnyType) for m in kinds):
-            return self._misfit(node.mark, "nothing", kinds, path, "; give a value or remove the key")
+            what = f"expected {described(kinds)}, got nothing; set a value or remove the key"
+            return self._misfit(node.mark, what, kinds, path)
         for member in kinds:
             if fits(node.value, member):
                 why = bad_pattern(node.value) if is_regex(member) else None
@@ -111,10 +112,11 @@ class Validator:
                     self.fault(node.mark, path, why)
                     return placeholder(member)
                 return node.value
-        return self._misfit(node.mark, shown(node, path), kinds, path, _remedy(node, kinds))
+        what = f"{shown(node, path)} is not {described(kinds)}{_remedy(node, kinds)}"
+        return self._misfit(node.mark, what, kinds, path)
 
-    def _misfit(self, mark: Mark, met: str, kinds: list[Type], path: Path, remedy: str = "") -> Any:
-        self.fault(mark, path, f"{met} is not {described(kinds)}{remedy}")
+    def _misfit(self, mark: Mark, what: str, kinds: list[Type], path: Path) -> Any:
+        self.fault(mark, path, what)
         return placeholder(kinds[0])
 
     def _tagged(self, node: Mapping, structs: list[inspect.StructType], path: Path) -> Any:
@@ -126,11 +128,11 @@ class Validator:
             return self._struct(node, tags[tag], path, structs)
         at = (*path, field_name)
         if chosen is None:
-            self.fault(node.mark, at, f"the key is missing; give one of {', '.join(tags)}")
+            self.fault(node.mark, at, f"the key is required; set it to one of {', '.join(tags)}")
         elif isinstance(chosen.node, Broken):
             self.broken.add(at)
         else:
-            met = shown(chosen.node, at) if isinstance(chosen.node, Scalar) else "what stands here"
+            met = shown(chosen.node, at) if isinstance(chosen.node, Scalar) else "this value"
             near = did_you_mean(str(tag), tags) if isinstance(tag, str) else ""
             self.fault(chosen.node.mark, at, f"{met} is not one of {', '.join(tags)}{near}")
         return self._any_of(node, structs, path)
@@ -172,7 +174,7 @@ class Validator:
                 out[key] = value
         for key, known in keys.fields.items():
             if known.required and key not in node.entries:
-                self.fault(node.mark, (*path, key), f"the key is missing; {asked(key, known.type)}")
+                self.fault(node.mark, (*path, key), f"the key is required; {asked(key, known.type)}")
                 out[key] = placeholder(known.type)
         return out
 
@@ -191,15 +193,15 @@ class _Keys(msgspec.Struct, frozen=True):
         owners = [tag for tag, names in self.others.items() if key in names]
         if owners:
             return (
-                f"the key belongs to {' and '.join(owners)}, and this rule's effect is {self.tag}; remove the key or"
-                " change the effect"
+                f"only {' and '.join(owners)} rules have this key, and this rule's effect is {self.tag}; remove the"
+                " key or change the effect"
             )
         for name, known in self.fields.items():
             inner = [m for m in members(known.type) if isinstance(m, inspect.StructType)]
             if any(f.encode_name == key for struct in inner for f in struct.fields):
                 return f"unknown key; did you mean {quoted(f'{name}.{key}')}?"
         choices = [*([self.tag_field] if self.tag_field else []), *self.fields]
-        return "unknown key" + (did_you_mean(key, choices) or f"; the keys here are {', '.join(choices)}")
+        return "unknown key" + (did_you_mean(key, choices) or f"; the valid keys are {', '.join(choices)}")
 
 
 def _remedy(node: Scalar, kinds: list[Type]) -> str:
@@ -243,7 +245,7 @@ _WORDS: Final = {  # a pattern of the schema in words
         "a duration such as 1m or 24h, or day, month, call or process"
     ),
 }
-_PLURAL: Final = {"text": "texts", "a mapping": "mappings"}
+_PLURAL: Final = {"a string": "strings", "a mapping": "mappings"}
 
 
 def members(type: Type) -> list[Type]:
@@ -313,7 +315,7 @@ def bad_pattern(value: object) -> str | None:
         return f"the expression is longer than {MAX_PATTERN} characters; shorten it"
     found = searcher(value)
     return (
-        f"{quoted(value)} is not an RE2 expression: {found}; see policies/README.md for what RE2 leaves out"
+        f"{quoted(value)} is not a valid RE2 expression: {found}; policies/README.md lists what RE2 does not support"
         if isinstance(found, str)
         else None
     )
@@ -327,9 +329,9 @@ def described(members: list[Type]) -> str:
 def _words(type: Type) -> str:
     match bare(type):
         case inspect.StrType(pattern=str(pattern)):
-            return _WORDS.get(pattern, f"text that matches {pattern}")
+            return _WORDS.get(pattern, f"a string that matches {pattern}")
         case inspect.StrType() | inspect.CustomType():
-            return "an RE2 expression" if is_regex(type) else "text"
+            return "an RE2 expression" if is_regex(type) else "a string"
         case inspect.BoolType():
             return "true or false"
         case inspect.IntType() as number:
@@ -352,16 +354,18 @@ def asked(key: str, type: Type) -> str:
         case inspect.LiteralType(values=[only]):
             return f"add `{key}: {only}`"
         case _:
-            return f"give {described(members(type))}"
+            return f"set it to {described(members(type))}"
 
 
 def _bounds(number: inspect.IntType | inspect.FloatType) -> str:
+    if number.ge is not None and number.le is not None:
+        return f" from {number.ge:g} to {number.le:g}"
     parts = [
         f"{word} {bound:g}"
-        for word, bound in (("of at least", number.ge), ("above", number.gt), ("of at most", number.le))
+        for word, bound in (("at least", number.ge), ("above", number.gt), ("at most", number.le))
         if bound is not None
     ]
-    return " " + " and ".join(parts) if parts else ""
+    return (" " if number.gt is not None else " of ") + " and ".join(parts) if parts else ""
 
 
 def nearest(node: Scalar, members: list[Type]) -> str:

@@ -30,7 +30,7 @@ def test_check_promises_ten_waits_only_where_both_speak_2026_07_28(
 ) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY.replace("2s", "4s"))
     assert 0 == main.main(["check", str(tmp_path / "policy.yaml")])
-    words = "reviewer ops has 3s to decide, or 30s where client and server both speak 2026-07-28"
+    words = "reviewer ops has 3s to decide, or 30s if client and server both speak 2026-07-28"
     assert words in capsys.readouterr().out
 
 

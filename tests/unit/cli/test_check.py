@@ -70,10 +70,10 @@ rules: [{name: r, match: {kind: elicitation}, effect: escalate, reviewer: ops}]
 
 def test_how_long_a_reviewer_really_has_is_told(run: Run, write: Write) -> None:
     write("p.yaml", REVIEWED)
-    both = "9m10s where client and server both speak 2026-07-28"
+    both = "9m10s if client and server both speak 2026-07-28"
     time = (
-        f"55s to decide, or {both} (the review itself expires after 1h); a later verdict answers the next same request"
-        " for 24h"
+        f"55s to decide, or {both} (the review itself expires after 1h); for 24h, a later decision answers the next"
+        " identical request"
     )
     assert f"p.yaml: rule 'r': reviewer ops has {time}" == run("check", "p.yaml").out.splitlines()[1]
     (told,) = json.loads(run("check", "--json", "p.yaml").out)["files"]
@@ -136,7 +136,7 @@ def test_a_test_file_is_checked_as_what_it_is(run: Run, write: Write) -> None:
     write("p_test.yaml", "cases:\n  - {name: a, sampling: x, expect: {effect: none}}\n")
     assert (0, "p_test.yaml: ok\n") == (run("check", "p_test.yaml").code, run("check", "p_test.yaml").out)
     write("p_test.yaml", "cases:\n  - {name: a, sampling: x}\n")
-    assert (1, "p_test.yaml:2:5: cases.0.expect: the key is missing; give a mapping\n") == (
+    assert (1, "p_test.yaml:2:5: cases.0.expect: the key is required; set it to a mapping\n") == (
         run("check", "p_test.yaml").code,
         run("check", "p_test.yaml").out,
     )

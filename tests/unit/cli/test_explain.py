@@ -48,7 +48,7 @@ def explain(run: Run, write: Write) -> Run:
 def test_every_rule_up_to_the_one_that_took_it_is_told(explain: Run) -> None:
     ended = explain(SAMPLING, "--server", "docs", "--tool", "summarize_page")
     assert (0, "") == (ended.code, ended.err)
-    why = "the client did not declare that it can be asked this"
+    why = "the client did not declare the capability"
     told = [
         (
             "request   sampling/createMessage, server docs, caller local, during tools/call summarize_page, legacy"
@@ -163,7 +163,7 @@ def test_what_is_no_request_leaves_with_two(explain: Run, request_text: str, com
         (["--revision", "2020-01-01"], "samplegate: --revision: '2020-01-01' is not one of 2024-11-05, "),
         (
             ["--era", "modern", "--revision", "2025-06-18"],
-            "samplegate: --era: modern does not have revision 2025-06-18",
+            "samplegate: --era: revision 2025-06-18 is not modern",
         ),
     ],
 )
@@ -240,7 +240,7 @@ def test_the_models_their_scores_and_what_is_drawn_are_told(spend: Run) -> None:
         "limit     call: 100 of 5000 output tokens per call, for this call",
         "limit     slots: 1 of 2 at once",
     ] == [line for line in told if line.startswith(("model ", "limit "))]
-    why = "score 0.60 by the rule's prefer (cost 0.4, intelligence 0.6), before cheap with 0.40"
+    why = "score 0.60 by the rule's prefer (cost 0.4, intelligence 0.6), ahead of cheap with 0.40"
     assert f"rule      1 taken best  allow    model 'smart': {why}" in told
 
 
@@ -259,7 +259,7 @@ def test_whose_account_a_limit_per_call_is_drawn_on_is_told(spend: Run, calls: l
 def test_a_model_that_does_not_fit_is_told_with_why(spend: Run) -> None:
     tools = asked(tools=[{"name": "t", "inputSchema": {"type": "object"}}])
     told = spend(tools, "--server", "other").out.splitlines()
-    assert "model     - smart  not asked: takes no tools" in told
+    assert "model     - smart  not asked: does not accept tools" in told
     assert "limit     rate: 1 of 10 requests per 60 s" in told
 
 
@@ -296,7 +296,7 @@ def test_variables_come_from_an_env_file_and_the_environment_goes_first(
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("no variable", "e.env:1: is no variable; write NAME=value"), (None, "e.env: cannot be read")],
+    [("no variable", "e.env:1: the line is not a variable; write NAME=value"), (None, "e.env: cannot be read")],
 )
 def test_an_env_file_that_cannot_be_read_leaves_with_two(
     run: Run, write: Write, text: str | None, complaint: str
@@ -400,7 +400,7 @@ def test_what_no_model_takes_is_told_to_be_a_persons_to_answer(escalated: Run) -
     )
     told = escalated(image).out
     assert (
-        "for no model can be asked (no model takes images (plain: text only)); if rejected, the server gets error -1"
+        "for no model can be asked (no model accepts images (plain: text only)); if rejected, the server gets error -1"
         in told
     )
     assert "reviewer  ops decides" in told

@@ -188,11 +188,8 @@ def test_coverage_names_what_no_case_reaches_with_its_line(run: Run, write: Writ
     assert [
         "p_test.yaml:2: passed: two a minute: allow by docs; the server gets: the model's answer",
         "p_test.yaml: 1 case, all passed",
-        "p.yaml:5: rule 'docs': server: 'mail' is met by no request that it takes; add a case with it",
-        (
-            "p.yaml:6: rule 'rest': takes no case's request; add a case that it matches (with it 1 of its arms are"
-            " missing)"
-        ),
+        "p.yaml:5: rule 'docs': server: no matching request has 'mail'; add a case with it",
+        ("p.yaml:6: rule 'rest': no case matches; add one (1 of its arms are not reached either)"),
         "p.yaml: coverage: 1 of 2 rules, 1 of 3 arms (40%)",
         "1 file, 1 case, 0 failed",
     ] == ended.out.splitlines()
@@ -248,7 +245,7 @@ def test_a_time_out_is_told_to_be_left_out(run: Run, write: Write) -> None:
     write("p.yaml", LIMITED.replace("limits: [rate]}", "on_timeout: deny}"))
     write("p_test.yaml", SEQUENCE)
     assert (
-        "p.yaml:5: rule 'docs': on_timeout: deny is not counted: no case takes time; it is left out"
+        "p.yaml:5: rule 'docs': on_timeout: deny is not counted, because cases take no time; it is left out"
         in run("test", "--coverage", "p.yaml").out
     )
 

@@ -87,7 +87,7 @@ def test_an_issuer_is_said_in_full_or_in_short(tmp_path: Path) -> None:
         ("{}", "10: callers: defines no way to authenticate; add tokens, tokens_file or jwt"),
         ("{resource: 'https://x'}", "10: callers: defines no way to authenticate; add tokens, tokens_file or jwt"),
         ("{token: []}", "11: callers.token: unknown key; did you mean 'tokens'?"),
-        ("{tokens: [{name: ci}]}", "20: callers.tokens.0.sha256: the key is missing; give text"),
+        ("{tokens: [{name: ci}]}", "20: callers.tokens.0.sha256: the key is required; set it to a string"),
         (
             f"{{tokens: [{{name: local, sha256: {A}}}]}}",
             (
@@ -149,7 +149,7 @@ def test_an_issuer_is_said_in_full_or_in_short(tmp_path: Path) -> None:
         ),
         (
             "{jwt: {issuer: 'https://x', audience: [a], leeway: 301}}",
-            "61: callers.jwt.leeway: this value is not a whole number of at least 0 and of at most 300",
+            "61: callers.jwt.leeway: this value is not a whole number from 0 to 300",
         ),
         (
             "{tokens_file: ~no-such-user-here/t}",

@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         ("{token: []}", "10: people.token: unknown key; did you mean 'tokens'?"),
         (
             f"{{tokens: [{{name: ann, sha256: {A}}}]}}",
-            "19: people.tokens.0.role: the key is missing; give one of admin, reviewer, viewer",
+            "19: people.tokens.0.role: the key is required; set it to one of admin, reviewer, viewer",
         ),
         (f"{{tokens: [{{name: a b, role: admin, sha256: {A}}}]}}", f"26: people.tokens.0.name: {NAME}"),
         ("{tokens: [{name: ann, role: admin, sha256: s3cret}]}", f"52: people.tokens.0.sha256: {HASH}"),

@@ -96,7 +96,7 @@ def test_nobody_and_everybody_are_two_things(tmp_path: Path) -> None:
             "{command: x, type: stdo}",
             "28: servers.docs.type: 'stdo' is not one of http, stdio, streamable-http; did you mean 'stdio'?",
         ),
-        ("{command: x, args: [5]}", "29: servers.docs.args.0: 5 is not text; quote it"),
+        ("{command: x, args: [5]}", "29: servers.docs.args.0: 5 is not a string; quote it"),
         ("{command: x, env: {PORT: 8080}}", "34: servers.docs.env.PORT: is not a string; put it in quotes"),
         (
             '{command: x, env: {"A=B": c}}',
@@ -112,7 +112,7 @@ def test_nobody_and_everybody_are_two_things(tmp_path: Path) -> None:
         ("{command: x, cwd: none-such}", "27: servers.docs.cwd: is not a folder; create it, or remove the key"),
         (
             "{command: x, start_timeout: 0}",
-            "37: servers.docs.start_timeout: 0 is not a whole number of at least 1 and of at most 3600",
+            "37: servers.docs.start_timeout: 0 is not a whole number from 1 to 3600",
         ),
         (
             "{url: 'ftp://x'}",

@@ -57,7 +57,7 @@ def test_what_kubernetes_sets_by_itself_is_nobodys_mistake() -> None:
 def test_all_problems_are_told_at_once_each_at_its_place(tmp_path: Path) -> None:
     text = "log_level: loud\nserver: 5\nmax_frame_bytes: 1\nrecord_conten: full\nstate: []\nserver: x\n"
     expected = [
-        "s.yaml:6:1: server: the key stands twice, first in line 2; remove one",
+        "s.yaml:6:1: server: duplicate key, first on line 2; remove one",
         "s.yaml:4:1: record_conten: unknown setting; did you mean record_content?",
         "s.yaml:1:1: log_level: 'loud' is not one of debug, info, warning, error",
         "s.yaml:2:1: server: '5' is not a string; put it in quotes",
@@ -74,7 +74,7 @@ def test_a_settings_file_that_is_none_is_told(tmp_path: Path) -> None:
     assert ["s.yaml:1:1: is not a mapping; write one setting per line, such as log_level: debug"] == problems(
         HOME, "- a", tmp_path
     )
-    assert ["s.yaml:1:4: it is not YAML: "] == [problem[:28] for problem in problems(HOME, "a: ]", tmp_path)]
+    assert ["s.yaml:1:4: not valid YAML: "] == [problem[:28] for problem in problems(HOME, "a: ]", tmp_path)]
     with pytest.raises(SettingsError, match=r"gone\.yaml: cannot be read: No such file or directory"):
         load(HOME, file=tmp_path / "gone.yaml")
 
@@ -90,7 +90,9 @@ def test_the_env_file_adds_variables_and_settings_but_never_overrides_the_enviro
 def test_problems_of_the_env_file_are_told_without_values(tmp_path: Path) -> None:
     path = tmp_path / "e.env"
     path.write_text("sk-abcdef\nSAMPLEGATE_ENV_FILE=x")
-    assert [f"{path}:1: is no variable; write NAME=value"] == problems({**HOME, "SAMPLEGATE_ENV_FILE": str(path)})
+    assert [f"{path}:1: the line is not a variable; write NAME=value"] == problems(
+        {**HOME, "SAMPLEGATE_ENV_FILE": str(path)}
+    )
     path.write_text("SAMPLEGATE_ENV_FILE=x")
     with pytest.raises(SettingsError, match="an env file cannot name another"):
         load(HOME, given={"env_file": path})

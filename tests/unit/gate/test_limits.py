@@ -478,7 +478,7 @@ async def test_where_no_later_rule_takes_it_the_limit_is_the_reason() -> None:
     outcome = (await world.settled(d, round))[""].outcome
     assert isinstance(outcome, Unanswered)
     assert Reason.LIMIT is outcome.reason
-    assert "no later rule took it" in outcome.detail
+    assert "no later rule matched" in outcome.detail
 
 
 async def test_a_stand_in_that_has_no_room_is_passed_over_for_a_cheaper_one() -> None:

@@ -40,37 +40,45 @@ def test_sampling_is_answered_with_blocks() -> None:
 @pytest.mark.parametrize(
     ("request_", "content", "why"),
     [
-        (sampling(), {"confirm": True}, "its content is not text or content blocks, which sampling needs"),
-        (sampling(), None, "its content is not text or content blocks, which sampling needs"),
+        (sampling(), {"confirm": True}, "its content is not text or content blocks, as sampling requires"),
+        (sampling(), None, "its content is not text or content blocks, as sampling requires"),
         (sampling(), "${UNSET}", "the variable UNSET is not set"),
-        (sampling(), [], "its content is no list of content blocks"),
-        (sampling(), [{"type": "text"}], "its content is no list of content blocks"),
-        (sampling(), [USE], "it uses a tool, and none may be used"),
-        (sampling(tools=TOOLS, toolChoice={"mode": "required"}), "text", "it uses no tool, and one must be used"),
-        (sampling(revision="2025-06-18"), [text("a"), IMAGE], "its content has no form in revision 2025-06-18"),
-        (sampling(revision="2024-11-05"), [AUDIO], "its content has no form in revision 2024-11-05"),
-        (form(a="string"), "text", "its content is not values by field name, which elicitation needs"),
-        (form(a="string"), {}, "the required field 'a' is left open"),
+        (sampling(), [], "its content is not a list of content blocks"),
+        (sampling(), [{"type": "text"}], "its content is not a list of content blocks"),
+        (sampling(), [USE], "it uses a tool, but none is allowed"),
+        (sampling(tools=TOOLS, toolChoice={"mode": "required"}), "text", "it uses no tool, but one is required"),
+        (
+            sampling(revision="2025-06-18"),
+            [text("a"), IMAGE],
+            "its content cannot be sent with protocol version 2025-06-18",
+        ),
+        (sampling(revision="2024-11-05"), [AUDIO], "its content cannot be sent with protocol version 2024-11-05"),
+        (form(a="string"), "text", "its content is not values by field name, as elicitation requires"),
+        (form(a="string"), {}, "the required field 'a' has no value"),
         (form(a="string"), {"a": "${UNSET}"}, "the variable UNSET is not set"),
         (form(a="string"), {"a": 1}, "its content does not fit the form: 'a' does not fit its type"),
         (form(a="boolean"), {"a": "true"}, "its content does not fit the form: 'a' does not fit its type"),
         (form(a="boolean"), {"a": "${ID}"}, "its content does not fit the form: 'a' does not fit its type"),
         (form(a="integer"), {"a": "${RATE}"}, "its content does not fit the form: 'a' does not fit its type"),
         (form(a="integer"), {"a": "${EMPTY}"}, "its content does not fit the form: 'a' does not fit its type"),
-        (form(password="string"), {"password": "x"}, "field 'password' looks like a secret, which no machine fills in"),
-        (form(apiKey="string"), {}, "field 'apiKey' looks like a secret, which no machine fills in"),
+        (
+            form(password="string"),
+            {"password": "x"},
+            "field 'password' looks like a secret, and the gate never fills in secrets",
+        ),
+        (form(apiKey="string"), {}, "field 'apiKey' looks like a secret, and the gate never fills in secrets"),
         (
             form(a={"type": "string", "title": "Card number"}),
             {"a": "1"},
-            "field 'a' looks like a secret, which no machine fills in",
+            "field 'a' looks like a secret, and the gate never fills in secrets",
         ),
         (
             form(required=[], token="string"),
             {"token": "x"},
-            "field 'token' looks like a secret, which no machine fills in",
+            "field 'token' looks like a secret, and the gate never fills in secrets",
         ),
-        (url("https://a.example/"), {"a": 1}, "a url is never accepted by a machine"),
-        (url("https://a.example/"), None, "a url is never accepted by a machine"),
+        (url("https://a.example/"), {"a": 1}, "the gate never accepts a URL"),
+        (url("https://a.example/"), None, "the gate never accepts a URL"),
     ],
 )
 def test_it_cannot_be_answered_and_says_why(request_: Request, content: Any, why: str) -> None:
@@ -117,7 +125,7 @@ def test_a_form_is_filled_in_by_field_name(request_: Request, content: Any, expe
 
 def test_defaults_are_taken_only_where_the_rule_says_so_and_never_for_secrets() -> None:
     asked = form(a={"type": "string", "default": "d"}, token={"type": "string", "default": "t"}, required=["a"])
-    assert answered(asked, None) == "the required field 'a' is left open"
+    assert answered(asked, None) == "the required field 'a' has no value"
     assert accepted(a="d") == answered(asked, None, defaults=True)
     assert accepted(a="mine") == answered(asked, {"a": "mine"}, defaults=True)
 
@@ -190,7 +198,7 @@ class TestCases:
     def test_tools_are_used_as_they_were_offered(self) -> None:
         use = "{content: [{type: tool_use, id: '1', name: t, input: {}}]}"
         assert "toolUse" == self.played(sampling(tools=TOOLS), use)["stopReason"]
-        assert "it uses a tool, and none may be used" == self.played(sampling(), use)
+        assert "it uses a tool, but none is allowed" == self.played(sampling(), use)
 
     def test_a_form_is_answered_with_the_values_as_they_are(self) -> None:
         case = "{action: accept, values: {a: '${HOME}', more: 1}}"
@@ -204,16 +212,16 @@ class TestCases:
     @pytest.mark.parametrize(
         ("request_", "cases", "why"),
         [
-            (sampling(), "{text: bye, answer: hi}", "no case of its file fits"),
-            (sampling(), "{action: decline}", "no case of its file fits"),
-            (sampling(), "{fail: refused}", "the case that fits says fail: refused"),
+            (sampling(), "{text: bye, answer: hi}", "no case in its file matches"),
+            (sampling(), "{action: decline}", "no case in its file matches"),
+            (sampling(), "{fail: refused}", "the matching case has fail: refused"),
             (
                 sampling(revision="2024-11-05"),
                 "{content: [{type: audio, data: '', mimeType: audio/wav}]}",
-                "its content has no form in revision 2024-11-05",
+                "its content cannot be sent with protocol version 2024-11-05",
             ),
-            (form(a="string"), "{answer: hi}", "no case of its file fits"),
-            (form(a="string"), "{action: accept}", "the required field 'a' is left open"),
+            (form(a="string"), "{answer: hi}", "no case in its file matches"),
+            (form(a="string"), "{action: accept}", "the required field 'a' has no value"),
             (
                 form(a="string"),
                 "{action: accept, values: {a: 1}}",
@@ -222,21 +230,21 @@ class TestCases:
             (
                 form(password="string"),
                 "{action: accept, values: {password: x}}",
-                "field 'password' looks like a secret, which no machine fills in",
+                "field 'password' looks like a secret, and the gate never fills in secrets",
             ),
             (
                 form(a={"type": "object"}),
                 "{action: accept, values: {a: 1}}",
                 "the form is not flat: requestedSchema.properties.a: it has none of the types of a flat form",
             ),
-            (url("https://example.com"), "{action: accept}", "a url is never accepted by a machine"),
+            (url("https://example.com"), "{action: accept}", "the gate never accepts a URL"),
         ],
     )
     def test_what_cannot_be_answered_says_why(self, request_: Request, cases: str, why: str) -> None:
         assert why == self.played(request_, cases)
 
     def test_a_file_that_nobody_read_answers_nothing(self) -> None:
-        assert "its file of cases was not read" == answer(self.RULE, Facts(sampling()), {})
+        assert "its case file was not loaded" == answer(self.RULE, Facts(sampling()), {})
 
     def test_a_file_may_answer_every_class_of_requests_and_content_only_its_own(self) -> None:
         classes = ("sampling", "sampling with tools", "elicitation by form", "elicitation by url")

@@ -111,14 +111,14 @@ def test_where_no_model_is_asked_nothing_is_spent() -> None:
 def test_an_unknown_price_under_a_dollar_limit_is_a_sentence_and_no_draw() -> None:
     policy = of(rate=Limit(requests=1, per="1m"), money=Limit(usd=1, per="1m"))
     assert (
-        "limit money: the price of model smart is not known; give the model `price: {input: , output: }`"
+        "limit money: the price of model smart is unknown; add `price: {input: , output: }` to the model"
         == charges_of(["rate", "money"], limit_specs(policy), who(), Worst(1, 1, None))
     )
     assert isinstance(charges_of(["rate"], limit_specs(policy), who(), Worst(1, 1, None)), tuple)
 
 
 def test_a_limit_that_is_not_known_is_a_sentence() -> None:
-    assert "limit gone: the policy has none of this name" == charges_of(["gone"], {}, who(), MOST)
+    assert "limit gone: the policy has no limit with this name" == charges_of(["gone"], {}, who(), MOST)
 
 
 def test_the_key_has_the_values_in_the_order_of_the_limit() -> None:

@@ -127,7 +127,7 @@ def test_a_rules_own_time_goes_before_its_reviewers() -> None:
 
 def test_what_no_model_takes_a_person_is_asked_all_the_same() -> None:
     decision = made(sampling([IMAGE]), EscalateRule(name="a", reviewer="ops", match=SAMPLING))
-    why = "no model takes images (smart, cheap, local: text only)"
+    why = "no model accepts images (smart, cheap, local: text only)"
     assert Escalated("ops", None, 1800.0, 7200.0, why) == decision.act
     assert f"reviewer 'ops'; no model: {why}" == decision.detail
     assert decision.allowed is None
@@ -156,34 +156,34 @@ CANNOT: list[tuple[Rule, Request, Situation, str]] = [
         AllowRule(name="a", match=SAMPLING),
         sampling([IMAGE]),
         ABLE,
-        "no model takes images (smart, cheap, local: text only)",
+        "no model accepts images (smart, cheap, local: text only)",
     ),
     (
         AllowRule(name="a", match=SAMPLING),
         sampling(tools=[{"name": "t"}]),
         ABLE,
-        "no model takes tools (smart, cheap, local: text only)",
+        "no model accepts tools (smart, cheap, local: text only)",
     ),
     (
         AllowRule(name="a", match=SAMPLING, with_=With(models=["gone"])),
         sampling(),
         ABLE,
-        "the policy has no model for it",
+        "the policy has no model for the rule",
     ),
-    (AllowRule(name="a"), form(), ABLE, "a model answers sampling only"),
+    (AllowRule(name="a"), form(), ABLE, "models answer sampling only"),
     (
         EscalateRule(name="a", reviewer="ops"),
         form(a={"type": "object"}),
         ABLE,
         "the form is not flat: requestedSchema.properties.a: it has none of the types of a flat form",
     ),
-    (ForwardRule(name="a"), sampling(), UNABLE, "the client did not declare that it can be asked this"),
-    (AnswerRule(name="a", content={}), form(a="string"), ABLE, "the required field 'a' is left open"),
+    (ForwardRule(name="a"), sampling(), UNABLE, "the client did not declare the capability"),
+    (AnswerRule(name="a", content={}), form(a="string"), ABLE, "the required field 'a' has no value"),
     (
         AnswerRule(name="a", match=Match(mode="url"), content={}),
         url("https://a.example/"),
         ABLE,
-        "a url is never accepted by a machine",
+        "the gate never accepts a URL",
     ),
 ]
 
@@ -203,7 +203,7 @@ def test_what_cannot_be_carried_out_takes_the_otherwise(
     assert Decision(DenyAs("cancel"), "deny", "last", Reason.RULE, index=1) == made(
         request_, with_otherwise(rule, "next"), last, situation=situation
     )
-    none = Decision(LeftOpen(), "none", None, Reason.NO_RULE, f"{said}; no later rule took it")
+    none = Decision(LeftOpen(), "none", None, Reason.NO_RULE, f"{said}; no later rule matched")
     assert none == made(request_, with_otherwise(rule, "next"), situation=situation)
 
 
@@ -320,12 +320,12 @@ def test_explain_says_of_every_rule_why_it_did_not_take_the_request() -> None:
     assert decision == made(sampling(), *rules)
     assert [
         RuleStep("a", "deny", False, "server: 'docs' is not db"),
-        RuleStep("b", "deny", False, "shadow: it matches, and is recorded only"),
+        RuleStep("b", "deny", False, "shadow: it matches, and is only recorded"),
         RuleStep(
             "c",
             "answer",
             False,
-            "it matches but cannot be carried out: its content is not text or content blocks, which sampling needs;"
+            "it matches but cannot be carried out: its content is not text or content blocks, as sampling requires;"
             " otherwise: next",
         ),
         RuleStep("d", "allow", True, "model 'cheap': the only one of the rule's list"),
@@ -334,7 +334,7 @@ def test_explain_says_of_every_rule_why_it_did_not_take_the_request() -> None:
 
 def test_explain_marks_the_rule_whose_otherwise_ended_it() -> None:
     _, steps = explain(compiled(ForwardRule(name="a", otherwise="deny"), DenyRule(name="b")), sampling(), UNABLE)
-    why = "it matches but cannot be carried out: the client did not declare that it can be asked this; otherwise: deny"
+    why = "it matches but cannot be carried out: the client did not declare the capability; otherwise: deny"
     assert [RuleStep("a", "forward", True, why)] == steps
 
 

@@ -93,29 +93,29 @@ def test_it_holds(match: Match, request_: Request) -> None:
         (
             Match(content_types=["text"]),
             sampling([text("a"), IMAGE]),
-            "content_types: ['image', 'text'] is not made of text alone",
+            "content_types: ['image', 'text'] has types other than text",
         ),
-        (Match(system_prompt=".*"), sampling(), "system_prompt: '' is not a place where '.*' is found"),
-        (Match(text="^b"), sampling("a"), "text: ['a'] is not a place where '^b' is found"),
-        (Match(hint="*gpt*"), HINTED, "hint: ['claude-3-sonnet'] is not a list with *gpt*"),
-        (Match(hint="*"), sampling(), "hint: [] is not a list with *"),
+        (Match(system_prompt=".*"), sampling(), "system_prompt: '' does not match '.*'"),
+        (Match(text="^b"), sampling("a"), "text: ['a'] does not match '^b'"),
+        (Match(hint="*gpt*"), HINTED, "hint: ['claude-3-sonnet'] does not include *gpt*"),
+        (Match(hint="*"), sampling(), "hint: [] does not include *"),
         (Match(mode="form"), sampling(), "mode: the request has none"),
         (Match(fields=["confirm"]), ASKED, "fields: ['confirm', 'reason'] is not exactly confirm"),
         (Match(has=["x"]), sampling(), "has: the request has none"),
-        (Match(field_types=["string"]), form(a={"type": "object"}), "field_types: [''] is not made of string alone"),
-        (Match(), url("https://a.example/"), "mode: 'url' is not covered: a rule takes urls only if it says mode: url"),
+        (Match(field_types=["string"]), form(a={"type": "object"}), "field_types: [''] has types other than string"),
+        (Match(), url("https://a.example/"), "mode: 'url' needs a rule with `mode: url`"),
         (
             Match(host="a.example"),
             url("https://a.example/"),
-            "mode: 'url' is not covered: a rule takes urls only if it says mode: url",
+            "mode: 'url' needs a rule with `mode: url`",
         ),
         (
             Match(not_=Match(mode="form")),
             url("https://a.example/"),
-            "mode: 'url' is not covered: a rule takes urls only if it says mode: url",
+            "mode: 'url' needs a rule with `mode: url`",
         ),
-        (Match(not_=Match(server="docs")), sampling(), "not: what it excludes holds (server)"),
-        (Match(text="x"), sampling("a" * 1000), "text: ['" + "a" * 55 + "...'] is not a place where 'x' is found"),
+        (Match(not_=Match(server="docs")), sampling(), "not: the excluded conditions match (server)"),
+        (Match(text="x"), sampling("a" * 1000), "text: ['" + "a" * 55 + "...'] does not match 'x'"),
     ],
 )
 def test_it_does_not_hold_and_says_why(match: Match, request_: Request, why: str) -> None:
@@ -235,17 +235,15 @@ def test_a_prompt_is_no_tool_whatever_its_name() -> None:
 
 def test_the_complaint_names_how_many_calls_it_may_belong_to() -> None:
     asked = sampling("hello", tool("a"), tool("b"))
-    assert (
-        compile_match(Match(tool="a")).complaint(Facts(asked)) == "tool: 'b' is not a (one of 2 calls it may belong to)"
-    )
+    assert compile_match(Match(tool="a")).complaint(Facts(asked)) == "tool: 'b' is not a (one of 2 calls in flight)"
     assert (
         compile_match(Match(tool="a")).complaint(Facts(sampling()))
-        == "tool: no call is in flight, and it asks for a tool or method"
+        == "tool: no call is in flight, but the rule names a tool or method"
     )
 
 
 def test_an_expression_that_does_not_compile_is_refused() -> None:
-    with pytest.raises(ValueError, match="not an RE2 expression"):
+    with pytest.raises(ValueError, match="not a valid RE2 expression"):
         compile_match(Match(text="(?=a)"))
 
 

@@ -168,7 +168,7 @@ def test_an_unknown_price_is_the_last_and_said() -> None:
     assert ["cheap", "middle", "smart", "dark"] == names(made)
     assert made.scores["dark"].usd is None
     assert 0 == made.scores["dark"].total
-    assert made.why.endswith("; no price is known of dark")
+    assert made.why.endswith("; unknown price: dark")
 
 
 def test_scores_are_from_0_to_1_and_a_tie_is_the_lists_to_decide() -> None:
@@ -225,15 +225,19 @@ def test_only_models_that_take_what_the_request_holds_are_asked(expected: list[s
 @pytest.mark.parametrize(
     ("why", "request_", "all_"),
     [
-        ("no model takes audio (plain: text only; seeing: text and images)", sampling([AUDIO]), ABLE[:2]),
-        ("no model takes images or tools (plain: text only)", sampling([IMAGE], tools=TOOLS), ABLE[:1]),
-        ("no model takes tools (plain: text only; seeing: text and images)", sampling([IMAGE], tools=TOOLS), ABLE[:2]),
+        ("no model accepts audio (plain: text only; seeing: text and images)", sampling([AUDIO]), ABLE[:2]),
+        ("no model accepts images or tools (plain: text only)", sampling([IMAGE], tools=TOOLS), ABLE[:1]),
         (
-            "no model fits (a: takes no audio; b: takes no images)",
+            "no model accepts tools (plain: text only; seeing: text and images)",
+            sampling([IMAGE], tools=TOOLS),
+            ABLE[:2],
+        ),
+        (
+            "no model fits (a: does not accept audio; b: does not accept images)",
             sampling([IMAGE, AUDIO]),
             (Model(name="a", model="x", accepts=["image"]), Model(name="b", model="x", accepts=["audio"])),
         ),
-        ("the policy has no model for it", sampling(), ()),
+        ("the policy has no model for the rule", sampling(), ()),
     ],
 )
 def test_what_no_model_can_take_is_named(why: str, request_: SamplingRequest, all_: Sequence[Model]) -> None:
@@ -249,7 +253,7 @@ def test_a_script_is_played_whatever_comes() -> None:
         choice(sampling([result(AUDIO, {"type": "resource", "resource": {"uri": "a:b", "blob": "aGk="}})]), script)
     )
     assert (
-        "no model takes content of a kind that is not known here (trial: text, images, audio and tools)"
+        "no model accepts content of an unknown type (trial: text, images, audio and tools)"
         == choice(sampling([result({"type": "x"})]), script).why
     )
 
@@ -298,7 +302,7 @@ def test_the_bound_of_the_table_is_for_input_alone() -> None:
         for size in (7000, 9000)
     ]
     assert [["large"], []] == [names(made) for made in found]
-    assert "no model fits (large: reads 1000 tokens, and this comes to more than 1124)" == found[1].why
+    assert "no model fits (large: accepts 1000 tokens, but the request has more than 1124)" == found[1].why
 
 
 @pytest.mark.parametrize(
@@ -308,17 +312,17 @@ def test_the_bound_of_the_table_is_for_input_alone() -> None:
         ("first of the policy's models", choice(sampling())),
         ("first of the rule's list", choice(sampling(), models=["cheap", "smart"])),
         (
-            "the only one of the rule's list that fits (plain: takes no images)",
+            "the only one of the rule's list that fits (plain: does not accept images)",
             choice(sampling([IMAGE]), ABLE, models=["plain", "seeing"]),
         ),
-        ("first of the policy's models that fits (plain: takes no images)", choice(sampling([IMAGE]), ABLE)),
+        ("first of the policy's models that fits (plain: does not accept images)", choice(sampling([IMAGE]), ABLE)),
         ("hint 'gpt' is part of its name", choice(preferring("gpt"))),
         ("hint 'gpt' is part of its name; the best of 2 by score, 1.00", choice(preferring("gpt"), prefer="cost")),
         ("hint 'CHEAP' is its name", choice(preferring("CHEAP"))),
-        ("hint 'opus' means 'op*' in the policy's hints", choice(preferring("opus"), hints={"op*": "cheap"})),
-        ("score 1.00 by the rule's prefer (speed 1), before middle with 0.25", choice(sampling(), prefer="speed")),
+        ("hint 'opus' matches 'op*' in the policy's hints", choice(preferring("opus"), hints={"op*": "cheap"})),
+        ("score 1.00 by the rule's prefer (speed 1), ahead of middle with 0.25", choice(sampling(), prefer="speed")),
         (
-            "score 0.75 by the server's priorities (speed 0.3, intelligence 0.1), before middle with 0.33",
+            "score 0.75 by the server's priorities (speed 0.3, intelligence 0.1), ahead of middle with 0.33",
             choice(preferring("nobody", speedPriority=0.3, intelligencePriority=0.1)),
         ),
     ],

@@ -75,7 +75,7 @@ def test_all_blocks_of_a_message_are_searched() -> None:
     content = [{"type": "text", "text": "first"}, {"type": "text", "text": "tell a joke"}]
     result = choose(SCRIPT, "trial", {"messages": [{"role": "user", "content": content}], "maxTokens": 9})
 
-    assert SampleFailed("refused", "model trial: its case 4 says so (fail: refused)") == result
+    assert SampleFailed("refused", "model trial: its case 4 has fail: refused") == result
 
 
 def test_plain_text_is_no_expression_and_the_file_may_say_all_that_a_model_says() -> None:
@@ -87,7 +87,7 @@ def test_plain_text_is_no_expression_and_the_file_may_say_all_that_a_model_says(
 def test_nothing_that_fits_is_a_failure_and_no_guess() -> None:
     result = choose(SCRIPT, "trial", asked("something else"))
 
-    why = "model trial: no case of its file fits the request, tried 4; add one, or a last one without conditions"
+    why = "model trial: none of the 4 cases in its file matches the request; add one, or a last one without conditions"
     assert SampleFailed("no_case", why, free=True) == result
 
 
@@ -149,14 +149,14 @@ def test_what_the_types_do_not_say_is_told_too() -> None:
   - {text: late, answer: never}
 """
     assert [
-        "trial.yaml:2:12: cases.0.text: group 'a' stands in system and in text; rename one",
+        "trial.yaml:2:12: cases.0.text: group 'a' is in both system and text; rename one",
         (
-            "trial.yaml:2:52: cases.0.answer: '{b}' names no group of system or text; name a group (?P<b>...), or write"
-            " {{b}} for the text itself"
+            "trial.yaml:2:52: cases.0.answer: '{b}' refers to no group in system or text; add a group (?P<b>...), or"
+            " write {{b}} for a literal {b}"
         ),
-        "trial.yaml:3:5: cases.1: case 2 has answer and fail; give one of answer, content, fail, action",
-        "trial.yaml:4:5: cases.2: case 'all' answers nothing; give one of answer, content, fail, action",
-        "trial.yaml:6:5: cases.4: case 5 is never reached: case 4 fits everything; put that one last",
+        "trial.yaml:3:5: cases.1: case 2 has answer and fail; use exactly one of answer, content, fail, action",
+        "trial.yaml:4:5: cases.2: case 'all' has no answer; use exactly one of answer, content, fail, action",
+        "trial.yaml:6:5: cases.4: case 5 is never reached: case 4 matches everything; put that one last",
     ] == problems(file)
 
 
@@ -164,9 +164,9 @@ def test_what_the_types_do_not_say_is_told_too() -> None:
     ("file", "place"),
     [
         ("", "trial.yaml:1:1: "),
-        ("cases: []", "trial.yaml:1:8: cases: there is no case"),
+        ("cases: []", "trial.yaml:1:8: cases: there are no cases"),
         ("cases: [", "trial.yaml:"),
-        ("cases: [{answer: a, answer: b}]", "trial.yaml:1:21: cases.0.answer: the key stands twice"),
+        ("cases: [{answer: a, answer: b}]", "trial.yaml:1:21: cases.0.answer: duplicate key"),
         ("[]", "trial.yaml:1:1: "),
         ("cases: {a: b}", "trial.yaml:1:8: cases: "),
         ("cases: [{fail: often}]", "trial.yaml:1:16: cases.0.fail: "),
@@ -206,7 +206,7 @@ class TestContent:
         ("blocks", "what"),
         [
             ("[]", "the list is empty"),
-            ("[{type: text}]", "a block of type text has no text at text"),
+            ("[{type: text}]", "a block of type text needs a string as `text`"),
             ("[{type: tool_result, toolUseId: a, content: []}]", "this is not a content block"),
             ("[{type: image, data: '${X}', mimeType: image/png}]", "data is not base64"),
         ],
@@ -287,17 +287,17 @@ cases:
 """
         assert [
             (
-                "trial.yaml:2:12: cases.0.text: the key belongs to sampling, and the case has an action; remove one of"
+                "trial.yaml:2:12: cases.0.text: the key is for sampling, but the case has an action; remove one of"
                 " the two"
             ),
             (
-                "trial.yaml:3:15: cases.1.message: the key belongs to an elicitation, and the case has no action;"
-                " remove one of the two"
+                "trial.yaml:3:15: cases.1.message: the key is for elicitations, but the case has no action;"
+                " remove the key or add an action"
             ),
-            "trial.yaml:4:43: cases.2.values: nothing is filled in with action: decline; remove one of the two",
+            "trial.yaml:4:43: cases.2.values: `action: decline` sends no values; remove one of the two",
             (
-                "trial.yaml:5:46: cases.3.values.a: a field is text, a number, true or false, or a list of texts; write"
-                " one of these"
+                "trial.yaml:5:46: cases.3.values.a: a field value must be a string, a number, true, false or a list"
+                " of strings"
             ),
         ] == problems(file)
 

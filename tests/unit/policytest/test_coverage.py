@@ -31,7 +31,7 @@ def test_a_verdict_that_is_missing_follows_the_on_timeout_of_a_rule_that_escalat
     rule = "name: a, match: {kind: sampling}, effect: escalate, reviewer: ops, on_timeout: deny"
     without = reached(rule, "sampling: hi")
     assert (1, 1, 0, 1) == sums(without)
-    assert ["on_timeout: deny is never followed; add a case with `verdict: none`"] == [
+    assert ["on_timeout: deny never applies; add a case with `verdict: none`"] == [
         missing.what for missing in without.missing
     ]
     assert () == without.uncounted
@@ -68,7 +68,7 @@ def test_a_rule_on_trial_is_reached_by_what_it_would_have_taken() -> None:
     rules = "name: a, match: {server: [x, z]}, effect: deny, shadow: true\nname: b, effect: deny"
     assert (1, 2, 0, 2) == sums(reached(rules, "sampling: hi"))
     assert (2, 2, 1, 2) == sums(reached(rules, "sampling: hi, server: x"))
-    assert "on trial" in reached(rules, "sampling: hi").missing[0].what
+    assert "shadow rule" in reached(rules, "sampling: hi").missing[0].what
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_every_alternative_of_a_condition_is_an_arm(condition: str, both: list[s
         found = reached(rule, one)
         assert (1, 1, 1, 2) == sums(found)
         assert 1 == len(found.missing)
-        assert found.missing[0].what.endswith("is met by no request that it takes; add a case with it")
+        assert ": no matching request has " in found.missing[0].what
 
 
 def test_an_alternative_counts_only_where_the_rule_took_the_request() -> None:
@@ -111,7 +111,7 @@ def test_an_alternative_counts_only_where_the_rule_took_the_request() -> None:
         "name: first, match: {server: x}, effect: deny\nname: a, match: {server: [x, z], kind: sampling}, effect: deny"
     )
     found = reached(rules, "sampling: hi, server: x", "sampling: hi, server: z")
-    assert (Missing(6, "a", "server: 'x' is met by no request that it takes; add a case with it"),) == found.missing
+    assert (Missing(6, "a", "server: no matching request has 'x'; add a case with it"),) == found.missing
 
 
 def test_one_of_several_candidate_calls_is_enough_for_an_alternative() -> None:
@@ -179,7 +179,7 @@ def test_an_on_limit_is_reached_where_a_limit_has_no_room(on_limit: str, arms: i
 def test_a_time_out_is_told_and_not_counted() -> None:
     found = reached("name: a, match: {kind: sampling}, effect: allow, on_timeout: deny", "sampling: hi")
     assert (1, 1, 0, 0) == sums(found)
-    assert ((), (Missing(5, "a", "on_timeout: deny is not counted: no case takes time"),)) == (
+    assert ((), (Missing(5, "a", "on_timeout: deny is not counted, because cases take no time"),)) == (
         found.missing,
         found.uncounted,
     )
@@ -191,9 +191,7 @@ def test_an_otherwise_of_a_rule_on_trial_is_not_followed_and_no_arm() -> None:
 
 def test_the_arms_of_a_rule_that_is_not_reached_are_told_with_it() -> None:
     found = reached("name: a, match: {server: [x, z]}, effect: deny", "sampling: hi")
-    assert (
-        Missing(5, "a", "takes no case's request; add a case that it matches (with it 2 of its arms are missing)"),
-    ) == found.missing
+    assert (Missing(5, "a", "no case matches; add one (2 of its arms are not reached either)"),) == found.missing
 
 
 def test_a_missing_arm_stands_where_it_is_written() -> None:

@@ -146,7 +146,7 @@ def test_a_misspelled_key_is_told_with_the_likely_one() -> None:
 
 
 def test_a_file_without_cases_is_a_problem() -> None:
-    assert ["x_test.yaml:1:8: cases: there is no case; give at least one"] == problems("cases: []\n")
+    assert ["x_test.yaml:1:8: cases: there are no cases; add at least one"] == problems("cases: []\n")
 
 
 @pytest.mark.parametrize(
@@ -154,31 +154,37 @@ def test_a_file_without_cases_is_a_problem() -> None:
     [
         (
             "sampling: hi\n    elicitation: {fields: {}}",
-            "cases.0: a case has one of request, sampling and elicitation, not sampling and elicitation",
+            (
+                "cases.0: a case must have exactly one of request, sampling and elicitation; it has sampling and"
+                " elicitation"
+            ),
         ),
-        ("server: docs", "cases.0: a case has one of request, sampling and elicitation, not none"),
-        ("sampling: {maxTokens: 5}", "cases.0: sampling has one of text and messages"),
-        ("sampling: {text: a, messages: []}", "cases.0: sampling has one of text and messages"),
+        ("server: docs", "cases.0: a case must have exactly one of request, sampling and elicitation; it has none"),
+        ("sampling: {maxTokens: 5}", "cases.0: sampling must have exactly one of text and messages"),
+        ("sampling: {text: a, messages: []}", "cases.0: sampling must have exactly one of text and messages"),
         (
             "sampling: {text: a, hints: [b], modelPreferences: {}}",
-            "cases.0: sampling has one of hints and modelPreferences",
+            "cases.0: sampling can have only one of hints and modelPreferences",
         ),
-        ("elicitation: {url: 'https://a.example', fields: {}}", "cases.0: elicitation has one of url and fields"),
+        (
+            "elicitation: {url: 'https://a.example', fields: {}}",
+            "cases.0: elicitation can have only one of url and fields",
+        ),
         (
             "sampling: hi\n    revision: '2020-01-01'",
             "cases.0: revision: '2020-01-01' is not one of 2024-11-05, 2025-03-26, ",
         ),
         (
             "sampling: hi\n    revision: '2026-07-28'\n    era: legacy",
-            "cases.0: era: legacy does not have revision 2026-07-28; leave one of them out",
+            "cases.0: era: revision 2026-07-28 is not legacy; remove one of the two",
         ),
         (
             "sampling: hi\n    verdict: {}",
-            "cases.0.verdict: a verdict has one of answer and edits, or is one of approve, reject, accept",
+            "cases.0.verdict: a verdict must have exactly one of answer and edits, or be one of approve",
         ),
         (
             "sampling: hi\n    verdict: {answer: a, edits: {maxTokens: 5}}",
-            "cases.0.verdict: a verdict has one of answer and edits",
+            "cases.0.verdict: a verdict must have exactly one of answer and edits",
         ),
         (
             "sampling: hi\n    verdict: perhaps",
@@ -199,7 +205,7 @@ def test_a_contradiction_is_a_problem(own: str, what: str) -> None:
 def test_a_name_that_stands_twice_is_a_problem() -> None:
     again = CASE.removeprefix("cases:\n")
     assert [
-        "x_test.yaml:5:11: cases.1.name: 'one' is the name of the case in line 2 too; give each its own"
+        "x_test.yaml:5:11: cases.1.name: 'one' is already the name of the case on line 2; use unique names"
     ] == problems(CASE + again)
 
 
@@ -271,27 +277,30 @@ def test_a_step_takes_the_defaults_of_the_file_too_and_environments_are_merged()
 @pytest.mark.parametrize(
     ("own", "what"),
     [
-        ("sampling: a", ":2:5: cases.0.expect: the key is missing; give a mapping"),
-        ("sampling: a\n    steps: []", ":4:12: cases.0.steps: there is no step; give at least one"),
+        ("sampling: a", ":2:5: cases.0.expect: the key is required; set it to a mapping"),
+        ("sampling: a\n    steps: []", ":4:12: cases.0.steps: there are no steps; add at least one"),
         (
             "sampling: a\n    steps: [{}]",
-            ":4:12: cases.0.steps: no step has an expect, so the case would pass whatever happens; give at least one",
+            ":4:12: cases.0.steps: no step has an expect, so the case can never fail; add at least one",
         ),
         (
             "steps: [{expect: {effect: none}}]",
-            ":3:13: cases.0.steps.0: a step has one of request, sampling and elicitation, not none",
+            ":3:13: cases.0.steps.0: a step must have exactly one of request, sampling and elicitation; it has none",
         ),
         (
             "steps: [{sampling: a, elicitation: b, expect: {effect: none}}]",
-            ":3:13: cases.0.steps.0: a step has one of request, sampling and elicitation, not sampling and elicitation",
+            (
+                ":3:13: cases.0.steps.0: a step must have exactly one of request, sampling and elicitation; it has"
+                " sampling and elicitation"
+            ),
         ),
         (
             "sampling: a\n    steps:\n    - {at: 5s, expect: {effect: none}}\n    - {}\n    - {at: 4s}",
-            ":7:12: cases.0.steps.2.at: 4s is before the 5s of the step before; time does not go backwards",
+            ":7:12: cases.0.steps.2.at: 4s is earlier than the previous step at 5s; put the steps in order of time",
         ),
         (
             "sampling: a\n    at: 1s\n    steps: [{expect: {effect: none}}]",
-            ":4:9: cases.0.at: the key belongs to the steps of this case; write it there",
+            ":4:9: cases.0.at: a case with steps cannot have this key; move it to the steps",
         ),
         (
             "sampling: a\n    steps: [{at: 5, expect: {effect: none}}]",
@@ -299,19 +308,19 @@ def test_a_step_takes_the_defaults_of_the_file_too_and_environments_are_merged()
         ),
         (
             "sampling: a\n    steps: [{repeat: 10001, expect: {effect: none}}]",
-            ":4:22: cases.0.steps.0.repeat: 10001 is not a whole number of at least 1 and of at most 10000",
+            ":4:22: cases.0.steps.0.repeat: 10001 is not a whole number from 1 to 10000",
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    at: 8785h",
-            ":5:9: cases.0.at: '8785h' is more than a year, and no limit remembers that long; give at most 8784h",
+            ":5:9: cases.0.at: '8785h' is longer than a year; use at most 8784h",
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    start: tomorrow",
-            """:5:12: cases.0.start: 'tomorrow' is not a time with its zone; write it like "2026-01-31T23:59:00Z\"""",
+            """:5:12: cases.0.start: 'tomorrow' is not a time with a time zone; write it like "2026-01-31T23:59:00Z\"""",  # noqa: E501
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    start: '2026-01-31T23:59:00'",
-            """:5:12: cases.0.start: '2026-01-31T23:59:00' is not a time with its zone; write it like "2026-01-31T23:59:00Z\"""",  # noqa: E501
+            """:5:12: cases.0.start: '2026-01-31T23:59:00' is not a time with a time zone; write it like "2026-01-31T23:59:00Z\"""",  # noqa: E501
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    start: '0001-01-01T00:00:00+14:00'",
@@ -322,27 +331,27 @@ def test_a_step_takes_the_defaults_of_the_file_too_and_environments_are_merged()
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    call: x",
-            ":5:11: cases.0.call: no call is in flight that could have a name; give a tool or a method",
+            ":5:11: cases.0.call: no call is in flight, so there is none to name; add a tool or a method",
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    tool: [a, b]\n    call: x",
             (
-                ":6:11: cases.0.call: 2 calls are in flight, and the number of names is 1; name each of them, in their"
-                " order"
+                ":6:11: cases.0.call: the number of names is 1, but the number of calls in flight is 2; name each"
+                " call, in order"
             ),
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    fails: bad_key\n    usage: {output_tokens: 1}",
             (
-                ":6:12: cases.0.usage: a request that fails as bad_key is not charged, so it has no usage; leave one of"
-                " them out"
+                ":6:12: cases.0.usage: a request that fails as bad_key is not charged, so it has no usage; remove one"
+                " of the two"
             ),
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    fails: timeout\n    hold: true",
             (
-                ":6:11: cases.0.hold: a request that stays open has no usage and no failure; give a duration after"
-                " which it has, or leave them out"
+                ":6:11: cases.0.hold: a request that stays open has no usage and no failure; use a duration, or"
+                " remove them"
             ),
         ),
     ],

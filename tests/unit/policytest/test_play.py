@@ -263,7 +263,7 @@ def sequence(steps: str, scene: str = "sampling: hi") -> CaseResult:
         ("{}, {expect: {effect: allow, limits: {rate: 1}}}", Mismatch("limits.rate", 1, 2, "steps.1, line 4")),
         (
             "{expect: {effect: allow, limits: {rates: 1}}}",
-            Mismatch("limits.rates", 1, "no limit of that name in the policy", "steps.0, line 4"),
+            Mismatch("limits.rates", 1, "the policy has no such limit", "steps.0, line 4"),
         ),
         (
             "{repeat: 4, expect: {effect: allow}}",
@@ -373,11 +373,11 @@ PEOPLE = "server: people, elicitation: {fields: {count: {type: integer, maximum:
             {"answer": {"a": 1}},
             "content: does not belong to the acceptance",
         ),
-        ("sampling: hi, verdict: approve", "approve", "nobody is asked for one: the effect is allow"),
+        ("sampling: hi, verdict: approve", "approve", "no reviewer is asked: the effect is allow"),
         (
             "sampling: {text: hi, maxTokens: 0}, verdict: approve",
             "approve",
-            "nobody is asked for one: the effect is none",
+            "no reviewer is asked: the effect is none",
         ),
     ],
 )
@@ -397,9 +397,7 @@ def test_without_a_verdict_the_case_ends_with_the_question() -> None:
 
 def test_what_is_told_of_a_case_says_what_the_person_did() -> None:
     (trial,) = trials(f"  - {{name: one, {PEOPLE}, verdict: none, expect: {{effect: deny}}}}\n")
-    assert (
-        "reviewer 'ops'; reviewer ops gave no verdict within 900 s; on_timeout: unanswered" == trial.came.steps[-1].why
-    )
+    assert "reviewer 'ops'; reviewer ops did not decide within 15m; on_timeout: unanswered" == trial.came.steps[-1].why
 
 
 TOOLS = "sampling: {text: hi, tools: [{name: t, inputSchema: {type: object}}], toolChoice: {mode: required}}"
@@ -434,7 +432,7 @@ def test_a_model_that_took_too_long_is_followed_as_the_rule_says() -> None:
     (trial,) = seen("sampling: hi, fails: timeout, expect: {effect: deny, rule: then, limits: {tries: 0}}")
     assert () == trial.mismatches
     assert [("seen", False), ("first", True), ("then", True)] == [(step.rule, step.taken) for step in trial.came.steps]
-    assert trial.came.steps[1].why.endswith("; the model took too long; on_timeout: next")
+    assert trial.came.steps[1].why.endswith("; the model timed out; on_timeout: next")
 
 
 def test_no_other_model_stands_in_for_one_that_fails() -> None:

@@ -190,9 +190,9 @@ def test_what_is_no_json_with_one_reading_is_no_verdict(raw: bytes | Mapping[str
             {"verdict": "must be answer or reject: to approve a form or an address is to answer it"},
         ),
         (
-            review(bounds=None, why="no model takes images"),
+            review(bounds=None, why="no model accepts images"),
             {"verdict": "approve"},
-            {"verdict": "must be answer or reject: no model can be asked (no model takes images)"},
+            {"verdict": "must be answer or reject: no model can be asked (no model accepts images)"},
         ),
         (
             model_answer(text("hi")),
@@ -276,7 +276,7 @@ def test_what_is_no_json_with_one_reading_is_no_verdict(raw: bytes | Mapping[str
                 params={"messages": [said("x")], "maxTokens": 5, "tools": TOOLS, "toolChoice": {"mode": "required"}}
             ),
             {"verdict": "answer", "content": "x"},
-            {"content": "is no answer to this: it uses no tool, and one must be used"},
+            {"content": "is no answer to this: it uses no tool, but one is required"},
         ),
     ],
 )

@@ -36,7 +36,7 @@ def test_all_problems_of_all_files_are_told_once(tmp_path: Path) -> None:
     with pytest.raises(PolicyError) as raised:
         load_rule_scripts(rules(one="bad.yaml", two="bad.yaml", three="missing.yaml", four="latin.yaml"), tmp_path)
     assert [
-        "bad.yaml:1:9: cases.0: case 1 has answer and action; give one of answer, content, fail, action",
+        "bad.yaml:1:9: cases.0: case 1 has answer and action; use exactly one of answer, content, fail, action",
         (
             "missing.yaml:1:1: the cases of rule three cannot be read: No such file or directory; check `cases`, it is"
             " relative to the policy"

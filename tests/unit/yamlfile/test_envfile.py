@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from samplegate.yamlfile.envfile import EnvFileError, parse
 
 UNCLOSED = (
-    "f.env:1: A has a quote that is not closed on its line, or something behind it; a new line inside a value is \\n in"
-    " double quotes"
+    "f.env:1: A has an unclosed quote, or text after its closing quote; write a line break as \\n in double quotes"
 )
 TAKEN = {
     "A=1": {"A": "1"},
@@ -26,19 +25,16 @@ TAKEN = {
     "_lower9=x": {"_lower9": "x"},
 }
 REFUSED = {
-    "sk-abcdef": "f.env:1: is no variable; write NAME=value",
+    "sk-abcdef": "f.env:1: the line is not a variable; write NAME=value",
     "MY-KEY=sk-abcdef": (
-        "f.env:1: has a name with characters other than letters, digits and underscores; rename the variable"
+        "f.env:1: invalid variable name; use letters, digits and underscores, and no digit at the start"
     ),
-    "A=1\nB=2\nA=sk-abcdef": "f.env:3: A stands twice, first in line 1; remove one",
+    "A=1\nB=2\nA=sk-abcdef": "f.env:3: duplicate variable A, first on line 1; remove one",
     "A='sk-abcdef": UNCLOSED,
     'A="sk-abcdef" x': UNCLOSED,
-    'A="sk-\\abcdef"': (
-        "f.env:1: A has a backslash before a character that needs none; write \\\\ for a backslash, or use single"
-        " quotes"
-    ),
-    "A=sk-abcdef\0": "f.env:1: A holds a NUL character; remove it",
-    "A=" + "x" * 1_048_576: "f.env: is larger than 1048576 characters; keep only variables in it",
+    'A="sk-\\abcdef"': ("f.env:1: A has an unknown escape sequence; write \\\\ for a backslash, or use single quotes"),
+    "A=sk-abcdef\0": "f.env:1: A contains a NUL character; remove it",
+    "A=" + "x" * 1_048_576: "f.env: the file is larger than 1048576 characters; keep only variables in it",
 }
 
 
@@ -59,8 +55,8 @@ def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(EnvFileError) as refused:
         parse("x\nA=1\ny", file="f.env")
     assert [
-        "f.env:1: is no variable; write NAME=value",
-        "f.env:3: is no variable; write NAME=value",
+        "f.env:1: the line is not a variable; write NAME=value",
+        "f.env:3: the line is not a variable; write NAME=value",
     ] == refused.value.problems
 
 

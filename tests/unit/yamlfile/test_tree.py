@@ -78,7 +78,8 @@ def test_a_scalar_is_read_by_the_core_schema(text: str, value: Any) -> None:
 def test_a_scalar_with_two_readings_is_refused_and_its_quoted_twin_is_text(text: str) -> None:
     assert [
         (
-            f"1:3 0: {text!r} means different things to different YAML readers; quote it for text, or write true, false or"  # noqa: E501
+            f"1:3 0: {text!r} means different things to different YAML parsers; quote it for text, or write true,"
+            " false or"
             " a plain number"
         )
     ] == faults(f"- {text}")
@@ -89,17 +90,17 @@ def test_a_scalar_with_two_readings_is_refused_and_its_quoted_twin_is_text(text:
 def test_every_fault_of_a_file_is_told_and_the_rest_is_read() -> None:
     text = "a: &x 1\nb: *x\nc: {d: 1, d: 2}\n<<: {e: 1}\n? [k]\n: gone\nf: [yes, 3]\n1: one\ng: !t x\n"
     assert [
-        "1:4 a: anchor '&x' is not read here; remove it and write the value out",
-        "2:4 b: alias '*x' is not read here; write the value out",
-        "3:11 c.d: the key stands twice, first in line 3; remove one",
-        "4:1 : merge key '<<' is not read here; write the keys out",
-        "5:3 : a list or mapping stands as a key; a key is text",
+        "1:4 a: anchor '&x' is not supported; remove it and write the value out",
+        "2:4 b: alias '*x' is not supported; write the value out",
+        "3:11 c.d: duplicate key, first on line 3; remove one",
+        "4:1 : merge key '<<' is not supported; write the keys out",
+        "5:3 : a list or mapping cannot be a key; use a string",
         (
-            "7:5 f.0: 'yes' means different things to different YAML readers; quote it for text, or write true, false"
+            "7:5 f.0: 'yes' means different things to different YAML parsers; quote it for text, or write true, false"
             " or a plain number"
         ),
-        "8:1 : key '1' is not text; quote it",
-        "9:4 g: tag '!t' is not read here; remove it",
+        "8:1 : key '1' is not a string; quote it",
+        "9:4 g: tag '!t' is not supported; remove it",
     ] == faults(text)
     assert {"a": 1, "b": None, "c": {"d": 1}, "f": [None, 3], "g": None} == tree.plain(tree.compose(text)[0])
 
@@ -108,8 +109,8 @@ def test_every_fault_of_a_file_is_told_and_the_rest_is_read() -> None:
 def test_a_value_under_a_key_that_names_a_secret_is_not_shown() -> None:
     assert [
         (
-            "1:14 api_key_env: this value means different things to different YAML readers; quote it for text, or write"
-            " true, false or a plain number"
+            "1:14 api_key_env: this value means different things to different YAML parsers; quote it for text, or"
+            " write true, false or a plain number"
         )
     ] == (faults("api_key_env: 0123456"))
 

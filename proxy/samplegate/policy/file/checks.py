@@ -42,7 +42,7 @@ def check(draft: Draft) -> None:
         draft.problem(("rules", MAX_RULES), f"there are more than {MAX_RULES} rules; merge some")
         return
     if not draft.policy.rules and draft.sound("rules"):
-        draft.warn(("rules",), "there are no rules, so every request stays unanswered; add one", key=True)
+        draft.warn(("rules",), "there are no rules, so no request is answered; add one", key=True)
     rule_checks.check(draft)
     limit_checks.check(draft)
     reviewer_checks.check(draft)
@@ -61,7 +61,7 @@ def _names(draft: Draft, table: str, names: Sequence[str]) -> None:
         elif name in first:
             line = draft.line((table, first[name], "name"))
             draft.problem(
-                path, f"{quoted(name)} is the name of {table}.{first[name]} in line {line} too; give each its own"
+                path, f"{quoted(name)} is already the name of {table}.{first[name]} on line {line}; use unique names"
             )
         else:
             first[name] = index
@@ -76,11 +76,11 @@ def _keys(draft: Draft, table: str, names: Iterable[str]) -> None:
 
 def _bad_name(name: str) -> str | None:
     if not name.strip():
-        return "the name is empty; give one"
+        return "the name is empty; set one"
     if len(name) > MAX_NAME:
         return f"{quoted(name)} is longer than {MAX_NAME} characters; shorten it"
     if UNSEEN.search(name):
-        return f"{quoted(name)} holds a character that cannot be seen; remove it"
+        return f"{quoted(name)} contains an invisible character; remove it"
     return None
 
 
@@ -91,7 +91,7 @@ def _server(draft: Draft, name: str, server: Peer) -> None:
     elif is_glob(name):
         draft.problem(
             path,
-            f"{quoted(name)} is a glob, and a server's settings go by its whole name; list the servers one by one",
+            f"{quoted(name)} is a glob, but servers are configured by their full names; list them one by one",
             key=True,
         )
     _peer(draft, path, server)
@@ -112,11 +112,11 @@ def _variables(draft: Draft) -> None:
             continue
         if path[-1] == "prepend":
             draft.warn(
-                path, f"${{{name}}} is sent as it stands; variables are filled in only within the content of an answer"
+                path, f"${{{name}}} is sent literally; variables are replaced only in the content of an answer rule"
             )
         elif draft.sound(*path):
             draft.problem(
-                path, f"${{{name}}} is filled in only within the content of an answer; write the value itself"
+                path, f"${{{name}}} is not replaced here, only in the content of an answer rule; write the value itself"
             )
 
 
@@ -144,14 +144,14 @@ def check_secrets(draft: Draft) -> None:
         ):
             draft.warn(
                 path,
-                "secrets are kept in prompt and answer, as without the key; say redact or stop for one of them, or"
-                " remove it",
+                "secrets are kept in prompt and answer, so the key has no effect; set one of them to redact or stop,"
+                " or remove the key",
                 key=True,
             )
     if draft.policy.secrets and not looks(draft.policy) and draft.sound("rules"):
         draft.warn(
             ("secrets",),
-            "no rule looks for secrets, so the patterns have no effect; add `secrets: {}` to the `with` of an allow"
+            "no rule searches for secrets, so the patterns have no effect; add `secrets: {}` to the `with` of an allow"
             " rule",
             key=True,
         )
@@ -160,9 +160,10 @@ def check_secrets(draft: Draft) -> None:
 def _secret(draft: Draft, path: Path, name: str, pattern: str) -> None:
     if not SECRET_NAME.match(name):
         draft.problem(
-            path, f"{quoted(name)} is not a name of up to 40 small letters, digits and dashes; rename it", key=True
+            path, f"{quoted(name)} is not a valid name; use up to 40 lowercase letters, digits and dashes", key=True
         )
     if draft.sound(*path) and (search := searcher(pattern)) and not isinstance(search, str) and search(b"") is not None:
         draft.problem(
-            path, f"{quoted(pattern)} is found in the empty text, so everywhere; ask for at least one character"
+            path,
+            f"{quoted(pattern)} matches the empty string, so it matches everywhere; require at least one character",
         )

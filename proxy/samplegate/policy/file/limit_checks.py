@@ -78,37 +78,37 @@ def _asks_a_model(rule: Rule) -> TypeGuard[ModelRule]:
 def _limit(draft: Draft, path: Path, limit: Limit) -> None:
     given = amounts(limit)
     if not given:
-        draft.problem(path, f"nothing is limited; give one of {', '.join(AMOUNTS)}")
+        draft.problem(path, f"the limit has no amount; set one of {', '.join(AMOUNTS)}")
     for quantity in list(given)[1:]:
         draft.problem(
             (*path, quantity),
-            f"{next(iter(given))} is given too; make two limits of it, and name both in the rules",
+            f"{next(iter(given))} is also set; split this into two limits, and list both in the rules",
             key=True,
         )
     for quantity, amount in given.items():
-        if not 1 <= units(quantity, amount) <= MOST:
-            draft.problem(
-                (*path, quantity),
-                f"{amount:g} is not an amount that can be counted; give at most {MOST // SCALE[quantity]:g}",
-            )
+        counted = units(quantity, amount)
+        if counted < 1:
+            draft.problem((*path, quantity), f"{amount:g} is too small; use at least {1 / SCALE[quantity]:g}")
+        elif counted > MOST:
+            draft.problem((*path, quantity), f"{amount:g} is too large; use at most {MOST // SCALE[quantity]:g}")
     _window(draft, path, limit)
     for index, by in enumerate(limit.by):
         if by in limit.by[:index]:
-            draft.problem((*path, "by", index), f"{by} stands twice; remove one")
+            draft.problem((*path, "by", index), f"{by} is listed twice; remove one")
 
 
 def _window(draft: Draft, path: Path, limit: Limit) -> None:
     if limit.concurrent is not None:
         for name, what in (
-            ("per", "counts what is under way, not over a time"),
-            ("warn_at", "is reached all the time"),
+            ("per", "counts simultaneous requests, not requests over a period"),
+            ("warn_at", "limits have no warning"),
         ):
             if draft.says(*path, name):
                 draft.problem((*path, name), f"`concurrent` {what}; remove the key", key=True)
     elif limit.per is None:
         draft.problem(
             path,
-            "the time is missing that it counts over; add `per: 1m` or another duration, day, month, call or process",
+            "the period is missing; add `per: 1m` or another duration, day, month, call or process",
         )
     elif limit.per not in CALENDAR and limit.per not in UNWAITED:
         timeouts.check_span(draft, (*path, "per"), limit.per)
@@ -116,7 +116,7 @@ def _window(draft: Draft, path: Path, limit: Limit) -> None:
         _zone(draft, path, limit.per, limit.tz)
     elif limit.tz is not None:
         draft.problem(
-            (*path, "tz"), "only day and month begin at a time of the clock; remove the key or say `per: day`", key=True
+            (*path, "tz"), "only `per: day` and `per: month` have a time zone; remove the key or change `per`", key=True
         )
 
 
@@ -124,13 +124,13 @@ def _zone(draft: Draft, path: Path, per: str, tz: str | None) -> None:
     if tz is None:
         draft.problem(
             path,
-            f"a {per} begins at another time in each time zone; add `tz: UTC` or your own, as in `tz: Europe/Berlin`",
+            f"`per: {per}` needs a time zone; add `tz: UTC`, or your own such as `tz: Europe/Berlin`",
         )
         return
     try:
         zone(tz)
     except ValueError:
-        draft.problem((*path, "tz"), f"{quoted(tz)} is no time zone that is known here{_other_zone(tz)}")
+        draft.problem((*path, "tz"), f"unknown time zone {quoted(tz)}{_other_zone(tz)}")
 
 
 def _other_zone(tz: str) -> str:
@@ -138,8 +138,8 @@ def _other_zone(tz: str) -> str:
 
     known = available_timezones()
     if not known:
-        return ": this machine has no database of time zones; install one (the package tzdata) or write UTC"
-    return did_you_mean(tz, known) or "; write it like Europe/Berlin, or UTC"
+        return ": this machine has no time zone database; install the package tzdata, or use UTC"
+    return did_you_mean(tz, known) or "; use a name such as Europe/Berlin, or UTC"
 
 
 def _brakes(draft: Draft) -> None:
@@ -147,7 +147,7 @@ def _brakes(draft: Draft) -> None:
     if brakes is None or not draft.sound("brakes"):
         return
     if brakes.requests_per_call is None and brakes.repeats is None:
-        draft.problem(("brakes",), "nothing puts a brake on; give requests_per_call or repeats")
+        draft.problem(("brakes",), "neither requests_per_call nor repeats is set; set at least one")
     timeouts.check_span(draft, ("brakes", "cooling"), brakes.cooling)
 
 
@@ -155,17 +155,19 @@ def _rule(draft: Draft, path: Path, rule: Drawing) -> None:
     limits = draft.policy.limits
     seen: set[str] = set()
     if draft.says(*path, "limits") and not rule.limits and draft.sound(*path, "limits"):
-        draft.problem((*path, "limits"), "the list is empty; name limits or remove the key")
+        draft.problem((*path, "limits"), "the list is empty; add limits or remove the key")
     for at, name in _listed(path, rule):
         if not draft.sound(*at):
             continue
         if name in seen:
-            draft.problem(at, f"{quoted(name)} stands twice; remove one")
+            draft.problem(at, f"{quoted(name)} is listed twice; remove one")
         elif name not in limits and draft.sound("limits"):
             there = did_you_mean(name, limits) or (
-                f"; the limits are {', '.join(map(quoted, list(limits)[:20]))}" if limits else "; add it under limits"
+                f"; the policy's limits are {', '.join(map(quoted, list(limits)[:20]))}"
+                if limits
+                else "; add it under limits"
             )
-            draft.problem(at, f"{quoted(name)} is no limit of this policy{there}")
+            draft.problem(at, f"unknown limit {quoted(name)}{there}")
         elif name in limits and not _asks_a_model(rule):
             _of_no_model(draft, at, name, limits[name])
         seen.add(name)
@@ -183,7 +185,7 @@ def _of_no_model(draft: Draft, at: Path, name: str, limit: Limit) -> None:
     if quantity is not None:
         draft.problem(
             at,
-            f"{quoted(name)} limits {quantity}, and this rule asks no model, so nothing is drawn; name a limit of"
+            f"{quoted(name)} limits {quantity}, but this rule calls no model, so nothing is charged; use a limit on"
             " requests or concurrent",
         )
 
@@ -194,17 +196,16 @@ def _on_limit(draft: Draft, path: Path, rule: Drawing) -> None:
         return
     if not rule.limits:
         if not draft.says(*path, "limits"):
-            draft.warn(at, "the rule has no limits, so this never happens; add some or remove the key", key=True)
+            draft.warn(at, "the rule has no limits, so the key has no effect; add limits or remove the key", key=True)
         return
     if rule.shadow:
-        draft.warn(at, "the rule is on trial and draws on no limit, so this never happens; remove the key", key=True)
+        draft.warn(at, "a shadow rule charges no limits, so the key has no effect; remove it", key=True)
     named = [draft.policy.limits.get(name) for name in rule.limits]
     sound = all(draft.sound("limits", name) for name in rule.limits)
     if rule.on_limit == "wait" and sound and all(limit is not None and limit.per in UNWAITED for limit in named):
         draft.problem(
             at,
-            "its limits are per call or process and free nothing in time, so it would wait in vain; use next,"
-            " unanswered or deny",
+            "limits per call or process never free up while a request waits; use next, unanswered or deny",
         )
 
 
@@ -216,7 +217,7 @@ def _unused(draft: Draft) -> None:
         if name not in used and draft.sound("limits", name):
             draft.warn(
                 ("limits", name),
-                "no rule names this limit, so it holds for nothing; add it to the `limits` of a rule or remove it",
+                "no rule uses this limit, so it has no effect; add it to the `limits` of a rule or remove it",
                 key=True,
             )
 
@@ -245,12 +246,11 @@ def _priced(draft: Draft, path: Path, name: str, limit: Limit, unpriced: list[Mo
     if limit.usd is None or not unpriced:
         return
     named = ", ".join(quoted(model.name) for model in unpriced)
-    which = f"model {named} is" if len(unpriced) == 1 else f"models {named} are"
+    which, models = ("model", "the model") if len(unpriced) == 1 else ("models", "these models")
     draft.problem(
         path,
-        f"{quoted(name)} is in dollars, and the price of {which} not known, so the rule could not ask; give"
-        f" {'it' if len(unpriced) == 1 else 'each'} a `price: {{input: , output: }}` under models, or take it out of"
-        " the rule's `with.models`",
+        f"{quoted(name)} is in dollars, but the price of {which} {named} is unknown; add `price: {{input: , output: }}`"
+        f" to {models}, or remove {models} from the rule's `with.models`",
     )
 
 
@@ -266,6 +266,6 @@ def _fits(draft: Draft, path: Path, name: str, limit: Limit, least: list[dict[st
             needed = f"{min(smallest) / SCALE[quantity]:.12f}".rstrip("0").rstrip(".")
             draft.problem(
                 path,
-                f"{quoted(name)} lets nothing through: the smallest request that this rule takes comes to {needed}"
-                f" {unit} at worst; raise the limit",
+                f"{quoted(name)} admits no request: the smallest request that matches this rule may need {needed}"
+                f" {unit}; raise the limit",
             )

@@ -47,14 +47,14 @@ def check_catalogue(draft: Draft, catalogue: Catalogue) -> None:
         }
         for extra, place in _demanded(rule):
             if takes and not any(extra in accepted for accepted in takes.values()):
-                given = f"add `accepts: [{extra}]` to one that does, or name another"
+                given = f"add `accepts: [{extra}]` to a model that does, or add another model"
                 so = (
-                    "this is never answered"
+                    "such requests are never answered"
                     if isinstance(rule, AllowRule)
-                    else "a person can answer it, but approve nothing"
+                    else "reviewers can answer such requests but not approve them"
                 )
                 draft.warn(
-                    (*path, *place), f"none of the rule's models ({', '.join(takes)}) takes {extra}, so {so}; {given}"
+                    (*path, *place), f"none of the rule's models ({', '.join(takes)}) accepts {extra}, so {so}; {given}"
                 )
 
 
@@ -74,7 +74,7 @@ def _prefer(draft: Draft, path: Path, rule: ModelRule) -> None:
     if prefer is None or not draft.sound(*path):
         return
     if isinstance(prefer, Weights) and not (prefer.cost or prefer.speed or prefer.intelligence):
-        draft.problem(path, "every weight is 0, so nothing is preferred; give one above 0 or remove the key")
+        draft.problem(path, "all weights are 0, so the key has no effect; set one above 0 or remove the key")
         return
     models = candidates(draft.policy, rule)
     for name in ("speed", "intelligence"):
@@ -82,8 +82,8 @@ def _prefer(draft: Draft, path: Path, rule: ModelRule) -> None:
         if counts and models and all(getattr(model, name) is None for model in models) and draft.sound("models"):
             draft.warn(
                 path,
-                f"no model of the rule has a number for {name}, so it makes no difference; add `{name}: 0.5` or the"
-                " like to the models",
+                f"none of the rule's models has a rating for {name}, so the key has no effect; add `{name}: 0.5` or"
+                " similar to the models",
             )
 
 
@@ -94,21 +94,21 @@ def known_models(draft: Draft, path: Path, names: Iterable[str]) -> None:
         at = (*path, index) if draft.says(*path, index) else path
         if draft.sound(*at) and name not in models:
             there = did_you_mean(name, models) or (
-                f"; the models are {', '.join(map(quoted, models[:20]))}" if models else "; add it under models"
+                f"; the policy's models are {', '.join(map(quoted, models[:20]))}"
+                if models
+                else "; add it under models"
             )
-            draft.problem(at, f"{quoted(name)} is no model of this policy{there}")
+            draft.problem(at, f"unknown model {quoted(name)}{there}")
 
 
 def _hints(draft: Draft) -> None:
     for hint, names in draft.policy.hints.items():
         path: Path = ("hints", hint)
         if not hint:
-            draft.problem(
-                path, "the hint is empty and would be found in every name; write `*` if that is meant", key=True
-            )
+            draft.problem(path, "the hint is empty and would match every name; write `*` to match every name", key=True)
         listed = [names] if isinstance(names, str) else names
         if not listed and draft.sound(*path):
-            draft.problem(path, "the list is empty; name a model or remove the hint")
+            draft.problem(path, "the list is empty; add a model or remove the hint")
         known_models(draft, path, listed)
 
 
@@ -116,13 +116,15 @@ def _model(draft: Draft, path: Path, model: Model) -> None:
     if not draft.sound(*path, "model"):
         return
     if not model.model.strip():
-        draft.problem((*path, "model"), f"the model is empty; name one as litellm does, or {SCRIPTED}")
+        draft.problem(
+            (*path, "model"), f"the model is empty; use a litellm name such as openai/gpt-5-mini, or {SCRIPTED}"
+        )
     elif model.model == SCRIPTED:
         _scripted(draft, path, model)
     elif model.cases is not None:
         draft.problem(
             (*path, "cases"),
-            f"the key belongs to model: {SCRIPTED}, and this model is {quoted(model.model)}; remove the key",
+            f"only `model: {SCRIPTED}` has this key, and this model is {quoted(model.model)}; remove the key",
             key=True,
         )
     _key(draft, path, model)
@@ -133,12 +135,14 @@ def _model(draft: Draft, path: Path, model: Model) -> None:
 
 def _scripted(draft: Draft, path: Path, model: Model) -> None:
     if model.cases is None and draft.sound(*path, "cases"):
-        draft.problem(path, f"model: {SCRIPTED} has no cases; add `cases: FILE`, relative to this file")
+        draft.problem(path, f"`model: {SCRIPTED}` needs a case file; add `cases: FILE`, relative to this file")
     if model.cases == "":
-        draft.problem((*path, "cases"), "the file's name is empty; give one, relative to this file")
+        draft.problem((*path, "cases"), "the file name is empty; set one, relative to this file")
     for name in ("api_base", "api_key_env", "api_key_file", "warm"):
         if getattr(model, name) not in (None, False):
-            draft.problem((*path, name), f"model: {SCRIPTED} is built in and calls nobody; remove the key", key=True)
+            draft.problem(
+                (*path, name), f"`model: {SCRIPTED}` is built in and calls no provider; remove the key", key=True
+            )
 
 
 def _numbers(draft: Draft, path: Path, model: Model) -> None:
@@ -147,42 +151,43 @@ def _numbers(draft: Draft, path: Path, model: Model) -> None:
         if model.price is not None and draft.sound(*path, "price", name) and getattr(model.price, name) > DEAREST:
             draft.problem(
                 (*path, "price", name),
-                f"{getattr(model.price, name):g} is more than a dollar a token; give dollars for a million tokens",
+                f"{getattr(model.price, name):g} is more than a dollar per token; prices are in dollars per million"
+                " tokens",
             )
     if draft.sound(*path, "margin") and model.margin > LARGEST_MARGIN:
         draft.problem(
             (*path, "margin"),
-            f"{model.margin:g} times what is counted is too much; {LARGEST_MARGIN:g} is the most, 1.25 the default",
+            f"{model.margin:g} is too large; use at most {LARGEST_MARGIN:g} (default: 1.25)",
         )
     for name in ("context", "image_tokens"):
         if draft.sound(*path, name) and (getattr(model, name) or 0) > MOST_COUNTED:
             draft.problem(
                 (*path, name),
-                f"{getattr(model, name)} tokens are more than any model reads; the most is {MOST_COUNTED}",
+                f"{getattr(model, name)} tokens are more than any model accepts; use at most {MOST_COUNTED}",
             )
     both = draft.sound(*path, "context") and draft.sound(*path, "max_tokens")
     if both and model.context is not None and (model.max_tokens or 0) >= model.context:
         draft.problem(
             (*path, "max_tokens"),
-            f"{model.max_tokens} leaves no room to read anything within a context of {model.context}; lower it",
+            f"{model.max_tokens} leaves no room for input in a context of {model.context}; lower it",
         )
     for index, extra in enumerate(model.accepts or ()):
         if draft.sound(*path, "accepts") and extra in (model.accepts or ())[:index]:
-            draft.problem((*path, "accepts", index), f"{extra} stands twice; remove one")
+            draft.problem((*path, "accepts", index), f"{extra} is listed twice; remove one")
 
 
 def _key(draft: Draft, path: Path, model: Model) -> None:
     """Check the source of the provider's key. Messages never show the value, because it may be the key itself."""
     if model.api_key_env is not None and model.api_key_file is not None:
-        draft.problem((*path, "api_key_file"), "api_key_env is given too; keep one of the two", key=True)
+        draft.problem((*path, "api_key_file"), "api_key_env is also set; keep one of the two", key=True)
     if model.api_key_env is not None and not VARIABLE_NAME.match(model.api_key_env):
         draft.problem(
             (*path, "api_key_env"),
-            "this is not the name of an environment variable; give the variable's name, never the key itself",
+            "this is not the name of an environment variable; write the variable's name, never the key itself",
         )
     if model.api_key_file is not None and (not model.api_key_file.strip() or UNSEEN.search(model.api_key_file)):
         draft.problem(
-            (*path, "api_key_file"), "this is not the name of a file; give the file's name, never the key itself"
+            (*path, "api_key_file"), "this is not the name of a file; write the file's name, never the key itself"
         )
 
 
@@ -195,7 +200,7 @@ def _bad_address(address: str) -> str | None:
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
         return "this is not an http or https URL; write it like http://127.0.0.1:8000/v1"
     if has_user(parts):
-        return "the URL carries a user or password; put the key into a file and name it as api_key_file"
+        return "the URL contains a user name or password; put the key in a file and set api_key_file"
     if parts.query or parts.fragment:
-        return "the URL carries a query or fragment; end it with the path"
+        return "the URL contains a query or fragment; remove it"
     return None

@@ -48,7 +48,7 @@ def _reviewer(draft: Draft, path: Path, reviewer: Reviewer) -> None:
     if seconds(reviewer.late_verdict) > timeouts.LONGEST:
         draft.problem(
             (*path, "late_verdict"),
-            f"{quoted(reviewer.late_verdict)} is longer than a year; give at most 8784h, or 0s for never",
+            f"{quoted(reviewer.late_verdict)} is longer than a year; use at most 8784h, or 0s for never",
         )
     if reviewer.webhook is not None:
         check_webhook(draft, (*path, "webhook"), reviewer.webhook)
@@ -58,9 +58,9 @@ def _reviewer(draft: Draft, path: Path, reviewer: Reviewer) -> None:
 
 def _command(draft: Draft, path: Path, command: list[str]) -> None:
     if not command:
-        draft.problem(path, "the list is empty; give a program and its arguments, or remove the key")
+        draft.problem(path, "the list is empty; add a program and its arguments, or remove the key")
     elif not command[0].strip():
-        draft.problem((*path, 0), "the program's name is empty; give one")
+        draft.problem((*path, 0), "the program name is empty; set one")
 
 
 def _named(rule: ModelRule) -> Iterator[tuple[str, str]]:
@@ -85,11 +85,11 @@ def _known(draft: Draft, path: Path, name: str) -> None:
     if name in reviewers or not draft.sound(*path) or not draft.sound("reviewers"):
         return
     there = (
-        f"; the reviewers are {', '.join(map(quoted, list(reviewers)[:20]))}"
+        f"; the policy's reviewers are {', '.join(map(quoted, list(reviewers)[:20]))}"
         if reviewers
         else "; add it under reviewers"
     )
-    draft.problem(path, f"{quoted(name)} is no reviewer of this policy{did_you_mean(name, reviewers) or there}")
+    draft.problem(path, f"unknown reviewer {quoted(name)}{did_you_mean(name, reviewers) or there}")
 
 
 def _show(draft: Draft, path: Path, rule: ModelRule) -> None:
@@ -100,15 +100,14 @@ def _show(draft: Draft, path: Path, rule: ModelRule) -> None:
     if isinstance(rule, AllowRule) and rule.review_answer is None:
         if draft.sound(*path, "review_answer"):
             draft.problem(
-                at, "the rule has no review_answer, so nobody is shown anything; add one or remove the key", key=True
+                at, "the rule has no review_answer, so the key has no effect; add one or remove the key", key=True
             )
         return
     named = [draft.policy.reviewers.get(name) for _, name in _named(rule)]
     if all(reviewer is not None and reviewer.webhook is None and reviewer.command is None for reviewer in named):
         draft.warn(
             at,
-            "no webhook or command is told of these reviews, so it makes no difference; give the reviewer one or"
-            " remove it",
+            "no reviewer of this rule has a webhook or command, so the key has no effect; add one or remove the key",
             key=True,
         )
 
@@ -122,21 +121,22 @@ def _escalate(draft: Draft, path: Path, rule: EscalateRule) -> None:
             if draft.says(*path, key):
                 draft.problem(
                     (*path, key),
-                    "the key is for sampling, and the match takes elicitations only; remove one of the two",
+                    "the key is for sampling, but the rule matches only elicitations; remove one of the two",
                     key=True,
                 )
     if draft.says(*path, "otherwise") and _always_can(rule.match) and draft.sound(*path, "match"):
         draft.warn(
             (*path, "otherwise"),
-            "only a form may be one that nobody can be shown, and it takes none, so this never happens; remove the key",
+            "reviewers can be shown every request except some forms, and the rule matches no forms, so the key has no"
+            " effect; remove it",
             key=True,
         )
     modes = [rule.match.mode] if isinstance(rule.match.mode, str) else rule.match.mode or []
     if "url" in modes:
         draft.warn(  # R45
             (*path, "match", "mode"),
-            "whoever reviews a url is not the user whom the server means, and would act in its place; forward urls if"
-            " the client can show them",
+            "a URL is meant for the server's user, and a reviewer who accepts it acts in that user's place; forward"
+            " URLs if the client can show them",
         )
 
 
@@ -156,8 +156,8 @@ def _too_late(draft: Draft, path: Path, rule: ModelRule) -> None:
         who, most = _most(draft, rule.match)
         if seconds(whole) > most:
             what = (
-                f"{quoted(name)} has {whole}, {who} wait {duration_text(most)}, and later verdicts are lost with"
-                " late_verdict: 0s"
+                f"{quoted(name)} has {whole}, but {who} wait only {duration_text(most)}, and `late_verdict: 0s`"
+                " discards later decisions"
             )
             draft.warn((*path, key), f"{what}; raise late_verdict or the peers' peer_timeout, or lower the timeout")
 
@@ -165,8 +165,8 @@ def _too_late(draft: Draft, path: Path, rule: ModelRule) -> None:
 def _most(draft: Draft, match: Match) -> tuple[str, float]:
     """The peer that gives up first for requests of the match, and its maximum time in seconds."""
     if match.era == "modern":
-        return "clients of the modern era", modern_patience(draft.policy)
-    return "peers of the legacy eras", legacy_patience(draft.policy, match)[1]
+        return "2026-07-28 clients", modern_patience(draft.policy)
+    return "older clients and servers", legacy_patience(draft.policy, match)[1]
 
 
 def _unused(draft: Draft) -> None:
@@ -179,7 +179,7 @@ def _unused(draft: Draft) -> None:
         if name not in used and draft.sound("reviewers", name):
             draft.warn(
                 ("reviewers", name),
-                "no rule names this reviewer; add it as the `reviewer` of an escalate rule or remove it",
+                "no rule uses this reviewer; add it as the `reviewer` of an escalate rule or remove it",
                 key=True,
             )
 
@@ -200,12 +200,12 @@ def check_webhook(draft: Draft, path: Path, webhook: Webhook) -> None:
         if name is not None and draft.sound(*path, key) and not VARIABLE_NAME.match(name):
             draft.problem(
                 (*path, key),
-                "this is not the name of an environment variable; give the variable's name, never the value itself",
+                "this is not the name of an environment variable; write the variable's name, never the value itself",
             )
     for key in ("url_file", "secret_file", "old_secret_file"):
         name = getattr(webhook, key)
         if name is not None and draft.sound(*path, key) and (not name.strip() or UNSEEN.search(name)):
-            draft.problem((*path, key), "this is not the name of a file; give the file's name, relative to this file")
+            draft.problem((*path, key), "this is not the name of a file; write the file's name, relative to this file")
     _signing(draft, path, webhook)
     if webhook.url is not None and draft.sound(*path, "url"):
         _url(draft, path, webhook, webhook.url)
@@ -218,9 +218,9 @@ def _given(webhook: Webhook, keys: tuple[str, ...]) -> list[str]:
 def _one_address(draft: Draft, path: Path, webhook: Webhook) -> None:
     given = _given(webhook, ADDRESSES)
     if not given and all(draft.sound(*path, key) for key in ADDRESSES):
-        draft.problem(path, f"it has no address; give one of {', '.join(ADDRESSES)}")
+        draft.problem(path, f"the webhook has no URL; set one of {', '.join(ADDRESSES)}")
     for key in given[1:]:
-        draft.problem((*path, key), f"{given[0]} is given too; keep one of the two", key=True)
+        draft.problem((*path, key), f"{given[0]} is also set; keep one of the two", key=True)
 
 
 def _signing(draft: Draft, path: Path, webhook: Webhook) -> None:
@@ -231,26 +231,26 @@ def _signing(draft: Draft, path: Path, webhook: Webhook) -> None:
     if webhook.format == "slack":
         for key in _given(webhook, (*KEYS, *OLD_KEYS)):
             draft.problem(
-                (*path, key), "format: slack is not signed; remove the key, or say format: standard", key=True
+                (*path, key), "`format: slack` is not signed; remove the key, or use `format: standard`", key=True
             )
         return
     for first, second in (KEYS, OLD_KEYS):
         if getattr(webhook, first) is not None and getattr(webhook, second) is not None:
-            draft.problem((*path, second), f"{first} is given too; keep one of the two", key=True)
+            draft.problem((*path, second), f"{first} is also set; keep one of the two", key=True)
     given, old = _given(webhook, KEYS), _given(webhook, OLD_KEYS)
     if not given and all(draft.sound(*path, key) for key in KEYS):
         what = (
-            f"it has only the old key; name the new one as {KEYS[0]}"
+            f"only the old key is set; set the new one as {KEYS[0]}"
             if old
-            else f"nothing signs it; add {KEYS[0]}: FILE or {KEYS[1]}: NAME"
+            else f"the webhook has no signing key; add {KEYS[0]}: FILE or {KEYS[1]}: NAME"
         )
-        draft.problem(path, f"{what}, so that the receiver can tell our messages from others'")
+        draft.problem(path, f"{what}, so that the receiver can verify messages")
     for key in old:
         new = key.removeprefix("old_")
         if getattr(webhook, key) == getattr(webhook, new):
             draft.problem(
                 (*path, key),
-                f"it is the same as {new}; name the key before it, or remove it once all know the new one",
+                f"the value is the same as {new}; set the previous key, or remove this one after the rotation",
                 key=True,
             )
 
@@ -265,17 +265,17 @@ def _url(draft: Draft, path: Path, webhook: Webhook, url: str) -> None:
     if webhook.format == "slack" or is_slack:
         draft.warn(
             at,
-            "whoever knows an address of Slack's can post to it; put it into a file and name that as url_file",
+            "anyone who knows a Slack webhook URL can post to it; put it in a file and set url_file",
             key=True,
         )
     elif parts.query:
         draft.warn(
             at,
-            "the URL carries a query, which may be a secret; put the URL into a file and name that as url_file",
+            "the URL contains a query, which may be a secret; put the URL in a file and set url_file",
             key=True,
         )
     if is_slack and webhook.format != "slack" and draft.sound(*path, "format"):
-        draft.warn(at, "Slack does not read format: standard; add `format: slack`", key=True)
+        draft.warn(at, "Slack does not accept `format: standard`; use `format: slack`", key=True)
 
 
 def _bad_address(url: str) -> str | None:
@@ -292,11 +292,11 @@ def _bad_address(url: str) -> str | None:
     ):
         return "this is not an http or https URL; write it like https://reviews.example.com/hook"
     if has_user(parts):
-        return "the URL carries a user or password, which is not sent; remove it: messages are signed instead"
+        return "the URL contains a user name or password, which is not sent; remove it (messages are signed instead)"
     if parts.fragment:
-        return "the URL carries a fragment, which is not sent; remove it"
+        return "the URL contains a fragment, which is not sent; remove it"
     if parts.scheme == "http" and not is_inside(parts.hostname):
-        return "http sends what is reviewed in the clear over public networks; use https"
+        return "http sends reviews unencrypted over public networks; use https"
     return None
 
 

@@ -65,7 +65,7 @@ def _effect(draft: Draft, path: Path, rule: RuleBase) -> None:
             if rule.timeout is None and draft.says(*path, "on_timeout") and draft.sound(*path, "timeout"):
                 draft.warn(
                     (*path, "on_timeout"),
-                    "the rule gives no timeout, so this never happens; add one or remove the key",
+                    "the rule has no timeout, so the key has no effect; add one or remove the key",
                     key=True,
                 )
         case EscalateRule():
@@ -81,20 +81,20 @@ def _effect(draft: Draft, path: Path, rule: RuleBase) -> None:
             if draft.says(*path, "as") and rule.match.kind == "sampling":
                 draft.problem(
                     (*path, "as"),
-                    "the key is for elicitations, and the match says kind: sampling; remove one of the two",
+                    "the key is for elicitations, but the match has `kind: sampling`; remove one of the two",
                     key=True,
                 )
             if draft.says(*path, "otherwise"):
                 draft.warn(
                     (*path, "otherwise"),
-                    "a deny can always be carried out, so this never happens; remove the key",
+                    "a deny rule can always be carried out, so the key has no effect; remove it",
                     key=True,
                 )
 
 
 def _allow(draft: Draft, path: Path, rule: AllowRule) -> None:
     if rule.match.kind != "sampling" and draft.sound(*path, "match", "kind"):
-        draft.problem((*path, "match"), "an allow is for sampling only; add `kind: sampling` to the match")
+        draft.problem((*path, "match"), "an allow rule is for sampling only; add `kind: sampling` to the match")
     if not draft.policy.models and draft.sound("models"):
         draft.problem((*path, "effect"), "the policy has no models, so nothing can be allowed; add one under models")
     _with(draft, path, rule)
@@ -105,7 +105,7 @@ def _with(draft: Draft, path: Path, rule: ModelRule) -> None:
     if draft.policy.models or isinstance(rule, EscalateRule):
         model_checks.known_models(draft, (*with_, "models"), rule.with_.models)
     if not rule.with_.models and draft.says(*with_, "models") and draft.sound(*with_, "models"):
-        draft.problem((*with_, "models"), "the list is empty; name models, or remove the key for all of them")
+        draft.problem((*with_, "models"), "the list is empty; add models, or remove the key to use all of them")
     _bounds(draft, with_, rule.with_)
     timeouts.check_timeout(draft, path, rule.match, rule.with_.timeout, (*with_, "timeout"))
 
@@ -119,7 +119,7 @@ def _bounds(draft: Draft, path: Path, with_: With) -> None:
 
 def _range(draft: Draft, path: Path, least: float | None, most: float | None) -> None:
     if least is None and most is None:
-        draft.problem(path, "neither min nor max is given; give one of them or remove the key")
+        draft.problem(path, "neither min nor max is set; set one of them or remove the key")
     elif least is not None and most is not None and least > most:
         draft.problem(path, f"min {least:g} is above max {most:g}; swap them")
 
@@ -132,9 +132,7 @@ def _match(draft: Draft, path: Path, match: Match) -> None:
             _range(draft, (*path, name), value.min, value.max)
             for end in ("min", "max"):
                 if (getattr(value, end) or 0) < 0:
-                    draft.problem(
-                        (*path, name, end), f"{getattr(value, end)} is below 0, and nothing counts that low; correct it"
-                    )
+                    draft.problem((*path, name, end), f"{getattr(value, end)} is negative; use 0 or more")
     _kinds(draft, path, match)
     _call(draft, path, match)
     _fields(draft, path, match)
@@ -148,15 +146,15 @@ def _match(draft: Draft, path: Path, match: Match) -> None:
 def _names(draft: Draft, path: Path, name: str, value: Any) -> None:
     """Report empty lists and empty texts, because they never match, and hosts and schemes with other parts of a URL."""
     if value == [] and name not in MAY_BE_EMPTY and draft.sound(*path):
-        draft.problem(path, "the list is empty, so nothing can match; add a member or remove the key")
+        draft.problem(path, "the list is empty, so nothing can match; add an item or remove the key")
     for index, member in enumerate(value if isinstance(value, list) else [value]):
         at = (*path, index) if isinstance(value, list) else path
         if member == "" and draft.sound(*at):
-            draft.problem(at, "the text is empty; give some or remove it")
+            draft.problem(at, "the string is empty; set a value or remove it")
         elif name == "host" and isinstance(member, str) and ("/" in member or "@" in member):
-            draft.problem(at, f"{quoted(member)} is more than a host; write the host alone, as in *.example.com")
+            draft.problem(at, f"{quoted(member)} is more than a host; write only the host, such as *.example.com")
         elif name == "scheme" and isinstance(member, str) and (":" in member or "/" in member):
-            draft.problem(at, f"{quoted(member)} is more than a scheme; write the scheme alone, as in https")
+            draft.problem(at, f"{quoted(member)} is more than a scheme; write only the scheme, such as https")
 
 
 def _given(match: Match, names: tuple[str, ...]) -> list[str]:
@@ -175,27 +173,28 @@ def _kinds(draft: Draft, path: Path, match: Match) -> None:
         for name in foreign:
             draft.problem(
                 (*path, name),
-                f"only {other} has this, and the match says kind: {match.kind}; remove one of the two",
+                f"the condition is for {other} only, but the match has `kind: {match.kind}`; remove one of the two",
                 key=True,
             )
     elif sampling and elicitation and draft.sound(*path, "kind"):
         draft.problem(
             path,
-            f"only sampling has `{sampling[0]}` and only elicitation has `{elicitation[0]}`, so nothing can match; make"
-            " two rules of it",
+            f"`{sampling[0]}` is for sampling only and `{elicitation[0]}` for elicitation only, so nothing can match;"
+            " split this into two rules",
         )
     modes, forms, urls = _modes(match), _given(match, FORM_ONLY), _given(match, URL_ONLY)
     foreign, mode = (forms, "form") if modes == ["url"] else (urls, "url") if modes == ["form"] else ([], "")
     for name in foreign:
         draft.problem(
             (*path, name),
-            f"only mode {mode} has this, and the match says mode: {modes[0]}; remove one of the two",
+            f"the condition is for mode {mode} only, but the match has `mode: {modes[0]}`; remove one of the two",
             key=True,
         )
     if forms and urls and not foreign and draft.sound(*path, "mode"):
         draft.problem(
             path,
-            f"only forms have `{forms[0]}` and only urls have `{urls[0]}`, so nothing can match; make two rules of it",
+            f"`{forms[0]}` is for forms only and `{urls[0]}` for URLs only, so nothing can match; split this into two"
+            " rules",
         )
 
 
@@ -211,7 +210,7 @@ def _url(draft: Draft, path: Path, match: Match) -> None:
             and not _given(match, FORM_ONLY)
         ):
             draft.problem(
-                (*path, name), "a rule covers urls only if it says so; add `mode: url` to the match", key=True
+                (*path, name), "a rule matches URLs only if it has `mode: url`; add it to the match", key=True
             )
 
 
@@ -225,18 +224,18 @@ def _call(draft: Draft, path: Path, match: Match) -> None:
     if not methods:
         draft.problem(
             (*path, "method"),
-            f"no call that a server may ask during is named so; the calls are {', '.join(sorted(CALLS))}",
+            f"servers cannot send requests during this method; use one of {', '.join(sorted(CALLS))}",
         )
     elif tools and "tools/call" not in methods:
         draft.problem(
             (*path, "tool"),
-            f"only tools/call has a tool, and the match says method: {methods[0]}; remove one of the two",
+            f"only tools/call has a tool, but the match has `method: {methods[0]}`; remove one of the two",
             key=True,
         )
     elif tools == [NO_CALL_NAME]:
         draft.problem(
             (*path, "tool"),
-            "`none` is no call in flight, and such a request has no method; remove one of the two",
+            "`tool: none` means that no call is in flight, so there is no method; remove one of the two",
             key=True,
         )
 
@@ -248,7 +247,7 @@ def _fields(draft: Draft, path: Path, match: Match) -> None:
         if name not in match.fields and draft.sound(*path, "fields") and draft.sound(*path, "has", index):
             draft.problem(
                 (*path, "has", index),
-                f"{quoted(name)} is not among `fields`, which are all that the form has; add it there or remove it",
+                f"{quoted(name)} is not in `fields`, which lists all fields of the form; add it there or remove it",
             )
 
 
@@ -326,7 +325,8 @@ def check_reach(draft: Draft) -> None:
             line, name = draft.line(("rules", taker)), quoted(rules[taker].name)
             draft.warn(
                 ("rules", index),
-                f"no request reaches this rule: {name} in line {line} takes them all; move it up or remove it",
+                f"no request reaches this rule: rule {name} on line {line} matches them all; move this one up or"
+                " remove it",
             )
         elif shape.takes_all:
             takers.append((index, shape))
@@ -406,13 +406,13 @@ def check_answer(draft: Draft, path: Path, rule: AnswerRule) -> None:
         return
     if kind is None and draft.sound(*path, "match", "kind"):
         draft.problem(
-            (*path, "match"), "an answer is for one kind; add `kind: sampling` or `kind: elicitation` to the match"
+            (*path, "match"), "an answer rule needs a kind; add `kind: sampling` or `kind: elicitation` to the match"
         )
     if rule.content is None and draft.says(*content):
-        draft.problem(content, "nothing stands here; give a value or remove the key")
+        draft.problem(content, "the value is missing; set one or remove the key")
     elif rule.content is None and not rule.defaults and draft.sound(*content) and draft.sound(*path, "defaults"):
         more = ", `defaults: true`" if kind != "sampling" else ""
-        draft.problem(path, f"the rule has nothing to answer; add `content`{more} or `cases`")
+        draft.problem(path, f"the rule has no answer; add `content`{more} or `cases`")
     for at, text in texts(rule.content, content):
         if draft.sound(*at) and (why := envfile.fault(text)) is not None:
             draft.problem(at, why)
@@ -428,7 +428,7 @@ def _cases(draft: Draft, path: Path, rule: AnswerRule) -> None:
         if draft.says(*path, name):
             draft.problem((*path, name), "the rule answers from its `cases`; remove one of the two", key=True)
     if rule.cases is not None and not rule.cases.strip() and draft.sound(*path, "cases"):
-        draft.problem((*path, "cases"), "the file's name is empty; give one, relative to this file")
+        draft.problem((*path, "cases"), "the file name is empty; set one, relative to this file")
 
 
 def unset(policy: Policy, environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
@@ -459,7 +459,7 @@ def _sampling(draft: Draft, path: Path, rule: AnswerRule) -> None:
     if draft.says(*path, "defaults"):
         draft.problem(
             (*path, "defaults"),
-            "the key is for elicitations, and the match says kind: sampling; remove one of the two",
+            "the key is for elicitations, but the match has `kind: sampling`; remove one of the two",
             key=True,
         )
     if rule.content is None or isinstance(rule.content, str) or not draft.sound(*content):
@@ -467,7 +467,8 @@ def _sampling(draft: Draft, path: Path, rule: AnswerRule) -> None:
     if not isinstance(rule.content, list) or not rule.content:
         draft.problem(
             content,
-            "an answer to sampling is text or a list of content blocks; quote a number, and put one block into a list",
+            "an answer to sampling is a string or a list of content blocks; quote a number, and put a single block in"
+            " a list",
         )
         return
     for index, block in enumerate(rule.content):
@@ -478,7 +479,7 @@ def _sampling(draft: Draft, path: Path, rule: AnswerRule) -> None:
 def _elicitation(draft: Draft, path: Path, rule: AnswerRule) -> None:
     modes = [rule.match.mode] if isinstance(rule.match.mode, str) else rule.match.mode or []
     if "url" in modes:
-        draft.problem((*path, "match", "mode"), "a url is never accepted by the gate; use forward or deny for mode url")
+        draft.problem((*path, "match", "mode"), "the gate never accepts a URL; use forward or deny for `mode: url`")
     content: Path = (*path, "content")
     if rule.content is None or not draft.sound(*content):
         return
@@ -498,11 +499,11 @@ def _field(draft: Draft, path: Path, value: Any, fields: list[str] | None) -> No
         draft.problem(path, why)
     if looks_secret(name) and not isinstance(value, bool):
         draft.warn(
-            path, "the field looks like a secret, and the gate answers no such form; use forward or deny", key=True
+            path, "the field looks like a secret, and the gate never fills in secrets; use forward or deny", key=True
         )
     if fields is not None and name not in fields:
         draft.warn(
             path,
-            "the field is not among `fields` of the match, so it is never sent; add it there or remove it",
+            "the field is not in the `fields` of the match, so it is never sent; add it there or remove it",
             key=True,
         )

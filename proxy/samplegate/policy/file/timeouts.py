@@ -40,14 +40,14 @@ def check_timeout(draft: Draft, rule: Path, match: Match, timeout: str | None, p
     if wanted > client:
         draft.warn(
             path,
-            f"{timeout} cannot be reached: the client's peer_timeout leaves {_said(client)}; shorten it or raise"
+            f"{timeout} is never reached: the client's peer_timeout leaves {_said(client)}; lower it or raise"
             " client.peer_timeout",
         )
     elif wanted > server and match.era != "modern":
         draft.warn(
             path,
-            f"{timeout} cannot be reached in the legacy eras: the server's peer_timeout leaves {_said(server)}; shorten"
-            " it or raise that",
+            f"{timeout} is never reached with 2025-11-25 and older: the server's peer_timeout leaves {_said(server)};"
+            " lower it or raise the server's peer_timeout",
         )
 
 
@@ -63,9 +63,7 @@ def _said(span: float) -> str:
 def check_span(draft: Draft, path: Path, duration: str) -> None:
     """Check that a duration is above zero and at most LONGEST."""
     if not 0 < seconds(duration) <= LONGEST:
-        draft.problem(
-            path, f"{quoted(duration)} is not a time that can be waited for; give more than 0s and at most 8784h"
-        )
+        draft.problem(path, f"{quoted(duration)} is out of range; use more than 0s and at most 8784h")
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -92,11 +90,11 @@ class Wait(msgspec.Struct, frozen=True):
         once = [*(self.legacy or ()), *([] if self.bridged is None else [self.bridged])]
         more = self.modern is not None and self.modern != max(once)
         modern = (
-            f", or {duration_text(self.modern)} where client and server both speak 2026-07-28"
+            f", or {duration_text(self.modern)} if client and server both speak 2026-07-28"
             if self.modern is not None and more
             else ""
         )
-        task = "check the answer, less the time the model took" if self.stage == "answer" else "decide"
+        task = "check the answer, less the time that the model takes" if self.stage == "answer" else "decide"
         time = f"{_span((min(once), max(once)))} to {task}{modern}"
         return (
             f"rule {self.rule!r}: reviewer {self.reviewer} has {time} (the review itself expires after"
@@ -176,9 +174,9 @@ def _later(late: float | None) -> str:
     if late is None:
         return ""
     return (
-        f"; a later verdict answers the next same request for {duration_text(late)}"
+        f"; for {duration_text(late)}, a later decision answers the next identical request"
         if late
-        else "; a later verdict answers nothing"
+        else "; a later decision has no effect"
     )
 
 

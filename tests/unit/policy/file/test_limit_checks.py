@@ -52,16 +52,16 @@ LONG: Final = ", max_tokens: {min: 1000}}, effect: allow"
 def test_an_unknown_price_under_a_dollar_limit_names_limit_models_and_remedy() -> None:
     (what,) = said("{usd: 5, per: day, tz: UTC}", ANY, {"small": CHEAP})
     assert (
-        "'l' is in dollars, and the price of model 'big' is not known, so the rule could not ask; give it a `price:"
-        " {input: , output: }` under models, or take it out of the rule's `with.models`" == what
+        "'l' is in dollars, but the price of model 'big' is unknown; add `price: {input: , output: }` to the model,"
+        " or remove the model from the rule's `with.models`" == what
     )
     (both,) = said("{usd: 5, per: day, tz: UTC}", ANY, {"small": ModelFacts()})
-    assert "the price of models 'big', 'small' are not known" in both
+    assert "the price of models 'big', 'small' is unknown" in both
 
 
 def test_what_a_person_may_approve_needs_a_price_too() -> None:
     (what,) = said("{usd: 5, per: day, tz: UTC}", ASKS, {"small": CHEAP})
-    assert "the price of model 'big' is not known, so the rule could not ask" in what
+    assert "the price of model 'big' is unknown" in what
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_a_limit_that_some_request_fits_into_is_no_problem(limit: str, rule: str
 )
 def test_a_limit_that_the_smallest_request_does_not_fit_into_is_a_problem(limit: str, rule: str, needed: str) -> None:
     (what,) = said(limit, rule, KNOWN)
-    assert what.startswith("'l' lets nothing through: the smallest request that this rule takes comes to ")
-    assert what.endswith(f"{needed} at worst; raise the limit")
+    assert what.startswith("'l' admits no request: the smallest request that matches this rule may need ")
+    assert what.endswith(f"{needed}; raise the limit")
 
 
 def test_the_smallest_request_is_what_its_cost_says() -> None:
@@ -127,7 +127,7 @@ def test_a_machine_without_time_zones_is_told_what_to_install_and_knows_utc(monk
     read = draft("{requests: 1, per: day, tz: Europe/Berlin}", ANY)
     limit_checks.check(read)
     (what,) = [fault.what for fault in read.problems]
-    assert what.endswith("this machine has no database of time zones; install one (the package tzdata) or write UTC")
+    assert what.endswith("this machine has no time zone database; install the package tzdata, or use UTC")
     read = draft("{requests: 1, per: day, tz: UTC}", ANY)
     limit_checks.check(read)
     assert [] == read.problems

@@ -136,10 +136,10 @@ def test_a_byte_order_mark_and_dos_line_ends_are_fine() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("#" * (MAX_BYTES + 1), "p:1:1: the file is larger than 1048576 bytes; split it"),
-        ("é" * (MAX_BYTES // 2 + 1), "p:1:1: the file is larger than 1048576 bytes; split it"),
-        ("- a\n" * MAX_NODES, f"p:{MAX_NODES}:3: the file has more than {MAX_NODES} values; split it"),
-        ("version: 1\nrules: " + "[" * 500_000, "p:2:39: the file nests deeper than 32; flatten it"),
+        ("#" * (MAX_BYTES + 1), "p:1:1: the file is larger than 1048576 bytes; shorten it"),
+        ("é" * (MAX_BYTES // 2 + 1), "p:1:1: the file is larger than 1048576 bytes; shorten it"),
+        ("- a\n" * MAX_NODES, f"p:{MAX_NODES}:3: the file has more than {MAX_NODES} values; shorten it"),
+        ("version: 1\nrules: " + "[" * 500_000, "p:2:39: the file is nested deeper than 32 levels; flatten it"),
     ],
     ids=["bytes", "encoded bytes", "values", "depth"],
 )

@@ -45,8 +45,8 @@ def warnings(match: str, models: str, *, table: bool = True) -> list[str]:
 )
 def test_a_demand_that_no_model_of_the_rule_meets_is_a_warning(match: str, models: str, place: str, extra: str) -> None:
     what = (
-        f"none of the rule's models ({models}) takes {extra}, so this is never answered; add `accepts: [{extra}]` to"
-        " one that does, or name another"
+        f"none of the rule's models ({models}) accepts {extra}, so such requests are never answered; add `accepts:"
+        f" [{extra}]` to a model that does, or add another model"
     )
     assert [f"rules.0.match.{place}: {what}"] == warnings(match, models)
     assert [] == warnings(match, models, table=False)

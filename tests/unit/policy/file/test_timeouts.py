@@ -57,8 +57,8 @@ def test_servers_of_different_patience_make_a_span() -> None:
     found = wait(escalate(match=Match(server=["quick", "slow"])), Peer(peer_timeout="5m"), servers)
     assert (15.0, 295.0) == found.legacy
     assert (
-        "has 15s to 4m55s to decide, or 15m where client and server both speak 2026-07-28 (the review itself expires"
-        " after 15m); a later" in str(found)
+        "has 15s to 4m55s to decide, or 15m if client and server both speak 2026-07-28 (the review itself expires"
+        " after 15m); for 24h, a later" in str(found)
     )
 
 
@@ -80,10 +80,11 @@ def test_an_answer_that_is_looked_at_is_told_beside_the_request() -> None:
     assert ("request", 5.0) == (first.stage, first.timeout)
     assert ("answer", 30.0) == (second.stage, second.timeout)
     assert str(second).startswith(
-        "rule 'r': reviewer ops has 30s to check the answer, less the time the model took (the review itself expires"
+        "rule 'r': reviewer ops has 30s to check the answer, less the time that the model takes (the review itself"
+        " expires"
         " after 30s)"
     )
-    assert str(second).endswith("a later verdict answers nothing")
+    assert str(second).endswith("a later decision has no effect")
 
 
 @pytest.mark.parametrize(("era", "waits"), [("legacy", 15.0), ("modern", 550.0)])
@@ -96,10 +97,11 @@ def test_one_request_has_the_time_of_its_own_server_and_era(era: Any, waits: flo
 def test_a_second_look_is_put_off_as_a_request_is() -> None:
     found = wait(AllowRule(name="r", match=SAMPLING, review_answer="ops"), Peer(peer_timeout="100s"), timeout="1h")
     assert ((55.0, 55.0), 950.0, 95.0, 86_400.0) == (found.legacy, found.modern, found.bridged, found.late)
-    modern = "or 15m50s where client and server both speak 2026-07-28"
+    modern = "or 15m50s if client and server both speak 2026-07-28"
     words = (
-        f"has 55s to 1m35s to check the answer, less the time the model took, {modern} (the review itself expires after"
-        " 1h); a later verdict"
+        f"has 55s to 1m35s to check the answer, less the time that the model takes, {modern} (the review itself"
+        " expires after"
+        " 1h); for 24h, a later decision"
     )
     assert words in str(found)
 
@@ -118,7 +120,7 @@ def test_a_second_look_is_put_off_as_a_request_is() -> None:
 def test_a_later_verdict_is_spoken_of_only_where_there_can_be_one(era: Any, timeout: str, late: bool) -> None:
     found = wait(escalate(match=Match(era=era)), timeout=timeout)
     assert (86_400.0 if late else None) == found.late
-    assert late == ("later verdict" in str(found))
+    assert late == ("later decision" in str(found))
 
 
 @pytest.mark.parametrize(
