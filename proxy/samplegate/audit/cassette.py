@@ -127,9 +127,9 @@ def _texts(params: Mapping[str, Any]) -> Iterator[str]:
 
 MAX_REPEATS: Final = 100  # of one answer before a different one: a server may repeat a request endlessly
 _RULES: Final = {
-    (True, False): "in the rules that allow",
-    (False, True): "in an `allow`, in place of the rules that forward sampling",
-    (True, True): "in the rules that allow, and in an `allow` in place of those that forward sampling",
+    (True, False): "in the `allow` rules",
+    (False, True): "in an `allow` rule, in place of the rules that forward sampling",
+    (True, True): "in the `allow` rules, and in one that replaces the rules that forward sampling",
 }
 """Where a policy names the cassette's model: whether models answered, whether the client answered sampling."""
 _PROBE: Final = '- fingerprint: "0000000000000000"\n  fail: error\n'
@@ -232,11 +232,11 @@ class Cassette:
                 )
             self._keep(said, method.partition("/")[0], effect)
         except JsonFault:
-            self._leave_out("an answer has more than one reading")
+            self._leave_out("the answer is ambiguous JSON")
         except OSError as problem:
             self._leave_out(f"the file cannot be written: {problem.strerror or type(problem).__name__}")
         except Exception as problem:  # a fault in recording must not fail the request
-            self._leave_out(f"a fault while recording ({type(problem).__name__})")
+            self._leave_out(f"internal error while recording ({type(problem).__name__})")
 
     def summary(self, folder: Path) -> list[str]:
         """The summary of a run: the number of cases, and the lines of a policy in ``folder`` that answer from them."""
@@ -249,12 +249,14 @@ class Cassette:
         ]
         if rules := _RULES.get((("sampling", "allow") in self.sorts, ("sampling", "forward") in self.sorts)):
             lines.append(
-                f"  models:  - {{name: taped, model: scripted, cases: {file}}}    # and `with: {{models: [taped]}}`"
-                f" {rules}"
+                f"  models:  - {{name: recorded, model: scripted, cases: {file}}}    # and `with: {{models:"
+                f" [recorded]}}` {rules}"
             )
         if ("elicitation", "forward") in self.sorts:
-            rule = f"  rules:   - {{name: taped answers, match: {{kind: elicitation}}, effect: answer, cases: {file}}}"
-            lines.append(f"{rule}    # in place of those that forward")
+            rule = (
+                f"  rules:   - {{name: recorded answers, match: {{kind: elicitation}}, effect: answer, cases: {file}}}"
+            )
+            lines.append(f"{rule}    # in place of the rules that forward")
         return lines
 
     def close(self) -> None:
@@ -268,7 +270,7 @@ class Cassette:
         """Write a case, unless the file had its request at the start, or its fingerprint's last case is identical and
         stays the last."""
         if said is None:
-            self._leave_out("a script cannot say what was answered")
+            self._leave_out("a script cannot express the answer")
             return
         if said.fingerprint in self._known:
             return
@@ -307,7 +309,7 @@ class Cassette:
 def _read(path: Path, fd: int) -> str:
     """Lock the file and read its text."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise Unavailable(f"record: {path} is no file; name one")
+        raise Unavailable(f"record: {path} is not a regular file; name a file")
     try:
         lock(fd, lambda: 0.0)
     except TimeoutError:
@@ -318,7 +320,7 @@ def _read(path: Path, fd: int) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
         raise Unavailable(
-            f"record: {path} is not UTF-8, so it is no file of cases; name another file, or an empty one"
+            f"record: {path} is not UTF-8, so it is not a case file; name another file, or an empty one"
         ) from None
 
 
@@ -334,11 +336,12 @@ def _script(path: Path, text: str) -> Script | None:
         problem = error.problems[0]
         where = f"line {problem.line}: {problem.what}"
         raise Unavailable(
-            f"record: {path} is no file of cases that more can follow ({where}); name another file, or an empty one"
+            f"record: {path} is not a case file that can be appended to ({where}); name another file, or an empty one"
         ) from None
     if more is None or more.size != script.size + 1:
         raise Unavailable(
-            f"record: {path} does not end in a list of cases that more can follow; name another file, or an empty one"
+            f"record: {path} does not end with a list of cases, so nothing can be appended; name another"
+            " file, or an empty one"
         )
     return script
 

@@ -114,9 +114,9 @@ class Batches(Generic[T]):
     def _give(self, entry: LogEntry[T]) -> None:
         with self._wake:
             if self._closed:
-                raise Full("it is closed")
+                raise Full("the log is closed")
             if len(self._waiting) >= MOST_WAITING:
-                raise Full(f"{MOST_WAITING} wait already")
+                raise Full(f"{MOST_WAITING} are already waiting")
             self._waiting.append(entry)
             if self._thread is None:
                 # a daemon thread, so that a disk that does not answer cannot block the end of the process
@@ -141,7 +141,7 @@ class Batches(Generic[T]):
 
 def _carried_out(commit: Callable[[Sequence[LogEntry[Any]]], None], batch: Sequence[LogEntry[Any]]) -> None:
     """Commit a batch. Every entry gets a result, even if the commit raises."""
-    problem: BaseException = RuntimeError("nothing was told of it")
+    problem: BaseException = RuntimeError("the commit set no result")
     try:
         commit(batch)
     except BaseException as raised:
@@ -208,8 +208,7 @@ class AsyncDecisionLog:
         problem = self._place.fault(now)
         if problem is not None:
             raise Unavailable(
-                f"decision log: {self._place.show(now)} {problem}; give --decision-log a place that can be written, or"
-                " none"
+                f"decision log: {self._place.show(now)} {problem}; set --decision-log to a writable path, or to none"
             )
 
     def problem(self) -> str | None:
@@ -251,7 +250,7 @@ class AsyncDecisionLog:
         now = batch[0].item.time
         try:
             if self._left() <= 0:
-                raise TimeoutError("the time for the last records is over")
+                raise TimeoutError("the shutdown deadline has passed")
             kept = self._place.keep([entry.item for entry in batch], self._still)
         except Exception as problem:
             # a fault of ours, perhaps with one record only
@@ -276,17 +275,17 @@ class AsyncDecisionLog:
     def _words(self, now: float, problem: Exception) -> str:
         place = f"decision log: {self._place.show(now)}"
         if isinstance(problem, Full):
-            return f"{place} takes no more records: {problem}"
+            return f"{place} accepts no more records: {problem}"
         if isinstance(problem, Late):
             return (
-                f"{place} was not free in time"
-                f" ({'its disk does not answer' if problem.begun else 'earlier records wait'})"
+                f"{place} could not be written in time"
+                f" ({'the disk does not respond' if problem.begun else 'earlier records are still waiting'})"
             )
         if isinstance(problem, TimeoutError):
-            return f"{place} was not free in time ({problem})"
+            return f"{place} could not be written in time ({problem})"
         if isinstance(problem, OSError):
             return f"{place} cannot be written: {problem.strerror or problem}"
-        return f"{place}: a fault while writing ({type(problem).__name__})"
+        return f"{place}: internal error while writing ({type(problem).__name__})"
 
     def _left(self) -> float:
         return self._allowed - self._spent

@@ -184,7 +184,7 @@ class Appender:
     def _pass_on(self, fd: int, lines: Sequence[bytes]) -> int:
         """Write to a pipe or terminal, where there is nothing to lock or repair."""
         if self._synced:
-            raise OSError(0, "it is no file, so nothing is ever on a disk there")
+            raise OSError(0, "it is not a regular file, so records cannot be synced to the disk")
         _write(fd, lines[0] + b"\n")
         return 1
 

@@ -108,7 +108,7 @@ class Logs:
         """A line for each of the first invalid lines, and the number of the others."""
         yield from self.listed
         if self.bad > len(self.listed):
-            yield f"and {self.bad - len(self.listed)} more lines that are no records"
+            yield f"and {self.bad - len(self.listed)} more lines that are not records"
 
 
 def _sources(given: Sequence[str]) -> list[Source]:
@@ -147,8 +147,8 @@ def _meant(name: str) -> list[Source]:
         found = [source for source in _grouped(path.glob(f"{SUFFIX}*")) if main_of(source.path)[0].match(SUFFIX)]
         if not found:
             raise InputError(
-                f"{path}: is a folder without a {SUFFIX}; name the folder of the decision logs, which is decisions in"
-                " that of the state"
+                f"{path}: the folder has no {SUFFIX} files; name the folder of the decision logs, `decisions` in the"
+                " state folder"
             )
         return found
     if path.exists() or not glob.has_magic(name):
@@ -156,7 +156,7 @@ def _meant(name: str) -> list[Source]:
     # Path.glob does not accept absolute patterns
     matched = [Path(one) for one in glob.glob(name, recursive=True)]  # noqa: PTH207
     if not matched:
-        raise InputError(f"{name}: no file fits it")
+        raise InputError(f"{name}: no file matches")
     return _grouped(path for path in matched if not path.is_dir())
 
 

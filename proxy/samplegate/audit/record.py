@@ -164,31 +164,30 @@ MEMBERS: Final[Mapping[str, str]] = {
     "calls": "The client's calls that the request may belong to.",
     "effect": "The effect of the rule, or `none`.",
     "rule": "The rule that decided.",
-    "reason": "Why the request was decided so.",
+    "reason": "Why the request was decided this way.",
     "detail": "More about the reason, in words.",
-    "tried": "The rules that were tried before, each with why it was left: a timeout, or a limit with no room.",
+    "tried": "The rules that were tried before, each with why it did not decide: a timeout, or a limit without room.",
     "changed": "The params that the rule changed or the provider does not support.",
     "shadows": "What shadow rules would have done.",
     "model": (
-        "The model that answered, as its provider names it; if none answered, the policy's name of the last model that"
+        "The model that answered, as its provider names it; if none answered, the policy's name for the last model that"
         " was called."
     ),
     "input_tokens": "The input tokens that the provider reported.",
     "output_tokens": "The output tokens that the provider reported.",
-    "attempts": "Every call of a model, by the policy's name of it: its result, tokens and cost.",
-    "cost_usd": "The cost of all calls of models. Left out if a price is unknown.",
+    "attempts": "Every model call: the policy's name for the model, the result, tokens and cost.",
+    "cost_usd": "The cost of all model calls. Left out if a price is unknown.",
     "reserved_usd": "The upper bound of the cost that was reserved.",
     "limits": "The limits that were charged.",
     "refused_by": "The limit that had no room.",
     "redacted": (
-        "How many secrets of each pattern were found, never the secrets. The recorded `request` is without those found"
-        " in the prompt."
+        "How many secrets of each pattern were found, never the secrets. They are redacted from the recorded `request`."
     ),
     "review": "The id of the review.",
-    "reviewer": "The policy's name of the reviewer.",
+    "reviewer": "The reviewer's name in the policy.",
     "reviewed_by": "Who decided the review, as far as the gate knows. Left out if the review was not decided.",
     "review_door": "How the review was decided: `page`, `api`, `cli`, `webhook`, `callback` or `command`.",
-    "reviewed_ms": "How much of `duration_ms` was spent waiting for reviewers, in this try.",
+    "reviewed_ms": "The part of `duration_ms` that was spent waiting for reviewers, in this try.",
     "revokes": (
         "`true`: the earlier line with this `decision_id` names an answer that was not released after all, because the"
         " reviewer's decision could not be marked as used. The earlier line has the cost."
@@ -210,7 +209,7 @@ CONTENTS: Final[Mapping[str, str]] = {
     "request": "With `record_content: full`, the request's params.",
     "result": "With `record_content: full`, the released result.",
     "request_hash": "The keyed hash of the request's params, with `hash`, or with `full` if they are too large.",
-    "result_hash": "The keyed hash of the result, likewise.",
+    "result_hash": "The keyed hash of the result, under the same conditions.",
 }
 """The members that depend on the content mode."""
 
@@ -389,10 +388,10 @@ def read_line(line: bytes) -> RecordLine | str:
     try:
         found = _decoded(line)
     except msgspec.ValidationError as problem:
-        return f"is no record of a decision log: {str(problem)[:200]}"
+        return f"is not a decision log record: {str(problem)[:200]}"
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, JsonFault):
         return "is not JSON"
-    return found if _time.match(found.time) else "is no record of a decision log: its time is not in UTC"
+    return found if _time.match(found.time) else "is not a decision log record: the time is not in UTC"
 
 
 def _decoded(line: bytes) -> RecordLine:
@@ -512,7 +511,7 @@ class Done(msgspec.Struct, frozen=True):
         outcome = (
             self.outcome
             if waits
-            else Unanswered(Reason.TIMEOUT, detail="its call was put off for another request of the round")
+            else Unanswered(Reason.TIMEOUT, detail="the call was postponed because of another request in the round")
         )
         return msgspec.structs.replace(self, outcome=outcome, is_put_off=True, told="")
 

@@ -157,7 +157,7 @@ def lines(path: Path) -> Iterator[bytes]:
                     last = number
                     yield record.encode()
             except sqlite3.Error as problem:
-                raise OSError(0, "it is not a database of decisions") from problem
+                raise OSError(0, "it is not a decision log database") from problem
 
 
 def row_of_nothing(size: int) -> dict[str, Any]:
@@ -172,6 +172,6 @@ def row_of_nothing(size: int) -> dict[str, Any]:
 def _foreign(path: Path) -> str | None:
     """Why an existing file cannot be a database. A missing or empty file can become one."""
     try:
-        return None if is_sqlite(path, empty=True) else "is no SQLite database"
+        return None if is_sqlite(path, empty=True) else "is not a SQLite database"
     except FileNotFoundError:
         return None

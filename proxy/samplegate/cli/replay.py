@@ -77,21 +77,17 @@ class Replayed:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument(
-        "--log", nargs="+", required=True, metavar="LOG", help="decision logs: files, folders of them, globs"
-    )
+    parser.add_argument("--log", nargs="+", required=True, metavar="LOG", help="decision logs: files, folders or globs")
     parser.add_argument("--policy", type=Path, required=True, metavar="FILE")
     parser.add_argument(
         "--client",
         metavar="LIST",
-        help="what the clients had declared, as for explain; without it that cannot always be told",
+        help="capabilities of the clients, as for explain; without them, some results are unknown",
     )
     parser.add_argument(
         "--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy"
     )
-    parser.add_argument(
-        "--fail-on-change", action="store_true", help="leave with 1 where a request is decided otherwise"
-    )
+    parser.add_argument("--fail-on-change", action="store_true", help="exit with 1 if any decision changes")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -156,7 +152,7 @@ def _report(replayed: Replayed, policy: Path) -> Iterator[str]:
     untold = replayed.untold.total()
     yield (
         f"{count(replayed.requests, 'request')} under {policy}: {replayed.same} the same, {replayed.flips} changed,"
-        f" {untold} cannot be told"
+        f" {untold} unknown"
     )
     if replayed.flips:
         yield "changed"
@@ -171,7 +167,7 @@ def _report(replayed: Replayed, policy: Path) -> Iterator[str]:
     if replayed.rest.count:
         yield f"  {replayed.rest.count:>6}  others"
     if replayed.untold:
-        yield "cannot be told"
+        yield "unknown"
     yield from (f"  {number:>6}  {why}" for why, number in replayed.untold.most_common())
 
 

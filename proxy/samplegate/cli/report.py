@@ -33,10 +33,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--log",
         nargs="+",
         metavar="LOG",
-        help="decision logs: files, folders of them, globs (default: those of the state folder)",
+        help="decision logs: files, folders or globs (default: the logs in the state folder)",
     )
     parser.add_argument(
-        "--since", metavar="DATE", help="leave out what is older: 2026-11-01, or 2026-11-01T08:00Z; without a zone UTC"
+        "--since",
+        metavar="DATE",
+        help="ignore older records: 2026-11-01, or 2026-11-01T08:00Z (UTC unless a zone is given)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -63,9 +65,9 @@ def _default(environ: Any) -> list[str]:
     """The daily logs in the state folder."""
     state = Path(environ[STATE]) if environ.get(STATE) else state_folder(environ)
     if state is None:
-        raise InputError(f"--log: no home folder is known; name the logs, or set {STATE}")
+        raise InputError(f"--log: the home folder is unknown; name the logs, or set {STATE}")
     if not (state / "decisions").is_dir():
-        raise InputError(f"--log: there are no logs in {state / 'decisions'}; name them")
+        raise InputError(f"--log: {state / 'decisions'} does not exist; name the logs")
     return [str(state / "decisions")]
 
 
@@ -75,7 +77,7 @@ def _since(said: str) -> str:
         moment = datetime.fromisoformat(said)
         return timestamp((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError, OSError):
-        raise InputError(f"--since: {short_value(said)} is no date; write 2026-11-01, or 2026-11-01T08:00Z") from None
+        raise InputError(f"--since: {short_value(said)} is not a date; use 2026-11-01 or 2026-11-01T08:00Z") from None
 
 
 # -- text
@@ -92,12 +94,12 @@ def _report(report: Report, logs: Logs) -> Iterator[str]:
         yield ""
         yield f"server {plain(name)}: {count(server.requests, 'request')}{_cost(server)}"
         yield from _kinds(server)
-        yield from _ranked("decided", server.rules, server.requests)
-        yield from _ranked("during", server.tools, server.requests)
+        yield from _ranked("rule", server.rules, server.requests)
+        yield from _ranked("tool", server.tools, server.requests)
         if len(server.callers) > 1:
-            yield from _ranked("for caller", server.callers, server.requests)
-        yield from _ranked("not answered", server.refusals, server.requests)
-        yield from _ranked("no room in limit", server.limits, server.requests)
+            yield from _ranked("caller", server.callers, server.requests)
+        yield from _ranked("denied or unanswered", server.refusals, server.requests)
+        yield from _ranked("limit without room", server.limits, server.requests)
         yield from _reviews(server)
         yield from _models(server)
         yield from _attempts(server)
@@ -106,8 +108,8 @@ def _report(report: Report, logs: Logs) -> Iterator[str]:
 def _cost(server: ServerReport) -> str:
     if not server.models and not server.usd:
         return ""
-    known = f", ${_usd(server.usd)}" if server.usd or not server.unpriced else ""
-    unknown = f", {server.unpriced} at a price nobody knows" if server.unpriced else ""
+    known = f", {_usd(server.usd)} USD" if server.usd or not server.unpriced else ""
+    unknown = f", {server.unpriced} with unknown price" if server.unpriced else ""
     return known + unknown
 
 
@@ -142,10 +144,10 @@ def _reviews(server: ServerReport) -> Iterator[str]:
     columns = ("reviews", "approved", "answered", "rejected", UNDECIDED)
     rows = [[name, *(str(counts[column]) for column in columns)] for name, counts in _most(server.reviews, "reviews")]
     yield from _table(["reviewer", *columns], rows)
-    yield from _ranked("decided at", server.doors, sum(counts["requests"] for counts in server.doors.values()))
+    yield from _ranked("decided via", server.doors, sum(counts["requests"] for counts in server.doors.values()))
     if server.doors:
         p50, p95 = server.reviewed.quantile(0.5), server.reviewed.quantile(0.95)
-        yield f"  requests waited {_time(p50)} for a verdict at the median, {_time(p95)} at the 95th percentile"
+        yield f"  wait for the reviewer's decision: p50 {_time(p50)}, p95 {_time(p95)}"
 
 
 def _models(server: ServerReport) -> Iterator[str]:
@@ -164,7 +166,7 @@ def _attempts(server: ServerReport) -> Iterator[str]:
         ]
         for name, counts in _most(server.attempts, "calls")
     ]
-    yield from _table(["model called", "calls", "input tokens", "output tokens", "dollars", "failures"], rows)
+    yield from _table(["model called", "calls", "input tokens", "output tokens", "cost (USD)", "failures"], rows)
 
 
 def _dollars(counts: Counter[str]) -> str:

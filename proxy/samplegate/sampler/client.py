@@ -67,7 +67,7 @@ def _load(files: Mapping[tuple[str, str], str | None], folder: Path) -> dict[str
 def _read(folder: Path, owner: str, file: str | None) -> str:
     if file is None:
         raise PolicyError(
-            (Problem("policy", 1, 1, "models", f"{owner} is scripted and has no cases; give it `cases: FILE`"),)
+            (Problem("policy", 1, 1, "models", f"{owner} is scripted but has no cases; add `cases: FILE`"),)
         )
     try:
         with (folder / file).open("rb") as opened:
@@ -75,8 +75,8 @@ def _read(folder: Path, owner: str, file: str | None) -> str:
         return raw.decode("utf-8-sig")
     except OSError as problem:
         what = (
-            f"the cases of {owner} cannot be read: {problem.strerror or type(problem).__name__}; check `cases`, it is"
-            " relative to the policy"
+            f"the cases of {owner} cannot be read: {problem.strerror or type(problem).__name__}; check the path in"
+            " `cases`, which is relative to the policy"
         )
     except UnicodeDecodeError:
         what = f"the cases of {owner} are not UTF-8; save the file as UTF-8 text"
@@ -174,7 +174,7 @@ class Models:
         if model is None:
             return SampleFailed(
                 "unknown_model",
-                f"model {request.model[:100]}: the policy has none of that name; add it under models",
+                f"model {request.model[:100]}: the policy has no model with this name; add it under models",
                 free=True,
             )
         try:
@@ -219,7 +219,8 @@ class Models:
                     way.sent = False
                     return way.failed(
                         "bad_request",
-                        f"model {model.name}: the request is larger than {MAX_FRAME} bytes; the server must send less",
+                        f"model {model.name}: the request is larger than {MAX_FRAME} bytes; the server must"
+                        " send a smaller one",
                     )
         return way.failed("timeout", sentence(model.name, "timeout"))
 

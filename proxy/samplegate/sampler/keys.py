@@ -78,8 +78,10 @@ def key(model: Model, *, folder: Path, environment: Mapping[str, str]) -> str | 
     """The key for calls of ``model``; None if its provider's own variables apply. Reads the key file, relative to
     ``folder``."""
     if model.api_key_env is not None:
-        found = environment.get(model.api_key_env, "").strip()
-        return _checked(found, f"variable {model.api_key_env} (api_key_env)")
+        what = f"variable {model.api_key_env} (api_key_env)"
+        if model.api_key_env not in environment:
+            return NoKey(f"{what} is not set; set it to the provider's key")
+        return _checked(environment[model.api_key_env].strip(), what)
     if model.api_key_file is not None:
         return _from_file(folder / model.api_key_file, f"file {model.api_key_file} (api_key_file)")
     if model.api_base is not None and provider(model) == "openai":
@@ -94,7 +96,7 @@ def problem(model: Model, *, folder: Path, environment: Mapping[str, str]) -> st
         return found.what
     needed = _NEEDED.get(provider(model) or "", ())
     if found is None and needed and not any(environment.get(name, "").strip() for name in needed):
-        return f"no key: {' or '.join(needed)} is not set; set it, or name api_key_env or api_key_file"
+        return f"no API key: set {' or '.join(needed)}, or add api_key_env or api_key_file to the model"
     return None
 
 
@@ -131,18 +133,19 @@ def _from_file(path: Path, what: str) -> str | NoKey:
             raw = file.read(MAX_KEY_BYTES + 1)
     except OSError as problem:
         return NoKey(
-            f"{what} cannot be read: {problem.strerror or type(problem).__name__}; give the gate's user read access"
-            " to it"
+            f"{what} cannot be read: {problem.strerror or type(problem).__name__}; the gate's user needs read access"
         )
     if len(raw) > MAX_KEY_BYTES:
-        return NoKey(f"{what} is larger than {MAX_KEY_BYTES} bytes; it must hold the key alone")
+        return NoKey(f"{what} is larger than {MAX_KEY_BYTES} bytes; it must contain only the key")
     return _checked(raw.decode("utf-8", "replace").strip(), what)
 
 
 def _checked(found: str, what: str) -> str | NoKey:
     """A valid key, or why it is not: a line break in an HTTP header would start another header."""
     if not found:
-        return NoKey(f"{what} is not set or empty; put the provider's key there")
+        return NoKey(f"{what} is empty; put the provider's key there")
     if not found.isascii() or not found.isprintable():
-        return NoKey(f"{what} holds more than one line or characters that are not ASCII; it must hold the key alone")
+        return NoKey(
+            f"{what} contains a line break or characters other than printable ASCII; it must contain only the key"
+        )
     return found

@@ -94,7 +94,8 @@ class WorkerProcess:
             )
         except OSError as problem:
             raise WorkerGone(
-                f"its worker cannot be started ({problem.strerror or type(problem).__name__}); check the installation"
+                f"the worker process cannot be started ({problem.strerror or type(problem).__name__}); check the"
+                " installation"
             ) from None
         child = WorkerProcess(process)
         try:
@@ -102,7 +103,7 @@ class WorkerProcess:
         except TimeoutError:
             await child.aclose()
             raise WorkerGone(
-                f"its worker was not ready after {START_TIMEOUT:g} s; the machine may be too busy"
+                f"the worker process was not ready after {START_TIMEOUT:g} s; the machine may be overloaded"
             ) from None
         except BaseException:
             await child.aclose()
@@ -137,7 +138,7 @@ class WorkerProcess:
     async def aclose(self) -> None:
         """End the worker: close its input, which it obeys at once; otherwise kill it. Takes about END_GRACE seconds at
         most."""
-        self._die("its worker was ended, for the gate is shutting down")
+        self._die("the worker process was stopped because the gate is shutting down")
         self._stdin.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._reader), END_GRACE)
@@ -160,7 +161,7 @@ class WorkerProcess:
         self._overdue[id] = asyncio.get_running_loop().call_later(CANCEL_GRACE, self._hangs)
 
     def _hangs(self) -> None:
-        self._die(f"its worker did not end a call within {CANCEL_GRACE:g} s and was killed; ask again")
+        self._die(f"the worker process did not cancel a call within {CANCEL_GRACE:g} s and was killed; try again")
         self.kill()
 
     def _die(self, why: str) -> None:
@@ -182,10 +183,10 @@ class WorkerProcess:
         try:
             await self._read_lines()
         except (ValueError, msgspec.MsgspecError):
-            self._die("its worker said something that is not its protocol and was killed; ask again")
+            self._die("the worker process sent an invalid reply and was killed; try again")
             self.kill()
         code = await self._ended()
-        self._die(f"its worker ended with code {code}; ask again, the next request starts a new one")
+        self._die(f"the worker process exited with code {code}; try again, the next request starts a new one")
 
     async def _ended(self) -> int:
         """The exit code of a worker whose output has ended. It is not killed at once, because a kill polls the exit
@@ -201,7 +202,7 @@ class WorkerProcess:
         while line := await self._process.stdout.readline():
             reply = _replies.decode(line)
             if reply.died is not None:
-                self._die(f"its worker cannot start: {reply.died}")
+                self._die(f"the worker process cannot start: {reply.died}")
                 return
             if reply.ready and not self._ready.done():
                 self._ready.set_result(None)
@@ -237,7 +238,7 @@ def _importable(environment: Mapping[str, str]) -> dict[str, str]:
 
 FIRST_PAUSE: Final = 1.0  # seconds after a failed start, doubled after each
 LONGEST_PAUSE: Final = 60.0
-_ENDED: Final = "its worker was ended, because the gate is shutting down or its environment has changed"
+_ENDED: Final = "the worker process was stopped because the gate is shutting down or its environment has changed"
 
 
 class Supervisor:
@@ -287,7 +288,9 @@ class Supervisor:
         if self._starting is None:
             wait = self._not_before - anyio.current_time()
             if wait > 0:
-                raise WorkerGone(f"{self._last} (start {self._failed_starts}; the next try is in {wait:.0f} s)")
+                raise WorkerGone(
+                    f"{self._last} (failed start {self._failed_starts}; the next attempt is in {wait:.0f} s)"
+                )
             self._starting = asyncio.get_running_loop().create_task(self._start())
         starting = self._starting
         try:

@@ -100,7 +100,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_model_calls_total",
         "counter",
         ("model", "result"),
-        "Model calls by the policy's name of the model; the result is ok, cancelled or the failure.",
+        "Model calls by the policy's name for the model; the result is ok, cancelled or the failure.",
     ),
     Metric("samplegate_model_call_duration_seconds", "histogram", ("model",), "Duration of model calls."),
     Metric(

@@ -209,13 +209,16 @@ class MetricsServer:
         Unavailable."""
         found = cls(page, log)
         if not 0 <= port <= 65535:  # uvloop would never return from such a try
-            raise Unavailable(f"metrics port: {port} is no port; give --metrics-port one up to 65535, or 0 for any")
+            raise Unavailable(
+                f"metrics port: {port} is not a port; set --metrics-port to 1 to 65535, or 0 for any free port"
+            )
         try:
             found._server = await asyncio.start_server(found._connected, HOST, port, limit=MAX_HEAD, backlog=AT_A_TIME)
         except OSError as problem:
             what = (os.strerror(problem.errno) if problem.errno else str(problem)).lower()
             raise Unavailable(
-                f"metrics port: {HOST}:{port} cannot be listened on: {what}; give another --metrics-port, or 0 for any"
+                f"metrics port: cannot listen on {HOST}:{port}: {what}; choose another"
+                " --metrics-port, or 0 for any free port"
             ) from problem
         return found
 
@@ -263,18 +266,18 @@ class MetricsServer:
         path = rest.partition(" ")[0].partition("?")[0]
         headers = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines if line)]
         if any(value.rpartition(":")[0] not in OWN and value not in OWN for name, value in headers if name == "host"):
-            return _response("403 Forbidden", b"host: not a name of this listener; use 127.0.0.1\n", method)
+            return _response("403 Forbidden", b"host: not accepted by this listener; use 127.0.0.1\n", method)
         if path not in ("/metrics", "/"):
-            return _response("404 Not Found", b"nothing is here; there is /metrics\n", method)
+            return _response("404 Not Found", b"not found; use /metrics\n", method)
         if method not in ("GET", "HEAD"):
             return _response(
-                "405 Method Not Allowed", b"/metrics takes GET, HEAD\n", method, more="allow: GET, HEAD\r\n"
+                "405 Method Not Allowed", b"method not allowed; use GET or HEAD\n", method, more="allow: GET, HEAD\r\n"
             )
         try:
             body, content_type = await self._page(",".join(value for name, value in headers if name == "accept"))
         except Exception:
             self._log.error("metrics.failed", exc_info=True)
-            return _response("500 Internal Server Error", b"/metrics: a fault in the gate; the log has it\n", method)
+            return _response("500 Internal Server Error", b"internal error; see the log\n", method)
         return _response("200 OK", body, method, content_type)
 
 

@@ -82,9 +82,9 @@ class Notes:
             self._tell(note, {"count": count})
 
     def summary(self) -> str:
-        """``not every one is in the log: 5120 frame.refused``; empty if the log has all."""
+        """``not every event is in the log: 5120 frame.refused``; empty if the log has all."""
         many = ", ".join(f"{count} {event}" for event, count in sorted(self._seen.items()) if count > LOGGED)
-        return f"not every one is in the log: {many}" if many else ""
+        return f"not every event is in the log: {many}" if many else ""
 
     def _tell(self, note: Note, more: Mapping[str, object]) -> None:
         tell = self._log.error if "exc_info" in note.fields else self._log.warning
@@ -230,7 +230,7 @@ class Tally:
         """Count a round that an internal error ended. It may have no record."""
         self._faults += 1
         if len(self._faulty) < MAX_LISTED:
-            self._faulty.append(f"round {round}: unanswered by a fault in the gate; the log has it")
+            self._faulty.append(f"round {round}: not answered because of an internal error; see the log")
 
     def left(self, method: str, tool: str | None) -> None:
         """Count a client's request that its server never answered."""
@@ -259,15 +259,15 @@ class Tally:
         )
         requests = f"{total} request{_s(total)}: {parts}" if total else "no requests"
         limits = (f"limit {name} refused {count}" for name, count in sorted(self._refused_by.items()))
-        faults = f"{self._faults} round{_s(self._faults)} ended by a fault" if self._faults else ""
+        faults = f"{self._faults} round{_s(self._faults)} ended by an internal error" if self._faults else ""
         left = f"{self._left} call{_s(self._left)} without an answer" if self._left else ""
         refused = f"{self._refused} call{_s(self._refused)} refused" if self._refused else ""
         return "; ".join(filter(None, (requests, self._cost(), *limits, faults, left, refused)))
 
     def _cost(self) -> str:
-        """``0.0042 USD and 1 model call of unknown price``: an unknown price is never counted as zero."""
+        """``0.0042 USD and 1 model call with unknown price``: an unknown price is never counted as zero."""
         known = f"{dollars(self._spent)} USD" if self._spent else ""
-        unknown = f"{self._unpriced} model call{_s(self._unpriced)} of unknown price" if self._unpriced else ""
+        unknown = f"{self._unpriced} model call{_s(self._unpriced)} with unknown price" if self._unpriced else ""
         return " and ".join(filter(None, (known, unknown)))
 
     def failures(self) -> list[str]:

@@ -154,7 +154,7 @@ def test_a_pipe_is_written_as_it_is_and_cannot_be_synced(tmp_path: Path) -> None
     try:
         assert 1 == Appender(max_bytes=1).append(path, [b"one", b"two"])
         assert b"one\n" == os.read(reader, 100)
-        with pytest.raises(OSError, match="it is no file"):
+        with pytest.raises(OSError, match="it is not a regular file"):
             Appender(synced=True).append(path, [b"one"])
     finally:
         os.close(reader)

@@ -126,10 +126,12 @@ async def test_a_file_that_others_keep_locked_is_given_up_and_used_again(tmp_pat
     await log.write(record("before"))
     with (
         locked(path),
-        pytest.raises(Unavailable, match=r"sqlite:.*x.db was not free in time \(another process has locked it\)"),
+        pytest.raises(
+            Unavailable, match=r"sqlite:.*x.db could not be written in time \(another process has locked it\)"
+        ),
     ):
         await log.write(record("refused"))
-    assert "was not free" in str(log.problem())
+    assert "could not be written in time" in str(log.problem())
     await log.write(record("after"))
     assert (None, ["before", "after"]) == (log.problem(), told(path))
 
@@ -140,7 +142,7 @@ async def test_the_end_of_the_process_does_not_wait_for_a_lock(tmp_path: Path) -
     await log.write(RECORD)
     with locked(path), anyio.fail_after(30):
         log.set_shutdown_deadline(0.1)
-        with pytest.raises(Unavailable, match="was not free in time"):
+        with pytest.raises(Unavailable, match="could not be written in time"):
             await log.write(RECORD)
 
 
@@ -235,7 +237,7 @@ async def test_a_file_of_something_else_is_left_alone(tmp_path: Path, made: Any,
     with pytest.raises(Unavailable, match=f"sqlite:{path} cannot be written: {why}"):
         await log.write(RECORD)
     await log.aclose()
-    with pytest.raises(OSError, match="not a database"):
+    with pytest.raises(OSError, match="not a decision log database"):
         list(lines(path))
     assert before == path.read_bytes()
 
@@ -244,7 +246,7 @@ def test_a_place_that_cannot_be_written_is_an_error_at_start(tmp_path: Path) -> 
     garbage(tmp_path / "text")
     for path, why in {
         tmp_path: "is a folder",
-        tmp_path / "text": "is no SQLite database",
+        tmp_path / "text": "is not a SQLite database",
         tmp_path / "text" / "x.db": "cannot be reached",
     }.items():
         with pytest.raises(Unavailable, match=f"decision log: sqlite:{path} {why}"):

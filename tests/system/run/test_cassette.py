@@ -77,7 +77,7 @@ def test_a_recorded_run_is_repeated_without_the_model_and_without_the_client(run
         code, told = client.end()
     assert 0 == code
     assert f"recorded 6 cases in {tape}, 1 left out; to answer from it:" in told
-    assert '{name: taped, model: scripted, cases: "tapes/one.yaml"}' in told
+    assert '{name: recorded, model: scripted, cases: "tapes/one.yaml"}' in told
     assert ["answer 0 to Who?", "answer 1 to What?", "answer 2 to Who?", "answer 3 to Who?"] == [
         answer[0] for answer in answers
     ]
@@ -109,7 +109,7 @@ def test_the_tape_is_its_owners_alone(run: Wrapped) -> None:
 def test_a_file_that_is_no_tape_keeps_it_from_starting_and_is_left_alone(run: Wrapped) -> None:
     before = (run.folder / "policy.yaml").read_text()
     code, told = run("--record", "policy.yaml", command=NEVER).end()
-    assert (2, True) == (code, "record: policy.yaml is no file of cases" in told)
+    assert (2, True) == (code, "record: policy.yaml is not a case file" in told)
     assert before == (run.folder / "policy.yaml").read_text()
     assert not (run.folder / "started").exists()
 

@@ -363,7 +363,7 @@ def test_a_flood_of_refused_frames_does_not_flood_the_log(run: Wrapped) -> None:
     client.write(method="notifications/initialized")
     code, said = client.end()
     assert (0, 21) == (code, said.count('"event": "frame.refused"'))
-    assert "no requests; not every one is in the log: 500 frame.refused" in said
+    assert "no requests; not every event is in the log: 500 frame.refused" in said
     text = (run.folder / "m.prom").read_text()
     assert 'samplegate_frames_refused_total{reason="refused",server="default",side="server"} 500.0' in text
 

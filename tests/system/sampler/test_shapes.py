@@ -230,7 +230,7 @@ async def test_audio_arrives_or_is_refused_by_name(models: Models, endpoint: End
     if shape == "anthropic":
         assert isinstance(result, SampleFailed)
         assert ("bad_request", True, False) == (result.failure, result.free, result.started)
-        assert "audio in a message does not reach anthropic" in result.message
+        assert "audio in a message cannot be sent to anthropic" in result.message
         assert endpoint.arrived.empty()
         return
     assert isinstance(result, Sampled), result
@@ -437,21 +437,21 @@ async def test_required_and_not_obeyed_is_a_failure(models: Models, shape: str) 
         result.input_tokens,
         result.output_tokens,
     )
-    assert "it used no tool although it was required to" in result.message
+    assert "the answer has no tool call although toolChoice requires one" in result.message
 
 
 async def test_with_none_no_tool_goes_out_and_none_comes_back(models: Models, endpoint: Endpoint, shape: str) -> None:
     result = await failed(models, f"{shape}-call", tools=[WEATHER], toolChoice={"mode": "none"})
 
     assert "tools" not in endpoint.next().body
-    assert "it wants a tool used that nobody offered (none was offered)" in result.message
+    assert "the answer calls an unknown tool (none was offered)" in result.message
     assert result.started
 
 
 async def test_a_tool_that_nobody_offered_is_a_failure_that_was_paid_for(models: Models, shape: str) -> None:
     result = await failed(models, f"{shape}-call-unknown", tools=[WEATHER])
 
-    assert "it wants a tool used that nobody offered (1 were offered)" in result.message
+    assert "the answer calls an unknown tool (1 were offered)" in result.message
     assert (True, False, 7, 3) == (result.started, result.free, result.input_tokens, result.output_tokens)
 
 
@@ -459,7 +459,7 @@ async def test_a_tool_that_nobody_offered_is_a_failure_that_was_paid_for(models:
 async def test_arguments_that_are_no_object_are_a_failure(models: Models, shape: str, model: str) -> None:
     result = await failed(models, f"{shape}-{model}", tools=[WEATHER])
 
-    assert "the arguments of its tool use 1 are no JSON object" in result.message
+    assert "the arguments of tool call 1 are not a JSON object" in result.message
 
 
 async def test_what_a_provider_signed_comes_back_to_it_in_the_next_turn(
@@ -654,7 +654,7 @@ async def test_a_schema_whose_references_are_a_bomb_is_refused_before_the_call(
     }
     result = await failed(models, f"{shape}-call", tools=[{**WEATHER, "inputSchema": bomb}])
 
-    assert "params.tools.0.inputSchema: with its references written out it is too large" in result.message
+    assert "params.tools.0.inputSchema: too large with its references expanded" in result.message
     assert endpoint.arrived.empty()
 
 
@@ -738,7 +738,7 @@ async def test_an_image_arrives_in_a_response_and_audio_is_refused(
     assert ("input_image", f"data:image/png;base64,{PNG}") == (part["type"], part["image_url"])
 
     result = await failed(models, model, user(text("hear"), {"type": "audio", "data": WAV, "mimeType": "audio/wav"}))
-    assert "audio in a message does not reach OpenAI's responses" in result.message
+    assert "audio in a message cannot be sent to OpenAI's Responses API" in result.message
     assert responses.arrived.empty()
 
 
@@ -781,7 +781,7 @@ async def test_an_answer_without_an_end_is_cut_off_before_it_fills_the_memory(
     result = await failed(models, f"{shape}-{flood}")
 
     assert (
-        f"model {shape}-{flood}: its answer has a line of more than {MAX_LINE} bytes; ask another model"
+        f"model {shape}-{flood}: the response has a line longer than {MAX_LINE} bytes; use another model"
         == result.message
     )
     assert ("error", False) == (result.failure, result.free)
@@ -795,4 +795,4 @@ async def test_with_none_in_a_conversation_with_uses_the_tools_go_out_forbidden(
     refused = await failed(models, f"{shape}-call", *turn, tools=[WEATHER], toolChoice={"mode": "none"})
 
     assert {"openai": "none", "anthropic": "none", "gemini": "NONE"}[shape] == CHOSEN[shape](endpoint.next().body)
-    assert "it wants a tool used that nobody offered (none was offered)" in refused.message
+    assert "the answer calls an unknown tool (none was offered)" in refused.message

@@ -208,7 +208,7 @@ async def test_a_call_that_reached_nobody_is_free(models: Models) -> None:
 async def test_the_message_names_the_model_the_status_and_what_to_do(models: Models) -> None:
     _, message = await failure(models, "status-401")
 
-    assert "model status-401: its provider did not take the key; " in message
+    assert "model status-401: the provider rejected the API key; " in message
     assert "(status 401)" in message
 
 

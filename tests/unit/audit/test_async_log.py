@@ -178,7 +178,9 @@ async def test_a_record_waits_only_so_long_for_earlier_ones() -> None:
         with place.held():
             group.start_soon(log.write, record("first"))
             await place.entered()
-            assert ["decision log: the place was not free in time (earlier records wait)"] == await refused(log, "late")
+            assert [
+                "decision log: the place could not be written in time (earlier records are still waiting)"
+            ] == await refused(log, "late")
     assert ["first"] == place.kept
 
 
@@ -187,10 +189,10 @@ async def test_a_disk_that_does_not_answer_keeps_nobody(monkeypatch: pytest.Monk
     log = AsyncDecisionLog(place, queue=0.05)
     monkeypatch.setattr(decision_log, "GRACE", 0.05)
     with place.held():
-        assert ["decision log: the place was not free in time (its disk does not answer)"] == await refused(
+        assert ["decision log: the place could not be written in time (the disk does not respond)"] == await refused(
             log, "stuck"
         )
-        assert "does not answer" in str(log.problem())
+        assert "the disk does not respond" in str(log.problem())
 
 
 async def test_no_more_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +206,9 @@ async def test_no_more_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPat
             for id in ("a", "b"):
                 group.start_soon(log.write, record(id))
             await blocked()
-            assert ["decision log: the place takes no more records: 2 wait already"] == await refused(log, "too many")
+            assert ["decision log: the place accepts no more records: 2 are already waiting"] == await refused(
+                log, "too many"
+            )
     assert ["first", "a", "b"] == place.kept
 
 
@@ -297,7 +301,7 @@ async def test_the_end_waits_for_what_waits_and_takes_nothing_any_more() -> None
             await blocked()
             assert 0 == place.closed
     assert (["first", "second"], 1) == (place.kept, place.closed)
-    assert ["decision log: the place takes no more records: it is closed"] == await refused(log, "late")
+    assert ["decision log: the place accepts no more records: the log is closed"] == await refused(log, "late")
 
 
 async def test_an_end_before_any_record_starts_nothing() -> None:

@@ -192,11 +192,11 @@ def test_it_is_its_owners_alone(tape: Cassette, path: Path) -> None:
 @pytest.mark.parametrize(
     ("there", "what"),
     [
-        ("version: 1\nrules: []\n", "is no file of cases"),
-        ("cases: [{answer: a, text: b}]\n", "more can follow"),
+        ("version: 1\nrules: []\n", "is not a case file"),
+        ("cases: [{answer: a, text: b}]\n", "can be appended"),
         ("cases:\n- {answer: a}\n", "fits everything"),
-        ("cases:\n- {text: x, answer: a}", "does not end in a list"),
-        ("just some text\n", "is no file of cases"),
+        ("cases:\n- {text: x, answer: a}", "does not end with a list"),
+        ("just some text\n", "is not a case file"),
     ],
 )
 def test_a_file_that_no_case_can_follow_is_left_alone(path: Path, there: str, what: str) -> None:
@@ -272,8 +272,8 @@ def test_the_end_says_how_to_use_it(tape: Cassette, path: Path, tmp_path: Path) 
 
     head, models, rules = tape.summary(tmp_path)
     assert f"recorded 2 cases in {path}; to answer from it:" == head
-    assert '{name: taped, model: scripted, cases: "tape.yaml"}' in models
-    assert '{name: taped answers, match: {kind: elicitation}, effect: answer, cases: "tape.yaml"}' in rules
+    assert '{name: recorded, model: scripted, cases: "tape.yaml"}' in models
+    assert '{name: recorded answers, match: {kind: elicitation}, effect: answer, cases: "tape.yaml"}' in rules
     assert str(path) in tape.summary(tmp_path / "elsewhere")[1]
 
 
@@ -300,7 +300,9 @@ def test_the_end_says_that_sampling_which_the_client_answered_wants_an_allow(tap
         result=result({"type": "text", "text": "x"}),
     )
     _, models = tape.summary(tmp_path)
-    assert models.endswith("# and `with: {models: [taped]}` in an `allow`, in place of the rules that forward sampling")
+    assert models.endswith(
+        "# and `with: {models: [recorded]}` in an `allow` rule, in place of the rules that forward sampling"
+    )
     tape.take(
         SAMPLING,
         params("by a model"),
@@ -308,5 +310,5 @@ def test_the_end_says_that_sampling_which_the_client_answered_wants_an_allow(tap
         decided_by="policy",
         result=result({"type": "text", "text": "x"}),
     )
-    both = "in the rules that allow, and in an `allow` in place of those that forward sampling"
-    assert tape.summary(tmp_path)[1].endswith(f"# and `with: {{models: [taped]}}` {both}")
+    both = "in the `allow` rules, and in one that replaces the rules that forward sampling"
+    assert tape.summary(tmp_path)[1].endswith(f"# and `with: {{models: [recorded]}}` {both}")

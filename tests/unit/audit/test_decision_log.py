@@ -94,7 +94,7 @@ async def test_a_lock_that_is_never_free_is_given_up(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     with path.open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(Unavailable, match="was not free in time"):
+        with pytest.raises(Unavailable, match="could not be written in time"):
             await opened(path, content="none", patience=0.05).write(RECORD)
 
 
@@ -104,7 +104,7 @@ async def test_once_the_end_has_begun_no_lock_is_waited_for_long_by_all_records_
     log = opened(path, content="none", patience=50, queue=50)
 
     async def write() -> None:
-        with pytest.raises(Unavailable, match="was not free in time"):
+        with pytest.raises(Unavailable, match="could not be written in time"):
             await log.write(RECORD)
         refused.append(1)
 
@@ -140,9 +140,9 @@ def test_a_place_that_cannot_be_written_is_an_error_at_start(tmp_path: Path) -> 
     (tmp_path / "file").write_text("")
     for path, problem in {
         tmp_path / "file" / "x.jsonl": (
-            "cannot be reached: Not a directory; give --decision-log a place that can be written, or none"
+            "cannot be reached: Not a directory; set --decision-log to a writable path, or to none"
         ),
-        tmp_path: "is a folder; give",
+        tmp_path: "is a folder; set",
     }.items():
         with pytest.raises(Unavailable, match=f"decision log: {path} {problem}"):
             opened(path).check_writable(NOON)

@@ -81,7 +81,7 @@ def test_all_shapes_of_a_log_come_to_the_same(run: Run, write: Write, logs: dict
     ("name", "made", "why"),
     [
         ("sqlite:none.db", None, "none.db: cannot be read: "),
-        ("sqlite:text.db", "text", "text.db: cannot be read: it is not a database of decisions"),
+        ("sqlite:text.db", "text", "text.db: cannot be read: it is not a decision log database"),
     ],
 )
 def test_a_database_that_is_none_leaves_with_two(run: Run, write: Write, name: str, made: str | None, why: str) -> None:

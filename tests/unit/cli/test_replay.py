@@ -39,7 +39,7 @@ def test_what_changes_is_told_with_the_ids_of_its_records(run: Run, write: Write
     ended = run("replay", "--log", "log.jsonl", "--policy", "new.yaml")
     assert (0, "") == (ended.code, ended.err)
     told = [
-        "8 requests under new.yaml: 3 the same, 5 changed, 0 cannot be told",
+        "8 requests under new.yaml: 3 the same, 5 changed, 0 unknown",
         "changed",
         "       5  sampling by 'docs': allow by 'models', answered -> deny by 'no secrets'",
         "          000000000000000000000000, 000000000000000000000001, 000000000000000000000002 and 2 more",
@@ -63,9 +63,9 @@ def test_records_without_contents_are_decided_as_far_as_they_go_and_the_rest_say
     write("log.jsonl", log(record("a secret", 1, "hash"), forwarded))
     ended = run("replay", "--log", "log.jsonl", "--policy", "new.yaml", "--fail-on-change")
     assert 0 == ended.code
-    assert "2 requests under new.yaml: 1 the same, 0 changed, 1 cannot be told" in ended.out
+    assert "2 requests under new.yaml: 1 the same, 0 changed, 1 unknown" in ended.out
     assert (
-        "       1  the record has no contents, and the rules that may take it look at them; record with"
+        "       1  the record has no contents, and matching depends on them; record with"
         " `record_content: full`" in ended.out
     )
 
@@ -96,9 +96,9 @@ def test_lines_that_are_no_records_are_told_with_their_numbers_and_stop_nothing(
     assert 0 == ended.code
     assert "2 requests under new.yaml: 2 the same" in ended.out
     assert ended.err.startswith(
-        "samplegate: log.jsonl:2: is not JSON\nsamplegate: log.jsonl:4: is no record of a decision log: "
+        "samplegate: log.jsonl:2: is not JSON\nsamplegate: log.jsonl:4: is not a decision log record: "
     )
-    assert ended.err.endswith("samplegate: and 12 more lines that are no records\n")
+    assert ended.err.endswith("samplegate: and 12 more lines that are not records\n")
 
 
 @pytest.mark.parametrize("first", ["forwarded", "put_off"])
@@ -131,7 +131,7 @@ def test_a_revoked_request_is_one_and_stands_there_as_it_came_out(
         assert 2 == table.keep(records, lambda: 5.0)
         table.close()
     told = run("replay", "--log", log, "--policy", "new.yaml").out.splitlines()
-    assert "1 request under new.yaml: 0 the same, 1 changed, 0 cannot be told" == told[0]
+    assert "1 request under new.yaml: 0 the same, 1 changed, 0 unknown" == told[0]
     assert "       1  sampling by 'docs': allow by 'models', unanswered -> deny by 'no secrets'" in told
 
 
@@ -176,7 +176,7 @@ def test_names_in_a_log_drive_no_terminal(run: Run, write: Write) -> None:
             ["--log", "missing.jsonl", "--policy", "new.yaml"],
             "samplegate: missing.jsonl: cannot be read: no such file or directory\n",
         ),
-        (["--log", "*.missing", "--policy", "new.yaml"], "samplegate: *.missing: no file fits it\n"),
+        (["--log", "*.missing", "--policy", "new.yaml"], "samplegate: *.missing: no file matches\n"),
         (
             ["--log", "log.jsonl", "--policy", "missing.yaml"],
             "samplegate: missing.yaml: cannot be read: no such file or directory\n",
@@ -207,7 +207,7 @@ def test_an_empty_log_has_no_requests(run: Run, write: Write) -> None:
     write("new.yaml", NEW)
     write("log.jsonl", "")
     assert (
-        "0 requests under new.yaml: 0 the same, 0 changed, 0 cannot be told\n"
+        "0 requests under new.yaml: 0 the same, 0 changed, 0 unknown\n"
         == run("replay", "--log", "log.jsonl", "--policy", "new.yaml").out
     )
 

@@ -54,34 +54,34 @@ def test_a_table_for_each_server(run: Run, write: Write) -> None:
         """\
 5 requests of 2 servers in 1 log, 2027-01-15T08:00:00.000Z to 2027-01-15T08:00:00.000Z
 
-server docs: 4 requests, $0.2500, 2 at a price nobody knows
+server docs: 4 requests, 0.2500 USD, 2 with unknown price
   kind      requests  answered  denied  unanswered     p50     p95
   sampling         4         2       1           1  101 ms  2.49 s
-  decided           requests
+  rule              requests
   allow: models            2  50%
   deny: no secrets         1  25%
   none: models             1  25%
-  during     requests
+  tool       requests
   (no call)         2  50%
   look              2  50%
-  not answered      requests
-  limit: models            1  25%
-  rule: no secrets         1  25%
-  no room in limit  requests
-  team-day                 1  25%
+  denied or unanswered  requests
+  limit: models                1  25%
+  rule: no secrets             1  25%
+  limit without room  requests
+  team-day                   1  25%
   answered by  requests  input tokens  output tokens
   gpt-5               2           140              6
-  model called  calls  input tokens  output tokens  dollars  failures
-  a                 1             0              0   0.0000  1 rate_limited
-  b                 1            70              3   0.2500
-  own               1             0              0        ?
+  model called  calls  input tokens  output tokens  cost (USD)  failures
+  a                 1             0              0      0.0000  1 rate_limited
+  b                 1            70              3      0.2500
+  own               1             0              0           ?
 
 server db: 1 request
   kind         requests  answered     p50     p95
   elicitation         1         1  30.2 s  30.2 s
-  decided          requests
+  rule             requests
   forward: person         1  100%
-  during     requests
+  tool       requests
   (no call)         1  100%
 """
         == ended.out
@@ -94,8 +94,8 @@ def test_less_than_a_cent_is_not_shown_as_nothing(run: Run, write: Write) -> Non
         line(put={"cost_usd": 0.000013, "attempts": [{"model": "b", "result": "ok", "cost_usd": 0.000013}]}),
     )
     told = run("report", "--log", "log.jsonl").out.splitlines()
-    assert "server docs: 1 request, $0.000013" in told
-    assert "  b                 1             0              0  0.000013" in told
+    assert "server docs: 1 request, 0.000013 USD" in told
+    assert "  b                 1             0              0    0.000013" in told
 
 
 def test_reviews_are_told(run: Run, write: Write) -> None:
@@ -112,7 +112,7 @@ def test_reviews_are_told(run: Run, write: Write) -> None:
     assert [["ops", "2", "0", "1", "1", "0"], ["desk", "1", "0", "0", "0", "1"]] == [
         row.split() for row in told[start + 1 : start + 3]
     ]
-    assert any(row.startswith("  requests waited 1.") and row.endswith(" s at the 95th percentile") for row in told)
+    assert any(row.startswith("  wait for the reviewer's decision: p50 1.") and row.endswith(" s") for row in told)
     docs = json.loads(run("report", "--log", "log.jsonl", "--json").out)["servers"]["docs"]
     assert {"ops": {"reviews": 2, "answered": 1, "rejected": 1}, "desk": {"reviews": 1, "undecided": 1}} == docs[
         "reviews"
@@ -258,7 +258,7 @@ def test_without_a_log_the_state_folders_are_read(
     run: Run, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAMPLEGATE_STATE", str(tmp_path / "state"))
-    assert (2, True) == ((ended := run("report")).code, "there are no logs in " in ended.err)
+    assert (2, True) == ((ended := run("report")).code, "does not exist; name the logs" in ended.err)
     (tmp_path / "state" / "decisions").mkdir(parents=True)
     write("state/decisions/docs-2027-01-15.jsonl", line())
     assert run("report").out.startswith("1 request of 1 server in 1 log")
@@ -266,7 +266,7 @@ def test_without_a_log_the_state_folders_are_read(
 
 def test_a_folder_without_logs_leaves_with_two(run: Run, tmp_path: Path) -> None:
     ended = run("report", "--log", str(tmp_path))
-    assert (2, True) == (ended.code, "is a folder without a *.jsonl" in ended.err)
+    assert (2, True) == (ended.code, "the folder has no *.jsonl files" in ended.err)
 
 
 def test_lines_that_are_no_records_are_told_and_stop_nothing(

@@ -496,7 +496,7 @@ async def test_a_stand_in_that_has_no_room_is_passed_over_for_a_cheaper_one() ->
 
 async def test_what_a_provider_says_about_waiting_is_in_the_record() -> None:
     world = World(
-        SampleFailed("rate_limited", "model cheap: its provider asks to slow down", retry_after=17.0, free=True)
+        SampleFailed("rate_limited", "model cheap: the provider's rate limit is exceeded", retry_after=17.0, free=True)
     )
     d, round = pushed(allow(), policy=POLICY)
     await world.settled(d, round)

@@ -90,11 +90,11 @@ def test_pieces_and_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PIECES", 3)
     monkeypatch.setattr(module, "MAX_USES", 3)
     heard = ResponseAccumulator()
-    with pytest.raises(AnswerTooLarge, match="more than 3 tools"):
+    with pytest.raises(AnswerTooLarge, match="more than 3 tool calls"):
         heard.piece(delta(tool_calls=[call("", index=n) for n in range(4)]))
     heard.piece(delta())
     heard.piece(delta())
-    with pytest.raises(AnswerTooLarge, match="more than 3 pieces"):
+    with pytest.raises(AnswerTooLarge, match="more than 3 chunks"):
         heard.piece(delta())
 
 

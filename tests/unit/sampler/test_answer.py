@@ -96,7 +96,7 @@ def test_a_signature_is_kept_if_it_is_one(call: PartialToolCall, signature: str 
 def test_arguments_that_are_no_object_are_refused(arguments: str) -> None:
     assert (
         "error",
-        "the arguments of its tool use 1 are no JSON object; raise max_tokens, or ask another model",
+        "the arguments of tool call 1 are not a JSON object; raise max_tokens, or use another model",
     ) == refused(said(calls=[use(arguments=arguments)]))
 
 
@@ -117,25 +117,37 @@ def test_no_arguments_are_an_empty_object() -> None:
 @pytest.mark.parametrize(
     ("heard", "failure", "what"),
     [
-        (said(calls=[use(name="rm")]), "error", "it wants a tool used that nobody offered (2 were offered)"),
-        (said(calls=[use(name="a.b")]), "error", "it wants a tool used that nobody offered"),
-        (said(calls=[use(name="")]), "error", "it wants a tool used that nobody offered"),
-        (said("x", audio=True), "error", "it answered with audio, which cannot be passed on"),
+        (said(calls=[use(name="rm")]), "error", "the answer calls an unknown tool (2 were offered)"),
+        (said(calls=[use(name="a.b")]), "error", "the answer calls an unknown tool"),
+        (said(calls=[use(name="")]), "error", "the answer calls an unknown tool"),
+        (said("x", audio=True), "error", "the answer contains audio, which is not supported"),
         (
             said("x", images=["http://evil/x.png"]),
             "error",
-            "it answered with an image that is not in the answer itself; nothing is fetched",
+            "the answer has an image that is not embedded as base64; use another model",
         ),
-        (said("x", images=[None]), "error", "it answered with an image"),
-        (said("x", images=["data:image/png;base64,%%"]), "error", "it answered with an image"),
-        (said("x", images=["data:text/html;base64,YQ=="]), "error", "it answered with an image"),
-        (said(f"the key is {SECRET}"), "error", "its answer holds the key"),
-        (said(SECRET[:5], SECRET[5:]), "error", "its answer holds the key"),
-        (said(calls=[use(arguments=f'{{"a": "{SECRET}"}}')]), "error", "its answer holds the key"),
-        (said(calls=[use(arguments=f'{{"a": "\\u0073{SECRET[1:]}"}}')]), "error", "its answer holds the key"),
-        (said(calls=[use(id=SECRET)]), "error", "its answer holds the key"),
-        (said(calls=[use(signature=SECRET)]), "error", "its answer holds the key"),
-        (ResponseAccumulator(texts=["x"], stop=SECRET), "error", "its answer holds the key"),
+        (said("x", images=[None]), "error", "the answer has an image that is not embedded"),
+        (said("x", images=["data:image/png;base64,%%"]), "error", "the answer has an image that is not embedded"),
+        (said("x", images=["data:text/html;base64,YQ=="]), "error", "the answer has an image that is not embedded"),
+        (said(f"the key is {SECRET}"), "error", "the answer contains an API key of the gate and is withheld"),
+        (said(SECRET[:5], SECRET[5:]), "error", "the answer contains an API key of the gate and is withheld"),
+        (
+            said(calls=[use(arguments=f'{{"a": "{SECRET}"}}')]),
+            "error",
+            "the answer contains an API key of the gate and is withheld",
+        ),
+        (
+            said(calls=[use(arguments=f'{{"a": "\\u0073{SECRET[1:]}"}}')]),
+            "error",
+            "the answer contains an API key of the gate and is withheld",
+        ),
+        (said(calls=[use(id=SECRET)]), "error", "the answer contains an API key of the gate and is withheld"),
+        (said(calls=[use(signature=SECRET)]), "error", "the answer contains an API key of the gate and is withheld"),
+        (
+            ResponseAccumulator(texts=["x"], stop=SECRET),
+            "error",
+            "the answer contains an API key of the gate and is withheld",
+        ),
         (said(), "empty", "None"),
         (said(refusal=True), "refused", "None"),
         (ResponseAccumulator(stop="SAFETY", mapped="content_filter"), "refused", "None"),
@@ -153,7 +165,10 @@ def test_what_is_not_taken_is_named(heard: ResponseAccumulator, failure: str, wh
 def test_a_required_use_must_be_there() -> None:
     offer = AnswerBounds({"c": "c"}, required=True)
 
-    assert "it used no tool although it was required to (toolChoice); ask another model" == refused(said("x"), offer)[1]
+    assert (
+        "the answer has no tool call although toolChoice requires one; use another model"
+        == refused(said("x"), offer)[1]
+    )
     assert answered(said("x", calls=[use(name="c")]), offer)["content"]
 
 

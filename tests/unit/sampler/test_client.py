@@ -110,7 +110,7 @@ async def test_a_crash_fails_the_call_in_flight_and_the_next_call_has_a_new_work
 
         assert (
             "crashed",
-            "model real: its worker ended with code 7; ask again, the next request starts a new one",
+            "model real: the worker process exited with code 7; try again, the next request starts a new one",
         ) == (failure, message)
         assert models.pid is None
         await models.warm()
@@ -121,17 +121,17 @@ async def test_a_worker_that_dies_at_its_start_is_not_started_again_at_once(envi
     async with running(STILLBORN, environment) as models:
         assert (
             "crashed",
-            "model real: its worker ended with code 3; ask again, the next request starts a new one",
+            "model real: the worker process exited with code 3; try again, the next request starts a new one",
         ) == failed(await models.sample(request(), deaf))
         failure, message = failed(await models.sample(request(), deaf))
 
         assert "crashed" == failure
-        assert "(start 1; the next try is in " in message
+        assert "(failed start 1; the next attempt is in " in message
 
 
 async def test_a_worker_that_cannot_start_says_why(environment: dict[str, str]) -> None:
     async with running(EXCUSED, environment) as models:
-        assert ("crashed", "model real: its worker cannot start: no litellm here; install it") == failed(
+        assert ("crashed", "model real: the worker process cannot start: no litellm here; install it") == failed(
             await models.sample(request(), deaf)
         )
 
@@ -178,7 +178,7 @@ async def test_a_worker_that_does_not_confirm_a_cancel_is_killed(
             group.start_soon(wait)
             assert "timeout" == failed(await models.sample(request(timeout=0.05), deaf))[0]
         assert "crashed" == failed(other[0])[0]
-        assert "did not end a call" in failed(other[0])[1]
+        assert "did not cancel a call" in failed(other[0])[1]
 
 
 async def test_a_time_out_counts_the_start_and_does_not_end_it(environment: dict[str, str]) -> None:

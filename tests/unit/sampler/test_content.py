@@ -52,20 +52,20 @@ def test_audio_is_told_by_its_type(kind: str, format: str) -> None:
     [
         (
             {"type": "audio", "data": "YQ==", "mimeType": "audio/ogg"},
-            "here.mimeType: audio of type 'audio/ogg' cannot be sent to a model",
+            "here.mimeType: 'audio/ogg' is not a supported audio type; use audio/mpeg or audio/wav",
         ),
-        ({"type": "audio", "data": "YQ=="}, "here.mimeType: audio of type no known name"),
-        ({"type": "image", "data": "YQ==", "mimeType": "text/html"}, "here.mimeType: 'text/html' is no type of image"),
+        ({"type": "audio", "data": "YQ=="}, "here.mimeType: unknown is not a supported audio type"),
+        ({"type": "image", "data": "YQ==", "mimeType": "text/html"}, "here.mimeType: 'text/html' is not an image type"),
         ({"type": "image", "data": "YQ==", "mimeType": "image/png;base64,evil"}, "here.mimeType"),
         ({"type": "image", "data": "YQ==", "mimeType": "image/png\n"}, "here.mimeType"),
-        ({"type": "image", "data": "", "mimeType": "image/png"}, "here.data: it is not base64"),
-        ({"type": "image", "data": "YQ", "mimeType": "image/png"}, "here.data: it is not base64"),
-        ({"type": "image", "data": "Y Q==", "mimeType": "image/png"}, "here.data: it is not base64"),
-        ({"type": "image", "data": "é===", "mimeType": "image/png"}, "here.data: it is not base64"),
-        ({"type": "image", "mimeType": "image/png"}, "here.data: it is not a text"),
-        ({"type": "text"}, "here.text: it is not a text"),
+        ({"type": "image", "data": "", "mimeType": "image/png"}, "here.data: not valid base64"),
+        ({"type": "image", "data": "YQ", "mimeType": "image/png"}, "here.data: not valid base64"),
+        ({"type": "image", "data": "Y Q==", "mimeType": "image/png"}, "here.data: not valid base64"),
+        ({"type": "image", "data": "é===", "mimeType": "image/png"}, "here.data: not valid base64"),
+        ({"type": "image", "mimeType": "image/png"}, "here.data: not a string"),
+        ({"type": "text"}, "here.text: not a string"),
         ({"type": "video"}, "here: content of type 'video' cannot be sent to a model"),
-        ({}, "here: content of type no known name"),
+        ({}, "here: content of type unknown"),
     ],
 )
 def test_what_has_no_part_is_refused_by_place_and_type(block: dict[str, Any], what: str) -> None:
@@ -115,7 +115,7 @@ def test_a_tools_result_in_order(result: dict[str, Any], expected: list[dict[str
     [
         (
             {"type": "audio", "data": "YQ==", "mimeType": "audio/wav"},
-            "here.content.0: audio in a tool's result reaches no model",
+            "here.content.0: audio in a tool result cannot be sent to a model",
         ),
         (
             {"type": "resource", "resource": {"uri": "x", "blob": "YQ==", "mimeType": "application/pdf"}},
@@ -123,10 +123,10 @@ def test_a_tools_result_in_order(result: dict[str, Any], expected: list[dict[str
         ),
         (
             {"type": "resource", "resource": {"uri": "x", "blob": "YQ=="}},
-            "here.content.0.resource: a blob of type no known name",
+            "here.content.0.resource: a blob of type unknown",
         ),
-        ({"type": "resource"}, "here.content.0.resource: there is none"),
-        ({"type": "resource_link", "name": "x"}, "here.content.0.uri: it is not a text"),
+        ({"type": "resource"}, "here.content.0.resource: missing"),
+        ({"type": "resource_link", "name": "x"}, "here.content.0.uri: not a string"),
         ({"type": "tool_use"}, "here.content.0: content of type 'tool_use'"),
     ],
 )

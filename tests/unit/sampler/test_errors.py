@@ -133,5 +133,6 @@ def test_a_sentence_names_the_model_and_the_status_and_no_text_of_the_exception(
     message = sentence("smart", fault.failure, fault.status)
 
     assert (
-        "model smart: its provider asks to slow down; wait, or raise the limits of the account (status 429)" == message
+        "model smart: the provider's rate limit is exceeded; wait, or raise the account's limits (status 429)"
+        == message
     )

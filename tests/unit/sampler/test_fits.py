@@ -42,7 +42,7 @@ def test_what_does_not_arrive_is_refused_by_name(
     if taken:
         assert messages == fitted(provider, model, messages)
         return
-    with pytest.raises(Unfit, match=f"does not reach {provider}"):
+    with pytest.raises(Unfit, match=f"cannot be sent to {provider}"):
         fitted(provider, model, messages)
 
 

@@ -57,11 +57,11 @@ def test_the_wrapped_server_gets_everything_but_the_gates_keys(models: list[Mode
         (Model(name="azure", model="azure/gpt-5", api_base="http://127.0.0.1:1"), None),
         (
             Model(name="m", model="openai/x", api_key_env="EMPTY"),
-            NoKey("variable EMPTY (api_key_env) is not set or empty; put the provider's key there"),
+            NoKey("variable EMPTY (api_key_env) is empty; put the provider's key there"),
         ),
         (
             Model(name="m", model="openai/x", api_key_env="NO"),
-            NoKey("variable NO (api_key_env) is not set or empty; put the provider's key there"),
+            NoKey("variable NO (api_key_env) is not set; set it to the provider's key"),
         ),
     ],
 )
@@ -73,15 +73,15 @@ def test_a_key_that_would_be_another_header_is_none() -> None:
     found = key(Model(name="m", model="openai/x", api_key_env="TWO_LINES"), folder=Path(), environment=ENVIRONMENT)
 
     assert isinstance(found, NoKey)
-    assert "more than one line" in found.what
+    assert "contains a line break" in found.what
 
 
 @pytest.mark.parametrize(
     ("content", "what"),
     [
         (b"x" * 20_000, "is larger than"),
-        (b" \n", "is not set or empty"),
-        (b"\xff", "not ASCII"),
+        (b" \n", "is empty; put the provider's key there"),
+        (b"\xff", "characters other than printable ASCII"),
         (None, "cannot be read"),
     ],
 )
@@ -102,7 +102,7 @@ def test_a_folder_is_no_key_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "environment", "expected"),
     [
-        (OPENAI, {}, "no key: OPENAI_API_KEY is not set; set it, or name api_key_env or api_key_file"),
+        (OPENAI, {}, "no API key: set OPENAI_API_KEY, or add api_key_env or api_key_file to the model"),
         (OPENAI, ENVIRONMENT, None),
         (OWN, ENVIRONMENT, None),
         (Model(name="c", model="anthropic/c"), {"ANTHROPIC_AUTH_TOKEN": "t"}, None),

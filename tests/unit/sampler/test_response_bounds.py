@@ -45,12 +45,12 @@ async def test_every_chunk_with_the_end_of_a_line_is_passed_on_at_once() -> None
     "chunks", [[b"x" * 11], [b"x" * 6] * 2, [b"xxxx\n", b"x" * 6, b"x" * 5], [b"x" * 8, b"\n" + b"x" * 11]]
 )
 async def test_a_line_that_is_too_long_ends_the_answer(chunks: list[bytes]) -> None:
-    with pytest.raises(ResponseTooLarge, match="its answer has a line of more than 10 bytes"):
+    with pytest.raises(ResponseTooLarge, match="the response has a line longer than 10 bytes"):
         await read(*chunks)
 
 
 async def test_a_body_that_is_too_long_ends_the_answer(small: None) -> None:
-    with pytest.raises(ResponseTooLarge, match="its answer is longer than 25 bytes"):
+    with pytest.raises(ResponseTooLarge, match="the response is larger than 25 bytes"):
         await read(*[b"x\n"] * 13)
 
 

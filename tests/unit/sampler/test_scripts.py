@@ -38,8 +38,8 @@ def test_all_problems_of_all_files_are_told_once(tmp_path: Path) -> None:
     assert [
         "bad.yaml:1:9: cases.0: case 1 has answer and action; use exactly one of answer, content, fail, action",
         (
-            "missing.yaml:1:1: the cases of rule three cannot be read: No such file or directory; check `cases`, it is"
-            " relative to the policy"
+            "missing.yaml:1:1: the cases of rule three cannot be read: No such file or directory; check the path in"
+            " `cases`, which is relative to the policy"
         ),
         "latin.yaml:1:1: the cases of rule four are not UTF-8; save the file as UTF-8 text",
     ] == [str(problem) for problem in raised.value.problems]

@@ -141,41 +141,44 @@ IMAGE = {"type": "image", "data": "YQ==", "mimeType": "image/png"}
 @pytest.mark.parametrize(
     ("messages", "what"),
     [
-        ((user(text("hi")), assistant(USE)), "params.messages.1.content: a use of a tool has no result"),
-        ((user(text("hi")), assistant(USE), user(text("well"))), "params.messages.2.content: it must hold the results"),
+        ((user(text("hi")), assistant(USE)), "params.messages.1.content: a tool_use has no tool_result"),
+        ((user(text("hi")), assistant(USE), user(text("well"))), "params.messages.2.content: only tool_result blocks"),
         (
             (user(text("hi")), assistant(USE), user(result(), text("well"))),
-            "params.messages.2.content: it must hold the results",
+            "params.messages.2.content: only tool_result blocks",
         ),
         (
             (user(text("hi")), assistant(USE), user(result("other"))),
-            "params.messages.2.content: the results are not those of the 1 tool uses before",
+            "params.messages.2.content: tool_result blocks must match the 1 preceding tool_use blocks, one each",
         ),
         (
             (user(text("hi")), assistant(USE), user(result(), result())),
-            "params.messages.2.content: the results are not",
+            "params.messages.2.content: tool_result blocks must match the 1 preceding",
         ),
-        ((user(result()),), "params.messages.0.content: the results are not those of the 0 tool uses before"),
+        (
+            (user(result()),),
+            "params.messages.0.content: tool_result blocks must match the 0 preceding tool_use blocks, one each",
+        ),
         (
             (user(text("hi")), assistant(USE, USE), user(result())),
-            "params.messages.1.content: two uses of tools have the same id",
+            "params.messages.1.content: two tool_use blocks have the same id",
         ),
         (
             (user(text("hi")), assistant({**USE, "id": 5})),
-            "params.messages.1.content.0: a use of a tool needs an id and a name",
+            "params.messages.1.content.0: a tool_use needs an id and a name",
         ),
         (
             (user(text("hi")), assistant({**USE, "name": None})),
-            "params.messages.1.content.0: a use of a tool needs an id and a name",
+            "params.messages.1.content.0: a tool_use needs an id and a name",
         ),
         (
             (user(text("hi")), assistant({**USE, "input": [1]})),
-            "params.messages.1.content.0.input: it is not an object",
+            "params.messages.1.content.0.input: not an object",
         ),
         ((user(USE),), "params.messages.0.content.0: content of type 'tool_use'"),
-        ((assistant(IMAGE),), "params.messages.0.content.0: image in the assistant's own words reaches no model"),
+        ((assistant(IMAGE),), "params.messages.0.content.0: image in an assistant message is not supported"),
         ((assistant({"type": "thing"}),), "params.messages.0.content.0: content of type 'thing'"),
-        ((user(),), "params.messages.0.content: there is none"),
+        ((user(),), "params.messages.0.content: empty"),
     ],
 )
 def test_a_conversation_that_does_not_add_up_is_refused(messages: tuple[dict[str, Any], ...], what: str) -> None:
@@ -187,17 +190,20 @@ def test_a_conversation_that_does_not_add_up_is_refused(messages: tuple[dict[str
 @pytest.mark.parametrize(
     ("params", "what"),
     [
-        ({"tools": [{}]}, "params.tools: every tool needs a name"),
-        ({"tools": ["x"]}, "params.tools: every tool needs a name"),
-        ({"tools": {"name": "x"}}, "params.tools: every tool needs a name"),
-        ({"tools": [TOOL, TOOL]}, "params.tools: two have the same name"),
+        ({"tools": [{}]}, "params.tools: a tool has no name"),
+        ({"tools": ["x"]}, "params.tools: a tool has no name"),
+        ({"tools": {"name": "x"}}, "params.tools: a tool has no name"),
+        ({"tools": [TOOL, TOOL]}, "params.tools: two tools have the same name"),
         (
             {"tools": [{"name": str(n)} for n in range(MAX_TOOLS + 1)]},
-            "params.tools: there are 129, used or on offer, and 128 is the most",
+            "params.tools: 129 tools, more than the maximum of 128",
         ),
-        ({"tools": [TOOL], "toolChoice": {"mode": "always"}}, "params.toolChoice.mode: it is not one of"),
-        ({"toolChoice": {"mode": "required"}}, "params.toolChoice.mode: 'required' without a tool"),
-        ({"tools": [{"name": "x", "inputSchema": {"a": object()}}]}, "params.tools.0.inputSchema: it is not JSON"),
+        ({"tools": [TOOL], "toolChoice": {"mode": "always"}}, "params.toolChoice.mode: not one of"),
+        ({"toolChoice": {"mode": "required"}}, "params.toolChoice.mode: 'required' without tools"),
+        (
+            {"tools": [{"name": "x", "inputSchema": {"a": object()}}]},
+            "params.tools.0.inputSchema: cannot be encoded as JSON",
+        ),
     ],
 )
 def test_tools_that_cannot_be_offered_are_refused(params: dict[str, Any], what: str) -> None:

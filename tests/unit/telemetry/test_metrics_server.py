@@ -185,7 +185,7 @@ async def test_a_fault_is_logged_and_told_by_a_fixed_sentence() -> None:
     log = Events()
     async with serving(shown, log) as port:
         status, _, body = await ask(port)
-    assert (500, "/metrics: a fault in the gate; the log has it\n", ["metrics.failed"]) == (status, body, log.seen)
+    assert (500, "internal error; see the log\n", ["metrics.failed"]) == (status, body, log.seen)
 
 
 @BOTH_LOOPS
@@ -194,7 +194,7 @@ async def test_a_port_that_is_taken_is_unavailable_with_a_remedy() -> None:
         with pytest.raises(
             Unavailable,
             match=(
-                rf"metrics port: 127\.0\.0\.1:{port} cannot be listened on: address already in use; give another"
+                rf"metrics port: cannot listen on 127\.0\.0\.1:{port}: address already in use; choose another"
                 r" --metrics-port"
             ),
         ):
@@ -204,7 +204,7 @@ async def test_a_port_that_is_taken_is_unavailable_with_a_remedy() -> None:
 @BOTH_LOOPS
 @pytest.mark.parametrize("port", [-1, 65536])
 async def test_a_port_that_is_none_is_unavailable(port: int) -> None:
-    with pytest.raises(Unavailable, match=f"metrics port: {port} is no port"):
+    with pytest.raises(Unavailable, match=f"metrics port: {port} is not a port"):
         await MetricsServer.open(Metrics().page, port, Events())
 
 

@@ -27,7 +27,7 @@ def test_the_first_of_an_event_are_logged_then_a_count_now_and_then_and_each_is_
     notes.count(Note("frame.unasked", {"side": "client"}))
     assert [None] * LOGGED + [100, 1000, None] == [event.get("count") for event in events(stream)]
     assert 1234 == value(metrics, "samplegate_frames_refused_total", server="db", side="server", reason="refused")
-    assert "not every one is in the log: 1234 frame.refused" == notes.summary()
+    assert "not every event is in the log: 1234 frame.refused" == notes.summary()
 
 
 @pytest.mark.parametrize("event", ["frame.unasked", "frame.oversized", "frame.failed"])
@@ -60,5 +60,5 @@ def test_what_is_only_for_whoever_looks_for_a_fault_is_not_warned_of() -> None:
 def test_a_round_that_a_fault_ended_is_a_failure_for_strict() -> None:
     tally = Tally(Metrics())
     tally.fault("t-1")
-    assert (1, "no requests; 1 round ended by a fault") == (tally.failed, tally.summary())
-    assert ["round t-1: unanswered by a fault in the gate; the log has it"] == tally.failures()
+    assert (1, "no requests; 1 round ended by an internal error") == (tally.failed, tally.summary())
+    assert ["round t-1: not answered because of an internal error; see the log"] == tally.failures()

@@ -86,7 +86,7 @@ def test_an_unknown_price_is_counted_by_itself_and_said() -> None:
     )
     assert 1 == value(metrics, "samplegate_unpriced_calls_total", server="docs", model="local", rule="drafts")
     assert 0 == value(metrics, "samplegate_cost_usd_total", model="local")
-    assert "2 requests: 2 answered; 0.0042 USD and 1 model call of unknown price" == tally.summary()
+    assert "2 requests: 2 answered; 0.0042 USD and 1 model call with unknown price" == tally.summary()
 
 
 def test_the_summary_says_the_cost_and_the_limits_that_refused() -> None:

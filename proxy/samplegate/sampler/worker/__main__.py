@@ -118,7 +118,7 @@ async def _serve(inbox: asyncio.Queue[bytes], send: Send) -> None:
         worker = Worker(_import_litellm(), send)
     except Exception as error:
         missing = f" {error.name}" if isinstance(error, ImportError) else ""
-        send({"died": f"litellm cannot be imported ({type(error).__name__}{missing}); install samplegate again"})
+        send({"died": f"litellm cannot be imported ({type(error).__name__}{missing}); reinstall samplegate"})
         await asyncio.Event().wait()  # until the gate has read the reason and closes our input
         raise
     send({"ready": True})

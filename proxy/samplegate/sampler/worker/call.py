@@ -33,7 +33,7 @@ _MANNER: Final = {
     "stream": True,
     "stream_options": {"include_usage": True},
 }
-_MUST: Final = {"tools": "tools", "tool_choice": "a choice among tools"}
+_MUST: Final = {"tools": "tools", "tool_choice": "toolChoice"}
 
 Answer = dict[str, Any]
 
@@ -80,12 +80,12 @@ async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], tol
     except (AnswerTooLarge, ResponseTooLarge) as why:
         return _failed(name, "error", heard, what=str(why))
     except TruncatedStream:
-        silent = "its answer is no chat completion; check api_base, and that the server knows this kind of request"
+        silent = "the response is not a chat completion; check api_base, and that the server supports chat completions"
         return _failed(
             name,
             "error",
             heard,
-            what="its answer broke off; try again, or ask another model" if heard.pieces else silent,
+            what="the answer was cut off; try again, or use another model" if heard.pieces else silent,
         )
     except Exception as error:
         fault = classify(error, time.time())
@@ -137,7 +137,7 @@ def _dropped(litellm: Any, model: str, provider: str, asked: Mapping[str, Any]) 
     whole_request = translated(**params)
     other = 2 if params["max_tokens"] == 1 else 1
     if translated(**{**params, "max_tokens": other}) == whole_request:
-        raise Unfit("its provider takes no bound on an answer's length, so it is not asked; choose another")  # R3
+        raise Unfit("the provider does not support max_tokens, so the model was not called; use another model")  # R3
 
     def without(key: str) -> dict[str, Any]:
         return {k: v for k, v in params.items() if k != key and not (key == "tools" and k == "tool_choice")}
@@ -146,7 +146,7 @@ def _dropped(litellm: Any, model: str, provider: str, asked: Mapping[str, Any]) 
     for key in gone:
         if key in _MUST and params[key] != "none":  # with "none", a tool use in the answer is rejected later (R9)
             raise Unfit(
-                f"its provider takes no {_MUST[key]}; ask another model, or let a client answer this one (effect:"
+                f"the provider does not support {_MUST[key]}; use another model, or let the client answer (effect:"
                 " forward)"
             )
     return [key for key in gone if key not in _MUST]
@@ -382,9 +382,9 @@ def bounded(read: Reads) -> Reads:
             after = len(chunk) - (chunk.rfind(b"\n") + 1)
             line = after if after < len(chunk) else line + len(chunk)
             if body > MAX_BODY:
-                raise ResponseTooLarge(f"its answer is longer than {MAX_BODY} bytes; ask another model")
+                raise ResponseTooLarge(f"the response is larger than {MAX_BODY} bytes; use another model")
             if line > MAX_LINE:
-                raise ResponseTooLarge(f"its answer has a line of more than {MAX_LINE} bytes; ask another model")
+                raise ResponseTooLarge(f"the response has a line longer than {MAX_LINE} bytes; use another model")
             held += chunk
             if after < len(chunk) or 2 * len(held) >= line:
                 yield bytes(held)

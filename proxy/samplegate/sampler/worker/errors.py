@@ -53,19 +53,19 @@ _REACHED: Final = frozenset(
 )
 _SENTENCES: Final[dict[Failure, str]] = {
     "bad_key": (
-        "its provider did not take the key; check api_key_env, api_key_file or the provider's own variable, and the"
+        "the provider rejected the API key; check api_key_env, api_key_file or the provider's own variable, and the"
         " account"
     ),
-    "rate_limited": "its provider asks to slow down; wait, or raise the limits of the account",
-    "refused": "its provider refused to answer this; the text goes against its content policy",
-    "unreachable": "its provider cannot be reached; check api_base, the network and the provider's status",
-    "unknown_model": "its provider does not know it; check `model` and api_base, litellm wants provider/name",
+    "rate_limited": "the provider's rate limit is exceeded; wait, or raise the account's limits",
+    "refused": "the provider refused to answer; the text may violate its content policy",
+    "unreachable": "the provider cannot be reached; check api_base, the network and the provider's status",
+    "unknown_model": "the provider does not know this model; check `model` (provider/name, as in litellm) and api_base",
     "bad_request": (
-        "its provider did not take the request; it may be too long, or the model may lack something that was asked for"
+        "the provider rejected the request; it may be too long, or use a feature that the model does not support"
     ),
-    "timeout": "it did not answer in time; give the rule a longer timeout, or ask a faster model",
-    "empty": "it answered without text; raise max_tokens if it spends them on thinking",
-    "error": "its provider failed; try again, or ask another model",
+    "timeout": "the model did not answer in time; give the rule a longer timeout, or use a faster model",
+    "empty": "the model's answer is empty; raise max_tokens if thinking uses them up",
+    "error": "the provider failed; try again, or use another model",
 }
 
 

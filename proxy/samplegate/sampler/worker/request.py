@@ -55,7 +55,7 @@ def call(params: Mapping[str, Any], most: int | None) -> dict[str, Any]:
 
 def _max_tokens(asked: object, most: int | None) -> int:
     if isinstance(asked, bool) or not isinstance(asked, int | float) or not asked >= 1:
-        raise Unfit("params.maxTokens: it is not a number of at least 1; the server must say how much it wants")
+        raise Unfit("params.maxTokens: not a number of at least 1; the server must set it")
     return min(int(min(asked, MOST_TOKENS)), MOST_TOKENS if most is None else most)
 
 
@@ -79,10 +79,10 @@ def _messages(params: Mapping[str, Any], known: Mapping[str, str], ids: Mapping[
     for index, message in enumerate(asked):
         at = f"params.messages.{index}"
         if not isinstance(message, Mapping):
-            raise Unfit(f"{at}: it is not an object")
+            raise Unfit(f"{at}: not an object; the server must send one")
         content = blocks(message.get("content"))
         if not content:
-            raise Unfit(f"{at}.content: there is none; the server must send at least one block")
+            raise Unfit(f"{at}.content: empty; the server must send at least one block")
         if waiting or any(block.get("type") == "tool_result" for block in content):
             out += _results(content, waiting, ids, at)
             waiting = []
@@ -98,17 +98,17 @@ def _messages(params: Mapping[str, Any], known: Mapping[str, str], ids: Mapping[
             )
     if waiting:
         raise Unfit(
-            f"params.messages.{len(asked) - 1}.content: a use of a tool has no result; the server must send one (R11)"
+            f"params.messages.{len(asked) - 1}.content: a tool_use has no tool_result; the server must send one (R11)"
         )
     if not asked:
-        raise Unfit("params.messages: there is none; the server must send at least one")
+        raise Unfit("params.messages: empty; the server must send at least one message")
     return out
 
 
 def _role(message: Mapping[str, Any], at: str) -> str:
     role = message.get("role")
     if role not in ("user", "assistant"):
-        raise Unfit(f"{at}.role: it is neither user nor assistant")
+        raise Unfit(f"{at}.role: neither user nor assistant")
     return str(role)
 
 
@@ -125,16 +125,16 @@ def _assistant(
                 texts.append(part(block, where))
             case "tool_use":
                 if not isinstance(block.get("id"), str) or block.get("name") not in known:
-                    raise Unfit(f"{where}: a use of a tool needs an id and a name; the server must send both")
+                    raise Unfit(f"{where}: a tool_use needs an id and a name; the server must send both")
                 calls.append(use(block, known[block["name"]], ids[block["id"]], where))
             case _:
                 part(block, where)  # raises a more specific error if the block is malformed
                 raise Unfit(
-                    f"{where}: {block['type']} in the assistant's own words reaches no model; the server must send it"
-                    " as the user's"
+                    f"{where}: {block['type']} in an assistant message is not supported; the server must send it in a"
+                    " user message"
                 )
     if len({one["id"] for one in calls}) < len(calls):
-        raise Unfit(f"{at}.content: two uses of tools have the same id; the server must keep them apart")
+        raise Unfit(f"{at}.content: two tool_use blocks have the same id; the server must use unique ids")
     said: dict[str, Any] = {"role": "assistant", "content": _content(texts) if texts else None}
     return {**said, "tool_calls": calls} if calls else said
 
@@ -145,10 +145,14 @@ def _results(
     """The tools' results in the order of their uses, on which providers without ids rely (T27). Exactly one for each
     use (R10, R11)."""
     if any(block.get("type") != "tool_result" for block in content):
-        raise Unfit(f"{at}.content: it must hold the results of the tools that were used, and nothing else (R10, R11)")
+        raise Unfit(
+            f"{at}.content: only tool_result blocks for the preceding tool_use blocks are allowed here (R10, R11)"
+        )
     found = {block.get("toolUseId"): (index, block) for index, block in enumerate(content)}
     if set(found) != set(waiting) or len(found) < len(content):
-        raise Unfit(f"{at}.content: the results are not those of the {len(waiting)} tool uses before, one each (R11)")
+        raise Unfit(
+            f"{at}.content: tool_result blocks must match the {len(waiting)} preceding tool_use blocks, one each (R11)"
+        )
     return [result(found[id][1], ids[id], f"{at}.content.{found[id][0]}") for id in waiting]
 
 
@@ -201,7 +205,7 @@ def part(block: Mapping[str, Any], at: str) -> Part:
             return _audio(_string(block, "data", at), block.get("mimeType"), at)
         case other:
             raise Unfit(
-                f"{at}: content of type {_named(other)} cannot be sent to a model; let a client answer this one"
+                f"{at}: content of type {_named(other)} cannot be sent to a model; let the client answer"
                 " (effect: forward)"
             )
 
@@ -237,7 +241,7 @@ def _result_part(block: Mapping[str, Any], at: str) -> Part:
             return _resource(block.get("resource"), at)
         case "audio":
             raise Unfit(
-                f"{at}: audio in a tool's result reaches no model; let a client answer this one (effect: forward)"
+                f"{at}: audio in a tool result cannot be sent to a model; let the client answer (effect: forward)"
             )
         case _:
             return part(block, at)
@@ -250,13 +254,13 @@ def _link(block: Mapping[str, Any], at: str) -> str:
 
 def _resource(resource: object, at: str) -> Part:
     if not isinstance(resource, Mapping):
-        raise Unfit(f"{at}.resource: there is none; the server must send one")
+        raise Unfit(f"{at}.resource: missing; the server must send it")
     if isinstance(resource.get("text"), str):
         return text_part(f"[resource {_string(resource, 'uri', at)}]\n{resource['text']}")
     kind = resource.get("mimeType")
     if not isinstance(kind, str) or not kind.startswith("image/"):
         raise Unfit(
-            f"{at}.resource: a blob of type {_named(kind)} cannot be sent to a model; let a client answer this one"
+            f"{at}.resource: a blob of type {_named(kind)} cannot be sent to a model; let the client answer"
             " (effect: forward)"
         )
     return _image(_string(resource, "blob", at), kind, at)
@@ -264,35 +268,33 @@ def _resource(resource: object, at: str) -> Part:
 
 def _image(data: str, kind: object, at: str) -> Part:
     if not isinstance(kind, str) or not _IMAGE.match(kind):
-        raise Unfit(f"{at}.mimeType: {_named(kind)} is no type of image; the server must send one, like image/png")
+        raise Unfit(f"{at}.mimeType: {_named(kind)} is not an image type; the server must send one, such as image/png")
     return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{_base64(data, at)}"}}
 
 
 def _audio(data: str, kind: object, at: str) -> Part:
     known = _AUDIO.get(kind) if isinstance(kind, str) else None
     if known is None:
-        raise Unfit(
-            f"{at}.mimeType: audio of type {_named(kind)} cannot be sent to a model, only audio/mpeg and audio/wav"
-        )
+        raise Unfit(f"{at}.mimeType: {_named(kind)} is not a supported audio type; use audio/mpeg or audio/wav")
     return {"type": "input_audio", "input_audio": {"data": _base64(data, at), "format": known}}
 
 
 def _base64(data: str, at: str) -> str:
     if not is_base64(data):
-        raise Unfit(f"{at}.data: it is not base64; the server must encode it")
+        raise Unfit(f"{at}.data: not valid base64; the server must encode it")
     return data
 
 
 def _string(block: Mapping[str, Any], key: str, at: str) -> str:
     value = block.get(key)
     if not isinstance(value, str):
-        raise Unfit(f"{at}.{key}: it is not a text; the server must send one")
+        raise Unfit(f"{at}.{key}: not a string; the server must send one")
     return value
 
 
 def _named(kind: object) -> str:
     """A type for a message. It is the server's text, so it is shortened."""
-    return repr(kind[:40]) if isinstance(kind, str) and kind.isascii() and kind.isprintable() else "no known name"
+    return repr(kind[:40]) if isinstance(kind, str) and kind.isascii() and kind.isprintable() else "unknown"
 
 
 PROVIDER: Final = "samplegate/provider"
@@ -317,19 +319,19 @@ def offered(params: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str]:
     if not isinstance(tools, list) or not all(
         isinstance(tool, Mapping) and isinstance(tool.get("name"), str) and tool["name"] for tool in tools
     ):
-        raise Unfit("params.tools: every tool needs a name; the server must give one")
+        raise Unfit("params.tools: a tool has no name; the server must name every tool")
     names = [tool["name"] for tool in tools]
     used = used_names(params)
     if max(len(names), len(used)) > MAX_TOOLS:
         raise Unfit(
-            f"params.tools: there are {max(len(names), len(used))}, used or on offer, and {MAX_TOOLS} is the most; the"
-            " server must offer fewer"
+            f"params.tools: {max(len(names), len(used))} tools, more than the maximum of {MAX_TOOLS}; the server must"
+            " offer fewer"
         )
     if len(set(names)) < len(names):
-        raise Unfit("params.tools: two have the same name; the server must rename one")
+        raise Unfit("params.tools: two tools have the same name; the server must rename one")
     choice = _choice(params.get("toolChoice"))
     if choice == "required" and not tools:
-        raise Unfit("params.toolChoice.mode: 'required' without a tool; the server must offer one")
+        raise Unfit("params.toolChoice.mode: 'required' without tools; the server must offer one")
     if not used:
         return ([], "none") if choice == "none" else (tools, choice)
     if not tools:
@@ -366,7 +368,7 @@ def use(block: Mapping[str, Any], alias: str, id: str, at: str) -> dict[str, Any
     """A ``tool_use`` block as a tool call of the assistant. Raises Unfit."""
     given = block.get("input")
     if not isinstance(given, Mapping):
-        raise Unfit(f"{at}.input: it is not an object; the server must send one")
+        raise Unfit(f"{at}.input: not an object; the server must send one")
     call: dict[str, Any] = {
         "id": id,
         "type": "function",
@@ -400,7 +402,7 @@ def signed_with(signature: object) -> str | None:
 def _choice(choice: object) -> str:
     mode = choice.get("mode", "auto") if isinstance(choice, Mapping) else "auto"
     if mode not in ("auto", "required", "none"):
-        raise Unfit("params.toolChoice.mode: it is not one of auto, required, none")
+        raise Unfit("params.toolChoice.mode: not one of auto, required, none")
     return str(mode)
 
 
@@ -408,7 +410,7 @@ def _encoded(value: Any, at: str) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        raise Unfit(f"{at}: it is not JSON that can be sent on") from None
+        raise Unfit(f"{at}: cannot be encoded as JSON") from None
 
 
 LONGEST: Final = 64
@@ -477,14 +479,14 @@ def fit(schema: Mapping[str, Any], at: str, most: int) -> tuple[dict[str, Any], 
     left = most - _grown(copy, most)
     if left <= 0:
         raise Unfit(
-            f"{at}: with its references written out it is too large; the server must send a simpler one, or fewer tools"
+            f"{at}: too large with its references expanded; the server must send a simpler schema, or fewer tools"
         )
     return copy, left
 
 
 def _copied(value: Any, at: str, depth: int) -> Any:
     if depth == 0:
-        raise Unfit(f"{at}: it is deeper than {MAX_DEPTH}; the server must send a flatter one")
+        raise Unfit(f"{at}: nested more than {MAX_DEPTH} levels deep; the server must send a flatter schema")
     if isinstance(value, Mapping):
         return {
             valid_text(str(key)): _copied(one, at, depth - 1)
@@ -578,7 +580,7 @@ _TEXT_ONLY: Final = frozenset(
 _NAMES: Final = {"image_url": "image", "input_audio": "audio"}
 
 
-RESPONSES: Final = "OpenAI's responses"
+RESPONSES: Final = "OpenAI's Responses API"
 """A pseudo-provider for models that litellm calls through OpenAI's Responses API, where it drops audio and stop
 sequences."""
 
@@ -626,9 +628,9 @@ def _fitted(provider: str, model: str, message: Mapping[str, Any]) -> dict[str, 
     for part in content if isinstance(content, list) else ():
         kind = _NAMES.get(part["type"])
         if kind is not None and not _carries(provider, model, kind, message["role"] == "tool"):
-            where = "a tool's result" if message["role"] == "tool" else "a message"
+            where = "a tool result" if message["role"] == "tool" else "a message"
             raise Unfit(
-                f"{kind} in {where} does not reach {provider}; ask another model, or let a client answer this one"
+                f"{kind} in {where} cannot be sent to {provider}; use another model, or let the client answer"
                 " (effect: forward)"
             )
     calls = message.get("tool_calls")

@@ -82,7 +82,7 @@ class ResponseAccumulator(msgspec.Struct):
         """Add a delta of a stream, or a whole message. True if it had content. Raises AnswerTooLarge."""
         self._all += 1
         if self._all > MAX_PIECES:
-            raise AnswerTooLarge(f"its answer came in more than {MAX_PIECES} pieces; ask another model")
+            raise AnswerTooLarge(f"the answer has more than {MAX_PIECES} chunks; use another model")
         before = self.length
         self._text(getattr(delta, "content", None))
         self._images(getattr(delta, "images", None))
@@ -183,7 +183,7 @@ class ResponseAccumulator(msgspec.Struct):
     def _call_of(self, call: PartialToolCall, function: object) -> None:
         if not any(call is one for one in self.calls):
             if len(self.calls) == MAX_USES:
-                raise AnswerTooLarge(f"it wants more than {MAX_USES} tools used at once; ask another model")
+                raise AnswerTooLarge(f"the answer has more than {MAX_USES} tool calls; use another model")
             self.calls.append(call)
         name, arguments = _get(function, "name"), _get(function, "arguments")
         if isinstance(name, str) and not call.name:
@@ -196,7 +196,7 @@ class ResponseAccumulator(msgspec.Struct):
     def _grow(self, by: int) -> None:
         self.length += by
         if self.length > MAX_ANSWER:
-            raise AnswerTooLarge(f"its answer is longer than {MAX_ANSWER} characters; lower max_tokens")
+            raise AnswerTooLarge(f"the answer is longer than {MAX_ANSWER} characters; lower max_tokens")
 
     def _responded(self, response: object) -> None:
         """Read the last event of OpenAI's Responses API. It repeats the whole answer, and has more than the pieces if
@@ -271,7 +271,7 @@ def sampled_fields(
 ) -> dict[str, Any]:
     """The fields of ``Sampled`` except ``dropped``. ``fresh`` makes an id for a tool use. Raises AnswerRefused."""
     if heard.audio:
-        raise AnswerRefused("error", "it answered with audio, which cannot be passed on; ask another model")
+        raise AnswerRefused("error", "the answer contains audio, which is not supported; use another model")
     text = "".join(heard.texts)
     uses = _uses(heard.calls, offer, fresh)
     content = [*([{"type": "text", "text": valid_text(text)}] if text else []), *map(_image, heard.images), *uses]
@@ -279,11 +279,9 @@ def sampled_fields(
         refused = heard.refusal or heard.mapped == "content_filter" or heard.stop == "content_filter"
         raise AnswerRefused("refused" if refused else "empty")
     if offer.required and not uses:
-        raise AnswerRefused("error", "it used no tool although it was required to (toolChoice); ask another model")
+        raise AnswerRefused("error", "the answer has no tool call although toolChoice requires one; use another model")
     if _leaks(text, heard, uses, secrets):
-        raise AnswerRefused(
-            "error", "its answer holds the key it was called with; the answer is withheld, change the key"
-        )
+        raise AnswerRefused("error", "the answer contains an API key of the gate and is withheld; replace the key")
     return {
         "content": content,
         "model": _model(heard.model, secrets),
@@ -317,7 +315,7 @@ def _uses(calls: Sequence[PartialToolCall], offer: AnswerBounds, fresh: Callable
         name = offer.names.get(call.name)
         if name is None:
             offered = f"{len(offer.names)} were offered" if offer.names else "none was offered"
-            raise AnswerRefused("error", f"it wants a tool used that nobody offered ({offered}); ask another model")
+            raise AnswerRefused("error", f"the answer calls an unknown tool ({offered}); use another model")
         id = _unique(call.id, taken, fresh)
         block: Block = {"type": "tool_use", "id": id, "name": name, "input": _arguments(call, len(uses))}
         hidden = (call.id or "").partition(_SIGNED)[2]
@@ -345,7 +343,7 @@ def _arguments(call: PartialToolCall, index: int) -> dict[str, Any]:
     if not isinstance(value, dict) or _deep(value):
         raise AnswerRefused(
             "error",
-            f"the arguments of its tool use {index + 1} are no JSON object; raise max_tokens, or ask another model",
+            f"the arguments of tool call {index + 1} are not a JSON object; raise max_tokens, or use another model",
         )
     return value
 
@@ -367,9 +365,7 @@ def _deep(value: object) -> bool:
 def _image(url: object) -> Block:
     found = _URL.match(url) if isinstance(url, str) else None
     if not isinstance(url, str) or found is None or not is_base64(url[found.end() :]):
-        raise AnswerRefused(
-            "error", "it answered with an image that is not in the answer itself; nothing is fetched, ask another model"
-        )
+        raise AnswerRefused("error", "the answer has an image that is not embedded as base64; use another model")
     return {"type": "image", "data": url[found.end() :], "mimeType": found[1].lower()}
 
 
