@@ -195,7 +195,7 @@ class CallerGuard:
         seen = RequestHeaders(scope["headers"])
         for name in (b"host", b"origin", b"authorization"):
             if seen.is_doubled(name):
-                reply = refusal(400, "invalid_request", f"the header {name.decode()} stands more than once")
+                reply = refusal(400, "invalid_request", f"the header {name.decode()} appears more than once")
                 await self._refuse(send, scope, "headers", "twice", reply)
                 return
         host, origin = seen.one(b"host"), seen.one(b"origin")
@@ -234,7 +234,7 @@ class CallerGuard:
             return None
         except Unavailable:
             wait = ((b"retry-after", b"10"),)
-            reply = refusal(503, "temporarily_unavailable", "the issuer's keys are not to be had; come back", wait)
+            reply = refusal(503, "temporarily_unavailable", "the issuer's keys are not available; retry later", wait)
             await self._refuse(send, scope, "auth", "no_keys", reply)
             return None
         return caller
@@ -251,7 +251,7 @@ class CallerGuard:
                 scope,
                 "auth",
                 "not_allowed",
-                refusal(403, "access_denied", f"server {server.name} does not take this caller"),
+                refusal(403, "access_denied", f"server {server.name} does not allow this caller"),
             )
         else:
             scope[CALLER] = caller.name  # clients cannot set this key: our own listener makes the scope
@@ -287,7 +287,7 @@ class _Rules:
         """The refusal of a token, with the location of the resource metadata (RFC 6750 3.1, RFC 9728 5.1)."""
         metadata = self.resources.metadata_url(path)
         if isinstance(problem, InsufficientScope):
-            description = "the token lacks a scope that is needed here"
+            description = "the token lacks a required scope"
             return refusal(
                 403,
                 "insufficient_scope",
@@ -295,8 +295,8 @@ class _Rules:
                 (challenge(metadata, self._scopes, "insufficient_scope", description),),
             )
         if problem.reason == "no_token":
-            return refusal(401, "unauthorized", "a bearer token is needed here", (challenge(metadata, self._scopes),))
-        description = f"the token is not taken: {problem.reason}"
+            return refusal(401, "unauthorized", "a bearer token is required", (challenge(metadata, self._scopes),))
+        description = f"token rejected: {problem.reason}"
         return refusal(
             401, "invalid_token", description, (challenge(metadata, self._scopes, "invalid_token", description),)
         )

@@ -65,7 +65,7 @@ RETRY: Final = 10.0
 """Minimum seconds between two attempts after a failure."""
 ANSWER: Final = 5.0
 """Timeout in seconds for one response of an issuer, from the DNS lookup to the last byte."""
-MISSING: Final = "the issuer's keys are not to be had"
+MISSING: Final = "the issuer's keys are not available"
 
 KeySet: TypeAlias = tuple[jwt.PyJWK, ...]
 """Public keys, each for one name and one algorithm."""
@@ -290,14 +290,14 @@ def parse(text: bytes) -> KeySet:
     try:
         found = msgspec.json.decode(text, type=_Set).keys
     except (msgspec.DecodeError, RecursionError):
-        raise ValueError("it is no JSON Web Key Set; it must be an object with a list of keys") from None
+        raise ValueError("not a JSON Web Key Set; expected an object with a list of keys") from None
     if len(found) > MAX_KEYS:
         raise ValueError(f"the key set has more than {MAX_KEYS} keys")
     keys = tuple(key for each in found for name in _algorithms(each) if (key := _made(each, name)) is not None)
     if not keys:
         raise ValueError(
-            "the key set has no public key that signs; RSA of 2048 bits and more, P-256, P-384, P-521 and Ed25519 are"
-            " taken"
+            "the key set has no usable public signing key; supported are RSA from 2048 bits, P-256, P-384, P-521 and"
+            " Ed25519"
         )
     return keys
 
@@ -374,9 +374,11 @@ async def _jwks_url(http: aiohttp.ClientSession, issuer: str) -> str:
     try:
         found = msgspec.json.decode(text, type=_Metadata)
     except (msgspec.DecodeError, RecursionError):
-        raise Unavailable(f"{_shown(issuer)}: its metadata names no issuer and jwks_uri; give jwks_url") from None
+        raise Unavailable(f"{_shown(issuer)}: its metadata lacks issuer or jwks_uri; set jwks_url") from None
     if found.issuer != issuer:
-        raise Unavailable(f"{_shown(issuer)}: its metadata is another issuer's; write the issuer as it writes itself")
+        raise Unavailable(
+            f"{_shown(issuer)}: its metadata names another issuer; set issuer to the exact value in the metadata"
+        )
     why = url_error(found.jwks_uri, query=True, secure=True)
     if why is not None:
         raise Unavailable(f"{_shown(issuer)}: its jwks_uri {why}")
@@ -397,18 +399,18 @@ async def _get(http: aiohttp.ClientSession, url: str) -> bytes:
         async with http.get(url, allow_redirects=False, headers={"Accept": "application/json"}) as answer:
             if answer.status != 200:
                 raise (_Missing if answer.status in (404, 410) else Unavailable)(
-                    f"{_shown(url)}: answered {answer.status}; give jwks_url or jwks_file"
+                    f"{_shown(url)}: answered HTTP {answer.status}; set jwks_url or jwks_file"
                 )
             body = bytearray()
             async for piece in answer.content.iter_chunked(16 * 1024):
                 body += piece
                 if len(body) > MAX_BYTES:
-                    raise Unavailable(f"{_shown(url)}: answered with more than {MAX_BYTES} bytes")
+                    raise Unavailable(f"{_shown(url)}: its response is larger than {MAX_BYTES} bytes")
             return bytes(body)
     except TimeoutError:
         raise Unavailable(f"{_shown(url)}: did not answer in time") from None
     except (aiohttp.ClientError, OSError, ValueError) as problem:
-        raise Unavailable(f"{_shown(url)}: cannot be asked: {type(problem).__name__}") from None
+        raise Unavailable(f"{_shown(url)}: the request failed: {type(problem).__name__}") from None
 
 
 def _shown(url: str) -> str:

@@ -59,7 +59,7 @@ class EvidenceStore:
                 server=self._server,
                 method=note.fields.get("method", ""),
                 problem="a call failed because 2026-07-28 does not let the server send requests to the client",
-                effect="from the next connection the gate speaks 2025-11-25 or older to the server",
+                effect="from the next connection on, the gate uses 2025-11-25 or older with the server",
                 setting=self._setting,
             )
 

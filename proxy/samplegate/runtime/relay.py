@@ -182,7 +182,7 @@ class Relay:
                 self.start(self.beside, self.first_call)
                 self.first_call = None
             if self._to_server.full:
-                self.refuse(stream, _raw(line), "the server does not take its input")
+                self.refuse(stream, _raw(line), "the server does not read its input")
                 return
         try:
             self.carry_out(self.session.frame(side, stream, line, self.clock()), side)
@@ -190,7 +190,7 @@ class Relay:
             self.note(Note("frame.failed", {"side": side, "exc_info": True}))
             self.guarded(
                 "frame.failed",
-                lambda: self.session.lost(side, stream, _raw(line), "it met a fault of the gate"),
+                lambda: self.session.lost(side, stream, _raw(line), "internal error in the gate; see its log"),
                 side=side,
             )
 
@@ -207,7 +207,7 @@ class Relay:
         self.note(Note("frame.oversized", {"side": side, "size": size}))
         self.guarded(
             "frame.failed",
-            lambda: self.session.lost(side, stream, head, f"it is a line of {size} bytes or more"),
+            lambda: self.session.lost(side, stream, head, f"it has {size} bytes or more, which is over the limit"),
             side=side,
         )
 
@@ -338,7 +338,7 @@ class Relay:
             taken = True
         finally:
             if not taken:
-                self.carry_out(self.session.unforward(round.id, "nobody waits for the answer any more"))
+                self.carry_out(self.session.unforward(round.id, "the gate no longer waits for the answer"))
         assert running.reply is not None
         return running.reply
 
@@ -413,7 +413,7 @@ def _raw(line: bytes | Frame) -> bytes:
 def _unanswered(round: Round) -> Settled:
     """Conclusion of a round that failed with an error of the gate, so that its requests are answered. The log has the
     error under the round's id."""
-    outcome = Unanswered(Reason.ERROR, detail="a fault in the gate; the log has it")
+    outcome = Unanswered(Reason.ERROR, detail="internal error in the gate; see the log")
     return Settled({key: Release(outcome, round.id) for key in round.items})
 
 

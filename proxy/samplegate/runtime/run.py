@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 NO_LOG: Final = (
-    "no decision log is kept, because no home folder is known; set HOME, or give --state DIR or --decision-log PATH"
+    "no decision log is written, because the home folder is unknown; set HOME, --state DIR or --decision-log PATH"
 )
 
 
@@ -176,10 +176,10 @@ def check_state(rules: Rules, settings: config.ProcessSettings) -> None:
     limits = any(spec.shared for spec in rules.compiled.limit_specs.values())
     reviews = bool(rules.policy.policy.reviewers) and settings.store is None
     if settings.state == Path() and (limits or reviews):
-        what = "limits need" if limits else "reviewers need"
+        what = "limits" if limits else "reviewers"
         raise Unavailable(
-            f"state: no home folder is known, and the policy's {what} one; give --state DIR, or set SAMPLEGATE_STATE or"
-            " HOME"
+            f"state: the policy's {what} need a state folder, but the home folder is unknown; set --state DIR,"
+            " SAMPLEGATE_STATE or HOME"
         )
     if limits:
         check_writable(settings.state)
@@ -189,7 +189,7 @@ def warnings(run: Run) -> list[str]:
     """Warnings that do not prevent the start."""
     found = [*run.warnings, *map(str, run.rules.policy.warnings), *run.rules.models.problems()]
     if unnamed(run.rules.compiled, run.settings.server):
-        found.append(f"no rule can match a server named {run.settings.server!r}; name it with --server")
+        found.append(f"no rule can match a server named {run.settings.server!r}; set its name with --server")
     return found
 
 
@@ -338,7 +338,7 @@ async def _silent(run: Run, relay: Relay) -> int | None:
     seconds = run.settings.start_timeout
     say(
         f"server {run.settings.server}: it did not answer its first request within {seconds} s; if it needs longer,"
-        " raise start_timeout"
+        " increase start_timeout"
     )
     return NEVER_ANSWERED
 
@@ -475,7 +475,7 @@ def run_command(args: argparse.Namespace) -> int:
 
 def answer_wrong_usage(problem: str) -> None:
     """Report a wrong command line to the client. The operator has seen the message already."""
-    answer_first_request("samplegate did not start: wrong command line: " + escaped(problem))
+    answer_first_request("samplegate did not start: invalid command line: " + escaped(problem))
 
 
 def _not_started(problem: Exception) -> int:

@@ -207,7 +207,7 @@ class SessionWiring:
                 raise
             context.log.error("record.faulty", decision_id=record.decision_id, exc_info=True)  # noqa: G201
             raise Unavailable(
-                f"decision log: a fault while writing ({type(problem).__name__}); the log has it"
+                f"decision log: internal error while writing ({type(problem).__name__}); see the log"
             ) from problem
         self._recorded(record)
 

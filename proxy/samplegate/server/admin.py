@@ -34,11 +34,11 @@ ROUTES: Final[Mapping[str, tuple[Literal["GET", "POST"], str]]] = {
         "GET",
         "200 `ready`, or 503 with one line for each cause. JSON if the client accepts it.",
     ),
-    "/version": ("GET", "The version, the hash of the policy in force, the start time and the servers, as JSON."),
+    "/version": ("GET", "The version, policy hash, start time and servers, as JSON."),
     "/": ("GET", "The same as `/version`."),
     "/reload": (
         "POST",
-        "Reads the files again: 200 with the changes, or 422 with every problem and its place; then nothing changed.",
+        "Reloads all files: 200 with the changes, or 422 with every problem and its place; then nothing changes.",
     ),
 }
 """The method and the description of each path, which deploy/README.md lists."""
@@ -142,7 +142,7 @@ class ReloadReport(msgspec.Struct, frozen=True):
         """The report as text, one line each."""
         warned = [f"warning: {warning}" for warning in self.warnings]
         if self.problems:
-            return [f"refused: nothing has changed, policy {self.policy} stays in force", *self.problems, *warned]
+            return [f"refused: nothing changed; policy {self.policy} stays in force", *self.problems, *warned]
         policy = f"policy {self.policy_before} -> {self.policy}" if self.policy != self.policy_before else ""
         names = {
             "servers added": self.added,
@@ -150,7 +150,7 @@ class ReloadReport(msgspec.Struct, frozen=True):
             "servers removed": self.removed,
             "settings changed": self.settings,
         }
-        restart = f"need a restart to count: {', '.join(self.restart)}" if self.restart else ""
+        restart = f"need a restart to take effect: {', '.join(self.restart)}" if self.restart else ""
         changes = [policy, *(f"{what}: {', '.join(found)}" for what, found in names.items() if found), restart]
         return [self.result, *filter(None, changes), *warned]
 
@@ -191,20 +191,22 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
             "/reload": self._reload,
         }
         if asked.has_forged_host(self.hosts):
-            return lines(403, ["host: this name is not one of the listener's; use an address, or localhost"])
+            return lines(
+                403, ["host: this host name is not allowed; use an IP address or localhost, or add it to allowed_hosts"]
+            )
         if asked.is_large:
-            return lines(413, [f"body: more than {MAX_BODY} bytes; no request needs a body here"])
+            return lines(413, [f"body: larger than {MAX_BODY} bytes; no request here needs a body"])
         if asked.path not in handlers:
-            return lines(404, [f"nothing is here; there are {', '.join(sorted(handlers))}"])
+            return lines(404, [f"not found; available paths: {', '.join(sorted(handlers))}"])
         method, _ = ROUTES[asked.path]
         if asked.method != method and (asked.method, method) != ("HEAD", "GET"):
             allowed = "GET, HEAD" if method == "GET" else method
-            return lines(405, [f"{asked.path} takes {allowed}"], [("allow", allowed)])
+            return lines(405, [f"{asked.path}: method not allowed; use {allowed}"], [("allow", allowed)])
         try:
             return await handlers[asked.path](asked)
         except Exception:
             self.log.error("admin.failed", path=asked.path, exc_info=True)  # noqa: G201
-            return lines(500, [f"{asked.path}: a fault in the gate; the log has it"])
+            return lines(500, [f"{asked.path}: internal error in the gate; see the log"])
 
     async def _metrics(self, asked: AdminRequest) -> AdminResponse:
         return AdminResponse(200, *await self.metrics(",".join(asked.headers.all(b"accept"))))
@@ -246,15 +248,15 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
         if not wanted:
             return lines(
                 403,
-                ["reload: there is no token for it; set admin_token_file in the settings, or send the process SIGHUP"],
+                ["reload: no token is configured; set admin_token_file, or send SIGHUP to the process"],
             )
         if given is None or not hmac.compare_digest(
             hashlib.sha256(given.encode("latin-1")).digest(), hashlib.sha256(wanted).digest()
         ):
-            wrong = "another token" if given is not None else "no token"
+            fault = "wrong token" if given is not None else "no token"
             return lines(
                 401,
-                [f"reload: {wrong} was given; send `Authorization: Bearer` and the content of admin_token_file"],
+                [f"reload: {fault}; send `Authorization: Bearer` with the content of admin_token_file"],
                 [_CHALLENGE],
             )
         return None

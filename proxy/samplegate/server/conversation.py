@@ -116,7 +116,7 @@ class RemoteServer:
             headers = headers_of(server)
         except ValueError as problem:
             raise CannotStart(
-                f"server {server.name}", "", str(problem), "write the file, or name another one under headers_from"
+                f"server {server.name}", "", str(problem), "create the file, or name another one in headers_from"
             ) from None
         link = RemoteConnection(
             server.url, relay.streams, http=self._http, headers=headers, max_frame=self._max_frame, note=relay.note
@@ -240,7 +240,7 @@ class ServerConversation:
         except Exception:
             self._relay.note(Note("conversation.failed", {"server": self.wiring.server, "exc_info": True}))
             self.failed = self.failed or CannotStart(
-                f"server {self.wiring.server}", "", "met a fault of the gate", "see the log"
+                f"server {self.wiring.server}", "", "internal error in the gate", "see the log"
             )
             self._end()
         finally:

@@ -69,7 +69,7 @@ class Operators:
         listeners: Listeners,
         started: float,
     ) -> None:
-        self.unready: str | None = "listen: not yet"
+        self.unready: str | None = "listen: starting"
         """Why the daemon itself takes no calls; None while it does."""
         self._context = context
         self._settings = settings
@@ -105,7 +105,7 @@ class Operators:
             ("listener.opened", f"{word} on {url}", {"listener": listener, "url": url}) for listener, word, url in urls
         ]
         if not self._settings.callers.required:
-            open_to_all = "no callers are configured: any program that reaches this machine's own addresses may call"
+            open_to_all = "no callers are configured: any program on this machine can call the servers"
             said.insert(len(paths), ("callers.absent", open_to_all, {}))
         return said
 
@@ -147,7 +147,7 @@ def admin_token(file: Path | None) -> bytes | None:
         ) from None
     if not found:
         raise Unavailable(
-            f"admin_token_file: {file} is empty; write a token into it, such as `samplegate token admin` prints"
+            f"admin_token_file: {file} is empty; write a token to it, for example with `samplegate token admin`"
         )
     return found
 
@@ -292,7 +292,7 @@ class Daemon:
         """Drain: stay open but not ready for ``drain_delay``, then serve reads only, wait for calls in flight, and
         close the rest."""
         began, delay, seconds = time.monotonic(), float(self._settings.drain_delay), float(self._settings.drain_timeout)
-        self.operators.unready = "draining: it is ending"
+        self.operators.unready = "draining: shutting down"
         self.context.metrics.set("samplegate_draining", 1)
         self._notify.stopping("draining", delay + seconds + 10)
         self._log.info("drain.began", delay=delay, seconds=seconds)
@@ -310,7 +310,7 @@ class Daemon:
         await self.guard.aclose()
         self.reviewers.end()
         self._log.info("drain.ended", complete=done)
-        end = "all that was under way was answered" if done else "some calls were cut off"
+        end = "all calls in flight were answered" if done else "some calls were cut off"
         announce(self._log, "daemon.ended", "; ".join(filter(None, [self.context.tally.summary(), end])))
 
     async def _answered(self, seconds: float, since: float) -> bool:

@@ -47,7 +47,7 @@ def bind(setting: str, at: Address) -> socket.socket:
     except OSError as problem:
         why = (problem.strerror or str(problem)).lower()
         raise CannotStart(
-            setting, str(at), f"cannot be listened on: {why}", "give another address, or port 0 for any free one"
+            setting, str(at), f"cannot be bound: {why}", "choose another address, or port 0 for any free port"
         ) from None
     return ours
 

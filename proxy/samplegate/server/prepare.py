@@ -35,7 +35,7 @@ MOST: Final = 64 * 1024
 """Bytes of a key file, at most: a larger file is not a key."""
 
 _PURPOSE: Final = b"samplegate seal 1"
-_remedy: Final = "such as `openssl rand -hex 32` prints"
+_remedy: Final = "create a key with `openssl rand -hex 32`"
 
 
 def seal_key(file: Path | None) -> bytes | None:
@@ -53,15 +53,13 @@ def seal_key(file: Path | None) -> bytes | None:
             f"seal_key_file: {file} cannot be read: {(problem.strerror or str(problem)).lower()}"
         ) from None
     if len(found) > MOST:
-        raise Unavailable(f"seal_key_file: {file} is larger than {MOST} bytes; write a key into it, {_remedy}")
+        raise Unavailable(f"seal_key_file: {file} is larger than {MOST} bytes, so it is not a key; {_remedy}")
     line = found.removesuffix(b"\n").removesuffix(b"\r")
     # otherwise the line end belongs to a key of random bytes
     if found.endswith(b"\n") and (len(line) >= LEAST or len(found) < LEAST):
         found = line
     if len(found) < LEAST:
-        raise Unavailable(
-            f"seal_key_file: {file} holds {len(found)} bytes, and a key has {LEAST} or more; write one, {_remedy}"
-        )
+        raise Unavailable(f"seal_key_file: {file} has {len(found)} bytes, but a key needs at least {LEAST}; {_remedy}")
     return hmac.digest(_PURPOSE, found, hashlib.sha256)
 
 
@@ -143,7 +141,7 @@ def _warnings(rules: Rules, settings: ServeSettings) -> list[str]:
     """Warnings that do not prevent the start."""
     found = [*map(str, rules.policy.warnings), *rules.models.problems()]
     found += [
-        f"no rule can match a server named {name!r}; rename it, or write a rule for it"
+        f"no rule can match a server named {name!r}; rename it, or add a rule for it"
         for name in settings.servers
         if unnamed(rules.compiled, name)
     ]

@@ -134,7 +134,7 @@ class Reloads:
             return ReloadReport(now, now, tuple(str(problem).split("\n")))
         except Exception:
             self._context.log.error("reload.failed", exc_info=True)  # noqa: G201
-            return ReloadReport(now, now, ("reload: a fault while reading; the log has it",))
+            return ReloadReport(now, now, ("reload: internal error while reading the files; see the log",))
         why = open_to_all(self._bound, wanted.settings)
         if why is not None:
             return ReloadReport(now, now, (why,))
@@ -146,7 +146,9 @@ class Reloads:
             change = self._prepare(wanted)
         except Exception:
             self._context.log.error("reload.failed", exc_info=True)  # noqa: G201
-            return ReloadReport(hash_before, hash_before, ("reload: a fault while building it; the log has it",))
+            return ReloadReport(
+                hash_before, hash_before, ("reload: internal error while preparing the change; see the log",)
+            )
         rotated = bool(wanted.models_see and before.models_see) and wanted.models_see != before.models_see
         anew = rotated or wanted.rules.policy != before.rules.policy or _plays(wanted.rules)
         kept = anew and wanted.rules.models.adopt(self._context.rules.models)

@@ -141,7 +141,7 @@ class ServerRuntime:
             key_of(settings.name, settings.argv, settings.url),
             state=context.state,
             setting=(
-                f"servers: {{{settings.name}: {{protocol: legacy}}}} (or --protocol legacy for a server of the command"
+                f"servers: {{{settings.name}: {{protocol: legacy}}}} (or --protocol legacy for a server on the command"
                 " line)"
             ),
             log=context.log,
@@ -251,7 +251,7 @@ class ServerRuntime:
         if not self._behind.streams and not self._quota.take(caller):
             raise ConversationRefused(
                 503,
-                f"server {self.name}: as many processes run as may, or as may for one caller; come back later",
+                f"server {self.name}: the process limit or this caller's share of it is used up; retry later",
                 BUSY,
             )
         started = self._clock()
@@ -268,7 +268,7 @@ class ServerRuntime:
                 return conversation
             self.problem = str(conversation.failed)
             self._context.log.error("server.not_started", server=self.name, problem=self.problem)
-        raise ConversationRefused(502, f"server {self.name}: it could not be started; the gate's log has why", BUSY)
+        raise ConversationRefused(502, f"server {self.name}: it could not be started; see the gate's log", BUSY)
 
     def _count_start(self) -> None:
         if not self._behind.streams:
@@ -281,14 +281,14 @@ class ServerRuntime:
         """Check that a conversation may start now. Raises ConversationRefused."""
         if self._closed:
             raise ConversationRefused(
-                503, f"server {self.name}: the gate is ending, or its settings have changed; come back", 1
+                503, f"server {self.name}: the gate is shutting down, or the server's settings changed; retry", 1
             )
         left = self._died + self._backoff.wait - self._clock()
         if left > 0:
             raise ConversationRefused(
                 503,
-                f"server {self.name}: it has died {self._backoff.deaths} times in a row; it is started again in a"
-                " while",
+                f"server {self.name}: its process died {self._backoff.deaths} times in a row; it will be restarted"
+                " soon",
                 max(1, ceil(left)),
             )
 
@@ -350,7 +350,7 @@ class ServerRuntime:
             if conversation.failed is None:  # otherwise it was never started, and the log has the reason
                 self._context.log.warning("server.died", server=self.name, deaths=self._backoff.deaths)
                 if self._backoff.wait and not silent:
-                    self._failing = f"its process has died {self._backoff.deaths} times in a row"
+                    self._failing = f"its process died {self._backoff.deaths} times in a row"
 
     def _log_silent(self) -> None:
         self._silent, self._failing = (

@@ -165,8 +165,8 @@ def check_own() -> None:
             raise CannotStart(
                 name,
                 "",
-                "it is closed, and a client speaks over it",
-                "start the command from an MCP client, or give it a pipe",
+                "closed, but the client connects over it",
+                "start the command from an MCP client, or attach a pipe",
             )
 
 

@@ -126,7 +126,7 @@ def start(
     (vfork), and uses no shell.
     """
     if not command or not command[0]:
-        raise CannotStart(PLACE, "", "it is empty", "give the server's command after --")
+        raise CannotStart(PLACE, "", "missing", "give the server's command after --")
     arguments = list(command)
     flags = 0
     if sys.platform == "win32":  # untested; start_new_session and pipesize have no effect there
@@ -171,26 +171,26 @@ def _explain(error: OSError | ValueError, name: str, env: Mapping[str, str], cwd
     import shutil
 
     if isinstance(error, ValueError):
-        return CannotStart(PLACE, name, "or its environment has a NUL character or an '=' in a name", "take it out")
+        return CannotStart(
+            PLACE, name, "or its environment has a NUL character, or a variable name has an '='", "remove it"
+        )
     if cwd is not None and not cwd.is_dir():
-        return CannotStart("working folder", str(cwd), "is not a folder", "make it or name another")
+        return CannotStart("working folder", str(cwd), "is not a folder", "create it, or choose another one")
     found = name if os.sep in name else shutil.which(name, path=env.get("PATH", os.defpath))
     if found is None:
-        return CannotStart(PLACE, name, "is in no folder of PATH", "give its full path, or install it")
+        return CannotStart(PLACE, name, "was not found in PATH", "install it, or give its full path")
     path = Path(found) if cwd is None else cwd / found
     if not path.exists():
         return CannotStart(PLACE, name, "does not exist", "correct the path")
     if path.is_dir():
-        return CannotStart(PLACE, name, "is a folder", "name the program in it")
+        return CannotStart(PLACE, name, "is a folder", "give the path of the program in it")
     if isinstance(error, FileNotFoundError):
         return CannotStart(
-            PLACE, name, "names a missing interpreter in its first line", "install that, or correct the line"
+            PLACE, name, "names a missing interpreter in its first line", "install it, or correct the line"
         )
     if isinstance(error, PermissionError):
-        return CannotStart(
-            PLACE, name, "may not be executed", "make it executable, or start it through its interpreter"
-        )
-    return CannotStart(PLACE, name, f"could not be started ({error.strerror})", "start it by hand to see why")
+        return CannotStart(PLACE, name, "is not executable", "make it executable, or run it with its interpreter")
+    return CannotStart(PLACE, name, f"could not be started ({error.strerror})", "run it by hand to see why")
 
 
 def exit_of(process: subprocess.Popen[bytes]) -> asyncio.Future[int]:

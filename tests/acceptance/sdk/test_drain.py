@@ -52,4 +52,4 @@ async def test_clients_that_wait_for_a_tool_are_answered_and_list_the_tools_righ
             assert out.strip(), f"{name}: {err.decode()[-3000:]}"
             assert [{"error": False, "text": "x"}, ["do"]] == json.loads(out.splitlines()[-1])["results"], name
         assert 0 == await gate.end()
-        assert "all that was under way was answered" in gate.lines[-1]
+        assert "all calls in flight were answered" in gate.lines[-1]

@@ -103,7 +103,7 @@ def test_without_an_environment_it_starts_and_says_that_there_is_no_decision_log
         gate.write(*opening(), call(1, ask="sample"))
         code, answers, said = gate.end()
     assert (0, True) == (code, "hi" in answers[1]["result"]["content"][0]["text"]), said
-    assert "warning: no decision log is kept, because no home folder is known" in said
+    assert "warning: no decision log is written, because the home folder is unknown" in said
     assert [] == [path for path in tmp_path.rglob("*") if path.name.endswith(".jsonl")]
 
 
@@ -115,11 +115,11 @@ def test_without_an_environment_it_starts_and_says_that_there_is_no_decision_log
                 "limits: {a: {requests: 1, per: day, tz: UTC}}\nrules: [{name: a, match: {kind: sampling}, effect:"
                 " forward, limits: [a]}]\n"
             ),
-            "limits need one",
+            "limits need a state folder",
         ),
         (
             "reviewers: {ops: {timeout: 1h}}\nrules: [{name: a, effect: escalate, reviewer: ops}]\n",
-            "reviewers need one",
+            "reviewers need a state folder",
         ),
     ],
 )

@@ -332,11 +332,11 @@ async def test_a_call_under_way_is_answered_while_the_gate_drains_and_its_metric
         gate.ending = True
         await gate.said("drain.began")
         status, text = await admin(gate, "/readyz")
-        assert (503, "draining: it is ending\n") == (status, text)
+        assert (503, "draining: shutting down\n") == (status, text)
         held.open()
         assert ["x", "x"] == [(await call)["result"]["content"][0]["text"] for call in calls]
         assert 0 == await gate.end()
-        assert "all that was under way was answered" in gate.lines[-1]
+        assert "all calls in flight were answered" in gate.lines[-1]
     assert "samplegate_rounds_total{" in (tmp_path / "gate.prom").read_text()
 
 

@@ -272,12 +272,15 @@ def test_a_seal_key_is_the_same_wherever_its_file_is_read_and_another_of_another
     ("content", "told"),
     [
         (None, "cannot be read: no such file or directory"),
-        (b"", "holds 0 bytes, and a key has 32 or more; write one, such as `openssl rand -hex 32` prints"),
+        (b"", "has 0 bytes, but a key needs at least 32; create a key with `openssl rand -hex 32`"),
         (
             b"s3cret" * 5 + b"\n",
-            "holds 30 bytes, and a key has 32 or more; write one, such as `openssl rand -hex 32` prints",
+            "has 30 bytes, but a key needs at least 32; create a key with `openssl rand -hex 32`",
         ),
-        (b"a" * (MOST + 1), f"is larger than {MOST} bytes; write a key into it, such as `openssl rand -hex 32` prints"),
+        (
+            b"a" * (MOST + 1),
+            f"is larger than {MOST} bytes, so it is not a key; create a key with `openssl rand -hex 32`",
+        ),
     ],
     ids=["none", "empty", "short", "long"],
 )

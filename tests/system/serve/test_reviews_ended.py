@@ -153,7 +153,7 @@ async def test_a_daemon_that_ends_puts_modern_calls_off_at_once_and_answers_lega
             assert 200 == (await person.say(review, verdict="answer", **ACCEPTED))[0]
             assert ACCEPTED.items() <= said(await timed(call)).items()
         assert 0 == await gate.end()
-        assert any("all that was under way was answered" in line for line in gate.lines)
+        assert any("all calls in flight were answered" in line for line in gate.lines)
     async with daemon(tmp_path, drain_timeout=0) as gate, client(gate) as c, people(gate) as person:
         again = asyncio.ensure_future(retry(c, 2, parked["requestState"], LATER))
         status, problem = await person.say(await person.pending(), verdict="answer", **ACCEPTED)

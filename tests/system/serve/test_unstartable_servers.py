@@ -67,16 +67,16 @@ def test_a_command_that_is_not_found_is_told_with_its_place_before_anything_is_s
     assert 2 == done.returncode
     first, second = [json.loads(line)["message"] for line in done.stderr.splitlines()]
     assert first.startswith("samplegate.yaml:6:"), "the line of the command"
-    assert first.endswith("servers.docs.command: 'uvxx' is in no folder of PATH; give its full path, or install it")
+    assert first.endswith("servers.docs.command: 'uvxx' was not found in PATH; install it, or give its full path")
     assert second.endswith(
-        "servers.plain.command: './plain' may not be executed; make it executable, or start it through its interpreter"
+        "servers.plain.command: './plain' is not executable; make it executable, or run it with its interpreter"
     )
 
 
 def test_so_is_the_command_of_the_command_line(tmp_path: Path) -> None:
     write(tmp_path, {})
     done = serve(tmp_path, "--policy", "policy.yaml", "--", "uvxx")
-    said = "command: 'uvxx' is in no folder of PATH; give its full path, or install it"
+    said = "command: 'uvxx' was not found in PATH; install it, or give its full path"
     assert (2, said) == (done.returncode, json.loads(done.stderr)["message"])
 
 
@@ -134,7 +134,7 @@ async def test_readyz_names_servers_that_die_early_or_answer_nothing_until_they_
         status, text = await admin(gate, "/readyz")
         assert (200, "ready") == (status, text.splitlines()[0])
         assert [
-            "server dead: its process has died 2 times in a row",
+            "server dead: its process died 2 times in a row",
             "server mute: it did not answer its first request within 1 s (start_timeout)",
         ] == sorted(text.splitlines()[1:])
 

@@ -297,22 +297,25 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
     script.chmod(0o755)
     folder.mkdir()
     return {
-        "empty": ([], "command: it is empty; give the server's command after --"),
+        "empty": ([], "command: missing; give the server's command after --"),
         "missing": (
             ["no-such-program-here"],
-            "command: 'no-such-program-here' is in no folder of PATH; give its full path, or install it",
+            "command: 'no-such-program-here' was not found in PATH; install it, or give its full path",
         ),
         "no file": ([str(tmp_path / "gone")], f"command: '{tmp_path}/gone' does not exist; correct the path"),
         "not executable": (
             [str(plain)],
-            f"command: '{plain}' may not be executed; make it executable, or start it through its interpreter",
+            f"command: '{plain}' is not executable; make it executable, or run it with its interpreter",
         ),
-        "folder": ([str(folder)], f"command: '{folder}' is a folder; name the program in it"),
+        "folder": ([str(folder)], f"command: '{folder}' is a folder; give the path of the program in it"),
         "interpreter": (
             [str(script)],
-            f"command: '{script}' names a missing interpreter in its first line; install that, or correct the line",
+            f"command: '{script}' names a missing interpreter in its first line; install it, or correct the line",
         ),
-        "nul": (["a\0b"], "command: 'a\\x00b' or its environment has a NUL character or an '=' in a name; take it out"),
+        "nul": (
+            ["a\0b"],
+            "command: 'a\\x00b' or its environment has a NUL character, or a variable name has an '='; remove it",
+        ),
     }
 
 

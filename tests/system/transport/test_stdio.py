@@ -68,7 +68,7 @@ def test_the_null_device_is_the_end_of_input() -> None:
 def test_a_closed_stream_is_refused_with_a_remedy(name: str, close: str) -> None:
     done = run_shell(LAST, close)
     assert (1, b"") == (done.returncode, done.stdout)
-    assert f"{name}: it is closed, and a client speaks over it; start".encode() in done.stderr
+    assert f"{name}: closed, but the client connects over it; start".encode() in done.stderr
 
 
 def test_a_closed_stderr_does_no_harm() -> None:

@@ -323,7 +323,7 @@ async def test_only_who_has_no_other_callers_is_unready_without_an_issuer() -> N
             (World(), None),
             (World(STATIC), None),
             (both, None),
-            (alone, "the issuer's keys are not to be had"),
+            (alone, "the issuer's keys are not available"),
         ):
             await world.guard.warm()
             assert expected == world.guard.unready()

@@ -58,19 +58,19 @@ def test_a_key_that_says_its_algorithm_is_for_no_other() -> None:
 )
 def test_what_is_no_public_key_that_signs_is_left_out(key: dict[str, object]) -> None:
     assert ["e"] == [each.key_id for each in parse(key_set(key, EC))]
-    with pytest.raises(ValueError, match="no public key that signs"):
+    with pytest.raises(ValueError, match="no usable public signing key"):
         parse(key_set(key))
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"<html>", "no JSON Web Key Set"),
-        (b"{}", "no JSON Web Key Set"),
-        (b'{"keys": [5]}', "no JSON Web Key Set"),
-        (b'{"keys": []}', "no public key"),
-        (b"[" * 100_000, "no JSON Web Key Set"),
-        (b'{"keys": [' + b"[" * 100_000, "no JSON Web Key Set"),
+        (b"<html>", "not a JSON Web Key Set"),
+        (b"{}", "not a JSON Web Key Set"),
+        (b'{"keys": [5]}', "not a JSON Web Key Set"),
+        (b'{"keys": []}', "no usable public signing key"),
+        (b"[" * 100_000, "not a JSON Web Key Set"),
+        (b'{"keys": [' + b"[" * 100_000, "not a JSON Web Key Set"),
         (b" " * (MAX_BYTES + 1), "larger than"),
         (json.dumps({"keys": [EC] * 101}).encode(), "more than 100 keys"),
     ],

@@ -33,7 +33,7 @@ async def test_keys_are_read_from_a_file(tmp_path: Path) -> None:
     settings = JwtSettings("https://x", jwks_file=file)
     assert 1 == len(await source_of(settings)())
     file.write_text("<html>")
-    assert "keys.json: it is no JSON Web Key Set" in await why_not(settings)
+    assert "keys.json: not a JSON Web Key Set" in await why_not(settings)
     file.unlink()
     assert "keys.json: cannot be read: No such file or directory" in await why_not(settings)
 
@@ -64,11 +64,11 @@ def test_an_issuer_with_a_path_has_its_metadata_where_the_standards_say() -> Non
 @pytest.mark.parametrize(
     ("metadata", "why"),
     [
-        ({"issuer": "https://evil.example.com", "jwks_uri": "https://evil.example.com/keys"}, "is another issuer's"),
-        ({"issuer": "SELF"}, "names no issuer and jwks_uri"),
+        ({"issuer": "https://evil.example.com", "jwks_uri": "https://evil.example.com/keys"}, "names another issuer"),
+        ({"issuer": "SELF"}, "lacks issuer or jwks_uri"),
         ({"issuer": "SELF", "jwks_uri": "file:///etc/passwd"}, "is not an http or https URL"),
         ({"issuer": "SELF", "jwks_uri": "http://203.0.113.1/keys"}, "is plain http to another machine"),
-        ([], "names no issuer and jwks_uri"),
+        ([], "lacks issuer or jwks_uri"),
     ],
 )
 async def test_metadata_that_leads_astray_is_not_followed(metadata: object, why: str) -> None:
@@ -80,11 +80,11 @@ async def test_metadata_that_leads_astray_is_not_followed(metadata: object, why:
 @pytest.mark.parametrize(
     ("status", "body", "why"),
     [
-        (404, b"", "answered 404"),
-        (500, b"", "answered 500"),
-        (302, b"", "answered 302"),
-        (200, b"<html>", "no JSON Web Key Set"),
-        (200, b" " * (MAX_BYTES + 1), "answered with more than"),
+        (404, b"", "answered HTTP 404"),
+        (500, b"", "answered HTTP 500"),
+        (302, b"", "answered HTTP 302"),
+        (200, b"<html>", "not a JSON Web Key Set"),
+        (200, b" " * (MAX_BYTES + 1), "its response is larger than"),
     ],
 )
 async def test_an_answer_that_is_no_key_set_is_told(status: int, body: bytes, why: str) -> None:
@@ -100,13 +100,13 @@ async def test_a_small_answer_that_unpacks_to_a_huge_one_is_cut_off() -> None:
     async with Endpoint().serving() as endpoint:
         endpoint.answers["/keys"] = 200, gzip.compress(b" " * 50_000_000)
         endpoint.headers = {"Content-Encoding": "gzip"}
-        assert "answered with more than" in await why_not(JwtSettings("https://x", jwks_url=f"{endpoint.url}/keys"))
+        assert "its response is larger than" in await why_not(JwtSettings("https://x", jwks_url=f"{endpoint.url}/keys"))
 
 
 async def test_nobody_at_the_other_end_is_told() -> None:
     async with Endpoint().serving() as endpoint:
         url = endpoint.url
-    assert "cannot be asked" in await why_not(JwtSettings("https://x", jwks_url=f"{url}/keys?token=secret"))
+    assert "the request failed" in await why_not(JwtSettings("https://x", jwks_url=f"{url}/keys?token=secret"))
 
 
 async def test_an_issuer_that_never_answers_is_given_up() -> None:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 GATE: Final = "https://gate.example.com"
 ALL: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-NO_KEYS: Final = "503 the issuer's keys are not to be had; come back"
+NO_KEYS: Final = "503 the issuer's keys are not available; retry later"
 UNKNOWN: Final = "401 unknown_key"
 RELOAD: Final = "a reload of the same settings"
 DOWN: Final = (500, b"")
@@ -325,38 +325,38 @@ PROBLEMS: Final[dict[str, tuple[int, bytes, dict[str, str], str | None]]] = {
     "a key set as HTML": (200, key_set(K), {"Content-Type": "text/html"}, None),
     "a key set with more in it": (200, b'{"a": 1, ' + key_set(K)[1:], {}, None),
     "as large as allowed": (200, key_set(K).ljust(MAX_BYTES), {}, None),
-    "oversized": (200, key_set(K).ljust(MAX_BYTES + 1), {}, "URL/keys: answered with more than 262144 bytes"),
-    "a redirect": (302, b"", {"Location": "/other"}, "URL/keys: answered 302; give jwks_url or jwks_file"),
+    "oversized": (200, key_set(K).ljust(MAX_BYTES + 1), {}, "URL/keys: its response is larger than 262144 bytes"),
+    "a redirect": (302, b"", {"Location": "/other"}, "URL/keys: answered HTTP 302; set jwks_url or jwks_file"),
     "a permanent redirect": (
         308,
         key_set(K),
         {"Location": "/other"},
-        "URL/keys: answered 308; give jwks_url or jwks_file",
+        "URL/keys: answered HTTP 308; set jwks_url or jwks_file",
     ),
-    "not found": (404, b"", {}, "URL/keys: answered 404; give jwks_url or jwks_file"),
-    "created": (201, key_set(K), {}, "URL/keys: answered 201; give jwks_url or jwks_file"),
-    "no JSON": (200, b"<html>", {}, "URL/keys: it is no JSON Web Key Set; it must be an object with a list of keys"),
-    "nothing": (200, b"", {}, "URL/keys: it is no JSON Web Key Set; it must be an object with a list of keys"),
+    "not found": (404, b"", {}, "URL/keys: answered HTTP 404; set jwks_url or jwks_file"),
+    "created": (201, key_set(K), {}, "URL/keys: answered HTTP 201; set jwks_url or jwks_file"),
+    "no JSON": (200, b"<html>", {}, "URL/keys: not a JSON Web Key Set; expected an object with a list of keys"),
+    "nothing": (200, b"", {}, "URL/keys: not a JSON Web Key Set; expected an object with a list of keys"),
     "deep JSON": (
         200,
         b"[" * 100_000,
         {},
-        "URL/keys: it is no JSON Web Key Set; it must be an object with a list of keys",
+        "URL/keys: not a JSON Web Key Set; expected an object with a list of keys",
     ),
-    "a list": (200, b"[]", {}, "URL/keys: it is no JSON Web Key Set; it must be an object with a list of keys"),
+    "a list": (200, b"[]", {}, "URL/keys: not a JSON Web Key Set; expected an object with a list of keys"),
     "keys that are no list": (
         200,
         b'{"keys": {}}',
         {},
-        "URL/keys: it is no JSON Web Key Set; it must be an object with a list of keys",
+        "URL/keys: not a JSON Web Key Set; expected an object with a list of keys",
     ),
     "no keys": (
         200,
         b'{"keys": []}',
         {},
         (
-            "URL/keys: the key set has no public key that signs; RSA of 2048 bits and more, P-256, P-384, P-521 and"
-            " Ed25519 are taken"
+            "URL/keys: the key set has no usable public signing key; supported are RSA from 2048 bits,"
+            " P-256, P-384, P-521 and Ed25519"
         ),
     ),
     "101 keys": (200, key_set(*[K] * 101), {}, "URL/keys: the key set has more than 100 keys"),
@@ -364,7 +364,7 @@ PROBLEMS: Final[dict[str, tuple[int, bytes, dict[str, str], str | None]]] = {
         200,
         b"nothing that gzip has packed",
         {"Content-Encoding": "gzip"},
-        "URL/keys: cannot be asked: ClientPayloadError",
+        "URL/keys: the request failed: ClientPayloadError",
     ),
 }
 
@@ -542,7 +542,7 @@ async def test_only_https_goes_by_the_proxy_of_the_environment(monkeypatch: pyte
         assert NO_KEYS == await here.call("k")
         assert b"CONNECT login.example.com:443 HTTP/1.1\r\n" == await asyncio.wait_for(heard, 5)
         problems = [fields["problem"] for event, fields in here.world.journal.lines if event == "issuer_keys.failed"]
-        assert ["https://login.example.com/keys: cannot be asked: ClientHttpProxyError"] == problems
+        assert ["https://login.example.com/keys: the request failed: ClientHttpProxyError"] == problems
     proxy.close()
 
 

@@ -211,11 +211,11 @@ async def test_an_end_leaves_nothing_under_way_and_whoever_waits_goes_without() 
 
 async def test_asking_for_problems_gets_keys_though_nobody_calls() -> None:
     issuer = Issuer(Unavailable("down"))
-    assert "the issuer's keys are not to be had" == issuer.keys.problem()
+    assert "the issuer's keys are not available" == issuer.keys.problem()
     await issuer.settled()
-    assert "the issuer's keys are not to be had" == issuer.keys.problem()
+    assert "the issuer's keys are not available" == issuer.keys.problem()
     issuer.answer, issuer.now = OLD, RETRY
-    assert "the issuer's keys are not to be had" == issuer.keys.problem()
+    assert "the issuer's keys are not available" == issuer.keys.problem()
     await issuer.settled()
     assert issuer.keys.problem() is None
 

@@ -216,7 +216,7 @@ async def test_another_method_is_told_which_there_is(method: str, path: str, all
 @pytest.mark.parametrize("path", ["/nothing", "/metrics/", "/servers/db/mcp", "//reload", "/reload/../metrics"])
 async def test_what_is_not_here_is_not_found(path: str) -> None:
     said = await ask(app_of(), "GET", path)
-    assert (404, "nothing is here; there are /, /healthz, /metrics, /readyz, /reload, /version\n") == (
+    assert (404, "not found; available paths: /, /healthz, /metrics, /readyz, /reload, /version\n") == (
         said.status,
         said.body,
     )
@@ -288,7 +288,7 @@ async def test_a_fault_is_logged_whole_and_told_by_a_fixed_sentence() -> None:
         raise KeyError("a secret")
 
     said = await ask(app_of(metrics=metrics, log=log), "GET", "/metrics")
-    assert (500, "/metrics: a fault in the gate; the log has it\n") == (said.status, said.body)
+    assert (500, "/metrics: internal error in the gate; see the log\n") == (said.status, said.body)
     assert [("admin.failed", {"path": "/metrics", "exc_info": True})] == log.seen
 
 
@@ -308,7 +308,7 @@ async def test_without_a_token_in_the_settings_nobody_reloads() -> None:
             said = await ask(app_of(token=token), "POST", "/reload", headers)
             assert (
                 403,
-                "reload: there is no token for it; set admin_token_file in the settings, or send the process SIGHUP\n",
+                "reload: no token is configured; set admin_token_file, or send SIGHUP to the process\n",
             ) == (
                 said.status,
                 said.body,
@@ -323,9 +323,9 @@ async def test_without_a_token_in_the_settings_nobody_reloads() -> None:
         (["Bearer"], "no token"),
         ([TOKEN.decode()], "no token"),
         (["Bearer " + TOKEN.decode()] * 2, "no token"),
-        (["Bearer another"], "another token"),
-        (["Bearer " + TOKEN.decode() + "x"], "another token"),
-        (["Bearer ÿ"], "another token"),
+        (["Bearer another"], "wrong token"),
+        (["Bearer " + TOKEN.decode() + "x"], "wrong token"),
+        (["Bearer ÿ"], "wrong token"),
     ],
 )
 async def test_a_wrong_token_sets_nothing_off(authorization: list[str], why: str) -> None:
@@ -337,7 +337,7 @@ async def test_a_wrong_token_sets_nothing_off(authorization: list[str], why: str
         app_of(reload=reload, log=log), "POST", "/reload", [("authorization", value) for value in authorization]
     )
     assert (401, 'Bearer realm="samplegate admin"') == (said.status, said.headers["www-authenticate"])
-    assert said.body.startswith(f"reload: {why} was given")
+    assert said.body.startswith(f"reload: {why}; send")
     assert TOKEN.decode() not in said.body + str(log.seen)
     assert [("admin.refused", {"path": "/reload", "status": 401})] == log.seen
 
@@ -367,7 +367,7 @@ async def test_a_reload_says_what_changed() -> None:
         "servers changed: db",
         "servers removed: old",
         "settings changed: log_level",
-        "need a restart to count: listen",
+        "need a restart to take effect: listen",
         "warning: w",
     ] == said.body.splitlines()
     assert 200 == said.status
@@ -377,7 +377,7 @@ async def test_a_refused_reload_names_every_problem_and_what_stays_in_force() ->
     report = ReloadReport("aaaaaaaaaaaa", "aaaaaaaaaaaa", problems=PROBLEMS)
     app = app_of(reload=answering(report))
     plain = await ask(app, "POST", "/reload", BEARER)
-    assert (422, ["refused: nothing has changed, policy aaaaaaaaaaaa stays in force", *PROBLEMS]) == (
+    assert (422, ["refused: nothing changed; policy aaaaaaaaaaaa stays in force", *PROBLEMS]) == (
         plain.status,
         plain.body.splitlines(),
     )
@@ -448,7 +448,7 @@ async def test_over_a_real_socket() -> None:
     assert [
         (200, "alive\n"),
         (200, ""),
-        (405, "/reload takes POST\n"),
+        (405, "/reload: method not allowed; use POST\n"),
         (200, "unchanged\n"),
         (413, found[4][1]),
         (403, found[5][1]),

@@ -59,12 +59,12 @@ class HttpCall(ABC):
             if not self.answered:
                 raise HttpFault("its stream ended without an answer", transport="broken")
         except Malformed as problem:
-            self._fail(HttpFault(f"its answer cannot be read: {problem.fault}", transport="malformed"))
+            self._fail(HttpFault(f"its answer cannot be parsed: {problem.fault}", transport="malformed"))
         except (HttpFault, aiohttp.ClientError, OSError) as error:
             self._fail(wire.of_error(error))
         except Exception:
             self._note("remote.failed", exc_info=True)
-            self._fail(HttpFault("the gate met a fault; its log has it"))
+            self._fail(HttpFault("internal error in the gate; see its log"))
         finally:
             self.accept()
 
@@ -111,8 +111,12 @@ class HttpCall(ABC):
     @staticmethod
     def _no_answer(status: int, kind: str) -> HttpFault:
         if status == 200 and kind:
-            return HttpFault("HTTP 200: its answer is neither JSON nor an event stream", httpStatus=200)
-        return of_status(status) if status >= 300 else HttpFault(f"HTTP {status}: it gave no answer", httpStatus=status)
+            return HttpFault("HTTP 200: its response is neither JSON nor an event stream", httpStatus=200)
+        return (
+            of_status(status)
+            if status >= 300
+            else HttpFault(f"HTTP {status}: its response has no answer", httpStatus=status)
+        )
 
     async def _refused(self, response: aiohttp.ClientResponse, kind: str) -> Frame:
         """The JSON-RPC error in an HTTP error response, under the request's own id: some servers write another. Raises
@@ -132,10 +136,10 @@ class HttpCall(ABC):
         """Handle a JSON body, which must be the answer."""
         found = wire.read(text)
         if found.kind not in ("result", "error"):
-            raise HttpFault("its answer is a request or notification", transport="malformed")
+            raise HttpFault("it answered with a request or notification", transport="malformed")
         if found.id != self.id:
             if found.kind == "result":
-                raise HttpFault("its answer is to another request", transport="malformed")
+                raise HttpFault("it answered another request", transport="malformed")
             found = found.changed(id=self.id)
         self._answer(found)
 
@@ -165,7 +169,7 @@ class HttpCall(ABC):
         If it may be the answer, the call fails, because the answer will not come again.
         """
         if b'"method"' not in event.head[:256] and not self.answered:
-            raise HttpFault(f"its answer has more than {self.shared.max_frame} bytes", transport="oversized")
+            raise HttpFault(f"its answer is larger than {self.shared.max_frame} bytes", transport="oversized")
         self.shared.oversized(self.stream, event.size, event.head)
 
     def _take(self, text: bytes) -> None:
@@ -243,7 +247,7 @@ class LegacyCall(HttpCall):
         if self._before:
             await asyncio.wait(self._before)
         if self.shared.legacy.gone:
-            raise HttpFault("its session is over", transport="session")
+            raise HttpFault("its session has ended", transport="session")
         refusal = await self._post({} if self._begins else self.shared.legacy.headers())
         if refusal is not None:
             self._answer(refusal)
@@ -254,7 +258,7 @@ class LegacyCall(HttpCall):
         tries = 0
         while not self.answered and self.cursor.id is not None:
             if tries >= MAX_TRIES:
-                raise HttpFault("its stream broke off and could not be taken up again", transport="broken")
+                raise HttpFault("its stream was cut off and could not be resumed", transport="broken")
             await asyncio.sleep(self.cursor.pause(tries))
             self.cursor.moved = False
             response = await taken_up(self.shared, self.cursor)

@@ -77,7 +77,7 @@ class NotificationQueue:
         It also waits for ``requests``, but at most GRACE seconds.
         """
         if len(self._waiting) >= MAX_WAITING:
-            self._say(frame, HttpFault(f"{MAX_WAITING} others wait already"))
+            self._say(frame, HttpFault(f"{MAX_WAITING} other messages are already queued"))
             return False
         after = [*before, *([] if self.last is None else [self.last])]
         task = asyncio.get_running_loop().create_task(
@@ -121,7 +121,7 @@ class NotificationQueue:
 
     async def _post(self, frame: Frame, own: Mapping[str, str]) -> None:
         if self._shared.legacy.gone:
-            raise HttpFault("its session is over")
+            raise HttpFault("its session has ended")
         response = await self._shared.wire.post(own, frame.raw)
         response.close()
         if response.status == 404 and self._shared.legacy.id is not None:
@@ -225,7 +225,7 @@ class RemoteConnection(Backlogged):
             self._tells.tell(frame, self._legacy.headers, before=(), requests=())
         else:  # R89: servers send no requests in the modern era
             self._note(
-                Note("frame.refused", {"side": "client", "fault": "an answer, which the modern era does not send"})
+                Note("frame.refused", {"side": "client", "fault": "an answer, which clients do not send in 2026-07-28"})
             )
 
     def close_stream(self, stream: int) -> None:
@@ -271,9 +271,9 @@ class RemoteConnection(Backlogged):
 
     def _full(self, size: int) -> HttpFault | None:
         if len(self._calls) >= MAX_CALLS:
-            return HttpFault(f"{MAX_CALLS} requests to it are in flight already", transport="full")
+            return HttpFault(f"{MAX_CALLS} requests to it are already in flight", transport="full")
         if self._backlog.size and self._backlog.size + size > MAX_UNSENT:
-            return HttpFault("it does not take its input", transport="full")
+            return HttpFault("it does not read its input", transport="full")
         return None
 
     def _before(self) -> list[asyncio.Future[Any]]:
@@ -326,7 +326,7 @@ class RemoteConnection(Backlogged):
     def _unread(self, stream: int, problem: Malformed) -> None:
         self._note(Note("frame.refused", {"side": "client", "fault": problem.fault}))
         if problem.id is not None and not problem.answers:
-            self._answer_soon(stream, problem.id, HttpFault(f"the request cannot be read: {problem.fault}"))
+            self._answer_soon(stream, problem.id, HttpFault(f"the request cannot be parsed: {problem.fault}"))
 
     def _answer_soon(self, stream: int, id: FrameId, fault: HttpFault) -> None:
         """Deliver an error in the next turn of the loop, because the relay is busy within ``send``."""

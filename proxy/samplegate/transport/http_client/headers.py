@@ -140,7 +140,7 @@ class Mirror:
         finally:
             response.close()
         if found.kind != "result" or found.payload is None:
-            raise HttpFault("it does not list its tools")
+            raise HttpFault("it did not return a tool list")
         return found.payload
 
 

@@ -53,7 +53,7 @@ class LegacySession:
         """Store the session from a successful ``initialize``. Raises HttpFault for an invalid session id, or more than
         one."""
         if len(session) > 1 or (session and not _id.fullmatch(session[0])):
-            raise HttpFault("its session id is not one of at most 1024 visible ASCII characters")
+            raise HttpFault("its Mcp-Session-Id header must be one value of 1 to 1024 visible ASCII characters")
         try:
             revision = rawjson.string(rawjson.lookup(answer.payload, "protocolVersion"))
         except Malformed:

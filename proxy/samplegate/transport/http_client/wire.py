@@ -25,24 +25,24 @@ from samplegate.protocol.results import INTERNAL
 from samplegate.transport.sse import Oversized, Parser, ServerSentEvent
 
 _STATUS: Final = {
-    400: "it does not take the request",
-    401: "it does not take the gate's credentials",
-    403: "it forbids this to the gate",
-    404: "it has nothing at this address",
-    405: "it takes no POST at this address",
-    406: "it cannot answer as the protocol says",
-    413: "the request is too large for it",
-    415: "it does not take JSON",
-    429: "it has too many requests",
-    431: "the request's headers are too large for it",
-    502: "what stands before it cannot reach it",
-    503: "it is not ready",
-    504: "what stands before it has waited too long",
+    400: "it rejected the request",
+    401: "it rejected the gate's credentials",
+    403: "it denied the gate access",
+    404: "it has nothing at this URL",
+    405: "it does not allow this HTTP method at this URL",
+    406: "it offers no response type that MCP allows",
+    413: "the request is too large",
+    415: "it does not accept JSON",
+    429: "it received too many requests",
+    431: "the request's headers are too large",
+    502: "the proxy in front of it cannot reach it",
+    503: "it is unavailable",
+    504: "the proxy in front of it timed out",
 }
 
 
 class HttpFault(Exception):
-    """Why a remote server did not answer.
+    """Failure of a request to a remote server.
 
     ``data`` is the machine-readable part of the error: ``httpStatus``, or ``transport`` with a keyword.
     """
@@ -57,17 +57,13 @@ class SessionGone(HttpFault):
     """The server no longer knows our session (R94)."""
 
     def __init__(self) -> None:
-        super().__init__("HTTP 404: it does not know the session any more", httpStatus=404)
+        super().__init__("HTTP 404: it no longer knows the session", httpStatus=404)
 
 
 def of_status(status: int) -> HttpFault:
     """The fault for an HTTP status without an MCP answer."""
     why = _STATUS.get(status) or (
-        "it redirects"
-        if 300 <= status < 400
-        else "it failed"
-        if status >= 500
-        else "it is not an answer of the protocol"
+        "it redirected the request" if 300 <= status < 400 else "it failed" if status >= 500 else "unexpected status"
     )
     return HttpFault(f"HTTP {status}: {why}", httpStatus=status)
 
@@ -78,21 +74,21 @@ def of_error(error: BaseException) -> HttpFault:
         case HttpFault():
             return error
         case aiohttp.ClientConnectorDNSError():
-            return HttpFault("its name cannot be resolved", transport="unreachable")
+            return HttpFault("its host name cannot be resolved", transport="unreachable")
         case aiohttp.ClientConnectorCertificateError():
-            return HttpFault("its certificate is not valid", transport="tls")
+            return HttpFault("its TLS certificate is not valid", transport="tls")
         case aiohttp.ClientSSLError() | aiohttp.ServerFingerprintMismatch():
-            return HttpFault("no TLS connection can be made", transport="tls")
+            return HttpFault("the TLS handshake failed", transport="tls")
         case aiohttp.ClientConnectorError():
             return HttpFault(f"it cannot be reached{_said(error)}", transport="unreachable")
         case TimeoutError():
-            return HttpFault("no connection was made in time", transport="unreachable")
+            return HttpFault("the connection attempt timed out", transport="unreachable")
         case aiohttp.ClientPayloadError():
-            return HttpFault("its answer broke off", transport="broken")
+            return HttpFault("its response was cut off", transport="broken")
         case aiohttp.ClientResponseError():
-            return HttpFault("its answer is not HTTP, or its headers are too large", transport="broken")
+            return HttpFault("its response is not valid HTTP, or its headers are too large", transport="broken")
         case _:
-            return HttpFault("it closed the connection before it had answered", transport="broken")
+            return HttpFault("it closed the connection before it answered", transport="broken")
 
 
 def _said(error: OSError) -> str:
@@ -105,7 +101,7 @@ def fault_answer(id: frames.FrameId, fault: HttpFault) -> bytes:
     return frames.error(
         id,
         INTERNAL,
-        f"the remote server did not answer: {fault.reason}",
+        f"the request to the remote server failed: {fault.reason}",
         rawjson.dump(fault.data) if fault.data else None,
     )
 
@@ -139,7 +135,7 @@ class ReadPause:
 def kind_of(response: aiohttp.ClientResponse) -> str:
     """The content type in lower case, without parameters; empty if absent. Raises HttpFault for a compressed body."""
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("identity", ""):
-        raise HttpFault("its answer is compressed, which it was not asked for")
+        raise HttpFault("its response is compressed, but the gate did not request compression")
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
@@ -147,14 +143,14 @@ async def body(response: aiohttp.ClientResponse, most: int, flow: ReadPause) -> 
     """The whole body. Raises HttpFault if it is larger than ``most`` bytes, and aiohttp's exceptions."""
     length = response.content_length
     if length is not None and length > most:
-        raise HttpFault(f"its answer has {length} bytes, more than {most}")
+        raise HttpFault(f"its response has {length} bytes; the limit is {most}")
     chunks, size = [], 0
     while chunk := await response.content.readany():
         await flow.clear()
         chunks.append(chunk)
         size += len(chunk)
         if size > most:
-            raise HttpFault(f"its answer has more than {most} bytes")
+            raise HttpFault(f"its response is larger than {most} bytes")
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
@@ -313,7 +309,7 @@ class Wire:
             hops += 1
             if hops > MAX_HOPS:
                 raise HttpFault(
-                    f"HTTP {response.status}: it redirects more than {MAX_HOPS} times", httpStatus=response.status
+                    f"HTTP {response.status}: it redirected more than {MAX_HOPS} times", httpStatus=response.status
                 )
             url = self._next(response, url)
 
@@ -323,9 +319,11 @@ class Wire:
             target = url.join(yarl.URL(response.headers["Location"]))
             same = target.origin() == self._url.origin() and target.user is None
         except (KeyError, ValueError):
-            raise HttpFault(f"HTTP {response.status}: it redirects to nowhere", httpStatus=response.status) from None
+            raise HttpFault(
+                f"HTTP {response.status}: its redirect has no valid Location header", httpStatus=response.status
+            ) from None
         if not same:
-            raise HttpFault(f"HTTP {response.status}: it redirects to another origin", httpStatus=response.status)
+            raise HttpFault(f"HTTP {response.status}: it redirected to another origin", httpStatus=response.status)
         return target
 
 

@@ -58,7 +58,7 @@ async def read_body(
                 whole = await _whole(receive, most)
         except TimeoutError:
             return refusal(
-                408, "body_time", f"the body was not complete after {seconds:g} seconds", code=INTERNAL, extra=_CLOSE
+                408, "body_time", f"the body did not arrive within {seconds:g} s", code=INTERNAL, extra=_CLOSE
             )
     return one_line(whole) if isinstance(whole, bytes) else whole
 
@@ -108,7 +108,7 @@ def endpoint(
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            raise RuntimeError(f"{scope['type']}: only http is served here")
+            raise RuntimeError(f"{scope['type']}: only HTTP is supported")
         visit = HttpExchange(scope, receive, send, served.name, sessions.clock())
         sessions.visits.add(visit)
         try:
@@ -136,7 +136,7 @@ async def _served(
         if visit.status:  # a stream has begun, so its end is the only possible signal
             await visit.cut()
             return None
-        return refusal(500, "failed", "a fault in the gate; its log has it", code=INTERNAL)
+        return refusal(500, "failed", "internal error in the gate; see its log", code=INTERNAL)
 
 
 async def _routed(
@@ -151,7 +151,7 @@ async def _routed(
         return await legacy.get(visit, sessions)
     if visit.http == "DELETE":
         return await legacy.delete(visit, sessions)
-    return not_allowed(f"the method {visit.http[:20]} is not served here")
+    return not_allowed(f"the method {visit.http[:20]} is not supported")
 
 
 async def _posted(

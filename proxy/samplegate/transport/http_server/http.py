@@ -419,7 +419,7 @@ def post_fault(found: Found, twice: frozenset[bytes]) -> HttpReply | None:
     if fault is not None:
         return fault
     if not is_json(found.get(b"content-type", b"")):
-        return refusal(415, "content_type", "the Content-Type is not application/json")
+        return refusal(415, "content_type", "the Content-Type must be application/json")
     json, stream = accepted(found.get(b"accept", b"*/*"))
     if not (json and stream):
         return refusal(406, "accept", "the Accept header must list application/json and text/event-stream")
@@ -436,7 +436,7 @@ def get_fault(found: Found, twice: frozenset[bytes]) -> HttpReply | None:
 
 def _single(twice: frozenset[bytes]) -> HttpReply | None:
     double = sorted(twice & _SINGLE)
-    return refusal(400, "header", f"the header {double[0].decode()} stands more than once") if double else None
+    return refusal(400, "header", f"the header {double[0].decode()} appears more than once") if double else None
 
 
 def text(value: bytes | None) -> str | None:

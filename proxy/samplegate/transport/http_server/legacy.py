@@ -74,9 +74,7 @@ async def _opened(
         left = deadline - asyncio.get_running_loop().time()
         reader.given = stream.seq  # events before the answer are kept
         if left <= 0 or not await reader.more(left):
-            return refusal(
-                504, "opening", f"the server has not answered after {bounds.opening:g} seconds", id, code=INTERNAL
-            )
+            return refusal(504, "opening", f"the server did not answer within {bounds.opening:g} s", id, code=INTERNAL)
     reader.given = 0
     if reader.stopped:
         visit.end = reader.stopped
@@ -137,13 +135,13 @@ async def batch(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
     if isinstance(session, HttpReply):
         return session
     if not has_batches(session.revision):
-        return refusal(400, "batch", f"revision {session.revision} has no batches")
+        return refusal(400, "batch", f"protocol version {session.revision} does not support batches")
     try:
         line = visit.posted
         assert isinstance(line, bytes)
         elements = frames.batch(line)
         if not 0 < len(elements) <= MAX_BATCH:
-            return refusal(400, "batch", f"a batch has 1 to {MAX_BATCH} elements, this one {len(elements)}")
+            return refusal(400, "batch", f"a batch must have 1 to {MAX_BATCH} elements; this one has {len(elements)}")
         read = [frames.read(element) for element in elements]
     except Malformed as problem:
         return refusal(400, "parse", f"refused: {problem.fault}")
@@ -158,7 +156,7 @@ async def batch(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
 async def get(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
     """Handle a GET: the standalone stream, or the rest of a broken stream (R95)."""
     if http.SESSION not in visit.found or http.text(visit.found.get(http.VERSION)) in MODERN:
-        return not_allowed("a GET needs a session, which 2026-07-28 has not")
+        return not_allowed("GET requires a session, and 2026-07-28 has no sessions")
     visit.era = "legacy"
     fault = http.get_fault(visit.found, visit.twice)
     session = fault or _session(visit, sessions, None)
@@ -167,9 +165,9 @@ async def get(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
     last_event = http.text(visit.found.get(http.LAST_EVENT))
     place = (session.standalone, session.standalone.given) if not last_event else session.find(last_event)
     if place is None:
-        return refusal(400, "event", "the event of Last-Event-ID is not kept")
+        return refusal(400, "event", "the event in Last-Event-ID is unknown or no longer available")
     if place[0].ended and session.ended:
-        return refusal(404, "session", "the session is over")
+        return refusal(404, "session", "the session has ended")
     if sessions.draining() and place[0] is session.standalone:
         return ending(None)
     with _Visiting(session, sessions):
@@ -182,7 +180,7 @@ async def get(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
 async def delete(visit: HttpExchange, sessions: Sessions) -> HttpReply:
     """Handle a DELETE: the session ends at once, and the server's side shortly after."""
     if http.SESSION not in visit.found:
-        return not_allowed("a DELETE needs a session, which 2026-07-28 has not")
+        return not_allowed("DELETE requires a session, and 2026-07-28 has no sessions")
     visit.era = "legacy"
     session = _session(visit, sessions, None)
     if isinstance(session, HttpReply):
@@ -209,19 +207,19 @@ def _session(visit: HttpExchange, sessions: Sessions, id: FrameId | None) -> Htt
     """The session of a request (R94), or a refusal. Also checks the protocol version that the request declares."""
     name = visit.found.get(http.SESSION)
     if name is None:
-        return refusal(400, "session", "the Mcp-Session-Id header is missing: a session begins with initialize", id)
+        return refusal(400, "session", "the Mcp-Session-Id header is missing; start a session with initialize", id)
     session = None if http.SESSION in visit.twice else sessions.find(name.decode("latin-1"), visit.server, visit.caller)
     if session is None and sessions.draining():
         return ending(id)
     if session is None:
-        return refusal(404, "session", "there is no such session: begin a new one with initialize", id)
+        return refusal(404, "session", "unknown session; start a new one with initialize", id)
     visit.session = session.tag
     version = http.text(visit.found.get(http.VERSION))
     if version is not None and version != session.revision and version not in LEGACY:
         return refusal(
             400,
             "protocol",
-            f"the MCP-Protocol-Version {version[:40]!r} is not supported; this session's is {session.revision}",
+            f"unsupported MCP-Protocol-Version {version[:40]!r}; this session uses {session.revision}",
             id,
         )
     return session
@@ -229,7 +227,7 @@ def _session(visit: HttpExchange, sessions: Sessions, id: FrameId | None) -> Htt
 
 def _full(sessions: Sessions, id: FrameId | None) -> HttpReply:
     return busy(
-        429, "session_full", f"the session has {sessions.bounds.streams} requests and streams open already", id, AGAIN
+        429, "session_full", f"the session already has {sessions.bounds.streams} open requests and streams", id, AGAIN
     )
 
 

@@ -94,7 +94,7 @@ _plain: Final = re.compile(rb"[!#-\[\]-~]{1,256}")
 def envelope_fault(visit: HttpExchange, frame: Frame, mirrored: Mirrored) -> HttpReply | None:
     """Why a request or notification is refused for its envelope or headers; None if it is not."""
     if frame.envelope.clean is not None:  # the session repairs invalid JSON, but headers are not compared with it
-        return refusal(400, "parse", "refused: its params cannot be read", frame.id)
+        return refusal(400, "parse", "refused: its params cannot be parsed", frame.id)
     try:
         params, meta = frame.object, frame.meta
         trace = rawjson.string(meta.raw("traceparent"))
@@ -210,7 +210,7 @@ async def post(visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, 
     assert isinstance(frame, Frame)
     id, method = frame.id, frame.method
     if frame.kind not in ("request", "notification"):
-        return refusal(400, "method", "a client sends no answers in this revision")
+        return refusal(400, "method", "clients do not send answers in 2026-07-28")
     fault = envelope_fault(visit, frame, mirrored)
     if fault is not None:
         return fault

@@ -244,7 +244,7 @@ answer."""
 
 def ending(id: FrameId | None) -> HttpReply:
     """The refusal of a request during a drain."""
-    return busy(503, "draining", "this server is about to end", id, AGAIN)
+    return busy(503, "draining", "the server is shutting down; retry later", id, AGAIN)
 
 
 class Sessions:
@@ -287,10 +287,10 @@ class Sessions:
         """Reserve a session for a caller, or return a refusal. ``release`` or the end of the session frees the
         reservation."""
         if self._count >= self.bounds.sessions:
-            return busy(503, "busy", f"{self.bounds.sessions} sessions are open already", id, AGAIN)
+            return busy(503, "busy", f"all {self.bounds.sessions} sessions are in use; retry later", id, AGAIN)
         if self._of[caller] >= self.bounds.sessions_per_caller:
             return busy(
-                429, "busy", f"this caller has {self.bounds.sessions_per_caller} sessions open already", id, AGAIN
+                429, "busy", f"this caller already has {self.bounds.sessions_per_caller} open sessions", id, AGAIN
             )
         self._count += 1
         self._of[caller] += 1
@@ -307,7 +307,7 @@ class Sessions:
         """Count one modern request in flight until ``answered``, or return a refusal."""
         if self._asking[caller] >= self.bounds.requests_per_caller:
             return busy(
-                429, "busy", f"this caller has {self.bounds.requests_per_caller} requests in flight already", id, AGAIN
+                429, "busy", f"this caller already has {self.bounds.requests_per_caller} requests in flight", id, AGAIN
             )
         self._asking[caller] += 1
         return None

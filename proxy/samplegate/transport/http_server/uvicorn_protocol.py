@@ -42,10 +42,8 @@ def _plain(status: bytes, text: bytes, more: bytes = b"") -> bytes:
 
 
 _BAD: Final = _plain(b"400 Bad Request", b"Invalid HTTP request received.")
-_LARGE: Final = _plain(b"431 Request Header Fields Too Large", b"the request's head is too large")
-_BUSY: Final = _plain(
-    b"503 Service Unavailable", b"as many connections are open as may be; come back later", b"retry-after: 5\r\n"
-)
+_LARGE: Final = _plain(b"431 Request Header Fields Too Large", b"the request headers are too large")
+_BUSY: Final = _plain(b"503 Service Unavailable", b"too many open connections; retry later", b"retry-after: 5\r\n")
 
 
 class Connections:
@@ -290,12 +288,12 @@ class Connection(asyncio.Protocol):
         most = self._its.bounds.head
         if self._size > most and sum(len(name) + len(value) for name, value in self._headers) + len(self._url) > most:
             self._refusal = _LARGE
-            raise ValueError("a head that is too large")
+            raise ValueError("the request headers are too large")
         if self._parser.should_upgrade():
             self._upgrade = True
             return
         if not _is_plain(self._url, self._headers):
-            raise ValueError("a target that others may read as another")
+            raise ValueError("ambiguous request target")
         if not self.in_hand:
             self.writer.used = False
         self._state, self._size, self._awaited, self._asked = "body", 0, None, True

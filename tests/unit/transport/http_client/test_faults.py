@@ -54,73 +54,75 @@ def streamed(*events: bytes, end: bool = True) -> Callable[[Asked], Awaitable[No
 FAULTS = [
     pytest.param(
         whole(401, b'{"jsonrpc":"2.0","id":ID,"error":{"code":1,"message":"bad token"}}'),
-        "HTTP 401: it does not take the",
+        "HTTP 401: it rejected the gate's credentials",
         id="401",
     ),
-    pytest.param(whole(403, b"no", "text/plain"), "HTTP 403: it forbids this", id="403"),
+    pytest.param(whole(403, b"no", "text/plain"), "HTTP 403: it denied the gate", id="403"),
     pytest.param(whole(404), "HTTP 404: it has nothing", id="404"),
     pytest.param(whole(404, b"<html>", "text/html"), "HTTP 404: it has nothing", id="404 in HTML"),
-    pytest.param(whole(405), "HTTP 405: it takes no POST", id="405"),
-    pytest.param(whole(429, Retry_After="9"), "HTTP 429: it has too many", id="429"),
+    pytest.param(whole(405), "HTTP 405: it does not allow this", id="405"),
+    pytest.param(whole(429, Retry_After="9"), "HTTP 429: it received too many", id="429"),
     pytest.param(whole(500, b"<html>secret</html>", "text/html"), "HTTP 500: it failed", id="500"),
     pytest.param(whole(500, b'{"error":"secret"}'), "HTTP 500: it failed", id="500 in JSON that is no JSON-RPC"),
-    pytest.param(whole(418, b"{" * 100), "HTTP 418: it is not an answer", id="418"),
+    pytest.param(whole(418, b"{" * 100), "HTTP 418: unexpected status", id="418"),
     pytest.param(
-        whole(400, b'{"jsonrpc":"2.0","id":ID,"result":{}}'), "HTTP 400: it does not take", id="400 with a result"
+        whole(400, b'{"jsonrpc":"2.0","id":ID,"result":{}}'),
+        "HTTP 400: it rejected the request",
+        id="400 with a result",
     ),
-    pytest.param(whole(202), "HTTP 202: it gave no answer", id="202"),
-    pytest.param(whole(204), "HTTP 204: it gave no answer", id="204"),
-    pytest.param(whole(302, Location="/other"), "HTTP 302: it redirects", id="302"),
+    pytest.param(whole(202), "HTTP 202: its response has no answer", id="202"),
+    pytest.param(whole(204), "HTTP 204: its response has no answer", id="204"),
+    pytest.param(whole(302, Location="/other"), "HTTP 302: it redirected the request", id="302"),
     pytest.param(
-        whole(307, Location="http://127.0.0.2:1/"), "HTTP 307: it redirects to another origin", id="another origin"
+        whole(307, Location="http://127.0.0.2:1/"), "HTTP 307: it redirected to another origin", id="another origin"
     ),
     pytest.param(
         whole(307, Location="//evil@127.0.0.1/"),
-        "HTTP 307: it redirects to another origin",
+        "HTTP 307: it redirected to another origin",
         id="a user in the redirect",
     ),
-    pytest.param(whole(308), "HTTP 308: it redirects to nowhere", id="nowhere"),
-    pytest.param(whole(307, Location="/mcp"), "HTTP 307: it redirects more than 3 times", id="round and round"),
-    pytest.param(whole(200, b"<html>secret</html>", "text/html"), "HTTP 200: its answer is neither JSON", id="HTML"),
-    pytest.param(whole(200, b"{}"), "its answer cannot be read", id="no JSON-RPC"),
-    pytest.param(whole(200, b"not JSON"), "its answer cannot be read", id="no JSON"),
+    pytest.param(whole(308), "HTTP 308: its redirect has no valid Location", id="nowhere"),
+    pytest.param(whole(307, Location="/mcp"), "HTTP 307: it redirected more than 3 times", id="round and round"),
+    pytest.param(whole(200, b"<html>secret</html>", "text/html"), "HTTP 200: its response is neither JSON", id="HTML"),
+    pytest.param(whole(200, b"{}"), "its answer cannot be parsed", id="no JSON-RPC"),
+    pytest.param(whole(200, b"not JSON"), "its answer cannot be parsed", id="no JSON"),
     pytest.param(
-        whole(200, b'{"jsonrpc":"2.0","id":ID,"id":ID,"result":{}}'), "its answer cannot be read", id="two readings"
+        whole(200, b'{"jsonrpc":"2.0","id":ID,"id":ID,"result":{}}'), "its answer cannot be parsed", id="two readings"
     ),
     pytest.param(
         whole(200, b'{"jsonrpc":"2.0","id":ID,"result":"a\nb"}'),
-        "its answer cannot be read",
+        "its answer cannot be parsed",
         id="a line end in a string",
     ),
     pytest.param(
-        whole(200, b'{"jsonrpc":"2.0","method":"n"}'), "its answer is a request or notification", id="a notification"
+        whole(200, b'{"jsonrpc":"2.0","method":"n"}'), "it answered with a request or notification", id="a notification"
     ),
     pytest.param(
         whole(200, b'{"jsonrpc":"2.0","id":"other","result":{}}'),
-        "its answer is to another request",
+        "it answered another request",
         id="another's answer",
     ),
     pytest.param(
         whole(200, b'{"jsonrpc":"2.0","id":ID,"result":{}}', Content_Encoding="gzip"),
-        "its answer is compressed",
+        "its response is compressed",
         id="compressed",
     ),
-    pytest.param(whole(200, b" " * 5000), "its answer has 5000 bytes, more than 4096", id="a large body"),
+    pytest.param(whole(200, b" " * 5000), "its response has 5000 bytes; the limit is 4096", id="a large body"),
     pytest.param(
         raw(
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1400\r\n"
             + b"x" * 5120
         ),
-        "its answer has more than 4096 bytes",
+        "its response is larger than 4096 bytes",
         id="a large body of unknown size",
     ),
     pytest.param(
         raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"),
-        "its answer broke off",
+        "its response was cut off",
         id="half a body",
     ),
-    pytest.param(raw(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 40_000), "its answer is not HTTP", id="large headers"),
-    pytest.param(raw(b"220 smtp.example.com ready\r\n\r\n"), "its answer is not HTTP", id="no HTTP"),
+    pytest.param(raw(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 40_000), "its response is not valid HTTP", id="large headers"),
+    pytest.param(raw(b"220 smtp.example.com ready\r\n\r\n"), "its response is not valid HTTP", id="no HTTP"),
     pytest.param(raw(b""), "it closed the connection before", id="nothing at all"),
     pytest.param(streamed(), "its stream ended without an answer", id="an empty stream"),
     pytest.param(
@@ -133,15 +135,17 @@ FAULTS = [
         "ended without an answer",
         id="an event whose end never came",
     ),
-    pytest.param(streamed(b"event: ping\ndata: x\n\n", end=False), "its answer broke off", id="a stream that breaks"),
+    pytest.param(
+        streamed(b"event: ping\ndata: x\n\n", end=False), "its response was cut off", id="a stream that breaks"
+    ),
     pytest.param(
         streamed(b'data: {"jsonrpc":"2.0","id":ID,"result":' + b"1" * 9000),
-        "its answer has more than 4096 bytes",
+        "its answer is larger than 4096 bytes",
         id="a large event",
     ),
     pytest.param(
         streamed(b'data: {"jsonrpc":"2.0","id":ID,"id":ID,"result":1}\n\n'),
-        "its answer cannot be read",
+        "its answer cannot be parsed",
         id="an event of two readings",
     ),
 ]
@@ -280,7 +284,7 @@ async def test_a_server_whose_name_is_nobodys_is_an_error() -> None:
         remote.send(4, b'{"jsonrpc":"2.0","id":1,"method":"initialize"}')
         (error,) = await heard.of(4)
         await remote.aclose()
-    assert "its name cannot be resolved" in error["error"]["message"]
+    assert "its host name cannot be resolved" in error["error"]["message"]
 
 
 async def test_a_server_without_tls_is_an_error() -> None:
@@ -298,7 +302,7 @@ async def test_a_server_without_tls_is_an_error() -> None:
         (error,) = await heard.of(4)
         await remote.aclose()
     listening.close()
-    assert "no TLS connection can be made" in error["error"]["message"]
+    assert "the TLS handshake failed" in error["error"]["message"]
 
 
 async def test_too_many_requests_in_flight_are_refused_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +317,7 @@ async def test_too_many_requests_in_flight_are_refused_one_at_a_time(monkeypatch
         w.server.on["POST"] = wait
         for stream in (2, 3, 4):
             w.request(stream)
-        assert "2 requests to it are in flight already" in (await w.heard.of(4))[0]["error"]["message"]
+        assert "2 requests to it are already in flight" in (await w.heard.of(4))[0]["error"]["message"]
         go.set()
         assert "result" in (await w.heard.of(2))[0]
         assert "result" in (await w.heard.of(3))[0]
@@ -347,7 +351,7 @@ async def test_a_server_that_takes_no_input_is_pressed_and_then_refused(monkeypa
             assert [True] == pressed
             assert remote.buffered == len(line)
             remote.send(2, line)
-            assert "it does not take its input" in (await heard.of(2))[0]["error"]["message"]
+            assert "it does not read its input" in (await heard.of(2))[0]["error"]["message"]
             await remote.aclose()
             assert [True, False] == pressed
             assert 0 == remote.buffered
@@ -412,5 +416,5 @@ async def test_a_fault_of_the_gates_own_ends_one_request(monkeypatch: pytest.Mon
     async with world() as w:
         monkeypatch.setattr(w.remote._legacy, "headers", lambda: 1 / 0)
         w.request(2)
-        assert "the gate met a fault" in (await w.heard.of(2))[0]["error"]["message"]
+        assert "internal error in the gate; see its log" in (await w.heard.of(2))[0]["error"]["message"]
         assert "remote.failed" in w.said()

@@ -157,7 +157,7 @@ async def test_a_session_id_that_no_header_may_hold_is_refused(id: str) -> None:
     async with world() as w:
         w.server.on["POST initialize"] = begin
         w.request(1, "initialize")
-        assert "its session id is not one" in (await w.heard.of(1))[0]["error"]["message"]
+        assert "its Mcp-Session-Id header must be one value" in (await w.heard.of(1))[0]["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ async def test_a_session_that_the_server_has_forgotten_ends_once_and_every_reque
         await w.heard.of(2)
         await w.heard.of(3)
         w.request(4)
-        assert "its session is over" in (await w.heard.of(4))[0]["error"]["message"]
+        assert "its session has ended" in (await w.heard.of(4))[0]["error"]["message"]
         assert 404 == w.heard.frames(2)[0]["error"]["data"]["httpStatus"]
         assert 1 == w.heard.ends
         await w.remote.aclose()
@@ -271,7 +271,7 @@ async def test_a_stream_that_cannot_be_taken_up_ends_in_an_error_after_some_trie
     async with world() as w:
         w.server.on |= {"POST tools/call": call, "GET": busy}
         w.request(2)
-        assert "could not be taken up again" in (await w.heard.of(2))[0]["error"]["message"]
+        assert "could not be resumed" in (await w.heard.of(2))[0]["error"]["message"]
         assert streams.MAX_TRIES == len(w.server.of("GET"))
 
 
