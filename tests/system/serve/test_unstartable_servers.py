@@ -166,7 +166,7 @@ async def test_a_server_of_type_sse_is_left_out_with_a_warning(tmp_path: Path) -
     servers = {"old": {"type": "sse", "url": "https://old.example.com/sse"}, "one": good()}
     async with serving(tmp_path, "--settings", write(tmp_path, servers)) as gate:
         warning = next(line for line in gate.lines if "servers.old.type" in line)
-        assert "'sse', the transport of 2024-11-05, is not supported, so this server is left out" in warning
+        assert "'sse', the transport of 2024-11-05, is not supported, so this server is skipped" in warning
         assert ["one"] == json.loads((await admin(gate, "/version"))[1])["servers"]
         async with client(gate) as c:
             assert "result" in await c.call("modern")
