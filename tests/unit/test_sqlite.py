@@ -106,43 +106,42 @@ def spoil(store: str, how: str, path: Path) -> None:
 
 SAID: Final = {
     "BUSY": (
-        "another process has locked it; end what holds it",
+        "another process has locked it; stop the process that holds its lock",
         "another process has locked it; stop that process, or wait for it",
         "TimeoutError: another process has locked it",
     ),
     "BUSY_SNAPSHOT": (
-        "another process has locked it; end what holds it",
+        "another process has locked it; stop the process that holds its lock",
         "another process has locked it; stop that process, or wait for it",
         "TimeoutError: another process has locked it",
     ),
     "LOCKED": (
-        "another process has locked it; end what holds it",
+        "another process has locked it; stop the process that holds its lock",
         "another process has locked it; stop that process, or wait for it",
         "TimeoutError: another process has locked it",
     ),
     "PROTOCOL": (
-        "another process has locked it; end what holds it",
+        "another process has locked it; stop the process that holds its lock",
         "another process has locked it; stop that process, or wait for it",
         "TimeoutError: another process has locked it",
     ),
     "FULL": (
-        "its disk is full (SQLITE_FULL); make room",
+        "its disk is full (SQLITE_FULL); free disk space",
         "its disk is full; make room (SQLITE_FULL)",
         "OSError: [Errno 0] its disk is full; make room (SQLITE_FULL)",
     ),
     "READONLY": (
         (
-            "it cannot be written (SQLITE_READONLY); make it and its folder writable for this user, or give --state"
-            " another folder"
+            "it cannot be written (SQLITE_READONLY); make it and its folder writable for this user, or set"
+            " --state to another folder"
         ),
         "it cannot be written; make it and its folder writable for this user (SQLITE_READONLY)",
         "OSError: [Errno 0] it cannot be written; make it and its folder writable for this user (SQLITE_READONLY)",
     ),
     "READONLY_DIRECTORY": (
         (
-            "it cannot be written (SQLITE_READONLY_DIRECTORY); make it and its folder writable for this user,"
-            " or give --state"
-            " another folder"
+            "it cannot be written (SQLITE_READONLY_DIRECTORY); make it and its folder writable for this user, or"
+            " set --state to another folder"
         ),
         "it cannot be written; make it and its folder writable for this user (SQLITE_READONLY_DIRECTORY)",
         (
@@ -152,7 +151,7 @@ SAID: Final = {
     ),
     "PERM": (
         (
-            "it cannot be written (SQLITE_PERM); make it and its folder writable for this user, or give --state"
+            "it cannot be written (SQLITE_PERM); make it and its folder writable for this user, or set --state to"
             " another folder"
         ),
         "it cannot be written; make it and its folder writable for this user (SQLITE_PERM)",
@@ -160,7 +159,7 @@ SAID: Final = {
     ),
     "AUTH": (
         (
-            "it cannot be written (SQLITE_AUTH); make it and its folder writable for this user, or give --state"
+            "it cannot be written (SQLITE_AUTH); make it and its folder writable for this user, or set --state to"
             " another folder"
         ),
         "it cannot be written; make it and its folder writable for this user (SQLITE_AUTH)",
@@ -168,76 +167,87 @@ SAID: Final = {
     ),
     "CANTOPEN": (
         (
-            "it cannot be opened (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give"
-            " --state another folder"
+            "it cannot be opened (SQLITE_CANTOPEN); check that the state folder exists and belongs to this user,"
+            " or set --state to another folder"
         ),
         "it cannot be opened; make it and its folder writable for this user (SQLITE_CANTOPEN)",
         "OSError: [Errno 0] it cannot be opened; make it and its folder writable for this user (SQLITE_CANTOPEN)",
     ),
     "CORRUPT": (
-        "it is damaged (SQLITE_CORRUPT); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        (
+            "it is damaged (SQLITE_CORRUPT); move limits.sqlite3 away with its -wal and -shm files; all limits"
+            " then start from zero"
+        ),
         "it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT)",
         "OSError: [Errno 0] it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT)",
     ),
     "CORRUPT_INDEX": (
         (
-            "it is damaged (SQLITE_CORRUPT_INDEX); move limits.sqlite3 away, with its -wal and -shm; all limits then"
-            " begin anew"
+            "it is damaged (SQLITE_CORRUPT_INDEX); move limits.sqlite3 away with its -wal and -shm files; all"
+            " limits then start from zero"
         ),
         "it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT_INDEX)",
         "OSError: [Errno 0] it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT_INDEX)",
     ),
     "NOTADB": (
         (
-            "it is not a database (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits"
-            " then begin"
-            " anew"
+            "it is not a database (SQLITE_NOTADB); move limits.sqlite3 away with its -wal and -shm files; all"
+            " limits then start from zero"
         ),
         "it is not a database; name another file (SQLITE_NOTADB)",
         "OSError: [Errno 0] it is not a database; name another file (SQLITE_NOTADB)",
     ),
     "ERROR": (
-        "SQLITE_ERROR; move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "SQLITE_ERROR; move limits.sqlite3 away with its -wal and -shm files; all limits then start from zero",
         "SQLITE_ERROR",
         "OSError: [Errno 0] SQLITE_ERROR",
     ),
     "MISMATCH": (
-        "SQLITE_MISMATCH; move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "SQLITE_MISMATCH; move limits.sqlite3 away with its -wal and -shm files; all limits then start from zero",
         "SQLITE_MISMATCH",
         "OSError: [Errno 0] SQLITE_MISMATCH",
     ),
     "CONSTRAINT_UNIQUE": (
-        "SQLITE_CONSTRAINT_UNIQUE; move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        (
+            "SQLITE_CONSTRAINT_UNIQUE; move limits.sqlite3 away with its -wal and -shm files; all limits then"
+            " start from zero"
+        ),
         "SQLITE_CONSTRAINT_UNIQUE",
         "OSError: [Errno 0] SQLITE_CONSTRAINT_UNIQUE",
     ),
     "IOERR_READ": (
-        "SQLITE_IOERR_READ; see that the state folder is there and is this user's, or give --state another folder",
+        (
+            "SQLITE_IOERR_READ; check that the state folder exists and belongs to this user, or set --state to"
+            " another folder"
+        ),
         "SQLITE_IOERR_READ",
         "OSError: [Errno 0] SQLITE_IOERR_READ",
     ),
     "": (
-        "OperationalError; see that the state folder is there and is this user's, or give --state another folder",
+        (
+            "OperationalError; check that the state folder exists and belongs to this user, or set --state to"
+            " another folder"
+        ),
         "OperationalError",
         "OSError: [Errno 0] OperationalError",
     ),
     "EACCES": (
-        "Permission denied; make it and its folder writable for this user, or give --state another folder",
+        "Permission denied; make it and its folder writable for this user, or set --state to another folder",
         "Permission denied",
         "PermissionError: [Errno 13] Permission denied",
     ),
     "ENOSPC": (
         (
-            "No space left on device; see that the state folder is there and is this user's, or give --state another"
-            " folder"
+            "No space left on device; check that the state folder exists and belongs to this user, or set --state"
+            " to another folder"
         ),
         "No space left on device",
         "OSError: [Errno 28] No space left on device",
     ),
     "ENOENT": (
         (
-            "No such file or directory; see that the state folder is there and is this user's, or give --state another"
-            " folder"
+            "No such file or directory; check that the state folder exists and belongs to this user, or set"
+            " --state to another folder"
         ),
         "No such file or directory",
         "FileNotFoundError: [Errno 2] No such file or directory",
@@ -247,41 +257,40 @@ SAID: Final = {
 FOUND: Final = {
     "a folder": (
         (
-            "it cannot be opened (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give"
-            " --state another folder"
+            "it cannot be opened (SQLITE_CANTOPEN); check that the state folder exists and belongs to this user,"
+            " or set --state to another folder"
         ),
         "it cannot be opened; make it and its folder writable for this user (SQLITE_CANTOPEN)",
         "OSError: [Errno 0] it cannot be opened; make it and its folder writable for this user (SQLITE_CANTOPEN)",
     ),
     "empty": (
         (
-            "it is empty, so its balances are lost; move limits.sqlite3 away, with its -wal and -shm; all limits then"
-            " begin anew"
+            "it is empty, so its balances are lost; move limits.sqlite3 away with its -wal and -shm files; all"
+            " limits then start from zero"
         ),
         "it is empty, so its reviews are lost; restore it, or move it away with its -wal and -shm to start over",
         (
-            "OSError: [Errno 0] it is empty, so its decisions are lost; restore it, or move it away with its -wal and"
-            " -shm to start over"
+            "OSError: [Errno 0] it is empty, so its decisions are lost; restore it, or move it away with its -wal"
+            " and -shm to start over"
         ),
     ),
     "a text": (
         (
-            "it is not a database (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits"
-            " then begin"
-            " anew"
+            "it is not a database (SQLITE_NOTADB); move limits.sqlite3 away with its -wal and -shm files; all"
+            " limits then start from zero"
         ),
         "it is not a database; name another file (SQLITE_NOTADB)",
         "OSError: [Errno 0] it is not a database; name another file (SQLITE_NOTADB)",
     ),
     "of something else": (
-        "it contains tables of another program; give --state another folder",
+        "it contains tables of another program; set --state to another folder",
         "it contains tables of another program; name another store",
         "OSError: [Errno 0] it contains tables of another program; name another file",
     ),
     "newer": (
         (
-            "its balances have version 7, but this samplegate supports 1; use a matching samplegate, or give"
-            " --state another folder"
+            "its balances have version 7, but this samplegate supports 1; use a matching samplegate, or set"
+            " --state to another folder"
         ),
         (
             "its reviews have version '0099', but this samplegate supports '0001'; use a matching samplegate, or"
@@ -289,8 +298,7 @@ FOUND: Final = {
         ),
         (
             "OSError: [Errno 0] its decisions have version 7, but this samplegate supports 1; use a matching"
-            " samplegate, or name"
-            " another file"
+            " samplegate, or name another file"
         ),
     ),
 }
@@ -340,7 +348,7 @@ def test_a_lock_is_waited_for_as_long_as_there_is_patience_and_no_longer(tmp_pat
 
 def test_without_any_patience_the_store_and_the_log_try_once_and_the_ledger_does_not(tmp_path: Path) -> None:
     answers = {store: answer(opened, tmp_path, 0.0) for store, (opened, _) in FILES.items()}
-    words = "it was not free in time; another process has locked it; end what holds it"
+    words = "another process has locked it; stop the process that holds its lock"
     assert {"ledger": f"{PREFIX['ledger']}{words}", "reviews": "opened", "decisions": "opened"} == answers
 
 

@@ -112,13 +112,13 @@ async def _client_result(pending: PendingRequest, decision: Decision, forwarded:
     returned = pending.round.returned
     seen = None if returned is None else returned.seen.get(pending.key)
     if returned is not None and seen is not None and seen.late and decision.rule == seen.rule:
-        return late("the client came back after the rule's time")
+        return late("the client retried after the rule's timeout")
     if returned is not None and seen is not None and not seen.late:
-        missing = Unanswered(Reason.CLIENT, detail="the client came back without an answer to it")
+        missing = Unanswered(Reason.CLIENT, detail="the client retried without an answer to it")
         return returned.replies.get(pending.key, missing)
     if seen is not None or pending.round.door != "push":
         # `on_timeout: next` cannot forward any more: a modern forward ends the exchange, so it precedes all other acts
-        return Unanswered(Reason.CANNOT, detail="the client cannot be asked any more in this round")
+        return Unanswered(Reason.CANNOT, detail="the client can no longer be asked in this round")
     pending.begin()
     reply: ClientReply | None = None
     with anyio.move_on_after(None if forwarded.timeout is None else max(forwarded.timeout - pending.waited, 0.0)):

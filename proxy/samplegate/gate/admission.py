@@ -248,9 +248,9 @@ def sentence(refused: Refused) -> str:
         return refused.detail + again
     said = {
         "full": f"limit {refused.limit} is used up",
-        "never": f"limit {refused.limit} is smaller than what this one request may come to",
-        "unavailable": f"limit {refused.limit} cannot be asked",
-        "waiting": f"others wait for limit {refused.limit} already",
+        "never": f"limit {refused.limit} is smaller than this request's upper bound",
+        "unavailable": f"limit {refused.limit} cannot be checked",
+        "waiting": f"other requests are already waiting for limit {refused.limit}",
     }[refused.why]
     return said + (f": {refused.detail}" if refused.detail else "") + again
 

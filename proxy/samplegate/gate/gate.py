@@ -117,12 +117,12 @@ class Gate:
                 raise
             except Exception:
                 pending.log_fault()
-                pending.decision = left_open(Reason.ERROR, "a fault while deciding; the log has it")
+                pending.decision = left_open(Reason.ERROR, "internal error while deciding; see the log")
 
     async def _decide(self, pending: PendingRequest, size: int) -> Decision:
         round, item = pending.round, pending.item
         if item.refused is not None:
-            return left_open(item.refused, "the server asked too often in one call")
+            return left_open(item.refused, "the server sent too many requests in one call")
         if isinstance(item.request, BadRequest):
             return left_open(Reason.MALFORMED, item.request.message)
         situation = Situation(can_forward=can_forward(item.request, round.client), declared=item.offered)
@@ -201,7 +201,7 @@ class Gate:
                 raise
             except Exception:
                 pending.log_fault()
-                pending.decision = left_open(Reason.ERROR, "a fault while asking its limits; the log has it")
+                pending.decision = left_open(Reason.ERROR, "internal error while checking limits; see the log")
             if ends_the_call(pending):
                 return  # the round is refused, so nothing more is reserved
             again = [other for other, hold in holds if hold.closed]  # given back for the wait, then not reserved again
@@ -261,7 +261,10 @@ class Gate:
             return await act(pending, pending.decision)
         except Exception:
             pending.log_fault()
-            return Done(Unanswered(Reason.ERROR, detail="a fault while acting; the log has it"), pending.decision)
+            return Done(
+                Unanswered(Reason.ERROR, detail="internal error while acting on the request; see the log"),
+                pending.decision,
+            )
 
     async def _put_off(
         self, round: Round, requests: Mapping[str, PendingRequest], done: Mapping[str, Done]

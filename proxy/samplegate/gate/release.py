@@ -150,5 +150,5 @@ def _spends(done: Done, pending: PendingRequest) -> bool:
     )
 
 
-_LOST: Final = Unanswered(Reason.REVIEW, detail="the verdict was lost to another, or could not be marked as used")
+_LOST: Final = Unanswered(Reason.REVIEW, detail="another request used the verdict, or it could not be marked as used")
 _UNRECORDED: Final = Unanswered(Reason.RECORDS, detail="the decision log could not be written")

@@ -178,11 +178,7 @@ def withdrawn_by_policy(pending: PendingRequest, held: Sequence[Review] | None =
         asks["answer"] = create.lookup_of_answer(at, decision.allowed)
     # an edited request has another answer, so the review of the request itself counts
     stage: Stage = "request" if "request" in said else "answer"
-    return (
-        None
-        if asks.get(stage) == said[stage]
-        else "the policy has changed meanwhile, and does not ask for this verdict any more"
-    )
+    return None if asks.get(stage) == said[stage] else "the policy has changed and no longer asks for this verdict"
 
 
 async def find(
@@ -202,7 +198,7 @@ async def find(
 
 def _port(pending: PendingRequest) -> ReviewPort:
     if pending.ports.reviews is None:
-        raise Unavailable("reviews: there is no store for them in this process")
+        raise Unavailable("reviews: this process has no review store")
     return pending.ports.reviews
 
 
@@ -220,7 +216,7 @@ async def ask(
         review = wanted if wanted.waiter else await find(pending, wanted.lookup, wanted.stage, wanted.rule, until)
         if review is None and pending.was_put_off(wanted.stage, wanted.rule):
             # the earlier review is over, and one request is not reviewed twice
-            return late(f"reviewer {reviewer} gave no verdict in time")
+            return late(f"reviewer {reviewer} did not decide in time")
         if review is None:
             people = pending.compiled.policy.reviewers[reviewer]
             fresh = msgspec.structs.replace(wanted, answers_until=until)
@@ -250,9 +246,9 @@ async def ask(
         changed = withdrawn_by_policy(pending, (wanted,))
         return Unanswered(Reason.REVIEW, detail=changed or f"reviewer {reviewer}: review {review.id} was withdrawn")
     if review.state == "expired":
-        return late(f"reviewer {reviewer} gave no verdict on {review.id} within {timeout:.3g} s")
+        return late(f"reviewer {reviewer} did not decide review {review.id} within {timeout:.3g} s")
     return late(
-        f"reviewer {reviewer} has given no verdict on {review.id} so far; one that still comes answers the next same"
+        f"reviewer {reviewer} has not decided review {review.id} yet; a later verdict answers the next identical"
         " request"
     )
 
@@ -274,7 +270,7 @@ def context_of(pending: PendingRequest, decision: Decision) -> create.Context:
 
 def nobody(problem: Unavailable) -> Unanswered:
     """The outcome if no reviewer could be asked."""
-    return Unanswered(Reason.REVIEW, detail=f"nobody could be asked: {problem}")
+    return Unanswered(Reason.REVIEW, detail=f"no reviewer could be asked: {problem}")
 
 
 # -- carrying out a verdict
@@ -289,7 +285,7 @@ async def escalate(pending: PendingRequest, decision: Decision, escalated: Escal
         return _done(pending, pending.missed, decision)
     review = pending.verdict
     if review is None or review.verdict is None:
-        return _done(pending, Unanswered(Reason.REVIEW, detail="nobody has decided it"), decision)
+        return _done(pending, Unanswered(Reason.REVIEW, detail="no reviewer has decided it"), decision)
     if (changed := withdrawn_by_policy(pending)) is not None:
         return _done(pending, Unanswered(Reason.REVIEW, detail=changed), decision)
     match review.verdict.word:
@@ -319,13 +315,15 @@ async def sample_seen(pending: PendingRequest, decision: Decision, allowed: Allo
         return _done(pending, nobody(problem), decision)
     # its model has already answered at a cost, and is not asked again
     if found is None and pending.was_put_off("answer", decision.rule):
-        return _done(pending, late(f"reviewer {reviewer} gave no verdict on the model's answer in time"), decision)
+        return _done(pending, late(f"reviewer {reviewer} did not decide on the model's answer in time"), decision)
     done = None if found is not None else await sample(pending, decision, allowed)
     if done is not None:
         if not isinstance(done.outcome, Answered):
             return msgspec.structs.replace(done, review=pending.verdict, reviewed=pending.reviewed)
         if len(done.outcome.result) > MOST_REVIEWED:
-            large = f"the answer has {len(done.outcome.result)} bytes, and a person is shown {MOST_REVIEWED} at most"
+            large = (
+                f"the answer has {len(done.outcome.result)} bytes, more than a reviewer can be shown ({MOST_REVIEWED})"
+            )
             return _done(pending, Unanswered(Reason.REVIEW, detail=large), decision, done)
         found = create.of_answer(context_of(pending, decision), allowed, done.outcome.result)
     assert found is not None
@@ -369,7 +367,7 @@ async def _approved(pending: PendingRequest, decision: Decision, escalated: Esca
             pending.unfit = True
             return _done(
                 pending,
-                Unanswered(Reason.REVIEW, detail=f"the edits of review {review.id} cannot be carried out: {again}"),
+                Unanswered(Reason.REVIEW, detail=f"the edits of review {review.id} cannot be applied: {again}"),
                 decision,
             )
         edited = msgspec.structs.replace(decision, act=msgspec.structs.replace(escalated, allowed=again))
@@ -393,7 +391,7 @@ async def _approved(pending: PendingRequest, decision: Decision, escalated: Esca
 
 
 def _rejected(review: Review) -> Denied:
-    detail = f"reviewer {review.reviewer}: rejected by {review.who or 'nobody known'} ({review.id})"
+    detail = f"reviewer {review.reviewer}: rejected by {review.who or 'an unknown user'} ({review.id})"
     return Denied(Reason.REVIEW, "decline", detail=detail, decided_by=_whose(review))
 
 

@@ -97,7 +97,7 @@ class _Asking:
         assert failed is not None, "a decision to allow names a model"
         if blocked is not None:
             return self.done(blocked)
-        again = "" if failed.retry_after is None else f"; it says to wait {failed.retry_after:.0f} s"
+        again = "" if failed.retry_after is None else f"; retry after {failed.retry_after:.0f} s"
         reason = Reason.TIMEOUT if failed.failure == "timeout" else Reason.MODEL
         return self.done(Unanswered(reason, detail=f"{failed.failure}: {failed.message}{again}"))
 
@@ -189,8 +189,8 @@ class _Asking:
         if self._rule.with_.on_overrun == "keep" and tokens <= most * TOKENIZER_MARGIN:
             return True
         detail = (
-            f"model {self.model} gave {tokens} tokens where {most} was the most; the answer is withheld, ask another"
-            " model"
+            f"model {self.model} returned {tokens} output tokens, more than maxTokens ({most});"
+            " the answer is withheld, use another model"
         )
         return Unanswered(Reason.MODEL, detail=detail)
 
@@ -212,11 +212,11 @@ class _Asking:
             if found and with_.secrets.answer == "stop":
                 return blocks, Unanswered(
                     Reason.CONTENT,
-                    detail=f"the answer of model {self.model} holds a secret ({', '.join(sorted(found))})",
+                    detail=f"the answer of model {self.model} contains a secret ({', '.join(sorted(found))})",
                 )
             blocks = clean
         if with_.max_answer is not None and (size := redaction.size_of(blocks)) > with_.max_answer:
-            what = f"the answer of model {self.model} has {size} bytes, and max_answer is {with_.max_answer}"
+            what = f"the answer of model {self.model} has {size} bytes, more than max_answer ({with_.max_answer})"
             return blocks, Unanswered(Reason.CONTENT, detail=what)
         return blocks, None
 
@@ -233,5 +233,8 @@ def shaped(pending: PendingRequest, result: Mapping[str, Any], by: DecidedBy = "
     revision = pending.round.origin.revision
     shaped = results.sampling_result(result, revision) if pending.item.method.startswith("sampling/") else dict(result)
     if shaped is None:
-        return Unanswered(Reason.CANNOT, detail=f"the answer's content has no form in revision {revision or 'unknown'}")
+        return Unanswered(
+            Reason.CANNOT,
+            detail=f"the answer's content cannot be sent with protocol version {revision or 'unknown'}",
+        )
     return Answered(rawjson.dump(shaped), by)

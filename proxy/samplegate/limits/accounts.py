@@ -108,14 +108,16 @@ def ready(
     """Prepare a reservation; Refused if the draws were measured for limits that count something else."""
     for draw in draws:
         if draw.limit not in limits.ids:
-            return Refused(draw.limit, "unavailable", detail=f"limit {draw.limit}: the policy has none of this name")
+            return Refused(
+                draw.limit, "unavailable", detail=f"limit {draw.limit}: the policy in force does not define it"
+            )
         spec = limits.specs[limits.ids[draw.limit]]
         was = under.get(draw.limit, spec)
         if (was.quantity, was.by, was.per == "call") != (spec.quantity, spec.by, spec.per == "call"):
             return Refused(
                 draw.limit,
                 "unavailable",
-                detail=f"limit {draw.limit}: another policy is in force, where it counts something else",
+                detail=f"limit {draw.limit}: the policy in force counts something else under this name",
             )
     charged = tuple(placed(draw, limits.ids[draw.limit]) for draw in draws)
     return ReservationRequest(id, number, tuple(draws), charged, limits, under)
@@ -154,12 +156,14 @@ def no_room(
     for (limit, key), amount in wanted.items():
         most, name = specs[limit].most, specs[limit].name
         if amount > most:
-            return Refused(name, "never", detail=f"limit {name}: one request takes {amount} slots of {most}"), (
+            return Refused(
+                name, "never", detail=f"limit {name}: one request needs {amount} slots, more than the limit's {most}"
+            ), (
                 limit,
                 key,
             )
         if taken(limit, key) + amount > most:
-            return Refused(name, "full", detail=f"limit {name}: all {most} slots are held"), (limit, key)
+            return Refused(name, "full", detail=f"limit {name}: all {most} slots are in use"), (limit, key)
     return None
 
 

@@ -83,7 +83,7 @@ class AsyncLedger:
         """Charge all of the draws, or none. If the result is not known in time, the charge is undone; ``rates`` is
         called then."""
         if self._closed:
-            return Refused(draws[0].limit, "unavailable", detail="the gate is ending")
+            return Refused(draws[0].limit, "unavailable", detail="the gate is shutting down")
         if not self._is_threaded(draws):
             try:
                 return self._ledger.reserve(id, draws, self._deadline)
@@ -101,7 +101,8 @@ class AsyncLedger:
         if not answer.done():
             self._take_back(given, rates())
             late = LedgerUnavailable(
-                "busy", "limits: the shared state did not answer in time; see what keeps its disk or its lock"
+                "busy",
+                "limits: the shared state did not respond in time; check for a slow disk or a held lock",
             )
             return Refused(draws[0].limit, "unavailable", detail=self._fails(late))
         problem = answer.exception()
@@ -217,7 +218,7 @@ class AsyncLedger:
         message."""
         known = isinstance(problem, LedgerUnavailable)
         kind = problem.kind if isinstance(problem, LedgerUnavailable) else type(problem).__name__
-        said = str(problem) if known else "limits: a fault while asking the state; the log has it"
+        said = str(problem) if known else "limits: internal error while using the state; see the log"
         if kind not in self._told:
             self._told.add(kind)
             trace = {} if known else {"exc_info": problem}

@@ -95,10 +95,10 @@ class BrakeState:
 
     def _said(self, which: Which) -> str:
         what = {
-            "requests_per_call": f"it asked more than {self._brakes.requests_per_call} times in one call of the client",
-            "repeats": f"it asked the same {self._brakes.repeats} times in a row",
+            "requests_per_call": f"the server sent more than {self._brakes.requests_per_call} requests in one call",
+            "repeats": f"the server sent the same request {self._brakes.repeats} times in a row",
         }[which]
-        return f"brakes.{which}: {what}, so it is left unanswered for {self._brakes.cooling}"
+        return f"brakes.{which}: {what}; its requests are not answered for {self._brakes.cooling}"
 
 
 class _Server:

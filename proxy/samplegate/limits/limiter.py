@@ -103,7 +103,7 @@ class Admission:
         except Exception:
             self._log.error("limits.failed", exc_info=True)
             return Refused(
-                draws[0].limit if draws else "", "unavailable", detail="a fault while reserving; the log has it"
+                draws[0].limit if draws else "", "unavailable", detail="internal error while reserving; see the log"
             )
 
     async def settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
@@ -143,7 +143,7 @@ class Admission:
             if refused is None and wait is not None:
                 return await self._wait(asked, before, None, wait)
             limit = self._name_of(before)
-            return refused or Refused(limit, "waiting", detail=f"limit {limit}: others wait for it already")
+            return refused or Refused(limit, "waiting", detail=f"limit {limit}: requests are already waiting for it")
         got = await self._take(asked)
         if wait is None or isinstance(got, Reserved):
             return got
@@ -157,7 +157,7 @@ class Admission:
     ) -> Reserved | Refused:
         if self._line.full:
             limit = self._name_of(at)
-            return Refused(limit, "waiting", detail=f"limit {limit}: {self._line.most} requests wait already")
+            return Refused(limit, "waiting", detail=f"limit {limit}: {self._line.most} requests are already waiting")
         waiter = Waiter(asked.number, asked.accounts, at)
         self._waiting[waiter] = asked
         self._line.join(waiter)
@@ -221,13 +221,15 @@ class Admission:
         for (limit, _), wanted in sums(asked.charged).items():
             if wanted > specs[limit].most:
                 name = specs[limit].name
-                return Refused(name, "never", detail=f"limit {name}: one request is more than the whole limit")
+                return Refused(name, "never", detail=f"limit {name}: one request exceeds the whole limit")
         return self._ledger.exhausted([draw for draw in asked.charged if lasts(specs[draw.limit])])
 
     async def _take(self, asked: ReservationRequest) -> Reserved | Refused:
         """Charge the request. It stays reserved until it is settled."""
         if self._closed:
-            return Refused(asked.draws[0].limit if asked.draws else "", "unavailable", detail="the gate is ending")
+            return Refused(
+                asked.draws[0].limit if asked.draws else "", "unavailable", detail="the gate is shutting down"
+            )
         held = Reservation(
             {draw.limit: asked.limits.ids[draw.limit] for draw in asked.draws}, Reserved(asked.id, asked.charged, 0.0)
         )
@@ -287,7 +289,7 @@ class Admission:
     def _over(self, waiter: Waiter, seconds: float) -> Refused:
         limit = self._name_of(waiter.at)
         if self._closed:
-            return Refused(limit, "unavailable", detail="the gate is ending")
+            return Refused(limit, "unavailable", detail="the gate is shutting down")
         return Refused(limit, "full", waiter.retry_after, f"limit {limit}: no room within {seconds:g} s")
 
 

@@ -39,13 +39,13 @@ WHEN_FULL: Final = 1_000
 FORGOTTEN: Final = 400 * 86_400.0
 
 _REMEDIES: Final[dict[Kind, str]] = {
-    "busy": "end what holds it",
-    "full": "make room",
-    "read_only": "make it and its folder writable for this user, or give --state another folder",
-    "damaged": f"move {FILE} away, with its -wal and -shm; all limits then begin anew",
-    "newer": "use a matching samplegate, or give --state another folder",
-    "foreign": "give --state another folder",
-    "unreachable": "see that the state folder is there and is this user's, or give --state another folder",
+    "busy": "stop the process that holds its lock",
+    "full": "free disk space",
+    "read_only": "make it and its folder writable for this user, or set --state to another folder",
+    "damaged": f"move {FILE} away with its -wal and -shm files; all limits then start from zero",
+    "newer": "use a matching samplegate, or set --state to another folder",
+    "foreign": "set --state to another folder",
+    "unreachable": "check that the state folder exists and belongs to this user, or set --state to another folder",
 }
 _TABLES: Final = (
     """CREATE TABLE accounts(limit_name TEXT NOT NULL, key TEXT NOT NULL, level INTEGER NOT NULL, stamp REAL NOT NULL, warned INTEGER NOT NULL,
@@ -70,7 +70,7 @@ SCHEMA: Final = Schema(
     table=None,
     make=_make,
     contents="balances",
-    another="give --state another folder",
+    another="set --state to another folder",
 )
 
 
@@ -221,7 +221,7 @@ class SqliteLedger:
             return min(deadline, self._until) - time.monotonic()
 
         if left() <= 0:
-            raise SqliteFault("busy", "it was not free in time; another process has locked it")
+            raise SqliteFault("busy", "another process has locked it")
         with self._file.transaction(left) as db:
             yield _Rows(db)
 
@@ -253,7 +253,7 @@ class SqliteLedger:
             return None
         limit = self._specs[refused[0][0]].name
         return Refused(
-            limit, "unavailable", detail=f"limit {limit}: {self._most} accounts are in use; count it by fewer things"
+            limit, "unavailable", detail=f"limit {limit}: {self._most} accounts are in use; use fewer keys in `by`"
         )
 
     def _forget_idle(self, now: float, draws: int, shared: bool) -> None:
@@ -438,4 +438,4 @@ class _Rows:
 def _account(level: object, stamp: object, warned: object) -> ledger.Account:
     if isinstance(level, int) and level >= 0 and isinstance(stamp, float) and math.isfinite(stamp):
         return ledger.Account(level, stamp, bool(warned))
-    raise SqliteFault("damaged", "it has an account that cannot be read")
+    raise SqliteFault("damaged", "it contains an unreadable account")

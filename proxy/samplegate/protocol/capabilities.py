@@ -45,7 +45,7 @@ def declared_by(raw: bytes | None) -> ClientCapabilities:
     if raw is None or raw[:1] != b"{":
         return ClientCapabilities()
     if len(raw) > MAX_DECLARED:
-        raise Malformed(f"its capabilities are larger than {MAX_DECLARED} bytes")
+        raise Malformed(f"capabilities is larger than {MAX_DECLARED} bytes")
     at = _plain(raw, _CAPABILITIES)
     sampling = _object(raw, "sampling")
     elicitation = _object(raw, "elicitation")
@@ -66,7 +66,7 @@ def _plain(raw: bytes, known: frozenset[str]) -> Collection[str]:
     """The names in an object. Raises Malformed if another parser could find capabilities that we do not rewrite."""
     found = members(raw).keys()
     if (name := strictjson.second_reading(found, known)) is not None:
-        raise Malformed(f"its capabilities have {name[:40]!r}, which could be read as another member")
+        raise Malformed(f"{name[:40]!r} in capabilities could be read as another member")
     return found
 
 
@@ -130,7 +130,7 @@ def has_modern_extension(raw: bytes | None) -> bool:
     Raises rawjson.Malformed as ``declared_by`` does.
     """
     if raw is not None and len(raw) > MAX_DECLARED:
-        raise Malformed(f"its capabilities are larger than {MAX_DECLARED} bytes")
+        raise Malformed(f"capabilities is larger than {MAX_DECLARED} bytes")
     return any(lookup(raw, "extensions", name) is not None for name in (TASKS_EXTENSION, UI_EXTENSION))
 
 
@@ -179,7 +179,7 @@ class Declarations(msgspec.Struct, eq=False):
         """The declaration of a request with this ``_meta``, for its call. Raises Malformed if it is too large."""
         version, raw = meta.raw(META_VERSION) or b"", meta.raw(META_CAPABILITIES)
         if len(version) > MAX_VERSION:
-            raise Malformed(f"its protocol version is longer than {MAX_VERSION} bytes")
+            raise Malformed(f"protocol version is longer than {MAX_VERSION} bytes")
         key = (version, raw, call, caller)
         known = self._kept.get(key)
         if known is None or known.policy is not self.state.policy:

@@ -101,17 +101,17 @@ def read_form(schema: Any, revision: str) -> Form | NotFlat:
 def asks_more(schema: Any) -> str | None:
     """Why a requestedSchema demands more than its ``properties``, which are not checked; None if it does not."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
-        return "its type is not object"
+        return "type is not object"
     if (odd := _unknown(schema, _AROUND)) is not None:
-        return f"it says {quoted_name(odd)}, which a flat form does not have"
+        return f"{quoted_name(odd)} is not supported in a flat form"
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if not isinstance(properties, dict) or len(properties) > MAX_FIELDS:
-        return f"its properties are not an object of at most {MAX_FIELDS}"
+        return f"properties is not an object with at most {MAX_FIELDS} members"
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        return "its required is not a list of names"
+        return "required is not a list of property names"
     if not isinstance(schema.get("additionalProperties", False), bool):
-        return "its additionalProperties is a schema"
-    return None if properties.keys() >= set(required) else "it requires a field that it does not describe"
+        return "additionalProperties is not a boolean"
+    return None if properties.keys() >= set(required) else "required names a property that is not in properties"
 
 
 def read_fields(schema: Mapping[str, Any], revision: str) -> Iterator[Field | NotFlat]:
@@ -123,17 +123,17 @@ def read_fields(schema: Mapping[str, Any], revision: str) -> Iterator[Field | No
     for name, inner in schema.get("properties", {}).items():
         patterns += isinstance(inner, dict) and "pattern" in inner
         if patterns > MAX_PATTERNS and "pattern" in inner:
-            yield NotFlat(f"requestedSchema: more than {MAX_PATTERNS} of its fields have a pattern")
+            yield NotFlat(f"requestedSchema: more than {MAX_PATTERNS} properties have a pattern")
         else:
             yield read_field(name, inner, revision, required=name in required)
 
 
 def read_field(name: str, schema: Any, revision: str, *, required: bool = False) -> Field | NotFlat:
     """One property as a field, or the reason why it is not flat."""
-    why = "its schema is not an object" if not isinstance(schema, dict) else None
+    why = "schema is not an object" if not isinstance(schema, dict) else None
     found = None if why else _type(schema, revision)
     if why is None:
-        why = "it has none of the types of a flat form" if found is None else _fault(found, schema)
+        why = "type is not supported in a flat form" if found is None else _fault(found, schema)
     if why is not None or found is None:
         return NotFlat(f"requestedSchema.properties.{plain_name(name)}: {why}")
     title = schema.get("title")
@@ -158,13 +158,13 @@ def _type(schema: Mapping[str, Any], revision: str) -> FieldType | None:
 def _fault(type_: FieldType, schema: Mapping[str, Any]) -> str | None:
     """The reason why a property of that type is not flat; None if it is."""
     if (odd := _unknown(schema, _OWN[type_] | _NOTES | {"type"})) is not None:
-        return f"it says {quoted_name(odd)}, which a flat {type_} field does not have"
+        return f"{quoted_name(odd)} is not supported in a flat {type_} field"
     for name in schema.keys() & _COUNTS:
         if not _is_count(schema[name]):
-            return f"its {name} is not a count"
+            return f"{name} is not a non-negative integer"
     for name in schema.keys() & _NUMBERS:
         if not _is_number(schema[name]) or (name == "multipleOf" and schema[name] <= 0):
-            return f"its {name} is not a number"
+            return f"{name} is not a valid number"
     if type_ == "string":
         return _string_fault(schema)
     if type_ == "enum":
@@ -186,19 +186,19 @@ def _is_count(value: Any) -> bool:
 
 def _string_fault(schema: Mapping[str, Any]) -> str | None:
     if not isinstance(schema.get("format", ""), str):
-        return "its format is not a name"
+        return "format is not a string"
     pattern = schema.get("pattern", "")
     if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN:
-        return f"its pattern is not an expression of at most {MAX_PATTERN} characters"
-    return "its pattern is not one that RE2 can check" if pattern and isinstance(peer_searcher(pattern), str) else None
+        return f"pattern is not a string of at most {MAX_PATTERN} characters"
+    return "pattern is not supported by RE2" if pattern and isinstance(peer_searcher(pattern), str) else None
 
 
 def _enum_fault(schema: Mapping[str, Any]) -> str | None:
     if "enum" in schema:
         if "oneOf" in schema:
-            return "it has both enum and oneOf"
-        return None if _is_choices(schema["enum"]) else "its enum is not a list of texts"
-    return None if _is_titled(schema["oneOf"]) else "its oneOf is not a list of {const, title}"
+            return "both enum and oneOf are set"
+        return None if _is_choices(schema["enum"]) else "enum is not a list of strings"
+    return None if _is_titled(schema["oneOf"]) else "oneOf is not a list of {const, title} objects"
 
 
 def _items_fault(schema: Mapping[str, Any]) -> str | None:
@@ -207,16 +207,16 @@ def _items_fault(schema: Mapping[str, Any]) -> str | None:
         not isinstance(items, dict)
         or _unknown(items, frozenset({"type", "enum", "anyOf", "oneOf"}) | _NOTES) is not None
     ):
-        return "its items are not a list of choices"
+        return "items does not define a list of choices"
     if not isinstance(schema.get("uniqueItems", False), bool):
-        return "its uniqueItems is neither true nor false"
+        return "uniqueItems is not a boolean"
     titled = [items[name] for name in ("anyOf", "oneOf") if name in items]
     if "enum" in items and not titled and items.get("type") == "string":
-        return None if _is_choices(items["enum"]) else "its items.enum is not a list of texts"
+        return None if _is_choices(items["enum"]) else "items.enum is not a list of strings"
     return (
         None
         if len(titled) == 1 and "enum" not in items and _is_titled(titled[0])
-        else "its items are not a list of choices"
+        else "items does not define a list of choices"
     )
 
 
@@ -414,18 +414,18 @@ def check(form: Form, content: Mapping[str, Any]) -> str | None:
     """
     for name, value in content.items():
         if not is_value(value):
-            return f"{quoted_name(name)} is not a text, a number, true, false or a list of texts"
+            return f"{quoted_name(name)} is not a string, number, boolean or list of strings"
     try:
         error = next(errors(form, content), None)
     # the schema is a peer's: if jsonschema fails in any way, the content does not fit
     except Exception as problem:
-        return f"it could not be checked ({type(problem).__name__})"
+        return f"it could not be validated ({type(problem).__name__})"
     if error is None:
         return None
     if error.validator == "required":
         return "a required field is missing"
     place = quoted_name(str(error.absolute_path[0])) if error.absolute_path else ""
-    return f"{place} does not fit its {error.validator}" if place else f"it does not fit its {error.validator}"
+    return f"{place} violates {error.validator}" if place else f"it violates {error.validator}"
 
 
 def errors(form: Form, content: Mapping[str, Any]) -> Iterator[Any]:
@@ -447,18 +447,18 @@ MOST_CHOSEN: Final = 1_000  # items of one list: users choose a few, and each is
 
 _SHOWN: Final = 8  # choices that an error lists
 _TYPES: Final = {
-    "string": "must be a text",
+    "string": "must be text",
     "number": "must be a number",
     "integer": "must be a whole number",
     "boolean": "must be true or false",
-    "enum": "must be one of its choices",
-    "multi_enum": "must be a list of its choices",
+    "enum": "must be one of the allowed choices",
+    "multi_enum": "must be a list of allowed choices",
 }
 _FORMATS: Final = {
     "email": "must be an email address",
-    "uri": "must be a whole address such as https://example.com/",
+    "uri": "must be a complete URL such as https://example.com/",
     "date": "must be a date such as 2026-07-28",
-    "date-time": "must be a date with a time and a zone such as 2026-07-28T09:30:00Z",
+    "date-time": "must be a date and time with a time zone, such as 2026-07-28T09:30:00Z",
 }
 
 
@@ -469,7 +469,7 @@ def misfits(form: Form, content: Mapping[str, Any]) -> dict[str, str]:
     that the schema does not describe, even if the schema would accept them.
     """
     fields = {field.name: field for field in form.fields}
-    found = {name: "is no field of this form" for name in content if name not in fields}
+    found = {name: "is not a field of this form" for name in content if name not in fields}
     found |= {name: "is required" for name, field in fields.items() if field.required and name not in content}
     found |= {
         name: why
@@ -485,7 +485,7 @@ def _unlike(field: Field, value: Any) -> str | None:
     if not is_value(value):
         return _TYPES[field.type]
     if isinstance(value, list) and len(value) > MOST_CHOSEN:
-        return f"must be at most {MOST_CHOSEN} of its choices"
+        return f"must have at most {MOST_CHOSEN} choices"
     return None
 
 
@@ -499,10 +499,10 @@ def _by_schema(
             if name in fields:
                 found.setdefault(name, _said(fields[name], error.validator, error.validator_value))
             elif error.validator not in ("required", "additionalProperties") or not known:
-                found.setdefault("", f"does not fit the form's {error.validator}")
+                found.setdefault("", f"violates the form's {error.validator}")
     # the schema is a peer's: if jsonschema fails in any way, the content does not fit
     except Exception as problem:
-        found[""] = f"could not be checked ({type(problem).__name__})"
+        found[""] = f"could not be validated ({type(problem).__name__})"
     return found
 
 
@@ -517,11 +517,11 @@ def _said(field: Field, keyword: str, wanted: Any) -> str:
         case _ if keyword in _DEMANDS:
             return _DEMANDS[keyword](_number(wanted))
         case "pattern":
-            return f"must fit the pattern {quoted_name(str(wanted))}"
+            return f"must match the pattern {quoted_name(str(wanted))}"
         case "uniqueItems":
-            return "must not name a choice twice"
+            return "must not contain duplicates"
         case _:
-            return f"does not fit its {keyword}"
+            return f"violates {keyword}"
 
 
 _DEMANDS: Final[Mapping[str, Callable[[str], str]]] = {
@@ -532,8 +532,8 @@ _DEMANDS: Final[Mapping[str, Callable[[str], str]]] = {
     "exclusiveMinimum": lambda n: f"must be more than {n}",
     "exclusiveMaximum": lambda n: f"must be less than {n}",
     "multipleOf": lambda n: f"must be a multiple of {n}",
-    "minItems": lambda n: f"needs at least {n} choice{_s(n)}",
-    "maxItems": lambda n: f"must be at most {n} choice{_s(n)}",
+    "minItems": lambda n: f"must have at least {n} choice{_s(n)}",
+    "maxItems": lambda n: f"must have at most {n} choice{_s(n)}",
 }
 
 
@@ -548,6 +548,6 @@ def _number(value: Any) -> str:
 
 def _choices(field: Field, values: list[Any]) -> str:
     if len(values) > _SHOWN:
-        return f"{_TYPES[field.type]}, of which there are {len(values)}"
+        return f"{_TYPES[field.type]} ({len(values)} choices)"
     listed = ", ".join(quoted_name(str(value)) for value in values)
-    return f"must be one of {listed}" if field.type == "enum" else f"must only name {listed}"
+    return f"must be one of {listed}" if field.type == "enum" else f"may only contain {listed}"

@@ -123,7 +123,7 @@ class Frame(msgspec.Struct, eq=False):
         if found is None:
             raw = self.object.members.get(META, b"")
             if len(raw) > MAX_META:
-                raise Malformed(f"its _meta is larger than {MAX_META} bytes")
+                raise Malformed(f"_meta is larger than {MAX_META} bytes")
             found = self._meta = (self.object.inner(META) if raw else None) or _EMPTY
         return found
 
@@ -190,7 +190,7 @@ def read(line: bytes) -> Frame:
     if not found <= ENVELOPE:
         for name in found - ENVELOPE:
             if strictjson.resembles(name, ENVELOPE):
-                raise Malformed(f"its envelope has {name[:20]!r}, which resembles a member of JSON-RPC", **whose(line))
+                raise Malformed(f"{name[:20]!r} in the envelope resembles a JSON-RPC member", **whose(line))
     return _frame(line, envelope)
 
 
@@ -227,29 +227,29 @@ def _frame(line: bytes, envelope: rawjson.Object) -> Frame:
     id = None if raw_id is None else _id(bytes(raw_id), answers=method is None)
     version = found.get("jsonrpc")
     if version != _VERSION:
-        raise Malformed("its jsonrpc member is not '2.0'", id, answers=method is None)
+        raise Malformed("jsonrpc is not '2.0'", id, answers=method is None)
     if method is None:
         return _answer(line, envelope, id)
     if "result" in found or "error" in found:
-        raise Malformed("it is both a request and an answer", id)
+        raise Malformed("both a request and a response", id)
     if len(method) > MAX_METHOD_BYTES:
-        raise Malformed(f"its method is longer than {MAX_METHOD_BYTES} bytes", id)
+        raise Malformed(f"method is longer than {MAX_METHOD_BYTES} bytes", id)
     try:
         name = rawjson.TEXT.decode(method)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise Malformed("its method is not a string", id) from None
+        raise Malformed("method is not a string", id) from None
     if "\0" in name:  # where parsers in C end the string
-        raise Malformed("its method has a NUL", id)
+        raise Malformed("method contains a NUL character", id)
     return Frame(line, "notification" if raw_id is None else "request", id, name, envelope)
 
 
 def _answer(line: bytes, envelope: rawjson.Object, id: FrameId | None) -> Frame:
     found = envelope.members
     if ("result" in found) == ("error" in found):
-        raise Malformed("it is neither a request nor one answer", id, answers=True)
+        raise Malformed("neither a request nor a valid response", id, answers=True)
     kind: Kind = "result" if "result" in found else "error"
     if id is None and kind == "result":
-        raise Malformed("it is a result without an id", answers=True)
+        raise Malformed("result without an id", answers=True)
     out = Frame(line, kind, id, "", envelope)
     if kind == "error":
         out.code = _code_of(out)
@@ -265,32 +265,32 @@ def _code_of(f: Frame) -> int:
         found = f.object.members
         twin = strictjson.second_reading(found, _OF_ERRORS)
     except Malformed as problem:
-        raise Malformed(f"its error: {problem.fault}", f.id, answers=True) from None
+        raise Malformed(f"error: {problem.fault}", f.id, answers=True) from None
     if twin is not None:
-        raise Malformed(f"its error has {twin[:20]!r}, which resembles a member of JSON-RPC", f.id, answers=True)
+        raise Malformed(f"{twin[:20]!r} in error resembles a JSON-RPC member", f.id, answers=True)
     code = bytes(found.get("code", b""))
     number = float(code) if len(code) <= MAX_DIGITS and _code.fullmatch(code) else 0.5
     if not number.is_integer() or abs(number) > MAX_CODE:
-        raise Malformed("the code of its error is not a whole number", f.id, answers=True)
+        raise Malformed("error code is not an integer", f.id, answers=True)
     return int(number)
 
 
 def _id(raw: bytes, *, answers: bool) -> FrameId | None:
     """The id as a string or whole number (R57). An answer may contain ``null``, or 1.0 for 1, as some servers write."""
     if len(raw) > MAX_ID_BYTES:
-        raise Malformed(f"its id is longer than {MAX_ID_BYTES} bytes", answers=answers)
+        raise Malformed(f"id is longer than {MAX_ID_BYTES} bytes", answers=answers)
     if (raw.isdigit() and raw[0] != _ZERO) or _number.match(raw):
         return int(raw)
     if raw[:1] == b'"':
         try:
             return rawjson.TEXT.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise Malformed("its id is not UTF-8 text", answers=answers) from None
+            raise Malformed("id is not valid UTF-8", answers=answers) from None
     if answers and raw == b"null":
         return None
     if answers and re.fullmatch(rb"-?[0-9]{1,15}\.0+", raw):
         return int(raw.partition(b".")[0])
-    raise Malformed("its id is neither a string nor a whole number", answers=answers)
+    raise Malformed("id is neither a string nor an integer", answers=answers)
 
 
 def plain_id(raw: bytes | None) -> FrameId | None:
@@ -309,7 +309,7 @@ def is_batch(line: bytes) -> bool:
 def batch(line: bytes) -> list[bytes]:
     """The elements of a 2025-03-26 batch (R92), at most ``MAX_ELEMENTS``. Raises Malformed."""
     if len(line) > MAX_BATCH_BYTES:
-        raise Malformed(f"it is a batch of more than {MAX_BATCH_BYTES} bytes")
+        raise Malformed(f"the batch is larger than {MAX_BATCH_BYTES} bytes")
     return rawjson.elements(line, MAX_ELEMENTS)
 
 

@@ -135,7 +135,7 @@ def _differs(
 ) -> str | None:
     values = found.get(header.lower(), [])
     if len(values) > 1:
-        return f"the header {header} stands {len(values)} times"
+        return f"the header {header} appears {len(values)} times"
     if not values:
         return f"the header {header} is missing" if needed else None
     if value is None and not encoded and not needed:
@@ -188,11 +188,11 @@ def annotated(tool: bytes, room: Room | None = None) -> Annotations | str:
             return {}
         room.bytes -= len(raw)
         if room.bytes < 0:
-            return f"the schemas of its list that may have an {KEY} are larger than {MAX_READ} bytes"
+            return f"the tool schemas that may have an {KEY} are larger than {MAX_READ} bytes"
         schema = _schema(raw)
         return _collected(schema, room) if _KEY in raw or _says_key(schema) else {}
     except (ValueError, RecursionError):
-        return "its inputSchema cannot be read"
+        return "inputSchema cannot be parsed"
 
 
 def _says_key(schema: Any) -> bool:
@@ -216,7 +216,7 @@ def _collected(schema: Any, room: Room) -> Annotations | str:
     seen: set[str] = set()
     for path, node in _positions(schema, room):
         if room.places < 0:
-            return f"its list has more than {MAX_PLACES} places where an {KEY} could stand"
+            return f"the tool list has more than {MAX_PLACES} places for an {KEY}"
         if KEY not in node:
             continue
         fault = _fault(path, node, seen)
@@ -226,7 +226,7 @@ def _collected(schema: Any, room: Room) -> Annotations | str:
         out[path] = node[KEY]
         seen.add(node[KEY].lower())
         if len(out) > MAX_ANNOTATED:
-            return f"more than {MAX_ANNOTATED} of its properties have an {KEY}"
+            return f"more than {MAX_ANNOTATED} properties have an {KEY}"
     return out
 
 
@@ -234,12 +234,12 @@ def _fault(path: tuple[str, ...] | None, node: Mapping[str, Any], seen: set[str]
     """Why one annotation is invalid; None if it is valid."""
     name = node[KEY]
     if not path:
-        return f"an {KEY} stands where no chain of properties leads"
+        return f"an {KEY} is not on a property, or cannot be reached through properties alone"
     if not isinstance(name, str) or not _token.fullmatch(name):
-        return f"an {KEY} is not the name of a header"
+        return f"an {KEY} is not a valid header name"
     if not isinstance(node.get("type"), str) or node["type"] not in _TYPES:
-        return f"the {KEY} {name!r} is on a property that is neither string, integer nor boolean"
-    return f"the {KEY} {name!r} stands twice" if name.lower() in seen else None
+        return f"the {KEY} {name!r} is on a property that is not a string, integer or boolean"
+    return f"the {KEY} {name!r} is used twice" if name.lower() in seen else None
 
 
 def _positions(root: Any, room: Room) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
@@ -312,10 +312,11 @@ def check_params(given: Iterable[tuple[bytes, bytes]], wanted: Annotations, argu
             return problem.fault
         expected = _rendered(raw)
         if len(values) > 1:
-            return f"the header {PREFIX}{name} stands {len(values)} times"
+            return f"the header {PREFIX}{name} appears {len(values)} times"
         if expected is None or not values:
             if values or expected is not None:
-                return f"the header {PREFIX}{name} is {'missing' if not values else 'there, its argument is not'}"
+                missing = "present, but its argument is missing" if values else "missing"
+                return f"the header {PREFIX}{name} is {missing}"
             continue
         text = decode(values[0])
         if text is None:

@@ -118,7 +118,7 @@ class UnsolicitedAnswers(msgspec.Struct, eq=False):
             case "refuse":
                 return [
                     self._note(pending),
-                    _refused(pending, "inputResponses that nobody asked for are not taken here"),
+                    _refused(pending, "unsolicited inputResponses are not accepted"),
                 ]
             case "strip":
                 return [self._note(pending), *self.state.send(pending, f, bare)]
@@ -190,7 +190,7 @@ class UnsolicitedAnswers(msgspec.Struct, eq=False):
 
 
 def _item(method: str, answer: bytes) -> Item:
-    return Item(method, None, BadRequest(results.BAD_PARAMS, "nobody asked"), offered=True, answer=answer)
+    return Item(method, None, BadRequest(results.BAD_PARAMS, "unsolicited"), offered=True, answer=answer)
 
 
 def _refused(pending: Pending, fault: str) -> ToClient:
@@ -202,7 +202,7 @@ def _says_action(answer: bytes) -> bool:
     return answer[:1] == b"{" and "action" in rawjson.fields(answer)
 
 
-_NOT_PLAIN: Final = "inputResponses has an answer that is not an object of one reading"
+_NOT_PLAIN: Final = "inputResponses has an answer that is not an unambiguous JSON object"
 
 
 def read_unasked(answers: bytes) -> dict[str, bytes] | str:
@@ -225,7 +225,7 @@ def brings_answers(params: rawjson.Object) -> bool:
     Raises rawjson.Malformed for a spelling that another parser may fold to one of these names.
     """
     if (name := strictjson.resembling(params.members, ANSWERS)) is not None:
-        raise rawjson.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")
+        raise rawjson.Malformed(f"{name[:20]!r} in params resembles a protocol member")
     return not ANSWERS.isdisjoint(params.members)
 
 
@@ -356,7 +356,7 @@ class Exchange:
         back = reopened(self.state, pending, rawjson.string(state), answers, now)
         if back is None:
             fault = frames.error(
-                pending.id, results.BAD_PARAMS, "requestState is not one of ours for this call, or it is too old"
+                pending.id, results.BAD_PARAMS, "requestState does not belong to this call or has expired"
             )
             return [Note("state.refused", {"server": self.state.server}), ToClient(pending.stream, fault, True)]
         extra = _size(back.asked, back.state, back.returned)
@@ -376,7 +376,7 @@ class Exchange:
         if kind == "task":
             return [
                 *self._witness.asked(pending),
-                *self._fail(pending, "the server made a task of the call, which was not offered to it"),
+                *self._fail(pending, "the server turned the call into a task, but tasks were not offered"),
             ]
         if kind != server_requests.INPUT_REQUIRED:
             return self._discovered(pending, f) if pending.method == DISCOVER else None
@@ -384,10 +384,10 @@ class Exchange:
 
     def _input_required(self, pending: Pending, f: Frame) -> Effects:
         if pending.call is None:
-            return self._fail(pending, "the server asked for input where the protocol has none")
+            return self._fail(pending, "the server asked for input where the protocol does not allow it")
         asked = server_requests.input_required(f.object, self.state.origin(pending), pending.offer)
         if isinstance(asked, str):
-            return self._fail(pending, f"the server asked for input in a way that cannot be read: {asked}")
+            return self._fail(pending, f"the server sent an invalid input_required result: {asked}")
         if not asked.entries:
             if (full := self._grow(pending, len(asked.state or b""))) is not None:
                 return full
@@ -395,7 +395,7 @@ class Exchange:
             return (
                 [later]
                 if later is not None
-                else self._fail(pending, f"the server put the call off more than {MAX_WAITS} times in a row")
+                else self._fail(pending, f"the server postponed the call more than {MAX_WAITS} times in a row")
             )
         if asked.roots and not pending.client.roots:
             return self._fail(pending, "the server asked for roots, which the client did not declare")
@@ -510,13 +510,13 @@ class Exchange:
         asked = self.open[round]
         pending, parked = asked.pending, request_state.only_put_off(asked.round, conclusion)
         if parked and asked.round.parks < 1:
-            raise ValueError("the round cannot be put off any more")
+            raise ValueError("the call cannot be put off again")
         state = request_state.sealed(self.state, pending, asked.round, conclusion, server_state=asked.state, now=now)
         del self.open[round]
         self.state.inflight.remove(pending)
         if state is None:
             return self._fail(
-                pending, "its call cannot be sealed: the params hold a number or a depth that cannot be read"
+                pending, "the call cannot be sealed: its params contain numbers or nesting that cannot be parsed"
             )
         asks = (
             {}

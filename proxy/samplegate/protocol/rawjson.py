@@ -194,18 +194,18 @@ def decode(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw] | None:
     except _TooMany:
         raise Malformed(_TOO_MANY) from None
     except msgspec.ValidationError:
-        raise Malformed("it is not a JSON object") from None
+        raise Malformed("not a JSON object") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     except RecursionError:
-        raise Malformed("it nests too deep") from None
+        raise Malformed("nested too deeply") from None
 
 
 class _TooMany(Exception):
     """Ends the reading of an object. It is no ValueError, which msgspec would report as an invalid value."""
 
 
-_TOO_MANY: Final = f"an object of it has more than {MAX_MEMBERS} members, or names of more than {MAX_NAMES} characters"
+_TOO_MANY: Final = f"an object has more than {MAX_MEMBERS} members, or names of more than {MAX_NAMES} characters"
 
 
 class _Name:
@@ -259,7 +259,7 @@ def _walk(text: bytes, values: Iterable[msgspec.Raw]) -> dict[str, Member]:
             _no_object()
         name = _named(key[1])
         if name in out:
-            raise Malformed(f"member {name[:40]!r} stands twice")
+            raise Malformed(f"duplicate member {name[:40]!r}")
         end = key.end() + len(value)
         after = _after.match(text, end)
         if after is None:
@@ -279,13 +279,13 @@ def _values(clean: bytes | msgspec.Raw) -> list[msgspec.Raw]:
     except msgspec.ValidationError:
         _no_object()
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Malformed("it is not JSON") from None
+        raise Malformed("not valid JSON") from None
     except RecursionError:
-        raise Malformed("it nests too deep") from None
+        raise Malformed("nested too deeply") from None
 
 
 def _no_object() -> NoReturn:
-    raise Malformed("it is not a JSON object")
+    raise Malformed("not a JSON object")
 
 
 def _open_end(text: bytes) -> int:
@@ -305,9 +305,9 @@ def _named(raw: bytes) -> str:
     try:
         name = TEXT.decode(b'"' + raw + b'"')
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise Malformed("a member's name is not Unicode text") from None
+        raise Malformed("a member name is not valid Unicode") from None
     if name.casefold() in ENVELOPE:
-        raise Malformed(f"its member {name!r} is spelled with escapes")
+        raise Malformed(f"member {name!r} is written with escapes")
     return name
 
 
@@ -329,12 +329,12 @@ def _cleaned(text: bytes) -> bytes:
     No Python code runs for each deviation, because a peer chooses how many there are.
     """
     if len(text) > MAX_TOLERATED:
-        raise Malformed("it is not JSON")
+        raise Malformed("not valid JSON")
     text = text.translate(_WHOLE)
     for found, other in _NUMBERS:
         text = text.replace(found, other, MAX_NUMBERS)
         if found in text:
-            raise Malformed(f"it has more than {MAX_NUMBERS} numbers that JSON does not have")
+            raise Malformed(f"contains more than {MAX_NUMBERS} NaN or Infinity values")
     return text
 
 
@@ -385,9 +385,9 @@ def elements(raw: bytes | msgspec.Raw, most: int) -> list[bytes]:
             _count(text, most)
         return [bytes(one) for one in msgspec.json.decode(text, type=list[msgspec.Raw])]
     except _TooMany:
-        raise Malformed(f"a list of it has more than {most} elements") from None
+        raise Malformed(f"a list has more than {most} elements") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise Malformed("a list of it cannot be read") from None
+        raise Malformed("a list cannot be parsed") from None
 
 
 def _count(text: bytes, most: int) -> None:

@@ -101,7 +101,7 @@ def params_digest(params: bytes | None) -> str:
 def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):  # another parser may read the other one, so one digest would match both
-        raise ValueError("a member stands twice")
+        raise ValueError("duplicate member")
     return found
 
 

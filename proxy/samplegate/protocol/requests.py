@@ -119,13 +119,13 @@ def check_messages(messages: Any, revision: str) -> None:
     if not isinstance(messages, list):
         raise JsonFault("messages: must be a list")
     if len(messages) > MAX_MESSAGES:
-        raise JsonFault(f"messages: are more than {MAX_MESSAGES}")
+        raise JsonFault(f"messages: has more than {MAX_MESSAGES} items")
     wanted: set[str] = set()
     for index, message in enumerate(messages):
         place = f"messages.{index}"
         wanted = _balance(_checked(message, revision, place), message["role"], wanted, place)
     if wanted:
-        raise JsonFault(f"messages.{len(messages) - 1}: uses a tool whose result does not follow")
+        raise JsonFault(f"messages.{len(messages) - 1}: has a tool use without a matching tool result")
 
 
 def _checked(message: Any, revision: str, place: str) -> list[Object]:
@@ -142,7 +142,7 @@ def _checked(message: Any, revision: str, place: str) -> list[Object]:
         assert isinstance(content, dict)
         return [content]
     if not has_modes(revision):
-        raise JsonFault(f"{place}.content: is a list, which {plain_name(revision)} does not have")
+        raise JsonFault(f"{place}.content: is a list, which {plain_name(revision)} does not allow")
     if len(content) > MAX_BLOCKS:
         raise JsonFault(f"{place}.content: has more than {MAX_BLOCKS} blocks")
     for index, block in enumerate(content):
@@ -155,15 +155,15 @@ def _balance(blocks: list[Object], role: str, wanted: set[str], place: str) -> s
     results = [block["toolUseId"] for block in blocks if block["type"] == "tool_result"]
     uses = [block["id"] for block in blocks if block["type"] == "tool_use"]
     if results and role != "user":
-        raise JsonFault(f"{place}: has a tool result that is not the user's")
+        raise JsonFault(f"{place}: has a tool result, but its role is not user")
     if uses and role != "assistant":
-        raise JsonFault(f"{place}: uses a tool though it is not the assistant's")
+        raise JsonFault(f"{place}: has a tool use, but its role is not assistant")
     if results and len(results) != len(blocks):
         raise JsonFault(f"{place}: mixes tool results with other content")
     if len(results) != len(wanted) or set(results) != wanted:
-        raise JsonFault(f"{place}: its tool results are not those of the tool uses before it")
+        raise JsonFault(f"{place}: tool results do not match the preceding tool uses")
     if len(set(uses)) != len(uses):
-        raise JsonFault(f"{place}: two tool uses have one id")
+        raise JsonFault(f"{place}: two tool uses have the same id")
     return set(uses)
 
 
@@ -174,7 +174,7 @@ def _check_block(block: Any, revision: str, place: str) -> None:
     type_ = block.get("type")
     since, check = _BLOCKS.get(type_, ("", None)) if isinstance(type_, str) else ("", None)
     if check is None or revision < since:
-        raise JsonFault(f"{place}.type: is no type of content that {plain_name(revision)} has")
+        raise JsonFault(f"{place}.type: is not a content type of {plain_name(revision)}")
     optional(block, "annotations", dict, "an object", place)
     optional(block, "_meta", dict, "an object", place)
     check(block, revision, place)
@@ -282,7 +282,7 @@ def parse(method: str, params: bytes | None, origin: Origin) -> Request | BadReq
     Returns BadRequest for anything else, whatever the bytes.
     """
     if method not in (SAMPLING, ELICITATION):
-        return BadRequest(METHOD_NOT_FOUND, "method: is neither sampling/createMessage nor elicitation/create")
+        return BadRequest(METHOD_NOT_FOUND, "method: must be sampling/createMessage or elicitation/create")
     try:
         node = _object(params)
         unambiguous(node, _SAMPLING if method == SAMPLING else _ELICITATION, "params")
@@ -301,7 +301,7 @@ def parse(method: str, params: bytes | None, origin: Origin) -> Request | BadReq
 
 def _object(params: bytes | None) -> Object:
     if params is None:
-        raise JsonFault("params: are missing")
+        raise JsonFault("params: is required")
     try:
         node = decode(params)
     except JsonFault as fault:
@@ -390,7 +390,7 @@ def _is_url(node: Object, revision: str) -> bool:
     required(node, "message", str, "a string", "")
     mode = node.get("mode", "form")  # R30
     if mode not in ("form", "url") or (mode == "url" and not has_modes(revision)):
-        raise JsonFault(f"mode: is none that {plain_name(revision)} has")
+        raise JsonFault(f"mode: is not a mode of {plain_name(revision)}")
     return bool(mode == "url")
 
 
@@ -400,7 +400,7 @@ def _check_form(node: Object) -> None:
     unambiguous(schema, _SCHEMA, "requestedSchema")
     optional(schema, "properties", dict, "an object", "requestedSchema")
     if len(schema.get("properties", {})) > MAX_PROPERTIES:
-        raise JsonFault(f"requestedSchema.properties: are more than {MAX_PROPERTIES}")
+        raise JsonFault(f"requestedSchema.properties: has more than {MAX_PROPERTIES} properties")
     names = _list(schema, "required", MAX_PROPERTIES, "requestedSchema")
     if not all(isinstance(name, str) for name in names):
         raise JsonFault("requestedSchema.required: must be a list of strings")

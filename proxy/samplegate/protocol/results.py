@@ -27,20 +27,20 @@ PROVENANCE: Final = "samplegate/provenance"
 
 _SAID: Final[Mapping[Reason, str]] = {
     Reason.RULE: "denied by policy",
-    Reason.NO_RULE: "not answered: no rule covers it",
-    Reason.CANNOT: "not answered: the rule that covers it could not be carried out",
+    Reason.NO_RULE: "not answered: no matching rule",
+    Reason.CANNOT: "not answered: the matching rule could not be carried out",
     Reason.NOT_OFFERED: "not answered: the gate's policy does not offer this capability to the server",
     Reason.MALFORMED: "malformed",
     Reason.TIMEOUT: "not answered in time",
     Reason.MODEL: "not answered: the model failed",
     Reason.CLIENT: "not answered by the client",
-    Reason.LIMIT: "not answered: a limit is reached",
+    Reason.LIMIT: "not answered: a limit was reached",
     Reason.REVIEW: "not answered by a reviewer",
-    Reason.BRAKE: "not answered: asked in circles",
+    Reason.BRAKE: "not answered: loop detected",
     Reason.CONTENT: "not answered: the answer was withheld",
     Reason.RECORDS: "not answered: the decision could not be recorded",
-    Reason.ROUNDS: "not answered: asked too often in one call",
-    Reason.ERROR: "not answered: a fault in the gate",
+    Reason.ROUNDS: "not answered: too many requests in one call",
+    Reason.ERROR: "not answered: internal error in the gate",
 }
 
 
@@ -206,18 +206,14 @@ def second_reading(result: Mapping[str, Any], fields: frozenset[str] = frozenset
                 block for block in (content if isinstance(content, list) else [content]) if isinstance(block, dict)
             ]
             if sum(len(name) for block in blocks for name in block if not name.isascii()) > strictjson.MAX_FOLDED:
-                return f"its content has more than {strictjson.MAX_FOLDED} characters in names that are not ASCII"
+                return f"content has more than {strictjson.MAX_FOLDED} characters in non-ASCII names"
             found = (strictjson.second_reading(block, _OF_BLOCKS) for block in blocks)
             twin = next((name for name in found if name is not None), None)
         elif isinstance(content, dict):
             twin = strictjson.resembling_field(content, fields)
     if twin is not None:
         return f"{quoted_name(twin)} could be read as another member"
-    return (
-        "its action is not read alike by all parsers"
-        if "action" in result and not _is_plain(result["action"])
-        else None
-    )
+    return "parsers may read action differently" if "action" in result and not _is_plain(result["action"]) else None
 
 
 _ACTIONS: Final = frozenset({"accept", "decline", "cancel"})

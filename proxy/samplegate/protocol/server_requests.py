@@ -105,13 +105,13 @@ def result_type(result: rawjson.Object) -> str | None:
     if found.keys() <= _OF_CALLS and found.get("resultType") == _COMPLETE:
         return "complete"
     if (name := strictjson.resembling(found, _OF_RESULTS)) is not None:
-        raise rawjson.Malformed(f"its result has {name[:20]!r}, which resembles a member of the protocol")
+        raise rawjson.Malformed(f"{name[:20]!r} in result resembles a protocol member")
     raw = result.raw("resultType")
     said = None if raw is None or raw == b"null" else rawjson.string(raw) or ""
     if said is not None and (not said or "\0" in said or strictjson.resembles(said, _TYPES)):
-        raise rawjson.Malformed("its resultType is none that all parsers read alike")
+        raise rawjson.Malformed("parsers may read resultType differently")
     if said != INPUT_REQUIRED and ("inputRequests" in found or "requestState" in found):
-        raise rawjson.Malformed("its result asks for input without the resultType that says so")
+        raise rawjson.Malformed("result asks for input, but its resultType is not input_required")
     return said
 
 
@@ -146,24 +146,24 @@ def input_required(result: rawjson.Object, origin: Origin, offer: Offer) -> Inpu
     state, asked = result.raw("requestState"), result.raw("inputRequests")
     state = None if state == b"null" else state
     if state is not None and not _is_text(state):
-        return "its requestState is not a string"
+        return "requestState is not a string"
     if asked is None or asked == b"null":
         return (
-            InputRequired({}, {}, {}, state) if state is not None else "it has neither inputRequests nor requestState"
+            InputRequired({}, {}, {}, state) if state is not None else "neither inputRequests nor requestState is set"
         )
     entries = result.inner("inputRequests")
     if entries is None:
-        return "its inputRequests is not an object"
+        return "inputRequests is not an object"
     count = len(entries.members)
     if not count and state is None:
-        return "it has neither inputRequests nor requestState"
+        return "neither inputRequests nor requestState is set"
     if count > MAX_KEYS:
-        return f"it asks {count} things at once, more than {MAX_KEYS}"
+        return f"inputRequests has {count} entries, more than {MAX_KEYS}"
     try:
         # all entries together may have as many values as one
         strictjson.check_values(bytes(asked) if count > 1 else b"")
     except strictjson.JsonFault as fault:
-        return f"its inputRequests are too large: {fault}"
+        return f"inputRequests is too large: {fault}"
     return _sorted(entries, origin, offer, state)
 
 
@@ -182,19 +182,19 @@ def _sorted(entries: rawjson.Object, origin: Origin, offer: Offer, state: bytes 
     for key, raw in texts.items():
         entry = entries.inner(key)
         if entry is None:
-            return "an entry of its inputRequests is not an object"
+            return "an entry of inputRequests is not an object"
         if len(entry.members) > MAX_MEMBERS:
-            return f"an entry of its inputRequests has more than {MAX_MEMBERS} members"
+            return f"an entry of inputRequests has more than {MAX_MEMBERS} members"
         for name in entry.members:
             if strictjson.resembles(name, _OF_ENTRIES):
-                return "an entry of its inputRequests has a member that resembles one of the protocol"
+                return "an entry of inputRequests has a member that resembles a protocol member"
         method = rawjson.string(entry.raw("method"))
         if method == ROOTS:
             roots[key] = raw
         elif method in KINDS:
             items[key] = item(method, entry.raw("params"), origin, offer)
         else:
-            return "an entry of its inputRequests is neither sampling, elicitation nor roots"
+            return "an entry of inputRequests is not a sampling, elicitation or roots request"
     return InputRequired(items, roots, texts, state)
 
 
@@ -207,7 +207,7 @@ def url_elicitations(error: Frame, origin: Origin, offer: Offer) -> Mapping[str,
         return None
     data = error.object.inner("data") if len(error.raw) <= MAX_URL_ERROR else None
     if data is not None and (name := strictjson.second_reading(data.members, _OF_URL_ERRORS)) is not None:
-        raise rawjson.Malformed(f"the data of its error has {name[:20]!r}, which resembles a member of the protocol")
+        raise rawjson.Malformed(f"{name[:20]!r} in the error's data resembles a protocol member")
     raw = None if data is None else data.raw("elicitations")
     try:
         entries = [] if raw is None else msgspec.json.decode(raw, type=list[msgspec.Raw])
@@ -261,7 +261,7 @@ class Pushes(msgspec.Struct, eq=False):
         """
         assert f.id is not None
         if len(self.open) >= MAX_OPEN:
-            return _refused(f, f"refused: {MAX_OPEN} requests of this server are open already")
+            return _refused(f, f"refused: this server already has {MAX_OPEN} open requests")
         state = self.state
         size = ENTRY + parsed([f.payload])
         if (full := state.push_fault(size)) is not None:
@@ -357,14 +357,14 @@ class Pushes(msgspec.Struct, eq=False):
     def cancelled_by_server(self, id: FrameId) -> Effects | None:
         """Withdraw a request that the server cancels; None if it has no request with this id."""
         push = self._by_id.get(id)
-        return None if push is None else self._withdraw(push, "the server took its request back")
+        return None if push is None else self._withdraw(push, "the server cancelled its request")
 
     def call_gone(self, pending: Pending) -> Effects:
         """Withdraw the requests of a cancelled call that can belong to no other call."""
         out: Effects = []
         for push in list(self.open.values()):
             if pending in push.calls and self.state.inflight.still(push.calls) in ([], [pending]):
-                out += self._withdraw(push, "the call it belongs to was taken back")
+                out += self._withdraw(push, "its call was cancelled")
         return out
 
     def _withdraw(self, push: Push, reason: str) -> Effects:

@@ -56,7 +56,7 @@ from samplegate.protocol.session_state import (
 )
 
 MAX_BATCH: Final = 1000  # elements
-NESTED_BATCH: Final = Malformed("it is a batch in a batch")
+NESTED_BATCH: Final = Malformed("a batch inside a batch")
 
 
 def batch_elements(line: bytes, problem: Malformed, revision: str) -> list[bytes] | Malformed:
@@ -67,13 +67,13 @@ def batch_elements(line: bytes, problem: Malformed, revision: str) -> list[bytes
     if not frames.is_batch(line):
         return problem
     if not revision or not has_batches(revision):
-        return Malformed("it is a batch, which this revision does not have")
+        return Malformed("batches are not supported in this protocol version")
     try:
         found = frames.batch(line)
     except Malformed as worse:
         return worse
     if not 0 < len(found) <= MAX_BATCH:
-        return Malformed(f"it is a batch of {len(found)}, not of 1 to {MAX_BATCH}")
+        return Malformed(f"a batch of {len(found)} elements, not of 1 to {MAX_BATCH}")
     return [element.replace(b"\n", b" ").replace(b"\r", b" ") for element in found]
 
 
@@ -149,14 +149,14 @@ class Handshake(msgspec.Struct, eq=False):
         _plain(f, "result")
         said = rawjson.string(f.lookup("protocolVersion"))
         if said is not None and not _date.fullmatch(said):
-            raise Malformed("its protocolVersion is not a date")
+            raise Malformed("protocolVersion is not a date")
         self.state.revision = said or asked
 
 
 def _plain(f: Frame, what: str) -> None:
     """Raises Malformed where another parser could find another revision or other capabilities."""
     if (name := strictjson.second_reading(f.object.members, _MEMBERS)) is not None:
-        raise Malformed(f"its {what} has {name[:40]!r}, which could be read as another member")
+        raise Malformed(f"{name[:40]!r} in {what} could be read as another member")
 
 
 class Cancellations(msgspec.Struct, eq=False):
@@ -395,7 +395,7 @@ class Session:
         return (
             []
             if "id" in frames.whose(head)
-            else self.lost(side, stream, head + tail, "it is longer than a line may be")
+            else self.lost(side, stream, head + tail, "the line is too long (setting max_frame_bytes)")
         )
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
@@ -464,9 +464,9 @@ class Session:
     def undelivered(self, id: FrameId) -> Effects:
         """Fail a request for which the client has had no stream for a while, so that no answer will come."""
         why = (
-            "the client has ended its input and cannot be asked"
+            "the client closed its input and cannot be asked"
             if self.state.silent
-            else "the client has no open stream on which it could be asked"
+            else "the client has no open stream for the request"
         )
         out = self._refusing.no_answer(id, why, delivered=False)
         return [undelivered(self.state.server), *out] if out else []
@@ -506,7 +506,9 @@ class Session:
         if (stream, f.id) in self.state.inflight.asked or self.state.is_ours(f.id):
             return [
                 ToClient(
-                    stream, frames.error(f.id, results.INVALID_REQUEST, "a request with this id is in flight"), True
+                    stream,
+                    frames.error(f.id, results.INVALID_REQUEST, "a request with this id is already in flight"),
+                    True,
                 )
             ]
         if f.method == INITIALIZE:
@@ -559,7 +561,12 @@ class Session:
                 return [
                     Note(
                         "frame.refused",
-                        {"side": "server", "fault": "URLs for no request" if url_error else "an error for no request"},
+                        {
+                            "side": "server",
+                            "fault": "URL elicitation error without a request id"
+                            if url_error
+                            else "error without a request id",
+                        },
                     )
                 ]
             return [ToClient(0, f.raw)]
@@ -580,7 +587,7 @@ class Session:
             not server_requests.has_no_type(f.raw)
             and server_requests.result_type(f.object) == server_requests.INPUT_REQUIRED
         ):
-            raise Malformed("it asks for input in an era that has no such result")
+            raise Malformed("asks for input in a protocol version that has no input_required result")
         elif pending.method == INITIALIZE:
             self.handshake.answered(f)
         if held is not None:
@@ -593,24 +600,22 @@ class Session:
         assert f.id is not None
         if f.id in self.passed.open or self.pushes.asks(f.id) or self.state.is_ours(f.id):
             return [
-                Note("frame.refused", {"side": "server", "fault": "a request with its id is in flight"}),
+                Note("frame.refused", {"side": "server", "fault": "a request with this id is already in flight"}),
                 _duplicate(f.id),
             ]
         if not self.state.revision and self._modern_seen:
             # R89
-            refused = Note(
-                "frame.refused", {"side": "server", "fault": "a server writes no requests in the modern era"}
-            )
+            refused = Note("frame.refused", {"side": "server", "fault": "servers may not send requests in 2026-07-28"})
             return [refused, *self._witness.wrote(f)]
         if f.method in server_requests.KINDS:
             return self.pushes.arrive(f, now, stream)
         if server_requests.resembles_a_kind(f.method):
-            refused = Note("frame.refused", {"side": "server", "fault": "its method resembles one of the protocol"})
+            refused = Note("frame.refused", {"side": "server", "fault": "method resembles a protocol method"})
             return [
                 refused,
                 ToServer(
                     SERVER_STREAM,
-                    frames.error(f.id, results.METHOD_NOT_FOUND, "the method resembles one of the protocol"),
+                    frames.error(f.id, results.METHOD_NOT_FOUND, "method resembles a protocol method"),
                 ),
             ]
         return self.passed.arrive(f, self.routes.request(stream))
@@ -619,13 +624,15 @@ class Session:
         if f.method == CANCELLED:
             return self._cancelling.by_server(stream, f)
         if f.method in server_requests.KINDS:
-            return [Note("frame.refused", {"side": "server", "fault": "a request without an id"})]
+            return [Note("frame.refused", {"side": "server", "fault": "request without an id"})]
         tasks = f.method.startswith("notifications/tasks") and not self.state.revision
         # the legacy era's notifications/tasks/status asks nothing
         if tasks or f.method == "notifications/tasks":
-            return [Note("frame.refused", {"side": "server", "fault": "tasks were not offered to it"})]  # R108
+            return [Note("frame.refused", {"side": "server", "fault": "tasks were not offered to the server"})]  # R108
         return self.routes.notification(stream, f)
 
 
 def _duplicate(id: FrameId) -> Effect:
-    return ToServer(SERVER_STREAM, frames.error(id, results.INVALID_REQUEST, "a request with this id is in flight"))
+    return ToServer(
+        SERVER_STREAM, frames.error(id, results.INVALID_REQUEST, "a request with this id is already in flight")
+    )

@@ -48,9 +48,9 @@ ENTRY: Final = 4096
 VALUE: Final = 64
 """Bytes of a parsed value in addition to its text."""
 
-CALLS_FULL: Final = f"refused: the calls in flight in this session already hold {MOST_CALLS // MIB} MiB"
-PUSHES_FULL: Final = f"refused: the open requests of this server already hold {MOST_PUSHES // MIB} MiB"
-ALL_FULL: Final = f"refused: the requests in flight in all sessions already hold {MOST_OF_ALL // MIB} MiB"
+CALLS_FULL: Final = f"refused: the calls in flight in this session already use {MOST_CALLS // MIB} MiB"
+PUSHES_FULL: Final = f"refused: the open requests of this server already use {MOST_PUSHES // MIB} MiB"
+ALL_FULL: Final = f"refused: the requests in flight in all sessions already use {MOST_OF_ALL // MIB} MiB"
 
 
 def parsed(texts: Iterable[bytes | None]) -> int:
@@ -147,7 +147,7 @@ def is_call(method: str) -> bool:
         return True
     bare = method.strip()
     if bare in CALLS or strictjson.resembles(bare, CALLS):
-        raise Malformed(f"its method {method[:40]!r} could be read as another one")
+        raise Malformed(f"method {method[:40]!r} could be read as another method")
     return False
 
 
@@ -161,21 +161,21 @@ def call_and_token(f: Frame, *, modern: bool) -> tuple[Call | None, bytes | None
     params = f.object.members
     # some libraries accept a list in place of the members in their order
     if not params and f.members is None and f.payload not in (None, b"null"):
-        raise Malformed("its params are not an object")
-    _single(params, _OF_PARAMS, "params have")
+        raise Malformed("params is not an object")
+    _single(params, _OF_PARAMS, "params")
     token = None
     if META in params:
         meta = f.meta
-        _single(meta.members, _OF_META, "_meta has")
+        _single(meta.members, _OF_META, "_meta")
         token = _token(meta.raw("progressToken"))
     if not modern and not ANSWERS.isdisjoint(params):
-        raise Malformed("its params have answers, which this era does not have")
+        raise Malformed("params contains inputResponses or requestState, which this protocol version does not have")
     if f.method not in CALLS:
         return None, token
     named = _text(f, "uri" if f.method == "resources/read" else "name")
     tool = named if f.method == "tools/call" else None
     if tool is not None and len(tool) > MAX_TOOL:
-        raise Malformed(f"its tool's name is longer than {MAX_TOOL} characters")
+        raise Malformed(f"tool name is longer than {MAX_TOOL} characters")
     return Call(f.method, tool), token
 
 
@@ -183,7 +183,7 @@ def _single(found: Mapping[str, msgspec.Raw], known: frozenset[str], where: str)
     if found.keys() <= known:
         return
     if (twin := strictjson.second_reading(found, known)) is not None:
-        raise Malformed(f"its {where} {twin[:60]!r}, which could be read as another member")
+        raise Malformed(f"{twin[:60]!r} in {where} could be read as another member")
 
 
 def _text(f: Frame, member: str) -> str | None:
@@ -196,7 +196,7 @@ def _text(f: Frame, member: str) -> str | None:
         return None
     said = string(raw)
     if said is None or "\0" in said:
-        raise Malformed(f"the {member} in its params is not a plain text")
+        raise Malformed(f"params.{member} is not a plain string")
     return said
 
 
@@ -395,7 +395,9 @@ class PassThrough(msgspec.Struct, eq=False):
                 ToServer(
                     SERVER_STREAM,
                     frames.error(
-                        f.id, results.INVALID_REQUEST, f"refused: {MAX_PASSED} requests wait for the client already"
+                        f.id,
+                        results.INVALID_REQUEST,
+                        f"refused: {MAX_PASSED} requests are already waiting for the client",
                     ),
                 )
             ]
@@ -649,7 +651,7 @@ class SessionState(msgspec.Struct, eq=False):
     """Whether the server has answered any request."""
     silent: bool = False
     """Whether the client has closed its input, so that it will answer no more requests."""
-    ended_because: str = "the server has ended before it answered"
+    ended_because: str = "the server stopped before it answered"
     """The error for requests that are still open when the server's side ends."""
     inflight: Inflight = msgspec.field(default_factory=Inflight)
     numbers: int = 0

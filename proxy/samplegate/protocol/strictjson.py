@@ -45,11 +45,11 @@ def decode(text: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPT
     neither matched, sampled nor recorded.
     """
     if len(text) > max_bytes:
-        raise JsonFault(f"it is larger than {max_bytes} bytes")
+        raise JsonFault(f"larger than {max_bytes} bytes")
     check_values(text, max_values)
     value = _load(text)
     if text.count(b"[") + text.count(b"{") > max_depth and _deeper(value, max_depth):
-        raise JsonFault(f"it nests deeper than {max_depth} levels")
+        raise JsonFault(f"nested deeper than {max_depth} levels")
     return _Mending().mended(value) if _surrogate.search(text) else value
 
 
@@ -84,7 +84,7 @@ def _count(text: bytes, most: int) -> None:
     """Raises JsonFault for too many values; separators inside strings, as in long prose, do not count."""
     bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")  # in this order, so that only real quotes remain
     if bare.count(b'"') > 4 * most or separators(_strings.sub(b"", bare)) >= most:
-        raise JsonFault(f"it holds more than {most} values")
+        raise JsonFault(f"contains more than {most} values")
 
 
 def _load(text: bytes) -> Any:
@@ -97,37 +97,37 @@ def _load(text: bytes) -> Any:
             parse_int=_whole,
         )
     except UnicodeDecodeError:
-        raise JsonFault("it is not UTF-8") from None
+        raise JsonFault("not valid UTF-8") from None
     except RecursionError:
-        raise JsonFault("it nests too deep") from None
+        raise JsonFault("nested too deeply") from None
     except JsonFault:
         raise
     except ValueError:
-        raise JsonFault("it is not JSON") from None
+        raise JsonFault("not valid JSON") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise JsonFault("a member of an object stands twice")
+        raise JsonFault("an object has a duplicate member")
     return found
 
 
 def _constant(name: str) -> Any:
-    raise JsonFault(f"it holds {name}, which is not JSON")
+    raise JsonFault(f"contains {name}, which is not valid JSON")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise JsonFault("it holds a number too large to be told apart from infinity")
+        raise JsonFault("contains a number that overflows to infinity")
     return value
 
 
 def _whole(text: str) -> int:
     """Refuses more than 64 bits: peers' parsers disagree on such a value, and some cannot write it."""
     if len(text) > 20 or not -(1 << 63) <= (value := int(text)) < 1 << 64:
-        raise JsonFault("it holds a whole number beyond 64 bits")
+        raise JsonFault("contains an integer of more than 64 bits")
     return value
 
 
@@ -177,7 +177,7 @@ class _Mending:
         broken = (len(text.encode("utf-8", "surrogatepass")) - len(text.encode("utf-8", "ignore"))) // 3
         self._left -= broken
         if self._left < 0:
-            raise JsonFault(f"it holds more than {MAX_BROKEN} broken characters")
+            raise JsonFault(f"contains more than {MAX_BROKEN} lone surrogates")
         return _half.sub("\ufffd", text) if broken else text
 
 

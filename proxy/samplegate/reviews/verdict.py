@@ -207,7 +207,7 @@ def _decoded(raw: bytes | Mapping[str, Any], review: Review) -> Any:
         )
         size = len(json.dumps(review.params, ensure_ascii=False)) * 4 if review.kind == "sampling" else 0
     except (TypeError, ValueError, RecursionError):
-        raise JsonFault("it is not JSON") from None
+        raise JsonFault("not valid JSON") from None
     return decode(text.encode(), max_bytes=MOST_BYTES + size, max_depth=MAX_DEPTH)
 
 

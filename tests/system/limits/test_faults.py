@@ -133,7 +133,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "garbage": (
         lambda state: moved(state, garbage),
         "damaged",
-        "SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm",
+        "SQLITE_NOTADB); move limits.sqlite3 away with its -wal and -shm files",
     ),
     "cut off": (lambda state: moved(state, half), "damaged", "move limits.sqlite3 away"),
     "overwritten": (lambda state: moved(state, overwritten), "damaged", "move limits.sqlite3 away"),
@@ -146,11 +146,11 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "foreign": (
         lambda state: moved(state, foreign),
         "foreign",
-        "contains tables of another program; give --state another folder",
+        "contains tables of another program; set --state to another folder",
     ),
-    "no number": (lambda state: moved(state, strange_account), "damaged", "has an account that cannot be read"),
-    "no time": (lambda state: moved(state, strange_sweep), "damaged", "has an account that cannot be read"),
-    "a folder": (lambda state: moved(state, Path.mkdir), "unreachable", "see that the state folder is there"),
+    "no number": (lambda state: moved(state, strange_account), "damaged", "contains an unreadable account"),
+    "no time": (lambda state: moved(state, strange_sweep), "damaged", "contains an unreadable account"),
+    "a folder": (lambda state: moved(state, Path.mkdir), "unreachable", "check that the state folder exists"),
 }
 
 
@@ -234,7 +234,7 @@ async def test_a_full_disk_refuses_and_goes_on_when_there_is_room(
         drawn.append(key)
         assert len(drawn) < 1_000
     assert "unavailable" == got.why
-    assert "make room" in got.detail
+    assert "free disk space" in got.detail
     ours.clock.now += 86_400.0  # what idle accounts took is free again
     await ours.admission.aclose()
     monkeypatch.undo()
@@ -382,7 +382,7 @@ async def test_a_disk_that_does_not_answer_keeps_nobody(tmp_path: Path, monkeypa
     monkeypatch.setattr(Clock, "__call__", hanging)
     for _ in range(2):
         refused = await ours.refused(one("d"))
-        assert "did not answer in time" in refused.detail
+        assert "did not respond in time" in refused.detail
     answers.set()
     assert 2 == await ours.room(one("d"))
     await ours.admission.aclose()

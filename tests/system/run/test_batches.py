@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.wrapped import SLOW, Running, call, modern, opening, request, running
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes")
-REFUSED = "refused: it is a batch, which this revision does not have"
+REFUSED = "refused: batches are not supported in this protocol version"
 
 
 def hello(revision: str) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def test_a_batch_in_a_batch_is_refused_and_its_calls_get_errors(tmp_path: Path, 
         pipe(gate, [call(1), [call(2), call(3)]])
         code, answers, said = gate.end()
     assert (3, True) == (code, "result" in answers[1]), said
-    assert ["refused: it is a batch in a batch"] * 2 == [answers[id]["error"]["message"] for id in (2, 3)]
+    assert ["refused: a batch inside a batch"] * 2 == [answers[id]["error"]["message"] for id in (2, 3)]
 
 
 @pytest.mark.parametrize(

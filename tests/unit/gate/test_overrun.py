@@ -52,4 +52,4 @@ async def test_a_longer_answer_is_withheld(tokens: int, given: dict[str, Any]) -
     outcome, record = await came_to(tokens, **given)
     assert isinstance(outcome, Unanswered)
     assert (Reason.MODEL, -1, "unanswered") == (outcome.reason, outcome.code, record.outcome)
-    assert f"gave {tokens} tokens where {MOST} was the most" in (record.detail or "")
+    assert f"returned {tokens} output tokens, more than maxTokens ({MOST})" in (record.detail or "")

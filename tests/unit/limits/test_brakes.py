@@ -29,7 +29,7 @@ def test_the_request_that_is_one_too_many_for_a_call_puts_the_brake_on() -> None
     assert ("requests_per_call", True, 65.0) == (tripped.which, tripped.tripped, tripped.until)
     assert ("requests_per_call", False, 65.0) == (after.which, after.tripped, after.until)
     assert (
-        "brakes.requests_per_call: it asked more than 3 times in one call of the client, so it is left unanswered"
+        "brakes.requests_per_call: the server sent more than 3 requests in one call, so it is left unanswered"
         " for 60s" == tripped.detail
     )
 

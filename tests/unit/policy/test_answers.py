@@ -56,11 +56,11 @@ def test_sampling_is_answered_with_blocks() -> None:
         (form(a="string"), "text", "its content is not values by field name, as elicitation requires"),
         (form(a="string"), {}, "the required field 'a' has no value"),
         (form(a="string"), {"a": "${UNSET}"}, "the variable UNSET is not set"),
-        (form(a="string"), {"a": 1}, "its content does not fit the form: 'a' does not fit its type"),
-        (form(a="boolean"), {"a": "true"}, "its content does not fit the form: 'a' does not fit its type"),
-        (form(a="boolean"), {"a": "${ID}"}, "its content does not fit the form: 'a' does not fit its type"),
-        (form(a="integer"), {"a": "${RATE}"}, "its content does not fit the form: 'a' does not fit its type"),
-        (form(a="integer"), {"a": "${EMPTY}"}, "its content does not fit the form: 'a' does not fit its type"),
+        (form(a="string"), {"a": 1}, "its content does not fit the form: 'a' violates type"),
+        (form(a="boolean"), {"a": "true"}, "its content does not fit the form: 'a' violates type"),
+        (form(a="boolean"), {"a": "${ID}"}, "its content does not fit the form: 'a' violates type"),
+        (form(a="integer"), {"a": "${RATE}"}, "its content does not fit the form: 'a' violates type"),
+        (form(a="integer"), {"a": "${EMPTY}"}, "its content does not fit the form: 'a' violates type"),
         (
             form(password="string"),
             {"password": "x"},
@@ -87,7 +87,7 @@ def test_it_cannot_be_answered_and_says_why(request_: Request, content: Any, why
 
 def test_a_form_that_is_not_flat_is_never_answered() -> None:
     asked = form(a={"anyOf": [{"type": "string"}, {"type": "null"}]})
-    why = "the form is not flat: requestedSchema.properties.a: it has none of the types of a flat form"
+    why = "the form is not flat: requestedSchema.properties.a: type is not supported in a flat form"
     assert why == answered(asked, {"a": "x"})
 
 
@@ -132,7 +132,7 @@ def test_defaults_are_taken_only_where_the_rule_says_so_and_never_for_secrets() 
 
 def test_a_default_that_breaks_the_servers_own_schema_is_not_sent() -> None:
     asked = form(a={"type": "integer", "default": "x"})
-    assert answered(asked, None, defaults=True) == "its content does not fit the form: 'a' does not fit its type"
+    assert answered(asked, None, defaults=True) == "its content does not fit the form: 'a' violates type"
 
 
 SAID = {"role": "assistant", "model": "m", "content": text("a")}
@@ -225,7 +225,7 @@ class TestCases:
             (
                 form(a="string"),
                 "{action: accept, values: {a: 1}}",
-                "its content does not fit the form: 'a' does not fit its type",
+                "its content does not fit the form: 'a' violates type",
             ),
             (
                 form(password="string"),
@@ -235,7 +235,7 @@ class TestCases:
             (
                 form(a={"type": "object"}),
                 "{action: accept, values: {a: 1}}",
-                "the form is not flat: requestedSchema.properties.a: it has none of the types of a flat form",
+                "the form is not flat: requestedSchema.properties.a: type is not supported in a flat form",
             ),
             (url("https://example.com"), "{action: accept}", "the gate never accepts a URL"),
         ],

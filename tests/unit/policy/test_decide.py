@@ -175,7 +175,7 @@ CANNOT: list[tuple[Rule, Request, Situation, str]] = [
         EscalateRule(name="a", reviewer="ops"),
         form(a={"type": "object"}),
         ABLE,
-        "the form is not flat: requestedSchema.properties.a: it has none of the types of a flat form",
+        "the form is not flat: requestedSchema.properties.a: type is not supported in a flat form",
     ),
     (ForwardRule(name="a"), sampling(), UNABLE, "the client did not declare the capability"),
     (AnswerRule(name="a", content={}), form(a="string"), ABLE, "the required field 'a' has no value"),

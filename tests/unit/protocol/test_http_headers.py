@@ -168,7 +168,7 @@ def test_headers_that_do_not_match_the_body_are_refused(given_headers: dict[str,
 @pytest.mark.parametrize("name", [b"mcp-method", b"Mcp-Name", b"mcp-protocol-version"])
 def test_a_header_that_stands_twice_is_refused_even_if_both_agree(name: bytes) -> None:
     twice = [*asgi(**CALL), (name, dict(asgi(**CALL))[name.lower()])]
-    assert "stands 2 times" in str(http_headers.check(twice, frame("tools/call", name="add")))
+    assert "appears 2 times" in str(http_headers.check(twice, frame("tools/call", name="add")))
 
 
 def test_a_name_that_the_body_lacks_is_a_mismatch_and_its_absence_is_none() -> None:

@@ -365,7 +365,7 @@ def test_a_state_folder_in_disorder_keeps_nothing_from_running(tmp_path: Path, b
 
 ASKS = legacy(1, "tools/call", name="round", arguments={})
 MAKES = legacy(1, "tools/call", name="task", arguments={}, task={})
-LOST = "refused: the server made a task of the call, which was not offered to it"
+LOST = "refused: the server turned the call into a task, but tasks were not offered"
 
 
 @pytest.mark.parametrize(

@@ -100,13 +100,13 @@ SAMPLING_FAULTS: list[tuple[Any, str]] = [
     ([], "params: must be an object"),
     ({}, "messages: must be a list"),
     ({**ASK, "messages": {}}, "messages: must be a list"),
-    ({**ASK, "messages": [ASK["messages"]] * 10_001}, "messages: are more than 10000"),
+    ({**ASK, "messages": [ASK["messages"]] * 10_001}, "messages: has more than 10000 items"),
     ({**ASK, "messages": ["hello"]}, "messages.0: must be an object"),
     (talk(("system", TEXT)), "messages.0.role: must be user or assistant"),
     (talk((["user"], TEXT)), "messages.0.role: must be user or assistant"),  # type: ignore[arg-type]
     (talk(("user", "hello")), "messages.0.content: must be a content block"),
-    (talk(("user", {"type": ["text"]})), "messages.0.content.type: is no type of content that 2025-11-25 has"),
-    (talk(("user", {"type": "video"})), "messages.0.content.type: is no type of content that 2025-11-25 has"),
+    (talk(("user", {"type": ["text"]})), "messages.0.content.type: is not a content type of 2025-11-25"),
+    (talk(("user", {"type": "video"})), "messages.0.content.type: is not a content type of 2025-11-25"),
     (talk(("user", {"type": "text"})), "messages.0.content.text: must be a string"),
     (talk(("user", [TEXT, {"type": "image", "data": 7}])), "messages.0.content.1.data: must be a string"),
     (talk(("user", {**TEXT, "annotations": 1})), "messages.0.content.annotations: must be an object"),
@@ -154,21 +154,21 @@ BALANCED = [
     ),
 ]
 UNBALANCED = [
-    (talk(("assistant", USE)), "messages.0: uses a tool whose result does not follow"),
-    (talk(("assistant", USE), ("user", TEXT)), "messages.1: its tool results are not those of the tool uses before it"),
-    (talk(("user", RESULT)), "messages.0: its tool results are not those of the tool uses before it"),
+    (talk(("assistant", USE)), "messages.0: has a tool use without a matching tool result"),
+    (talk(("assistant", USE), ("user", TEXT)), "messages.1: tool results do not match the preceding tool uses"),
+    (talk(("user", RESULT)), "messages.0: tool results do not match the preceding tool uses"),
     (talk(("assistant", USE), ("user", [RESULT, TEXT])), "messages.1: mixes tool results with other content"),
     (
         talk(("assistant", USE), ("user", [RESULT, RESULT])),
-        "messages.1: its tool results are not those of the tool uses before it",
+        "messages.1: tool results do not match the preceding tool uses",
     ),
     (
         talk(("assistant", USE), ("user", {**RESULT, "toolUseId": "t9"})),
-        "messages.1: its tool results are not those of the tool uses before it",
+        "messages.1: tool results do not match the preceding tool uses",
     ),
-    (talk(("assistant", USE), ("assistant", RESULT)), "messages.1: has a tool result that is not the user's"),
-    (talk(("user", USE)), "messages.0: uses a tool though it is not the assistant's"),
-    (talk(("assistant", [USE, USE])), "messages.0: two tool uses have one id"),
+    (talk(("assistant", USE), ("assistant", RESULT)), "messages.1: has a tool result, but its role is not user"),
+    (talk(("user", USE)), "messages.0: has a tool use, but its role is not assistant"),
+    (talk(("assistant", [USE, USE])), "messages.0: two tool uses have the same id"),
     (talk(("assistant", {**USE, "input": []})), "messages.0.content.input: must be an object"),
     (talk(("assistant", USE), ("user", {**RESULT, "content": TEXT})), "messages.1.content.content: must be a list"),
     (
@@ -234,11 +234,11 @@ ELICITATION_FAULTS: list[tuple[Any, str]] = [
     ({**FORM, "requestedSchema": {"required": [1]}}, "requestedSchema.required: must be a list of strings"),
     (
         {**FORM, "requestedSchema": {"properties": {str(n): {} for n in range(10_000)}}},
-        "requestedSchema.properties: are more than 1000",
+        "requestedSchema.properties: has more than 1000 properties",
     ),
-    ({**FORM, "mode": "voice"}, "mode: is none that 2025-11-25 has"),
-    ({**FORM, "mode": None}, "mode: is none that 2025-11-25 has"),
-    ({**FORM, "mode": ["form"]}, "mode: is none that 2025-11-25 has"),
+    ({**FORM, "mode": "voice"}, "mode: is not a mode of 2025-11-25"),
+    ({**FORM, "mode": None}, "mode: is not a mode of 2025-11-25"),
+    ({**FORM, "mode": ["form"]}, "mode: is not a mode of 2025-11-25"),
     ({**URL, "url": None}, "url: must be a string"),
     ({**URL, "url": "https://"}, "url: has no host"),
     ({**URL, "elicitationId": 7}, "elicitationId: must be a string"),
@@ -251,7 +251,7 @@ def test_a_malformed_elicitation_is_refused_at_its_place(params: Any, fault: str
 
 
 def test_a_url_is_asked_for_only_from_2025_11_25_on() -> None:
-    assert BadRequest(-32602, "mode: is none that 2025-06-18 has") == read(ELICITATION, URL, "2025-06-18")
+    assert BadRequest(-32602, "mode: is not a mode of 2025-06-18") == read(ELICITATION, URL, "2025-06-18")
     assert "url" == read(ELICITATION, URL).mode
 
 
@@ -262,16 +262,16 @@ def test_the_elicitation_id_is_needed_only_where_the_revision_has_it() -> None:
 
 
 def test_another_method_is_not_ours() -> None:
-    fault = "method: is neither sampling/createMessage nor elicitation/create"
+    fault = "method: must be sampling/createMessage or elicitation/create"
     assert BadRequest(-32601, fault) == parse("roots/list", b"{}", origin())
 
 
 def test_absent_params_are_malformed() -> None:
-    assert BadRequest(-32602, "params: are missing") == parse(SAMPLING, None, origin())
+    assert BadRequest(-32602, "params: is required") == parse(SAMPLING, None, origin())
 
 
 def test_a_hundred_megabytes_are_refused_before_they_are_decoded() -> None:
-    fault = "params: it is larger than 33554432 bytes"
+    fault = "params: larger than 33554432 bytes"
     assert BadRequest(-32602, fault) == parse(SAMPLING, b"{" + b" " * 100_000_000 + b"}", origin())
 
 

@@ -377,7 +377,7 @@ class TestRefused:
         d.open_legacy()
         d.client(call(1))
         out = d.server(b'{"jsonrpc":"2.0","id":1,"result":{},"result":{"a":1}}')
-        assert [Note("frame.refused", {"side": "server", "fault": "member 'result' stands twice"})] == [
+        assert [Note("frame.refused", {"side": "server", "fault": "duplicate member 'result'"})] == [
             e for e in out if isinstance(e, Note)
         ]
         assert [(1, -32603)] == [(line["id"], line["error"]["code"]) for line in to_client(out)]

@@ -118,4 +118,4 @@ def test_a_batch_is_not_taken_apart_beyond_a_number_of_elements() -> None:
     d = Dialogue(ANSWER)
     d.open_legacy("2025-03-26")
     out = d.client(b"[" + b"{}," * 1_000_000 + b"{}]")
-    assert "a list of it has more than 20000 elements" == one(out, Note).fields["fault"]
+    assert "a list has more than 20000 elements" == one(out, Note).fields["fault"]

@@ -123,7 +123,7 @@ class TestPushed:
             (Unanswered(Reason.TIMEOUT), "not answered in time"),
             (Denied(Reason.TIMEOUT), "refused: no answer in time"),
             (Denied(Reason.REVIEW), "refused by a reviewer"),
-            (Denied(Reason.LIMIT), "refused: a limit is reached"),
+            (Denied(Reason.LIMIT), "refused: a limit was reached"),
             (Denied(Reason.RULE), "denied by policy"),
         ],
     )

@@ -12,24 +12,24 @@ from samplegate.protocol import strictjson
 from samplegate.protocol.strictjson import JsonFault, decode, quoted_name, resembling
 
 REFUSED = {
-    "a twin member": (b'{"a":1,"a":2}', "a member of an object stands twice"),
-    "a twin spelled with escapes, deep inside": (b'[{"x":{"a":1,"\\u0061":2}}]', "a member of an object stands twice"),
-    "NaN": (b'{"a":NaN}', "it holds NaN, which is not JSON"),
-    "an infinity": (b"[-Infinity]", "it holds -Infinity, which is not JSON"),
-    "a number that overflows": (b"[1e999]", "it holds a number too large to be told apart from infinity"),
-    "a whole number beyond 64 bits": (b"[18446744073709551616]", "it holds a whole number beyond 64 bits"),
-    "a number of a million digits": (b"[" + b"9" * 1_000_000 + b"]", "it holds a whole number beyond 64 bits"),
-    "bytes that are not UTF-8": (b'{"a":"\xff"}', "it is not UTF-8"),
-    "a byte order mark": (b"\xef\xbb\xbf{}", "it is not JSON"),
-    "half an object": (b'{"a":', "it is not JSON"),
-    "something behind it": (b"{} {}", "it is not JSON"),
-    "a raw control character": (b'{"a":"\n"}', "it is not JSON"),
-    "nothing": (b"", "it is not JSON"),
-    "65 levels": (b"[" * 65 + b"]" * 65, "it nests deeper than 64 levels"),
-    "ninety thousand levels": (b"[" * 90_000 + b"]" * 100_000, "it nests too deep"),
-    "a million values": (b"[" + b"1," * 1_000_000 + b"1]", "it holds more than 100000 values"),
-    "a million strings": (b"[" + b'"",' * 1_000_000 + b"1]", "it holds more than 100000 values"),
-    "33 MiB": (b'"' + b"a" * (33 << 20) + b'"', "it is larger than 33554432 bytes"),
+    "a twin member": (b'{"a":1,"a":2}', "an object has a duplicate member"),
+    "a twin spelled with escapes, deep inside": (b'[{"x":{"a":1,"\\u0061":2}}]', "an object has a duplicate member"),
+    "NaN": (b'{"a":NaN}', "contains NaN, which is not valid JSON"),
+    "an infinity": (b"[-Infinity]", "contains -Infinity, which is not valid JSON"),
+    "a number that overflows": (b"[1e999]", "contains a number that overflows to infinity"),
+    "a whole number beyond 64 bits": (b"[18446744073709551616]", "contains an integer of more than 64 bits"),
+    "a number of a million digits": (b"[" + b"9" * 1_000_000 + b"]", "contains an integer of more than 64 bits"),
+    "bytes that are not UTF-8": (b'{"a":"\xff"}', "not valid UTF-8"),
+    "a byte order mark": (b"\xef\xbb\xbf{}", "not valid JSON"),
+    "half an object": (b'{"a":', "not valid JSON"),
+    "something behind it": (b"{} {}", "not valid JSON"),
+    "a raw control character": (b'{"a":"\n"}', "not valid JSON"),
+    "nothing": (b"", "not valid JSON"),
+    "65 levels": (b"[" * 65 + b"]" * 65, "nested deeper than 64 levels"),
+    "ninety thousand levels": (b"[" * 90_000 + b"]" * 100_000, "nested too deeply"),
+    "a million values": (b"[" + b"1," * 1_000_000 + b"1]", "contains more than 100000 values"),
+    "a million strings": (b"[" + b'"",' * 1_000_000 + b"1]", "contains more than 100000 values"),
+    "33 MiB": (b'"' + b"a" * (33 << 20) + b'"', "larger than 33554432 bytes"),
 }
 
 
@@ -56,7 +56,7 @@ def test_a_lone_surrogate_becomes_the_replacement_character_and_a_pair_stays() -
 
 
 def test_names_that_become_twins_by_mending_are_refused() -> None:
-    with pytest.raises(JsonFault, match="stands twice"):
+    with pytest.raises(JsonFault, match="duplicate member"):
         decode(b'{"\\ud800": 1, "\\ud801": 2}')
 
 

@@ -117,7 +117,7 @@ def test_messages_with_a_picture_larger_than_a_verdict_can_be_edited_by_a_door_o
     of = review(params={"messages": [picture, said("what is it")], "maxTokens": 10})
     given = {"verdict": "approve", "edits": {"messages": [picture, said("what is this")]}}
     assert isinstance(read(given, of, digest="optional"), Verdict)
-    assert (FieldProblem("", f"it is larger than {MOST_BYTES} bytes"),) == read(
+    assert (FieldProblem("", f"larger than {MOST_BYTES} bytes"),) == read(
         json.dumps(given).encode(), of, digest="optional"
     )
 
@@ -129,18 +129,18 @@ def test_messages_with_a_picture_larger_than_a_verdict_can_be_edited_by_a_door_o
 @pytest.mark.parametrize(
     ("raw", "what"),
     [
-        (b"", "it is not JSON"),
-        (b"<html>", "it is not JSON"),
+        (b"", "not valid JSON"),
+        (b"<html>", "not valid JSON"),
         (b"[]", "must be an object"),
         (b'"approve"', "must be an object"),
-        (b'{"verdict":"reject","verdict":"approve"}', "a member of an object stands twice"),
-        (b'{"verdict":"approve","edits":{"temperature":NaN}}', "it holds NaN, which is not JSON"),
-        (b'{"verdict":' + b"[" * 65 + b"]" * 65 + b"}", "it nests deeper than 64 levels"),
-        (b"[" * 90_000, "it nests too deep"),
-        (b'"' + b"a" * MOST_BYTES + b'"', f"it is larger than {MOST_BYTES} bytes"),
-        (b'{"verdict":"appr\xff"}', "it is not UTF-8"),
-        ({"verdict": {1, 2}}, "it is not JSON"),
-        ({"verdict": "approve", "edits": {"temperature": float("inf")}}, "it is not JSON"),
+        (b'{"verdict":"reject","verdict":"approve"}', "an object has a duplicate member"),
+        (b'{"verdict":"approve","edits":{"temperature":NaN}}', "contains NaN, which is not valid JSON"),
+        (b'{"verdict":' + b"[" * 65 + b"]" * 65 + b"}", "nested deeper than 64 levels"),
+        (b"[" * 90_000, "nested too deeply"),
+        (b'"' + b"a" * MOST_BYTES + b'"', f"larger than {MOST_BYTES} bytes"),
+        (b'{"verdict":"appr\xff"}', "not valid UTF-8"),
+        ({"verdict": {1, 2}}, "not valid JSON"),
+        ({"verdict": "approve", "edits": {"temperature": float("inf")}}, "not valid JSON"),
     ],
 )
 def test_what_is_no_json_with_one_reading_is_no_verdict(raw: bytes | Mapping[str, Any], what: str) -> None:
@@ -225,8 +225,8 @@ def test_what_is_no_json_with_one_reading_is_no_verdict(raw: bytes | Mapping[str
             {"verdict": "answer", "action": "accept", "content": {}},
             {
                 "content": (
-                    "cannot be checked, as the form is not flat: requestedSchema.properties.a: it has none of the types"
-                    " of a flat form"
+                    "cannot be checked, as the form is not flat: requestedSchema.properties.a: type is not"
+                    " supported in a flat form"
                 ),
             },
         ),
@@ -316,9 +316,9 @@ def test_nothing_that_was_given_is_repeated_at_length() -> None:
 
 
 def test_a_problem_says_its_field_before_what_is_wrong() -> None:
-    assert ("edits.model: must be one of smart", "it is not JSON") == (
+    assert ("edits.model: must be one of smart", "not valid JSON") == (
         str(FieldProblem("edits.model", "must be one of smart")),
-        str(FieldProblem("", "it is not JSON")),
+        str(FieldProblem("", "not valid JSON")),
     )
 
 

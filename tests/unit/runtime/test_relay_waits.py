@@ -331,7 +331,7 @@ class TestEndOfInput:
             ("sample", "modern", '"text": "hi"'),
             ("form", "legacy", '"action": "cancel"'),
             ("form", "modern", '"action": "cancel"'),
-            ("roots", "legacy", "the client has ended its input and cannot be asked"),
+            ("roots", "legacy", "the client closed its input and cannot be asked"),
             ("ping", "legacy", "[{}]"),
         ],
     )

@@ -121,7 +121,7 @@ def beat(call: BridgedCall) -> ToClient | None:
 
 MAX_FRAMES: Final = 1000
 MAX_BYTES: Final = 32 * 1024 * 1024
-FULL: Final = f"refused: {MAX_FRAMES} frames or {MAX_BYTES >> 20} MiB wait for the server to open already"
+FULL: Final = f"refused: {MAX_FRAMES} frames or {MAX_BYTES >> 20} MiB are already waiting for the server to start"
 
 
 def full(stream: int, f: Frame) -> ToClient:

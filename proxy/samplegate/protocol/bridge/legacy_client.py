@@ -78,7 +78,7 @@ class ClientHandshake(msgspec.Struct, eq=False):
         self.revision = revision
         if len(self._asked) >= MAX_OPENINGS:
             line = frames.error(
-                call.id, results.INVALID_REQUEST, f"refused: {MAX_OPENINGS} initialize requests are in flight already"
+                call.id, results.INVALID_REQUEST, f"refused: {MAX_OPENINGS} initialize requests are already in flight"
             )
             return self.ways.answer(call, line)
         id = self.state.new_round()
@@ -96,7 +96,7 @@ class ClientHandshake(msgspec.Struct, eq=False):
         call = opening.call
         if f.kind == "error":
             return self.ways.answer(
-                call, frames.error(call.id, results.INTERNAL, "the server does not say what it is", f.payload)
+                call, frames.error(call.id, results.INTERNAL, "the server rejected server/discover", f.payload)
             ), None
         try:
             result = welcome(
@@ -118,7 +118,7 @@ class ClientHandshake(msgspec.Struct, eq=False):
                 call.id, results.METHOD_NOT_FOUND, "method not found: the server does not offer logging"
             )
         elif level not in LEVELS:
-            line = frames.error(call.id, results.BAD_PARAMS, "refused: its level is none of the protocol's")
+            line = frames.error(call.id, results.BAD_PARAMS, "refused: unknown log level")
         else:
             self.stamp = msgspec.structs.replace(self.stamp, level=level)
             line = frames.result(call.id, b"{}")
@@ -182,7 +182,9 @@ class ClientTranslator(msgspec.Struct, eq=False):
         if found is not None:
             out, capabilities = found
             return out if capabilities is None else [*out, *self.listening.begin(capabilities)]
-        return self.listening.ended(f.id, "it has no subscriptions/listen, or not this one" if _is_final(f) else None)
+        return self.listening.ended(
+            f.id, "the server does not support subscriptions/listen, or rejected this one" if _is_final(f) else None
+        )
 
     def _notification(self, stream: int, f: Frame, beat: bool) -> Effects:
         if f.method == PROGRESS:
@@ -191,7 +193,12 @@ class ClientTranslator(msgspec.Struct, eq=False):
         if f.method == CANCELLED:
             return self._server_cancels(stream, f)
         if f.method in _NOT_FOR_CLIENTS:
-            return [Note("frame.refused", {"side": "server", "fault": "a notification that its era does not have"})]
+            return [
+                Note(
+                    "frame.refused",
+                    {"side": "server", "fault": "a notification that its protocol version does not have"},
+                )
+            ]
         raw = f.meta.raw(META_SUBSCRIPTION) if f.may_say(SUBSCRIPTION) else None
         if f.method == "notifications/subscriptions/acknowledged":
             id = frames.plain_id(raw)
@@ -289,7 +296,7 @@ class LegacyClient:
         return (
             []
             if "id" in frames.whose(head)
-            else self.lost(side, stream, head + tail, "it is longer than a line may be")
+            else self.lost(side, stream, head + tail, "the line is too long (setting max_frame_bytes)")
         )
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
@@ -348,7 +355,7 @@ class LegacyClient:
         """
         if side == "server" and self.state.outlived:
             return self._telling.told(self._session.eof(side))
-        out = self._handing.withdraw_all("the server has ended")
+        out = self._handing.withdraw_all("the server has stopped")
         self._calls.clear()
         self._later.clear()
         self._left = side == "client"
@@ -408,7 +415,7 @@ class LegacyClient:
         if f.method == "notifications/initialized":
             return self._listening.ready()
         if not self._spoken:  # the first line that the server reads must show its era
-            return [Note("frame.refused", {"side": "client", "fault": "a notification before the session was opened"})]
+            return [Note("frame.refused", {"side": "client", "fault": "a notification before initialize"})]
         return (
             [] if f.method in _DROPPED else self._telling.told(self._session.frame("client", STANDALONE, f, self._now))
         )
@@ -417,9 +424,9 @@ class LegacyClient:
         assert f.id is not None
         fault = None
         if f.id in self._calls.by_id or self.state.is_ours(f.id):
-            fault = "a request with this id is in flight"
+            fault = "a request with this id is already in flight"
         elif len(self._calls.by_id) >= MAX_CALLS:
-            fault = f"refused: {MAX_CALLS} requests are in flight already"
+            fault = f"refused: {MAX_CALLS} requests are already in flight"
         elif (full := self.state.call_fault(2 * len(f.raw))) is not None:
             fields = {"server": self.state.server, "method": f.method[:100], "fault": full}
             return [Note("call.failed", fields), ToClient(stream, frames.error(f.id, results.INTERNAL, full), True)]
@@ -455,7 +462,7 @@ class LegacyClient:
     def _subscription(self, call: BridgedCall, f: Frame) -> Effects:
         uri = rawjson.string(f.lookup("uri"))
         if uri is None:
-            return self._answer(call, frames.error(call.id, results.BAD_PARAMS, "refused: its uri is not a string"))
+            return self._answer(call, frames.error(call.id, results.BAD_PARAMS, "refused: uri is not a string"))
         return (
             self._listening.subscribe(call, uri)
             if f.method == "resources/subscribe"
@@ -466,7 +473,7 @@ class LegacyClient:
         """Pass a request that both eras have, with the stamp and otherwise unchanged."""
         assert f.id is not None
         if f.payload is not None and f.members is None:
-            raise Malformed("its params are not an object")
+            raise Malformed("params is not an object")
         given = _plain(f) if is_call(f.method) else f.object
         params = self._entering.stamp.put(given)
         call = BridgedCall(stream, f.id, f.method, own_token(f), bytes(params.text) if f.method in CALLS else None)
@@ -524,5 +531,5 @@ def _plain(f: Frame) -> rawjson.Object:
     """A legacy call's params without a task, which was not offered (R106, R121). Raises Malformed for answers (T3)."""
     found = f.object.members
     if (name := strictjson.resembling(found, ANSWERS) or next(iter(ANSWERS & found.keys()), None)) is not None:
-        raise Malformed(f"its params have {name[:20]!r}, which this era does not have")
+        raise Malformed(f"{name[:20]!r} in params, which this protocol version does not have")
     return f.object.changed({"task": None}) if "task" in found else f.object

@@ -49,9 +49,9 @@ def question(entry: bytes, revision: str, elicitation_id: str) -> ClientQuestion
     """
     method, params = string(lookup(entry, "method")), lookup(entry, "params")
     if method not in METHODS or method is None:
-        return "it is neither sampling, elicitation nor roots"
+        return "not a sampling, elicitation or roots request"
     if params is None or params[:1] != b"{":
-        return ClientQuestion(method, None) if method == ROOTS else "its params are not an object"
+        return ClientQuestion(method, None) if method == ROOTS else "params is not an object"
     params = _bare(params)
     if method == SAMPLING:
         return _sampling(params, revision)
@@ -76,13 +76,13 @@ def _sampling(params: bytes, revision: str) -> ClientQuestion | str:
     if has_modes(revision):
         return ClientQuestion(SAMPLING, params)
     if not fields(params).keys().isdisjoint({"tools", "toolChoice"}):
-        return f"it brings tools, which {revision} does not have"
+        return f"{revision} does not support tools"
     messages = _elements(lookup(params, "messages"))
     if messages is None:
-        return "its messages are not an array"
+        return "messages is not an array"
     fitted = [_message(message, revision) for message in messages]
     if any(message is None for message in fitted):
-        return f"it has a message that {revision} cannot say"
+        return f"{revision} cannot express one of its messages"
     changed = [message for message in fitted if message is not None]
     return ClientQuestion(SAMPLING, params if changed == messages else splice(params, ("messages",), _array(changed)))
 
@@ -105,7 +105,7 @@ def _message(message: bytes, revision: str) -> bytes | None:
 
 def _elicitation(params: bytes, revision: str, elicitation_id: str) -> ClientQuestion | str:
     if not has_elicitation(revision):
-        return f"{revision} has no elicitation"
+        return f"{revision} does not support elicitation"
     is_url = string(lookup(params, "mode")) == "url"
     if has_modes(revision):
         # R40: required there
@@ -113,7 +113,7 @@ def _elicitation(params: bytes, revision: str, elicitation_id: str) -> ClientQue
             ELICITATION, splice(params, ("elicitationId",), dump(elicitation_id)) if is_url else params
         )
     if is_url:
-        return f"it is of mode url, which {revision} does not have"
+        return f"{revision} does not support mode url"
     return _form(cut(params, {"mode"}), revision)
 
 
@@ -127,7 +127,7 @@ def _form(params: bytes, revision: str) -> ClientQuestion | str:
     )
     fitted = {name: _field(raw) for name, raw in found.items()}
     if any(field is None for field in fitted.values()):
-        return f"it has a field that {revision} cannot ask for"
+        return f"{revision} does not support one of its fields"
     if fitted == found:
         return ClientQuestion(ELICITATION, params)
     text = object_of({name: field for name, field in fitted.items() if field is not None})
@@ -210,7 +210,7 @@ class ClientQuestions(msgspec.Struct, eq=False):
         self, entries: Mapping[str, bytes], revision: str
     ) -> dict[str, tuple[FrameId, ClientQuestion]] | Note:
         if len(self._by_id) + len(entries) > MAX_ASKED:
-            return self._refused(f"{MAX_ASKED} questions wait for the client already")
+            return self._refused(f"{MAX_ASKED} questions are already waiting for the client")
         out: dict[str, tuple[FrameId, ClientQuestion]] = {}
         for key, entry in entries.items():
             id = self.state.new_id()
@@ -338,11 +338,7 @@ class ForwardedRound:
     def cancelled(self, call: BridgedCall) -> Effects | None:
         """Cancel the questions of a cancelled call; None if the call is not with the client."""
         asked = self._asking.of(call)
-        return (
-            None
-            if asked is None
-            else [*self._asking.withdraw(asked, "the call it belongs to was taken back"), Over(call.stream)]
-        )
+        return None if asked is None else [*self._asking.withdraw(asked, "its call was cancelled"), Over(call.stream)]
 
     def questions(self) -> list[FrameId]:
         """The ids of the questions that are with the client."""
@@ -362,7 +358,7 @@ class ForwardedRound:
             return []
         asked.at = max(asked.at + pause, self._ways.now())
         if asked.at >= asked.deadline:
-            return [*self._asking.withdraw(asked, "its time is over"), *self._go_on(asked)]
+            return [*self._asking.withdraw(asked, "timed out"), *self._go_on(asked)]
         sign = beat(asked.call)
         return [*([] if sign is None else [sign]), *self._wait(asked)]
 

@@ -229,7 +229,7 @@ _GONE: Final = frozenset({"notifications/initialized", "notifications/roots/list
 Progress would be on requests, which a modern client never gets.
 """
 _NO_FORWARD: Final = rawjson.dump(
-    {"code": results.METHOD_NOT_FOUND, "message": "the client speaks an era in which it cannot be asked"}
+    {"code": results.METHOD_NOT_FOUND, "message": "a client with this protocol version cannot be sent requests"}
 )
 PATIENCE: Final = 60.0  # seconds that clients wait for the server to open; a first start may install it
 
@@ -316,7 +316,7 @@ class ModernClient:
         """Handle a ``Later`` whose delay has elapsed."""
         if not self._greeting.is_due(token):
             return self._hearing.carry(self._inner.due(token))
-        return self._not_opened("the server has not answered initialize in time")
+        return self._not_opened("the server did not answer initialize in time")
 
     def open_calls(self) -> list[OpenCall]:
         """The clients' requests without an answer."""
@@ -401,13 +401,13 @@ class ModernClient:
             or self._greeting.waiting.has(stream, f.id)
             or self.state.is_ours(f.id)
         ):
-            return [_error(stream, f.id, results.INVALID_REQUEST, "a request with this id is in flight")]
+            return [_error(stream, f.id, results.INVALID_REQUEST, "a request with this id is already in flight")]
         said = translation.removed(f.method) or translation.read_envelope(f)
         if isinstance(said, Refusal):
             return [ToClient(stream, said.line(f.id), True)]
         translation.check(f)
         if self._gone:
-            return [_error(stream, f.id, results.INTERNAL, "the server has ended")]
+            return [_error(stream, f.id, results.INTERNAL, "the server has stopped")]
         if self._greeting.hello is None:
             if not self._greeting.waiting.add(stream, f, now):
                 return [_error(stream, f.id, results.INTERNAL, FULL)]
@@ -479,7 +479,7 @@ class ModernClient:
         if what == "opened":
             return self._all_open()
         if what == "refused":
-            return self._not_opened("the server did not take initialize", f.payload if f.kind == "error" else None)
+            return self._not_opened("the server rejected initialize", f.payload if f.kind == "error" else None)
         return [Note("bridge.refused", {"server": self.state.server, "method": what})] if f.kind == "error" else []
 
     def _all_open(self) -> Effects:

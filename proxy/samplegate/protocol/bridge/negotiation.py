@@ -196,7 +196,7 @@ class LegacyProbe(msgspec.Struct, eq=False):
         early = list(inflight.asked.values())
         for pending in early:
             inflight.remove(pending)
-        fault = "asked before initialize, in an era that the server does not speak"
+        fault = "sent before initialize, in a protocol version that the server does not support"
         return [
             ToClient(pending.stream, frames.error(pending.id, results.INVALID_REQUEST, fault), True)
             for pending in early
@@ -258,7 +258,7 @@ class LegacyRestart(msgspec.Struct, eq=False):
         out = choice.left()
         choice.reset()
         choice.begin_anew()
-        fault = "the client has begun another era with initialize"
+        fault = "the client switched to another protocol version with initialize"
         out += [
             ToClient(one.stream, frames.error(one.frame.id, results.INTERNAL, fault), True)
             for one in held
@@ -583,7 +583,9 @@ class EraNegotiator:
         if f.kind == "request" and f.id is not None and self._choice.waiting.has(stream, f.id):
             return [
                 ToClient(
-                    stream, frames.error(f.id, results.INVALID_REQUEST, "a request with this id is in flight"), True
+                    stream,
+                    frames.error(f.id, results.INVALID_REQUEST, "a request with this id is already in flight"),
+                    True,
                 )
             ]
         if self._choice.waiting.add(stream, f, now):

@@ -86,7 +86,7 @@ class Subscriptions(msgspec.Struct, eq=False):
         wanted = rawjson.lookup(params, "notifications")
         if wanted is None or wanted[:1] != b"{":
             return Refusal(
-                results.BAD_PARAMS, "params: notifications is missing or not an object; it says what to listen for"
+                results.BAD_PARAMS, "params: notifications must be an object that lists the notifications to listen for"
             )
         uris = _uris(rawjson.lookup(wanted, "resourceSubscriptions"))
         if isinstance(uris, Refusal):
@@ -97,7 +97,7 @@ class Subscriptions(msgspec.Struct, eq=False):
             or self._uris + len(uris) > MAX_ALL_URIS
         ):
             return Refusal(
-                results.INTERNAL, f"refused: {len(self.open)} listens for {self._uris} resources are open already"
+                results.INTERNAL, f"refused: {len(self.open)} listens for {self._uris} resources are already open"
             )
         if self._size + _characters(uris) > MAX_ALL_SIZE:
             return Refusal(
@@ -302,9 +302,9 @@ class Listening:
 
     def begin(self, capabilities: bytes | None) -> Effects:
         """Start with the server's capabilities (raw) and without URIs."""
-        out = self._fail(self._waiters, "the session began anew")
+        out = self._fail(self._waiters, "the session was restarted")
         if self._current is not None:
-            out += self._fail(self._current.waiters, "the session began anew")
+            out += self._fail(self._current.waiters, "the session was restarted")
         self._kinds = tuple(
             member for member, kind in CHANGES.values() if rawjson.lookup(capabilities, kind, "listChanged") == b"true"
         )
@@ -398,8 +398,8 @@ class Listening:
         if listen is not self._current or listen.settled:
             return self._watch()
         return [
-            self._note("it did not say that it listens"),
-            *self._fail(listen.waiters, "the server did not say that it listens"),
+            self._note("the server did not acknowledge it"),
+            *self._fail(listen.waiters, "the server did not acknowledge the subscription"),
             *self._settle(listen),
         ]
 
@@ -427,7 +427,10 @@ class Listening:
         self._current = None
         if self._ways.now() - listen.since >= LONGEST_PAUSE:
             self._failures = 0
-        out = [self._note(fault or "it ended it"), *self._fail(listen.waiters, "the server does not listen")]
+        out = [
+            self._note(fault or "the server ended it"),
+            *self._fail(listen.waiters, "the server ended the subscription"),
+        ]
         if self._changed:
             return [*out, *self._open()]
         return out if fault is not None or not (self._kinds or self._uris) else [*out, *self._again()]

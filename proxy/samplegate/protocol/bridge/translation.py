@@ -68,7 +68,9 @@ def removed(method: str) -> Refusal | None:
         return None
     data = rawjson.dump({"supported": MODERN})  # R87: information for a client that expected another era
     return Refusal(
-        results.METHOD_NOT_FOUND, f"method not found: {method[:100]}; the revision spoken here is {MODERN[0]}", data
+        results.METHOD_NOT_FOUND,
+        f"method not found: {method[:100]}; this endpoint uses protocol version {MODERN[0]}",
+        data,
     )
 
 
@@ -107,9 +109,7 @@ def _of(meta: Mapping[str, msgspec.Raw], name: str) -> bytes | None:
 
 
 def _missing(name: str) -> Refusal:
-    return Refusal(
-        results.BAD_PARAMS, f"params: {name} is missing or of a wrong type; a request of {MODERN[0]} bears it"
-    )
+    return Refusal(results.BAD_PARAMS, f"params: {name} is missing or has the wrong type; {MODERN[0]} requires it")
 
 
 class Bare(msgspec.Struct, frozen=True):
@@ -129,7 +129,7 @@ def bare(f: Frame) -> Bare | Refusal:
     if input_required.brings_answers(f.object):
         if (f.object.raw("requestState") or b"null") != b"null":
             # R68
-            return Refusal(results.BAD_PARAMS, "requestState is not one of ours: none was given out for this server")
+            return Refusal(results.BAD_PARAMS, "unknown requestState: the gate issued none for this server")
         answers = "inputResponses" in params
         if answers and isinstance(problem := input_required.read_unasked(bytes(params["inputResponses"])), str):
             return Refusal(results.BAD_PARAMS, problem)
@@ -175,7 +175,7 @@ class Stamp(msgspec.Struct, frozen=True):
         if raw is None:
             return params.changed({META: b"{" + self.members + b"}"})
         if raw[:1] != b"{":
-            raise Malformed("its _meta is not an object")
+            raise Malformed("_meta is not an object")
         return params.changed({META: inserted(cut(raw, _STAMPED), self.members)})
 
 
@@ -187,7 +187,7 @@ def stamp_of(initialize: bytes | None, revision: str) -> Stamp:
     """The stamp from the params of ``initialize``, for the revision that the client was given. Raises Malformed."""
     info, declared = lookup(initialize, "clientInfo"), lookup(initialize, "capabilities")
     if len(info or b"") + len(declared or b"") > MAX_STAMP:
-        raise Malformed(f"its clientInfo and capabilities are larger than {MAX_STAMP} bytes")
+        raise Malformed(f"clientInfo and capabilities are larger than {MAX_STAMP} bytes")
     return Stamp(modern_capabilities(declared, revision), info if info is not None and info[:1] == b"{" else None)
 
 
@@ -230,7 +230,7 @@ def welcome(discovered: bytes, *, revision: str, server: str, client: bytes) -> 
     """
     # a successful answer alone is not enough (T22)
     if set(MODERN).isdisjoint(versions(lookup(discovered, "supportedVersions"))):
-        raise Malformed(f"server/discover names no revision that the gate speaks ({', '.join(MODERN)})")
+        raise Malformed(f"server/discover lists no protocol version that the gate supports ({', '.join(MODERN)})")
     info = lookup(discovered, META, META_SERVER)
     text = cut(discovered, _DISCOVERED_ONLY)
     text = splice(text, ("protocolVersion",), dump(revision))
@@ -302,7 +302,7 @@ def legacy_result(f: Frame, method: str) -> bytes:
     if found is None:
         return f.raw
     if server_requests.result_type(f.object) not in (None, COMPLETE):
-        raise Malformed("its result has a resultType that the client's era does not have")
+        raise Malformed("result has a resultType that the client's protocol version does not have")
     gone = {name for name in _MODERN_ONLY if name in found}
     if method == "tools/call" and not _is_object(found.get("structuredContent", _NOTHING)):
         gone.add("structuredContent")  # the text beside it has the same content
@@ -367,11 +367,11 @@ class ServerHello(msgspec.Struct, frozen=True):
 def hello(result: bytes) -> ServerHello:
     """The server's description in the result of ``initialize``. Raises Malformed if it is invalid or too large."""
     if len(result) > MAX_HELLO:
-        raise Malformed(f"it is larger than {MAX_HELLO} bytes")
+        raise Malformed(f"larger than {MAX_HELLO} bytes")
     found = rawjson.fields(result)
     raw = bytes(found["capabilities"]) if "capabilities" in found else b""
     if raw[:1] != b"{":
-        raise Malformed("its capabilities are not an object")
+        raise Malformed("capabilities is not an object")
     for name in list(rawjson.fields(raw)):
         if name.casefold() == "tasks":  # tasks of neither era are relayed here (R108)
             raw = rawjson.splice(raw, (name,), None)
@@ -399,7 +399,7 @@ def modern_result(method: str, result: bytes, info: bytes | None) -> bytes:
     found = rawjson.fields(result)
     for name in found:
         if name not in _MODERN.values() and name.casefold() in _MODERN:
-            raise Malformed(f"its result has {name[:20]!r}, which resembles a member of the protocol")
+            raise Malformed(f"{name[:20]!r} in result resembles a protocol member")
     more: dict[str, bytes] = {**_COMPLETE, **(_UNCACHED if method in CACHED else {})}
     if info is not None:
         meta = bytes(found[META]) if META in found else b""

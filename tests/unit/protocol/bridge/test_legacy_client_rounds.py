@@ -319,9 +319,7 @@ class TestTime:
         )
         (asked,) = to_client(out)
         waits = []
-        while to_client(out) != [
-            notification("notifications/cancelled", requestId=asked["id"], reason="its time is over")
-        ]:
+        while to_client(out) != [notification("notifications/cancelled", requestId=asked["id"], reason="timed out")]:
             later = one(out, Later)
             waits.append(later.delay)
             out = d.take(d.session.due(later.token))
@@ -381,4 +379,4 @@ class TestMemory:
         d = bridge(BOTH, "2025-06-18")
         messages = [{"role": "user", "content": {"type": "text", "text": ""}}] * 10_001
         out = d.handed_on({"s": ask({**sample(), "messages": messages})})
-        assert "a list of it has more than 10000 elements" == one(out, Note).fields["fault"]
+        assert "a list has more than 10000 elements" == one(out, Note).fields["fault"]
