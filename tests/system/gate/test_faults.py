@@ -282,7 +282,7 @@ async def test_a_full_disk_leaves_the_server_unanswered_and_charges_nothing(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "MAX_PAGES", 2)
-    is_unavailable(kept, await kept.ask(), "make room")
+    is_unavailable(kept, await kept.ask(), "free disk space")
     assert not kept.world.asked
     monkeypatch.undo()
     assert isinstance(await kept.ask(), Answered)
