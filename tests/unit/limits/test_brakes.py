@@ -29,8 +29,8 @@ def test_the_request_that_is_one_too_many_for_a_call_puts_the_brake_on() -> None
     assert ("requests_per_call", True, 65.0) == (tripped.which, tripped.tripped, tripped.until)
     assert ("requests_per_call", False, 65.0) == (after.which, after.tripped, after.until)
     assert (
-        "brakes.requests_per_call: the server sent more than 3 requests in one call, so it is left unanswered"
-        " for 60s" == tripped.detail
+        "brakes.requests_per_call: the server sent more than 3 requests in one call; its requests are not"
+        " answered for 60s" == tripped.detail
     )
 
 
