@@ -38,16 +38,16 @@ _halves: Final = re.compile("[\ud800-\udfff]")
 _harmful: Final = re.compile(r"[^\w .,;:?!()/-]+")
 
 
-class Taped(msgspec.Struct, frozen=True):
+class CassetteCase(msgspec.Struct, frozen=True):
     """A case in its written form."""
 
     fingerprint: str
     text: str
 
 
-def taped_answer(
+def answer_case(
     params: Mapping[str, Any], result: Any, *, input_tokens: int | None = None, output_tokens: int | None = None
-) -> Taped | None:
+) -> CassetteCase | None:
     """The case for a released (decoded) result; None if a script cannot express it."""
     if not isinstance(result, Mapping):
         return None
@@ -58,9 +58,9 @@ def taped_answer(
     return _taped(params, {**said, "input_tokens": input_tokens, "output_tokens": output_tokens})
 
 
-def taped_failure(
+def failure_case(
     params: Mapping[str, Any], failure: str, *, input_tokens: int | None = None, output_tokens: int | None = None
-) -> Taped | None:
+) -> CassetteCase | None:
     """The case for a failed model; None if the failure is not a model's."""
     if failure not in get_args(Failure):
         return None
@@ -88,7 +88,7 @@ def _block(block: Any) -> Any:
     return {name: value for name, value in block.items() if name in known}
 
 
-def _taped(params: Mapping[str, Any], case: Mapping[str, Any]) -> Taped | None:
+def _taped(params: Mapping[str, Any], case: Mapping[str, Any]) -> CassetteCase | None:
     """The case as text; None if it cannot be read back."""
     key = fingerprint(params)
     lines = [
@@ -100,7 +100,7 @@ def _taped(params: Mapping[str, Any], case: Mapping[str, Any]) -> Taped | None:
         parse(HEADER + text, file="")
     except PolicyError:
         return None
-    return Taped(key, text)
+    return CassetteCase(key, text)
 
 
 def _yaml(value: Any) -> str:
@@ -222,12 +222,12 @@ class Cassette:
             return
         try:
             said = (
-                taped_failure(params, failure, input_tokens=input_tokens, output_tokens=output_tokens)
+                failure_case(params, failure, input_tokens=input_tokens, output_tokens=output_tokens)
                 if failure is not None
                 else None
             )
             if failure is None:
-                said = taped_answer(
+                said = answer_case(
                     params, decode(result or b""), input_tokens=input_tokens, output_tokens=output_tokens
                 )
             self._keep(said, method.partition("/")[0], effect)
@@ -266,7 +266,7 @@ class Cassette:
             os.close(self._fd)
             self._fd = -1
 
-    def _keep(self, said: Taped | None, kind: str, effect: str) -> None:
+    def _keep(self, said: CassetteCase | None, kind: str, effect: str) -> None:
         """Write a case, unless the file had its request at the start, or its fingerprint's last case is identical and
         stays the last."""
         if said is None:

@@ -27,7 +27,7 @@ from samplegate.files import PATIENCE, SQLITE, Patience
 
 T = TypeVar("T")
 
-MOST_WAITING: Final = 10_000
+MAX_WAITING: Final = 10_000
 LARGEST: Final = 256  # entries of one batch: the last entry waits for all of them
 GRACE: Final = 5.0  # seconds for a batch that has begun
 
@@ -115,8 +115,8 @@ class Batches(Generic[T]):
         with self._wake:
             if self._closed:
                 raise Full("the log is closed")
-            if len(self._waiting) >= MOST_WAITING:
-                raise Full(f"{MOST_WAITING} are already waiting")
+            if len(self._waiting) >= MAX_WAITING:
+                raise Full(f"{MAX_WAITING} are already waiting")
             self._waiting.append(entry)
             if self._thread is None:
                 # a daemon thread, so that a disk that does not answer cannot block the end of the process
@@ -136,10 +136,10 @@ class Batches(Generic[T]):
             if errand is not None:
                 errand()
             elif begun := [entry for entry in batch if entry.done.set_running_or_notify_cancel()]:
-                _carried_out(self._commit, begun)
+                _commit_batch(self._commit, begun)
 
 
-def _carried_out(commit: Callable[[Sequence[LogEntry[Any]]], None], batch: Sequence[LogEntry[Any]]) -> None:
+def _commit_batch(commit: Callable[[Sequence[LogEntry[Any]]], None], batch: Sequence[LogEntry[Any]]) -> None:
     """Commit a batch. Every entry gets a result, even if the commit raises."""
     problem: BaseException = RuntimeError("the commit set no result")
     try:

@@ -75,7 +75,7 @@ class Changed(msgspec.Struct, frozen=True):
     now: tuple[ReplayedDecision, ...]
 
 
-class Untold(msgspec.Struct, frozen=True):
+class Undetermined(msgspec.Struct, frozen=True):
     """The result is unknown; ``why`` is one of the sentences above."""
 
     why: str
@@ -83,10 +83,10 @@ class Untold(msgspec.Struct, frozen=True):
 
 def replay(
     compiled: CompiledPolicy, line: RecordLine, client: ClientCapabilities | None = None
-) -> Same | Changed | Untold:
+) -> Same | Changed | Undetermined:
     """Compare one record with a policy. ``client`` are the client's capabilities, None if they are unknown."""
     if (why := _beyond(line)) is not None:
-        return Untold(why)
+        return Undetermined(why)
     if line.reason in ("malformed", "rounds"):
         return Same()  # no policy decides these
     if not bytes(line.request):
@@ -95,7 +95,7 @@ def replay(
         return _compared(line, _possible(compiled, line, client), REMOVED_PARTS)
     requests = _requests(line)
     if isinstance(requests, str):
-        return Untold(requests)
+        return Undetermined(requests)
     told = {_told(compiled, line, request, can) for request in requests for can in _can(line, request, client)}
     return _compared(line, told, NO_CLIENT if len(requests) == 1 else REMOVED_PARTS)
 
@@ -112,12 +112,12 @@ def _beyond(line: RecordLine) -> str | None:
     return SHORTENED if len(line.calls) >= MAX_CALLS or any(len(name) >= FULL for name in names) else None
 
 
-def _compared(line: RecordLine, told: set[ReplayedDecision], unsure: str) -> Same | Changed | Untold:
+def _compared(line: RecordLine, told: set[ReplayedDecision], unsure: str) -> Same | Changed | Undetermined:
     same = [_is_same(line, one) for one in told]
     if all(same):
         return Same()
     if any(same):
-        return Untold(unsure)
+        return Undetermined(unsure)
     now = {
         msgspec.structs.replace(one, answer=None if one.answer in (None, _answered(line)) else "another")
         for one in told

@@ -91,7 +91,7 @@ class SqliteLog:
         self._content: ContentMode = content
         self._file = CoreFile(path, SCHEMA, pragmas=(f"synchronous={'FULL' if synced else 'NORMAL'}",), synced=synced)
         self._key = HashKey(path.with_name(path.name + ".key"), content)
-        self._tried = row_of_nothing(1)
+        self._tried = empty_row(1)
 
     def show(self, now: float) -> str:
         """The setting's value."""
@@ -113,7 +113,7 @@ class SqliteLog:
             line = to_json(record, content=self._content, key=key)
             rows.append(row(record, line))
             size += len(line)
-        self._tried = row_of_nothing(min(size, LARGEST))
+        self._tried = empty_row(min(size, LARGEST))
         with self._transaction(patience) as connection:
             connection.execute(insert(DECISIONS), rows)
         return len(rows)
@@ -160,7 +160,7 @@ def lines(path: Path) -> Iterator[bytes]:
                 raise OSError(0, "it is not a decision log database") from problem
 
 
-def row_of_nothing(size: int) -> dict[str, Any]:
+def empty_row(size: int) -> dict[str, Any]:
     """An empty row of a given size, for probes."""
     return {
         **dict.fromkeys(("time", "decision_id", "server", "caller", "kind", "outcome"), ""),

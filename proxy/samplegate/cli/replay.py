@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from samplegate.audit.reader import Logs
 from samplegate.audit.record import RecordLine, comes_again, settled
-from samplegate.audit.replay import Changed, ReplayedDecision, Same, Untold, replay
+from samplegate.audit.replay import Changed, ReplayedDecision, Same, Undetermined, replay
 from samplegate.cli import FAILED, OK
 from samplegate.cli.files import complain, count, declared, environment, plain, read, refused
 from samplegate.errors import InputError
@@ -130,11 +130,11 @@ def _replay(logs: Logs, compiled: CompiledPolicy, client: ClientCapabilities | N
     return replayed
 
 
-def _take(replayed: Replayed, line: RecordLine, found: Same | Changed | Untold) -> None:
+def _take(replayed: Replayed, line: RecordLine, found: Same | Changed | Undetermined) -> None:
     match found:
         case Same():
             replayed.same += 1
-        case Untold(why=why):
+        case Undetermined(why=why):
             replayed.untold[why] += 1
         case Changed(was=was, now=now):
             flip = Flip(line.kind, line.server, line.outcome, was, now)

@@ -92,9 +92,9 @@ def test_it_ends_with_its_input_whatever_it_is_doing(environment: dict[str, str]
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not keep to it")
 def test_what_outgrows_its_memory_is_refused_to_it_and_not_taken_from_the_machine(environment: dict[str, str]) -> None:
     grow = (
-        "from samplegate.sampler.worker.__main__ import MOST_MEMORY, _limit_memory\n"
+        "from samplegate.sampler.worker.__main__ import MAX_MEMORY, _limit_memory\n"
         "_limit_memory()\n"
-        "try:\n    bytearray(MOST_MEMORY)\n"
+        "try:\n    bytearray(MAX_MEMORY)\n"
         "except MemoryError:\n    print('refused')"
     )
     grown = subprocess.run(

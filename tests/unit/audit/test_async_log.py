@@ -196,7 +196,7 @@ async def test_a_disk_that_does_not_answer_keeps_nobody(monkeypatch: pytest.Monk
 
 
 async def test_no_more_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decision_log, "MOST_WAITING", 2)
+    monkeypatch.setattr(decision_log, "MAX_WAITING", 2)
     place = Place()
     log = AsyncDecisionLog(place)
     async with anyio.create_task_group() as group:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.audit.cassette import EXCERPT, HEADER, taped_answer, taped_failure
+from samplegate.audit.cassette import EXCERPT, HEADER, answer_case, failure_case
 from samplegate.policy.prompt import Sampled, SampleFailed
 from samplegate.policy.script import ScriptReply, parse, pick, reply
 from tests.fakes.requests import form, sampling, url
@@ -30,7 +30,7 @@ def params(what: str) -> dict[str, Any]:
 )
 def test_whatever_was_said_is_said_again_or_left_out(asked: str, answer: str, values: dict[str, Any]) -> None:
     blocks = [{"type": "text", "text": answer}, {"type": "tool_use", "id": "1", "name": asked, "input": values}]
-    taped = taped_answer(params(asked), {"content": blocks, "model": "m"})
+    taped = answer_case(params(asked), {"content": blocks, "model": "m"})
     if taped is not None:
         again = pick(parse(HEADER + taped.text, file="f"), "t", params(asked)).result
         assert isinstance(again, Sampled)
@@ -44,14 +44,14 @@ def test_whatever_was_said_is_said_again_or_left_out(asked: str, answer: str, va
 @given(st.text(), st.dictionaries(st.text(), NUMBERS | st.text() | st.booleans() | st.lists(st.text())))
 def test_whatever_a_person_filled_in_is_filled_in_again_or_left_out(message: str, values: dict[str, Any]) -> None:
     asked = {**form().params, "message": message}
-    taped = taped_answer(asked, {"action": "accept", "content": values})
+    taped = answer_case(asked, {"action": "accept", "content": values})
     if taped is not None:
         assert ScriptReply("accept", values) == reply(parse(HEADER + taped.text, file="f"), asked)
 
 
 @given(st.text(st.characters()))
 def test_no_question_breaks_the_file(what: str) -> None:
-    taped = taped_failure(params(what), "refused")
+    taped = failure_case(params(what), "refused")
     assert taped is not None
     assert isinstance(pick(parse(HEADER + taped.text, file="f"), "t", params(what)).result, SampleFailed)
     comment = taped.text.splitlines()[0]
@@ -75,8 +75,8 @@ def test_no_question_breaks_the_file(what: str) -> None:
     ],
 )
 def test_what_no_machine_may_say_again_has_no_case(asked: Any, result: Any) -> None:
-    assert taped_answer(asked, result) is None
+    assert answer_case(asked, result) is None
 
 
 def test_a_failure_that_is_none_of_a_models_has_no_case() -> None:
-    assert taped_failure(params("a"), "cancelled") is None
+    assert failure_case(params("a"), "cancelled") is None

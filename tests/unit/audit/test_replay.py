@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from samplegate.audit import replay as replaying
-from samplegate.audit.replay import Changed, ReplayedDecision, Same, Untold, replay
+from samplegate.audit.replay import Changed, ReplayedDecision, Same, Undetermined, replay
 from samplegate.policy.decide import CompiledPolicy, compile_policy
 from samplegate.policy.file.load import load
 from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match
@@ -94,7 +94,7 @@ class TestWithContents:
     def test_else_it_depends_on_what_the_client_had_declared(self) -> None:
         old = logged.line(logged.record(compiled(answers({"a": "x"})), form(a="string")))
         now = compiled(ForwardRule(name="person", match=FORMS, otherwise="next"), answers({"a": "x"}))
-        assert Untold(replaying.NO_CLIENT) == replay(now, old)
+        assert Undetermined(replaying.NO_CLIENT) == replay(now, old)
         assert Same() == replay(now, old, ClientCapabilities())
         assert isinstance(replay(now, old, ClientCapabilities(form=True)), Changed)
 
@@ -120,7 +120,7 @@ class TestWithContents:
     def test_a_query_that_may_have_given_the_address_a_second_reading_cannot_be_told(self) -> None:
         ours = ForwardRule(name="ours", match=Match(mode="url", host="good.example"))
         old = logged.line(logged.record(EMPTY, url("https://good.example?@evil.example")))
-        assert Untold(replaying.REMOVED_PARTS) == replay(compiled(ours), old, ClientCapabilities(url=True))
+        assert Undetermined(replaying.REMOVED_PARTS) == replay(compiled(ours), old, ClientCapabilities(url=True))
 
     def test_a_removed_field_does_not_matter_where_it_is_not_looked_at(self) -> None:
         old = logged.line(
@@ -133,7 +133,7 @@ class TestWithContents:
 
     def test_and_where_it_is_it_cannot_be_told(self) -> None:
         old = logged.line(logged.record(compiled(FORWARD), form(password={"type": "string", "minLength": 8}), can=True))
-        assert Untold(replaying.REMOVED_PARTS) == replay(
+        assert Undetermined(replaying.REMOVED_PARTS) == replay(
             compiled(refused("no", kind="elicitation", field_types=["boolean"]), FORWARD), old
         )
 
@@ -170,12 +170,12 @@ class TestWithoutContents:
 
     def test_what_looks_at_contents_cannot_be_told(self) -> None:
         old = logged.line(logged.record(compiled(DENY), sampling()), "hash")
-        assert Untold(replaying.NO_CONTENTS) == replay(
+        assert Undetermined(replaying.NO_CONTENTS) == replay(
             compiled(AllowRule(name="some", match=Match(kind="sampling", text="a")), DENY), old
         )
 
     def test_a_model_may_not_take_what_is_not_known(self) -> None:
-        assert Untold(replaying.NO_CONTENTS) == replay(
+        assert Undetermined(replaying.NO_CONTENTS) == replay(
             compiled(ALLOW), logged.line(logged.record(compiled(ALLOW), sampling()), "hash")
         )
 
@@ -207,7 +207,7 @@ def test_what_no_policy_has_a_say_in_is_the_same(reason: str) -> None:
     ],
 )
 def test_where_no_comparison_means_anything_it_says_why(more: dict[str, Any], why: str) -> None:
-    assert Untold(why) == replay(compiled(DENY), logged.line(logged.record(compiled(ALLOW), sampling()), **more))
+    assert Undetermined(why) == replay(compiled(DENY), logged.line(logged.record(compiled(ALLOW), sampling()), **more))
 
 
 def test_what_was_not_offered_is_a_change_only_where_it_is_granted_now() -> None:
@@ -236,7 +236,7 @@ def test_a_form_that_a_person_was_to_fill_in_is_compared_too(content: Any) -> No
     asks = EscalateRule(name="asks", reviewer="ops", otherwise="deny")
     line = logged.line(logged.record(compiled(asks), form(a="string"), review="rv_1", reviewer="ops"), content)
     told = replay(compiled(asks), line)
-    assert Same() == told if content == "full" else isinstance(told, Untold)
+    assert Same() == told if content == "full" else isinstance(told, Undetermined)
 
 
 def test_where_time_ran_out_the_first_rule_is_compared() -> None:
@@ -262,7 +262,9 @@ def test_where_a_limit_had_no_room_its_rule_is_compared() -> None:
 
 def test_a_prompt_without_its_secrets_is_not_the_one_that_was_decided() -> None:
     old = logged.line(logged.record(compiled(DENY), sampling()), redacted={"key": 1})
-    assert Untold(replaying.REMOVED_PARTS) == replay(compiled(refused("key", kind="sampling", text="key"), DENY), old)
+    assert Undetermined(replaying.REMOVED_PARTS) == replay(
+        compiled(refused("key", kind="sampling", text="key"), DENY), old
+    )
     assert Same() == replay(compiled(DENY), old)
 
 
@@ -295,6 +297,6 @@ def test_nothing_that_is_said_of_a_tested_policy_is_wrong(policy: Path) -> None:
         assert Same() == replay(own, full, client)
         for other in [own, *others]:
             sure, unsure = replay(other, full, client), replay(other, bare, client)
-            assert isinstance(unsure, Untold) or type(sure) is type(unsure), (request, sure, unsure)
+            assert isinstance(unsure, Undetermined) or type(sure) is type(unsure), (request, sure, unsure)
             if isinstance(unsure, Changed) and isinstance(sure, Changed):
                 assert {(one.effect, one.rule) for one in sure.now} <= {(one.effect, one.rule) for one in unsure.now}

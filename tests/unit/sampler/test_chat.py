@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.sampler.worker.request import MOST_TOKENS, Unfit, call
+from samplegate.sampler.worker.request import MAX_TOKENS, Unfit, call
 
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 10}
 ANY_JSON = st.recursive(
@@ -28,7 +28,7 @@ ANY_JSON = st.recursive(
         (5, 10, 5),
         (10.0, None, 10),
         (10.9, None, 10),
-        (10**30, None, MOST_TOKENS),
+        (10**30, None, MAX_TOKENS),
         (math.inf, 7, 7),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.sampler.worker.request import MAX_DEPTH, MAX_GROWN, Unfit, fit
+from samplegate.sampler.worker.request import MAX_DEPTH, MAX_EXPANDED, Unfit, fit
 
 
 def deep(levels: int) -> dict[str, Any]:
@@ -31,10 +31,10 @@ def test_an_ordinary_schema_goes_as_it_is_but_for_header_names() -> None:
         "properties": {"x": {"$ref": "#/$defs/x", "x-mcp-header": "X"}, "x-mcp-header": {"type": "string"}},
         "$defs": {"x": {"enum": ["a", 1, None]}},
     }
-    copy, left = fit(schema, "here", MAX_GROWN)
+    copy, left = fit(schema, "here", MAX_EXPANDED)
 
     assert {**schema, "properties": {"x": {"$ref": "#/$defs/x"}, "x-mcp-header": {"type": "string"}}} == copy
-    assert 0 < left < MAX_GROWN
+    assert 0 < left < MAX_EXPANDED
 
 
 def test_a_schema_that_refers_to_itself_is_taken() -> None:
@@ -43,7 +43,7 @@ def test_a_schema_that_refers_to_itself_is_taken() -> None:
         "$defs": {"tree": {"properties": {"left": {"$ref": "#/$defs/tree"}, "right": {"$ref": "#/$defs/tree"}}}},
     }
 
-    assert tree == fit(tree, "here", MAX_GROWN)[0]
+    assert tree == fit(tree, "here", MAX_EXPANDED)[0]
 
 
 MOST = 20_000

@@ -4,7 +4,7 @@
 Input: ``{"id", "name", "target": {model, api_base?, api_key?}, "hidden": [VARIABLE], "messages", "max_tokens",
 "timeout", ...}`` and ``{"cancel": ID}``. Output: ``{"ready": true}`` or ``{"died": WHY}`` once, then one answer for
 every id. Before an answer comes ``{"id", "heard": PIECES}``: at its first piece, and then at most once in
-``HEARD_EVERY`` seconds. The end of the input ends the process at once, whatever it is doing.
+``PROGRESS_INTERVAL`` seconds. The end of the input ends the process at once, whatever it is doing.
 
 litellm prints to stdout and logs message content. So the pipes are moved before it is imported, and descriptor 1 is
 redirected to 2, which the gate opens on the null device. None of its output can reach the protocol, a log or the
@@ -40,10 +40,10 @@ BEFORE_IMPORT: Final[Mapping[str, str]] = {
     "LITELLM_LOG": "CRITICAL",
     "OPENAI_LOG": "",
 }
-SHORTEST_SECRET: Final = 8  # characters; shorter values occur in ordinary text by chance
+MIN_SECRET_LENGTH: Final = 8  # characters; shorter values occur in ordinary text by chance
 # bytes; an idle worker uses a tenth, and all our bounds reached at once would exceed the memory of many machines
-MOST_MEMORY: Final = 4 * 1024**3
-HEARD_EVERY: Final = 0.25  # seconds; progress is for humans, and must not crowd out answers in the pipe
+MAX_MEMORY: Final = 4 * 1024**3
+PROGRESS_INTERVAL: Final = 0.25  # seconds; progress is for humans, and must not crowd out answers in the pipe
 
 Send = Callable[[Mapping[str, Any]], None]
 
@@ -64,7 +64,9 @@ class Worker:
             if task is not None:
                 task.cancel()
             return
-        told = telling(lambda pieces: self._send({"id": frame["id"], "heard": pieces}), asyncio.get_running_loop().time)
+        told = throttled(
+            lambda pieces: self._send({"id": frame["id"], "heard": pieces}), asyncio.get_running_loop().time
+        )
         asked = ask(self._litellm, frame, _secrets(frame), told)
         task = self._tasks[frame["id"]] = asyncio.get_running_loop().create_task(asked)
         task.add_done_callback(partial(self._done, frame["id"], frame["name"]))
@@ -81,14 +83,14 @@ class Worker:
             self._send({"id": id, **task.result()})
 
 
-def telling(tell: Callable[[int], None], clock: Callable[[], float]) -> Callable[[int], None]:
-    """Throttle ``tell``: it gets the first number, then at most one in HEARD_EVERY seconds."""
+def throttled(tell: Callable[[int], None], clock: Callable[[], float]) -> Callable[[int], None]:
+    """Throttle ``tell``: it gets the first number, then at most one in PROGRESS_INTERVAL seconds."""
     last: float | None = None
 
     def told(pieces: int) -> None:
         nonlocal last
         now = clock()
-        if last is None or now - last >= HEARD_EVERY:
+        if last is None or now - last >= PROGRESS_INTERVAL:
             last = now
             tell(pieces)
 
@@ -145,14 +147,14 @@ def _limit_memory() -> None:
         return
     with contextlib.suppress(OSError, ValueError):
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        known = [limit for limit in (soft, hard, MOST_MEMORY) if limit != resource.RLIM_INFINITY]
+        known = [limit for limit in (soft, hard, MAX_MEMORY) if limit != resource.RLIM_INFINITY]
         resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
 
 
 def _secrets(frame: Mapping[str, Any]) -> list[str]:
     """The secrets that must not occur in an answer."""
     values = [frame["target"].get("api_key", ""), *(os.environ.get(name, "") for name in frame["hidden"])]
-    return [value for value in values if len(value) >= SHORTEST_SECRET]
+    return [value for value in values if len(value) >= MIN_SECRET_LENGTH]
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:

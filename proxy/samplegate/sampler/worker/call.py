@@ -265,7 +265,7 @@ class _Tap:
         self._heard = heard
         parse = getattr(reader, "chunk_parser", None)
         if callable(parse):
-            reader.chunk_parser = _overhearing(parse, heard)
+            reader.chunk_parser = _recording_parser(parse, heard)
 
     def __aiter__(self) -> _Tap:
         return self
@@ -288,7 +288,7 @@ class _Tap:
                 return
 
 
-def _overhearing(parse: Callable[..., Any], heard: ResponseAccumulator) -> Callable[..., Any]:
+def _recording_parser(parse: Callable[..., Any], heard: ResponseAccumulator) -> Callable[..., Any]:
     def overheard(*args: Any, **kwargs: Any) -> Any:
         frame = kwargs.get("chunk", args[0] if args else None)
         if isinstance(frame, dict):

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from samplegate.policy.prompt import Failure
 
-LONGEST_RETRY: Final = 86_400.0  # seconds; a longer Retry-After is ignored
+MAX_RETRY_AFTER: Final = 86_400.0  # seconds; a longer Retry-After is ignored
 
 _BY_NAME: Final[dict[str, Failure]] = {
     "TimeoutError": "timeout",
@@ -166,7 +166,7 @@ def _retry_after(error: BaseException, now: float) -> float | None:
         seconds: float | None = float(said)
     except ValueError:
         seconds = _until(said, now)
-    return seconds if seconds is not None and 0 <= seconds <= LONGEST_RETRY else None
+    return seconds if seconds is not None and 0 <= seconds <= MAX_RETRY_AFTER else None
 
 
 def _until(said: str, now: float) -> float | None:

@@ -20,8 +20,9 @@ from typing import Any, Final
 import msgspec
 
 # fits every provider's integers; requesting fewer tokens than the server allowed is permitted (R3)
-MOST_TOKENS: Final = 2**31 - 1
-HOTTEST: Final = 1e6  # providers refuse above 2; a value that is no such number (NaN, 10 to the 400th) is left out
+MAX_TOKENS: Final = 2**31 - 1
+# providers refuse above 2; NaN and larger values are left out
+MAX_TEMPERATURE: Final = 1e6
 
 
 def call(params: Mapping[str, Any], most: int | None) -> dict[str, Any]:
@@ -39,7 +40,11 @@ def call(params: Mapping[str, Any], most: int | None) -> dict[str, Any]:
         "max_tokens": _max_tokens(params.get("maxTokens"), most),
     }
     temperature = params.get("temperature")
-    if isinstance(temperature, int | float) and not isinstance(temperature, bool) and abs(temperature) <= HOTTEST:
+    if (
+        isinstance(temperature, int | float)
+        and not isinstance(temperature, bool)
+        and abs(temperature) <= MAX_TEMPERATURE
+    ):
         out["temperature"] = float(temperature)
     stop = [valid_text(text) for text in params.get("stopSequences") or () if isinstance(text, str) and text]
     if stop:
@@ -56,7 +61,7 @@ def call(params: Mapping[str, Any], most: int | None) -> dict[str, Any]:
 def _max_tokens(asked: object, most: int | None) -> int:
     if isinstance(asked, bool) or not isinstance(asked, int | float) or not asked >= 1:
         raise Unfit("params.maxTokens: not a number of at least 1; the server must set it")
-    return min(int(min(asked, MOST_TOKENS)), MOST_TOKENS if most is None else most)
+    return min(int(min(asked, MAX_TOKENS)), MAX_TOKENS if most is None else most)
 
 
 def _ids(params: Mapping[str, Any]) -> list[str]:
@@ -350,7 +355,7 @@ def used_names(params: Mapping[str, Any]) -> list[str]:
 
 def definitions(tools: Sequence[Mapping[str, Any]], known: Mapping[str, str]) -> list[dict[str, Any]]:
     """The definitions of the tools for the provider, under the names in ``known``. Raises Unfit."""
-    left = MAX_GROWN
+    left = MAX_EXPANDED
     out: list[dict[str, Any]] = []
     for index, tool in enumerate(tools):
         at = f"params.tools.{index}.inputSchema"
@@ -466,7 +471,7 @@ def _free(base: str, used: set[str], tried: Counter[str]) -> str:
 MAX_DEPTH: Final = 48  # deeper schemas break providers and recursive libraries
 MAX_CHAIN: Final = 48  # references within references, for the same reason
 # characters and nodes of all tools of a request, with references expanded; real tools have a few thousand each
-MAX_GROWN: Final = 400_000
+MAX_EXPANDED: Final = 400_000
 # litellm expands every ``$ref`` for some providers, without a bound: a dozen definitions that refer to each other twice
 # become gigabytes (R17).
 HEADER: Final = "x-mcp-header"
