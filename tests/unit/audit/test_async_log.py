@@ -1,4 +1,4 @@
-"""The queue and the deadlines of a decision log, over a place that does as the test says."""
+"""The asynchronous decision log: its queue and deadlines, over a fake sink."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.fakes.loops import BOTH_LOOPS
 from tests.fakes.records import RECORD, numbers, record
 
 pytestmark = pytest.mark.anyio
-WAIT = 30.0  # seconds; a bound, not a duration
+WAIT = 30.0  # seconds; a bound that only ends a hang
 
 
 class Place:
-    """Keeps ids. Each call waits for ``go``, and fails with what ``fails`` gives for its ids."""
+    """A sink that keeps record ids. Each call waits for ``go`` and fails with the result of ``fails`` for its ids."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
@@ -63,7 +63,7 @@ class Place:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """What is begun meanwhile does not end before the block does."""
+        """Calls that begin inside the block end only after it."""
         self.go.clear()
         try:
             yield
@@ -71,7 +71,7 @@ class Place:
             self.go.set()
 
     async def entered(self) -> None:
-        """A call has begun."""
+        """Wait until a call has begun."""
         assert await anyio.to_thread.run_sync(lambda: self.begun.acquire(timeout=WAIT))
 
 
@@ -80,13 +80,13 @@ def full(_: list[str]) -> Exception:
 
 
 async def blocked() -> None:
-    """Every task goes as far as it gets by itself."""
+    """Run every task until it blocks."""
     for _ in range(20):
         await anyio.lowlevel.checkpoint()
 
 
 async def refused(log: AsyncDecisionLog, *ids: object) -> list[str]:
-    """Why records were not kept, one after the other."""
+    """The error message of each write, one write after the other."""
     why = []
     for id in ids:
         with pytest.raises(Unavailable) as problem:

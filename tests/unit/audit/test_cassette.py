@@ -1,4 +1,4 @@
-"""From an answer to a case of a script: what is said again, what is left out, and that nothing harmful gets into the
+"""Cassette cases built from answers: what is replayed, what is left out, and that nothing harmful gets into the
 file."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The tape: what was answered becomes cases that answer the same, whatever stands in it, and nobody's answer depends on
-it."""
+"""The cassette file: recorded answers become cases that give the same answers, whatever the file contains, and no
+answer depends on it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.fakes.records import NOON, RECORD, ids, names, numbers, record
 
 
 def opened(path: Path, *, patience: float = 5.0, queue: float = 10.0, **more: Any) -> AsyncDecisionLog:
-    """A log in one file."""
+    """A decision log in one file."""
     return AsyncDecisionLog(LogFile(*one_file(path), **more), patience=patience, queue=queue)
 
 
@@ -153,7 +153,7 @@ def test_a_servers_name_stays_inside_the_folder() -> None:
 
 
 class Disk:
-    """Stands in for the disk: counts what is brought to it, holds it up, and fails as often as told."""
+    """A fake disk that counts fsyncs, delays them and fails as often as the test asks."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.synced, self.fails = 0, 0

@@ -1,5 +1,5 @@
-"""A line of the decision log, read back: what the gate writes is read, and whatever else stands in a file is told and
-harms nobody."""
+"""Reading lines of the decision log: the gate's own lines are read; anything else in a file is reported and does no
+harm."""
 
 from __future__ import annotations
 

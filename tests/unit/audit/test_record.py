@@ -1,4 +1,4 @@
-"""A record and its line."""
+"""A decision record and its JSON line."""
 
 from __future__ import annotations
 

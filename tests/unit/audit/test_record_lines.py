@@ -1,4 +1,4 @@
-"""Every field of a record in its line of the decision log, to the byte, and read back: lines are those of 0.1.0."""
+"""The line of a decision record, byte for byte and read back: lines are the same as in 0.1.0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a record says of a request that a model answered: the calls, the money, the limits."""
+"""The decision record of a request that a model answered: calls, cost and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded requests under another policy: the same, changed, or it cannot be told; with contents and without."""
+"""Replaying recorded requests under another policy: same, changed or undetermined, with and without contents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def answers(content: Any, **more: Any) -> AnswerRule:
 
 
 class TestWithContents:
-    """What the log kept whole is decided again."""
+    """Requests that the log kept in full are decided again."""
 
     def test_the_same_policy_decides_the_same(self) -> None:
         assert Same() == replay(compiled(ALLOW), logged.line(logged.record(compiled(ALLOW), sampling())))
@@ -148,7 +148,7 @@ class TestWithContents:
 
 
 class TestWithoutContents:
-    """What every record says decides as much as it can."""
+    """Records without contents decide as much as they can."""
 
     def test_who_asks_during_what_may_be_enough(self) -> None:
         old = logged.line(logged.record(compiled(ALLOW), sampling("hi", tool("rm"))), "hash")
@@ -269,7 +269,7 @@ def test_a_prompt_without_its_secrets_is_not_the_one_that_was_decided() -> None:
 
 
 def told(policy: Path) -> Iterator[tuple[CompiledPolicy, Request, bool]]:
-    """The requests of a policy's own cases."""
+    """The requests of a policy's own test cases."""
     cases = load_cases(policy.with_name(f"{policy.stem}_test.yaml").read_text(), file="f").cases
     loaded = load(policy.read_text(), file="f", environment={}).policy
     for placed in cases:
@@ -284,8 +284,8 @@ POLICIES: Final = sorted(path for path in CASES.glob("*.yaml") if not path.stem.
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda path: path.stem)
 def test_nothing_that_is_said_of_a_tested_policy_is_wrong(policy: Path) -> None:
-    """With contents the own policy always decides the same; without, what is sure is so, under every one of some
-    policies."""
+    """With contents, the same policy always decides the same. Without contents, a replay claims only what holds under
+    each of several policies."""
     others = [
         compile_policy(load(path.read_text(), file="f", environment={}).policy, {})
         for path in POLICIES[:: 1 + len(POLICIES) // 8]

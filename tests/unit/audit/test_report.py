@@ -1,4 +1,4 @@
-"""The sums of decision logs."""
+"""Totals over decision logs."""
 
 from __future__ import annotations
 

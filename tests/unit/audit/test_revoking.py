@@ -1,4 +1,4 @@
-"""A record that revokes the one before takes its place, in a log that is read once from its beginning."""
+"""A record that revokes an earlier one replaces it, in a log that is read once from start to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of one log: which belong to it, in which order, and how they are read while others turn them over."""
+"""Rotated files of one log: which belong to it, their order, and reading them while they are rotated."""
 
 from __future__ import annotations
 

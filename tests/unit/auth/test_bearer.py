@@ -1,4 +1,4 @@
-"""A bearer token becomes a caller, once a minute through the verifier."""
+"""Bearer tokens: each is resolved to a caller, at most once a minute by the verifier."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Verifier:
-    """Takes every token for that of whoever it names, until ``expires``."""
+    """A verifier that accepts every token as that of the caller it names, until ``expires``."""
 
     def __init__(self, expires: int | None = None) -> None:
         self.expires = expires

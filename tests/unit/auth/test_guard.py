@@ -1,4 +1,4 @@
-"""The guard before everything of the public listener: who gets through, as whom, and what the others are told."""
+"""The guard of the public listener: which requests get through, as which caller, and the response to the others."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_what_a_caller_shows_goes_no_further_whatever_it_is_and_whether_it
 ) -> None:
     world = World(callers)
     token = CI if name != b"authorization" and callers is not None else None
-    for _ in range(2):  # the second time its Host is remembered
+    for _ in range(2):  # the second time, the Host is cached
         await world.ask([HOST, (name, value), (b"accept", b"*/*")], token=token, path=path)
     for scope in world.scopes:
         assert [HOST, (b"accept", b"*/*")] == scope["headers"]

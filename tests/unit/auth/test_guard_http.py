@@ -1,4 +1,4 @@
-"""The guard behind a real HTTP server, asked by real clients and by raw bytes."""
+"""The guard behind a real HTTP server, with real clients and with raw bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def serving(world: World, host: str = "127.0.0.1") -> AsyncIterator[str]:
-    """The guard on a free port; its URL."""
+    """The URL of a guard that serves on a free port."""
     listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     server = _Server(uvicorn.Config(world.guard, log_config=None, lifespan="off"))
     task = asyncio.ensure_future(server.serve(sockets=[listener]))
@@ -43,7 +43,7 @@ async def serving(world: World, host: str = "127.0.0.1") -> AsyncIterator[str]:
 
 
 async def raw(url: str, request: bytes) -> bytes:
-    """The status line that raw bytes get."""
+    """The status code of the response to raw bytes."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     try:
@@ -97,7 +97,7 @@ async def test_what_comes_as_raw_bytes_is_seen_as_it_is() -> None:
         ):
             asked = b"GET " + PATH.encode() + b" HTTP/1.1\r\n" + lines + b"\r\nConnection: close\r\n\r\n"
             assert status == await raw(url, asked), lines[:80]
-        # a path in disguise is the path that the router would see
+        # a disguised path is checked as the path that the router sees
         for path, statuses in (
             ("/servers/%64ocs/mcp", [b"200"]),
             ("/servers/docs/mcp?x=/servers/db/mcp", [b"200"]),

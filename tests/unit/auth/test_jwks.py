@@ -1,4 +1,4 @@
-"""Key sets: what of them can be used."""
+"""Key sets: which of their keys can be used."""
 
 from __future__ import annotations
 

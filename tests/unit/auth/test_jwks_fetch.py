@@ -1,4 +1,4 @@
-"""Where an issuer's keys come from, by real HTTP on this machine."""
+"""Fetching an issuer's keys over real HTTP on this machine."""
 
 from __future__ import annotations
 

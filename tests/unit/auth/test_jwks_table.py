@@ -1,4 +1,4 @@
-"""Results of callers with JWTs over the life of an issuer's keys, through the guard and over real HTTP."""
+"""Authentication of callers with JWTs over the life of an issuer's keys, through the guard and over real HTTP."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Scene:
-    """A guard that believes one issuer, and a clock."""
+    """A guard that trusts one issuer, and its clock."""
 
     def __init__(self, endpoint: Endpoint, callers: CallerSettings) -> None:
         self.endpoint = endpoint
@@ -63,7 +63,7 @@ class Scene:
         self.endpoint.answers[path] = answer if isinstance(answer, tuple) else (200, key_set(*answer))
 
     async def call(self, name: str, algorithm: str = "ES256", **more: Any) -> str:
-        """What a caller gets for a token that was never seen before."""
+        """The response to a caller with a new token."""
         self._count += 1
         async with asyncio.timeout(10):
             answer = await self.world.ask(token=mint(name, algorithm, aud=GATE, jti=str(self._count), **more))
@@ -72,7 +72,7 @@ class Scene:
         )
 
     async def fetches(self, expected: int) -> int:
-        """How often the keys were fetched, once the fetches that are expected have ended."""
+        """How often the keys were fetched, once the expected fetches have ended."""
         await until(lambda: len(self._ended()) >= expected)
         return max(len(self._ended()), len(self.endpoint.asked))
 
@@ -97,7 +97,7 @@ async def scene(callers: CallerSettings | None = None, **more: Any) -> AsyncIter
 
 K, NEW = public("k", "ES256"), public("new", "ES256")
 
-# at second, what the issuer publishes, whose token calls, what the caller gets, fetches until then
+# at second, keys that the issuer publishes, key of the caller's token, response, fetches until then
 TIMELINES: Final[dict[str, list[tuple[float, Any, str, str, int]]]] = {
     "fresh keys": [(0, [K], "k", "200", 1), (1, [NEW], "k", "200", 1), (599, DOWN, "k", "200", 1)],
     "renewal due": [
@@ -224,7 +224,7 @@ SAME: Final = [public(f"same-{number}", "ES256", kid="same") for number in range
 NAMELESS: Final = {key: value for key, value in K.items() if key != "kid"}
 WEAK: Final = RSAAlgorithm.to_jwk(rsa.generate_private_key(65_537, 1_024).public_key(), as_dict=True)
 
-# what is published, whose token in which algorithm, what its header has as kid (None: nothing), what the caller gets
+# published keys, key and algorithm of the token, its kid (None: no kid), response
 CHOICES: Final[dict[str, tuple[Published, str, str, str | None, str]]] = {
     "by its name": ([R, K, NEW], "k", "ES256", "k", "200"),
     "no kid, one key": ([K], "k", "ES256", None, "200"),
@@ -319,7 +319,7 @@ async def test_of_a_key_set_a_token_gets(
         assert expected == await here.call(name, algorithm, header={"kid": kid})
 
 
-# the answer of the issuer's server, what the log says of it; URL is the server's
+# response of the issuer's server, log entry; URL stands for the server's URL
 PROBLEMS: Final[dict[str, tuple[int, bytes, dict[str, str], str | None]]] = {
     "a key set": (200, key_set(K), {}, None),
     "a key set as HTML": (200, key_set(K), {"Content-Type": "text/html"}, None),

@@ -1,4 +1,4 @@
-"""JWTs: what is taken, what is not, and why."""
+"""JWT verification: which tokens are accepted, which are rejected, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An issuer's keys over time: fresh, old, withdrawn, unknown, and while the issuer is silent."""
+"""An issuer's keys over time: fresh, old, withdrawn, unknown, and while the issuer does not respond."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEW = parse(key_set(public("new", "ES256")))
 
 
 class Issuer:
-    """A source and a clock that do what the test says."""
+    """A fake key source and clock."""
 
     def __init__(self, answer: KeySet | Exception) -> None:
         self.answer = answer
@@ -39,14 +39,14 @@ class Issuer:
         return answer
 
     def reload(self) -> None:
-        """The same issuer in other settings: its keys may have changed."""
+        """Reload with other settings for the same issuer, whose keys may have changed."""
         self.keys = Keys(self.source, clock=lambda: self.now, told=self.told.append, before=self.keys)
 
     async def names(self, kid: str) -> list[str | None]:
         return [key.key_id for key in await self.keys.fitting(kid, "ES256")]
 
     async def settled(self) -> None:
-        """What is fetched beside a call has come."""
+        """Wait for the keys that are fetched in the background."""
         await asyncio.wait_for(self.keys.fetched(), 5)
 
 

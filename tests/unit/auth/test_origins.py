@@ -1,4 +1,4 @@
-"""Host and Origin (R96): who reaches the daemon by which name, and from which page."""
+"""Host and Origin checks (R96): under which host names and from which pages the daemon can be reached."""
 
 from __future__ import annotations
 
@@ -143,8 +143,8 @@ ORIGINS = (
 
 @pytest.mark.parametrize("settings", [LOCAL, PUBLIC, NAMED, IPV6], ids=["local", "public", "named", "ipv6"])
 async def test_what_the_sdk_refuses_is_refused(settings: ServeSettings) -> None:
-    """The SDK's own check, where the settings list hosts and origins; ours refuses besides what has not the shape of
-    one."""
+    """Compares with the SDK's own check where the settings list hosts and origins. Ours also refuses malformed
+    values."""
     hosts, origins = listed(settings)
     check = TransportSecurityMiddleware(TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins))
     for host, origin in itertools.product(HOSTS, ORIGINS):
@@ -165,7 +165,7 @@ async def test_what_the_sdk_refuses_is_refused(settings: ServeSettings) -> None:
 
 
 def listed(settings: ServeSettings) -> tuple[list[str], list[str]]:
-    """What the policy of these settings should list."""
+    """The policy that these settings should give."""
     if settings is NAMED:
         return ["gate.example.com", "gate.internal:*"], ["https://app.example.com", "https://dev.example.com:*"]
     if settings is PUBLIC:

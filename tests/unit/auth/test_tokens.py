@@ -1,4 +1,4 @@
-"""Static tokens: only their hashes are known."""
+"""Static tokens: only their hashes are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""That the benchmark's figures are measured, judged and printed as they should be. Starts no program."""
+"""The benchmark's figures: how they are measured, judged and printed. Starts no program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of what was measured over HTTP: each goal is met or missed, and who stands beside the gate."""
+"""The rows of the HTTP benchmark: each goal is met or missed, and which peers are shown beside the gate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fakes.rounds import Tally
 
 
 class Measured(NamedTuple):
-    """One run."""
+    """The results of one run."""
 
     calls: Found
     sessions: list[Sessions]
@@ -27,7 +27,7 @@ class Measured(NamedTuple):
 
 def figures(*peers: Call, stdio: float = 180.0, errors: int = 0, lost: int = 0, taken: int = 10) -> Measured:
     """Figures in which the gate takes ``stdio`` microseconds in front of a stdio server, and four times the floor in
-    front of one over HTTP."""
+    front of an HTTP server."""
     ours = [
         Call(FLOOR, "legacy", 100, 200, 10_000, 50),
         Call(FORWARDING, "legacy", 300, 500, 3_000, 200),
@@ -54,7 +54,7 @@ def rows(found: Measured) -> list[Row]:
 
 
 def row(found: Measured, what: str, number: int = 0) -> Row:
-    """The row with these words."""
+    """The row whose description contains ``what``."""
     return [one for one in rows(found) if what in one.what][number]
 
 

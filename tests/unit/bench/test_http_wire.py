@@ -1,4 +1,4 @@
-"""The load client: requests whose length never changes, answers that are whole and right before they count."""
+"""The benchmark's load client: requests have a constant length, and only complete, correct responses count."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ CHUNKED = (
 
 @asynccontextmanager
 async def saying(*pieces: bytes, stays: bool = False) -> AsyncIterator[str]:
-    """The address of a server that says these pieces once it is asked, and then closes it unless it ``stays`` until its
-    client has gone."""
+    """The URL of a server that responds with these pieces, then closes the connection, or waits for the client to close
+    it if ``stays``."""
     over = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,7 +47,7 @@ async def saying(*pieces: bytes, stays: bool = False) -> AsyncIterator[str]:
 
 
 async def answered(*pieces: bytes) -> tuple[bytes, bytes] | None:
-    """What a connection makes of what comes in these pieces; None where that is no answer."""
+    """The response that a connection reads from these pieces; None if there is no valid response."""
     async with saying(*pieces) as at:
         connection = await connect(at)
         try:

@@ -1,4 +1,4 @@
-"""The fixtures of commands."""
+"""Fixtures for the commands."""
 
 from tests.fakes.command_fixtures import empty_store, run, write
 

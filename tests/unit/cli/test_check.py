@@ -1,4 +1,4 @@
-"""`samplegate check`: problems, warnings, scripts, what each server is told, and how it ends."""
+"""`samplegate check`: problems, warnings, scripts, the capabilities of each server, and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`samplegate explain`: the rule, the reasons, the outcome on the wire, and how it ends."""
+"""`samplegate explain`: the rule, the reasons, the outcome on the wire, and exit codes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ TABLE: Final[dict[str, str]] = yaml.safe_load(HELP.read_text("utf-8"))
 
 
 def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """Its help, with the line breaks of a terminal folded: they differ between versions of Python."""
+    """The command's help with line breaks folded, because they differ between versions of Python."""
     with pytest.raises(SystemExit) as left:
         main([*command.split(), "--help"])
     assert 0 == left.value.code

@@ -1,4 +1,4 @@
-"""`samplegate init`: what it writes is good, tested by its own cases, and overwrites nothing."""
+"""`samplegate init`: the files that it writes are valid and pass their own cases, and it overwrites nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One log as files, turned over, and as a database: `report` and `replay` say the same of each."""
+"""One decision log as plain files, rotated files and a database: `report` and `replay` give the same results for
+each."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def keep(setting: str, **more: Any) -> None:
 
 @pytest.fixture
 def logs(tmp_path: Path) -> dict[str, str]:
-    """The names of the same log in each of its shapes."""
+    """The names of the same log in each format."""
     names = {
         "file": tmp_path / "one.jsonl",
         "turned over": tmp_path / "many.jsonl",

@@ -1,4 +1,4 @@
-"""`samplegate replay`: recorded requests under another policy, grouped; what cannot be read; how it ends."""
+"""`samplegate replay`: recorded requests under another policy, grouped; unreadable input; exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`samplegate schema`: what it prints is a JSON Schema that takes the shipped files."""
+"""`samplegate schema`: prints a JSON Schema that accepts the shipped files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEPLOY: Final = ROOT / "deploy"
 
 @cache
 def printed(*options: str) -> str:
-    """A schema, which is the same each time."""
+    """The printed schema, which is the same each time."""
     ended = samplegate(ROOT, "schema", *options)
     assert (0, "") == (ended.code, ended.err)
     return ended.out
@@ -45,7 +45,7 @@ def test_a_shipped_file_fits_its_schema(file: Path) -> None:
     ("options", "table"), [([], "policy.json"), (["--tests"], "tests.json")], ids=["policy", "tests"]
 )
 def test_the_schema_is_printed_as_before(options: list[str], table: str) -> None:
-    """A change here is one that users see: a key, a bound or a sentence."""
+    """A change here is visible to users: a key, a bound or a description."""
     assert (Path(__file__).parent / "schemas" / table).read_text("utf-8") == printed(*options)
 
 

@@ -1,4 +1,4 @@
-"""`samplegate test`: which files belong together, what is printed of a failing case, and how it ends."""
+"""`samplegate test`: which files belong together, the output for a failing case, and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A token for a caller: its hash is what the settings take."""
+"""`samplegate token`: the settings accept the hash of the new token."""
 
 from __future__ import annotations
 

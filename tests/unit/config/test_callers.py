@@ -1,4 +1,4 @@
-"""Who may call the daemon, as the settings say it."""
+"""Settings for callers: who may call the daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings file: the same meaning as the variables, and strict reading."""
+"""The settings file: its values mean the same as the variables, and it is read strictly."""
 
 from __future__ import annotations
 

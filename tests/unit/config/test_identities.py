@@ -1,4 +1,4 @@
-"""Token files: problems are reported alike for callers and people, at their line, without its content."""
+"""Token files: problems are reported in the same way for callers and people, with the line and without its content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_UTF8 = "t: cannot be read: it is not UTF-8 text"
 
 
 def answers(section: str, folder: Path, data: bytes | None) -> list[str]:
-    """The names of the tokens that are read, or what is wrong."""
+    """The names of the tokens in the file, or the problems with it."""
     if data is not None:
         (folder / "t").write_bytes(data)
     (folder / "s.yaml").write_text(f"policy: p\nservers: {{docs: {{command: x}}}}\n{section}: {{tokens_file: t}}\n")

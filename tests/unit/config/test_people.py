@@ -1,4 +1,4 @@
-"""Who may look at reviews and decide them, and the other settings of reviews, as the settings say them."""
+"""Settings for reviews: who may see and decide them, and all others."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from samplegate.config import load
 from samplegate.config.serve import load_serve
 
 A = "ab" * 32
-FOLDER = Path("FOLDER")  # stands for the folder of the settings file
+FOLDER = Path("FOLDER")  # a placeholder for the folder of the settings file
 BASE = "policy: p.yaml\nservers: {a: {command: x}}\n"
 
 
@@ -23,7 +23,7 @@ def written(folder: Path, text: str, env_file: str = "") -> Path:
 
 
 def seen(found: Any, names: list[str], folder: Path) -> dict[str, Any]:
-    """The values of some settings, a name such as ``servers.a.call_timeout`` among them; the folder is put back as
+    """The values of some settings, including names such as ``servers.a.call_timeout``, with the folder replaced by
     FOLDER."""
     values = {}
     for name in names:
@@ -38,7 +38,7 @@ def seen(found: Any, names: list[str], folder: Path) -> dict[str, Any]:
     return values
 
 
-# settings file, env file, variables, command line, what holds
+# settings file, env file, variables, command line, resulting value
 ROWS: list[tuple[str, str, dict[str, str], dict[str, Any], dict[str, Any]]] = [
     ("log_level: debug\n", "", {}, {}, {"log_level": "debug", "log_format": None, "keep_reviews": 30}),
     (
@@ -117,7 +117,7 @@ def test_a_setting_of_every_process(row: int, tmp_path: Path) -> None:
     assert expected == seen(load_serve(environ, file=file, given=line).settings, list(expected), tmp_path)
 
 
-# settings file, variables, command line, what holds
+# settings file, variables, command line, resulting value
 SERVE: list[tuple[str, dict[str, str], dict[str, Any], dict[str, Any]]] = [
     (
         BASE + "listen: 127.0.0.1:1\n",

@@ -1,4 +1,4 @@
-"""The one server of a command line at a URL: its headers from files, and every problem with them."""
+"""A single server given as a URL on the command line: its headers from files, and every problem with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of the daemon, from all their sources."""
+"""The daemon's settings from all their sources."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ WRITTEN = (
     " 1}|'sqlite:'|'sqlite:x'|127.0.0.1:1|[10.0.0.0/8]|~no-such-user/x"
 )
 PLAIN = [name for name, setting in SERVE_SETTINGS.items() if not setting.section]
-BESIDE_OTHERS = {"reviews_listen", "servers_file"}  # right by themselves, and refused beside what else the test gives
+BESIDE_OTHERS = {"reviews_listen", "servers_file"}  # valid alone, but not together with the settings of the test
 
 
 @pytest.mark.parametrize("name", PLAIN)

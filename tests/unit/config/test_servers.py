@@ -1,4 +1,4 @@
-"""One server of the daemon's settings: what can be said of it, what of that is secret, and what is wrong."""
+"""Settings of one of the daemon's servers: what can be set, which values are secret, and what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a process, from all their sources."""
+"""The settings of a process from all their sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages about wrong settings: every problem at once, at its place, and no secret. The table is in
+"""Messages about wrong settings: every problem at once, with its place and without secrets. The table is in
 settings_messages.yaml."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from samplegate.cli.main import main
 TABLE: Final[list[dict[str, Any]]] = yaml.safe_load(
     Path(__file__).with_suffix("").with_name("settings_messages.yaml").read_text("utf-8")
 )
-SECRET: Final = "s3cret"  # what no message may hold, wherever it stands in the table
+SECRET: Final = "s3cret"  # no message may contain this, wherever it is in the table
 GENERATED: Final = {
     "large:": b"#" * (3 * 1024 * 1024),
     "many callers:": "".join(f"c{index} {index:064x}\n" for index in range(10_001)).encode(),
@@ -24,7 +24,7 @@ GENERATED: Final = {
 
 
 def content(text: str) -> bytes:
-    """The content of a file of the table: its text, or the value of its first word."""
+    """The content of a file in the table: its text, or the value that its first word names."""
     if text.startswith("latin-1:"):
         return text.removeprefix("latin-1:").encode("latin-1")
     return GENERATED.get(text) or text.encode()

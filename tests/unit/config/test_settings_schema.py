@@ -1,4 +1,4 @@
-"""The schema of the daemon's settings file says what its reader takes."""
+"""The JSON Schema of the daemon's settings file agrees with its reader."""
 
 from __future__ import annotations
 

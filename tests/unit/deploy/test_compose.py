@@ -1,5 +1,5 @@
-"""The compose file: what it mounts is there, and nothing of it is open to other machines. `test_compose_starts.py`
-starts a daemon with its settings."""
+"""The compose file: everything it mounts exists, and nothing is open to other machines. `test_compose_starts.py` starts
+a daemon with its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard: well-formed, and about metrics that there are. `test_prometheus.py` runs its queries."""
+"""The dashboard is well-formed and uses only metrics that exist. `test_prometheus.py` runs its queries."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _series(name: str, type: str) -> list[str]:
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_every_metric_is_shown_somewhere(metric: Any) -> None:
-    # a variable's source; a trial of rules is for `report`
+    # the source of a dashboard variable; shadow rules are shown by `report`
     if metric.name not in ("samplegate_build_info", "samplegate_shadow_decisions_total"):
         assert any(name in text for _, text in TEXTS for name in _series(metric.name, metric.type))
 

@@ -1,4 +1,4 @@
-"""The example of deploy/README.md loads, and what its tables are made from is complete."""
+"""The example in deploy/README.md loads, and the data behind its tables is complete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_settings_that_stand_there_as_an_example_are_none_but_for_their_file
 
 
 def test_every_field_of_a_record_is_described() -> None:
-    # kept apart, never in a line
+    # logged separately, never in a line
     written = {"cost_usd" if field.name == "usd" else field.name for field in fields(Record)} - {"asked"}
     assert written | {f"{name}_hash" for name in ("request", "result")} == {*MEMBERS, *CONTENTS}
 

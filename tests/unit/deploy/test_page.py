@@ -1,4 +1,4 @@
-"""What deploy/README.md says of the daemon's operation, where a test can hold it to that."""
+"""The claims of deploy/README.md about operating the daemon, as far as a test can check them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAGE: Final = (DEPLOY / "README.md").read_text("utf-8")
 
 
 def section(title: str) -> str:
-    """The text under a heading of the third rank."""
+    """The text under a third-level heading."""
     return PAGE.partition(f"\n### {title}\n")[2].partition("\n##")[0]
 
 

@@ -1,4 +1,4 @@
-"""The systemd unit and the settings beside it fit each other and the daemon. `test_systemd.py` starts what it says."""
+"""The systemd unit and its settings agree with each other and with the daemon. `test_systemd.py` starts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate: what becomes of a round, with fakes for its ports."""
+"""The gate: the outcome of a round, with fakes for its ports."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class TestModernRounds:
 
     async def test_an_elicitation_that_nobody_answers_does_not_end_the_call(self) -> None:
         cannot = {**ANSWER, "otherwise": "unanswered"}
-        # `true` is no integer, so the rule cannot be carried out
+        # `true` is not an integer, so the rule cannot be applied
         d, round = asked(cannot, f=form(confirm={"type": "integer"}))
         releases = await World().settled(d, round)
         assert isinstance(releases["f"].outcome, Unanswered)

@@ -1,5 +1,5 @@
-"""The gate and its limits: what is reserved before anything is spent, what stands after, and what the next model may
-still spend."""
+"""The gate with limits: what is reserved before anything is spent, what stays charged afterwards, and what is left for
+the next model."""
 
 from __future__ import annotations
 

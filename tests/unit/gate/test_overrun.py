@@ -1,5 +1,5 @@
-"""A model that writes more than it was asked for, through the whole gate: a little is passed on and more is withheld.
-All of it is on record."""
+"""A model that writes more than the max tokens, through the whole gate: a small overrun is passed on, a larger one is
+withheld. All of it is on record."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.fakes.dialogue import ALLOW, MODELS, sample
 from tests.fakes.world import World, pushed
 
 pytestmark = pytest.mark.anyio
-MOST: Final = 10  # tokens that the server asks for
+MOST: Final = 10  # max tokens of the server's request
 
 
 async def came_to(tokens: int, **given: Any) -> tuple[object, Record]:
-    """What the server gets where the model writes so many tokens, and the record; ``given`` stands in the rule."""
+    """The outcome and the record if the model writes ``tokens`` tokens; ``given`` is added to the rule."""
     rule = {**ALLOW, "with": {"models": ["m"], **given}}
     d, round = pushed(rule, params={**sample(), "maxTokens": MOST}, policy={"models": MODELS}, sampling={})
     world = World(Sampled(({"type": "text", "text": "hi"},), "gpt", "endTurn", 3, tokens))

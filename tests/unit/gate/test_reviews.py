@@ -1,5 +1,5 @@
-"""What people decide, through the whole gate: verdicts on requests and on answers, in time, late, twice, edited, and
-without anybody there."""
+"""Reviews through the whole gate: verdicts on requests and on answers, in time, late, twice, edited, and without any
+reviewer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ POLICY: dict[str, Any] = {
 
 
 def wall() -> float:
-    """Unix seconds in the loop's own time."""
+    """Unix seconds by the event loop's clock."""
     return START + anyio.current_time()
 
 
@@ -50,7 +50,7 @@ def anyio_backend() -> Any:
 
 
 class Room:
-    """A gate with people behind it: ``answer`` decides the first review that comes up."""
+    """A gate with reviewers; ``says`` decides the first pending review."""
 
     def __init__(self, **world: Any) -> None:
         self._started = 0.0
@@ -76,9 +76,9 @@ class Room:
         return self._ids.to_bytes(size, "big")
 
     async def run(self, d: Any, round: Any, *people: Says) -> Any:
-        """The round's conclusion, with people at work meanwhile."""
+        """The round's conclusion, while ``people`` act as reviewers."""
         self.world.reviews = self.desk
-        self._started = anyio.current_time()  # the dialogues' time begins with 0
+        self._started = anyio.current_time()  # the dialogues' time starts at 0
         conclusion: list[Any] = []
         with anyio.fail_after(10):
             async with anyio.create_task_group() as group:
@@ -95,7 +95,7 @@ class Room:
         return next(iter(conclusion.releases.values()))
 
     async def pending(self) -> Review:
-        """The review that waits, as soon as one does."""
+        """Wait for a pending review and return it."""
         changed = anyio.Event()
         end = self.store.watch(lambda: changed.set())
         try:
@@ -438,7 +438,7 @@ async def test_an_answer_that_is_too_large_for_a_person_is_not_released_unseen()
     assert (Reason.REVIEW, []) == (release.outcome.reason, list(room.store.list(Filter())))
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # it is read in a thread
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the answer is read in a thread
 async def test_a_request_that_is_too_large_for_a_person_is_not_escalated() -> None:
     room = Room()
     large = sample(messages=[{"role": "user", "content": {"type": "text", "text": "x" * (MOST_REVIEWED + 1)}}])

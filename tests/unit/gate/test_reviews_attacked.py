@@ -1,5 +1,5 @@
-"""What somebody tried against reviews: rounds of several, edits that go too far, policies that change, verdicts that
-cannot be used."""
+"""Attacks on reviews: rounds with several requests, edits that go too far, policy changes, verdicts that cannot be
+used."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def anyio_backend() -> Any:
 
 
 def of(room: Room, most_tokens: int, word: str, *, before: int = 1, **more: Any) -> Says:
-    """A verdict on the review of the request for so many tokens, once ``before`` are pending."""
+    """Decide the review of the request with these max tokens, once ``before`` reviews are pending."""
 
     async def decide() -> None:
         while len(room.store.list(Filter(states=("pending",)))) < before:
@@ -97,7 +97,7 @@ async def test_nothing_is_held_of_a_review_that_expired() -> None:
 @pytest.mark.parametrize(
     ("rules", "edits"),
     [
-        ([], Edits(max_tokens=401)),  # more than the server asked for (R3)
+        ([], Edits(max_tokens=401)),  # more than the server requested (R3)
         ([{"name": "never", "effect": "deny", "match": {"kind": "sampling", "text": "forbidden"}}], "forbidden"),
         (
             [
@@ -197,7 +197,7 @@ async def test_a_review_that_expires_while_its_call_is_put_off_is_not_opened_aga
     d, round = asked(rule, rest, policy={**POLICY, "client": {"peer_timeout": "150ms"}}, b=form())
     parked = await room.run(d, round)
     (review,) = room.store.list(Filter())
-    room.store.reviews[review.id] = replace(review, expires=review.created)  # its own time is over meanwhile
+    room.store.reviews[review.id] = replace(review, expires=review.created)  # it has expired meanwhile
     conclusion = await room.run(d, returned(d, round, parked))
     assert isinstance(conclusion, Settled)
     assert {"action": "accept", "content": {"confirm": True}} == body(conclusion.releases["b"])
@@ -286,7 +286,7 @@ async def test_a_process_that_slept_does_not_free_what_another_holds_by_now() ->
 
 
 def returned(d: Any, round: Any, parked: Any) -> Any:
-    """The round as the client's next try opens it again."""
+    """The round that the client's next retry opens again."""
     assert isinstance(parked, ForwardRound), parked
     state = json.loads(d.take(d.session.round_done(round.id, parked, d.now))[0].line)["result"]["requestState"]
     return one(d.client(modern(9, "tools/call", name="x", requestState=state)), Open).round

@@ -1,5 +1,5 @@
-"""A person looks at a model's answer for longer than the client waits, through the whole gate: the call is put off, and
-comes back to the answer."""
+"""A model's answer is under review for longer than the client waits, through the whole gate: the call is deferred, and
+a later retry gets the answer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def anyio_backend() -> Any:
 
 
 class Call:
-    """A modern call whose client comes back as often as it is put off."""
+    """A modern call whose client retries as often as the call is deferred."""
 
     def __init__(
         self, room: Room, *rules: Mapping[str, Any], policy: Mapping[str, Any] = QUICK, **keys: Mapping[str, Any]
@@ -59,7 +59,7 @@ class Call:
         self._ids = 1
 
     async def put_off(self, *people: Any) -> None:
-        """One try, after which the client holds a state and no question."""
+        """One try, after which the client has a request state and no question."""
         conclusion = await self.room.run(self.d, self.round, *people)
         assert isinstance(conclusion, ForwardRound), conclusion
         (shown,) = self.d.take(self.d.session.round_done(self.round.id, conclusion, self.d.now))
@@ -67,7 +67,7 @@ class Call:
         self.again()
 
     def again(self, *rules: Mapping[str, Any], policy: Mapping[str, Any] = QUICK, **more: Any) -> None:
-        """The client comes back, under another policy where rules are given."""
+        """The client retries, under another policy if rules are given."""
         self._ids += 1
         if rules:
             self.d = Dialogue(*rules, **policy)
@@ -75,19 +75,19 @@ class Call:
         self.round = one(self.d.client(back), Open).round
 
     async def releases(self, *people: Any) -> Mapping[str, Release]:
-        """What the last try comes to."""
+        """The result of the last try."""
         conclusion = await self.room.run(self.d, self.round, *people)
         assert isinstance(conclusion, Settled), conclusion
         return conclusion.releases
 
     async def end(self, *people: Any) -> Release:
-        """The same of a call of one request."""
+        """The result of the last try of a call with one request."""
         (release,) = (await self.releases(*people)).values()
         return release
 
 
 async def decide(room: Room, word: Any = "approve", nth: int = 0, **more: Any) -> Review:
-    """A verdict while no call waits."""
+    """Submit a verdict while no call waits."""
     review = sorted(room.store.list(Filter(states=("pending",))), key=lambda review: review.id)[nth]
     room.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=wall())
     return review
@@ -194,7 +194,7 @@ async def test_a_reviewer_whose_own_time_is_over_is_not_waited_for() -> None:
     (release,) = conclusion.releases.values()
     assert isinstance(release.outcome, Unanswered)
     (review,) = room.store.list(Filter())
-    for _ in range(2_000):  # the store counts from a moment later than the call does
+    for _ in range(2_000):  # the store's clock starts slightly later than the call
         if review.state != "pending":
             break
         await anyio.sleep(0.01)
@@ -346,8 +346,7 @@ class TestSeveralRequestsInOneRound:
         assert "withdrawn" == review.state
 
     async def test_what_was_forwarded_and_what_a_person_is_asked_get_on_with_each_other(self) -> None:
-        """The person is asked once the client has come back with its own part, and not taken for one who was asked
-        before."""
+        """The reviewer is asked once the client has retried with its own part, and is not counted as already asked."""
         room = Room()
         call = Call(room, FORWARD, LOOKS, a=form(), b=sample())
         (shown,) = call.d.hand_on([Open(call.round)], "a")
@@ -411,7 +410,7 @@ class TestARequestThatIsEscalatedToo:
         assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(room.world.asked), drawn(room))
 
     async def test_a_verdict_on_a_request_is_not_late_while_its_call_comes_back(self) -> None:
-        """``late_verdict`` is for requests that have ended."""
+        """``late_verdict`` applies only to requests that have ended."""
         room = Room()
         call = Call(room, ASK)
         await call.put_off()

@@ -1,5 +1,5 @@
-"""Rounds of several requests under limits that they share with each other and with other rounds; and the doors that a
-limit holds at."""
+"""Rounds with several requests under limits that they share with each other and with other rounds, and the entry points
+where a limit applies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Alarms(Timers):
-    """Timers that tell when one is set."""
+    """Timers that report when one is set."""
 
     def __init__(self, clock: Clock, told: Callable[[], None]) -> None:
         super().__init__(clock)
@@ -40,7 +40,7 @@ class Alarms(Timers):
 
 
 class Till:
-    """A world whose limits are the real ones, with time moved by hand."""
+    """A gate with real limits and a clock that the test moves."""
 
     def __init__(self, d: Dialogue, folder: Path, answer: Any = None) -> None:
         self.clock = Clock()
@@ -59,8 +59,8 @@ class Till:
         self._news.set()
 
     async def until(self, what: Callable[[], bool]) -> None:
-        """The state has a thread of its own, so that turns of the loop do not do: wait for timers that are set, and for
-        rounds that end."""
+        """Wait for timers to be set or rounds to end. Checkpoints of the event loop do not suffice, because the state
+        has a thread of its own."""
         with anyio.fail_after(30):
             while not what():
                 self._news = anyio.Event()
@@ -287,7 +287,7 @@ async def test_a_fault_while_a_record_is_made_is_no_answer_and_takes_no_other_re
     till = Till(d, tmp_path)
 
     class Broken:
-        """A finder with a bug."""
+        """A redactor with a bug."""
 
         def hits(self, text: bytes) -> Any:
             if text == b"a":
@@ -304,7 +304,7 @@ async def test_a_retry_that_is_withdrawn_while_it_is_decided_is_recorded_under_i
     world = World()
     d, round = asked({"name": "r", "match": {"kind": "sampling"}, "effect": "deny"}, a=sample("x" * 70_000))
     with anyio.CancelScope() as scope:
-        scope.cancel()  # deciding so much is done beside the event loop, where it can be cancelled
+        scope.cancel()  # this much is decided off the event loop, where it can be cancelled
         await world.gate(d).run(
             msgspec.structs.replace(round, returned=Returned(replies={}, seen={}, ids={"a": "first"}))
         )

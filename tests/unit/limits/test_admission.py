@@ -1,5 +1,5 @@
-"""Both stores as one, from the event loop: the file on first use, all or none, cancellations, odd keys, clocks that
-jump."""
+"""Admission over both stores, in memory and on disk: the file is created on first use, all or none, cancellation,
+unusual keys, clock jumps."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ async def test_a_clock_that_is_set_back_frees_nothing(tmp_path: Path, shared: bo
     await desk.refused(one("b"))
     await desk.refused(one("d"))
     desk.clock.now += back
-    if back < 600.0:  # more than that is time in which a bucket drains, whatever the clock showed before
+    if back < 600.0:  # in a longer time the bucket drains, whatever the clock showed before
         await desk.refused(one("b"))
     await desk.settle(held, one("b"), one("b"), one("d"), one("d"))
     await desk.refused(one("d"))
@@ -231,7 +231,7 @@ async def test_a_fault_of_ours_is_refused_and_logged_whole() -> None:
 
 
 class Locked:
-    """The file, with its write lock held by somebody else."""
+    """The state file, with its write lock held by another process."""
 
     def __init__(self, file: Path) -> None:
         self._db = sqlite3.connect(file, isolation_level=None)
@@ -282,7 +282,7 @@ async def test_a_reservation_that_is_cancelled_in_the_middle_is_given_back(tmp_p
 @BOTH_LOOPS
 async def test_a_reservation_whose_answer_meets_a_cancellation_is_given_back(tmp_path: Path) -> None:
     desk = Desk(daily("d", 1, shared=True), state=tmp_path)
-    for turns in range(60):  # one of them falls between the answer's arrival and the task's next turn
+    for turns in range(60):  # one of them cancels between the answer and the next turn of the task
         task = asyncio.create_task(desk.reserve(one("d")))
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -334,7 +334,7 @@ async def test_another_process_that_gives_back_is_noticed(tmp_path: Path) -> Non
                 got.append(await ours.reserve(slot("s"), wait=100.0))
 
             group.start_soon(wait)
-            while not ours.timers.left > 1:  # the end of its wait, and the next try
+            while not ours.timers.left > 1:  # the end of the wait, and the next try
                 await anyio.lowlevel.checkpoint()
             await theirs.settle(held)
             assert [] == got

@@ -1,4 +1,4 @@
-"""Brakes: a server that asks in circles is left unanswered for a while."""
+"""Loop detection: a server that repeats its requests gets no answers for a while."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPEATS: Final = schema.Brakes(repeats=3, cooling="60s")
 
 
 def tries(brakes: BrakeState, digests: str, call: str = "c", server: str = "s", now: float = 0.0) -> list[bool]:
-    """Whether each of some requests may go on."""
+    """Whether each of the requests may proceed."""
     return [brakes.asked(server, (call,), each, now) is None for each in digests]
 
 

@@ -1,4 +1,5 @@
-"""Waiting for room: first come, first served at each account, bounded in time and number, and tidy however it ends."""
+"""Waiting for capacity: first come, first served for each account, bounded in time and number, with cleanup however the
+wait ends."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Crowd:
-    """Requests that wait, each with a name; ``got`` says who was answered, in which order."""
+    """Named requests that wait; ``got`` has the names in the order of their answers."""
 
     def __init__(self, desk: Desk, group: TaskGroup) -> None:
         self.desk = desk
@@ -33,12 +34,12 @@ class Crowd:
         await all_blocked()
 
     async def leaves(self, name: str) -> None:
-        """It is cancelled."""
+        """Cancel the request."""
         self.scopes[name].cancel()
         await all_blocked()
 
     async def done(self, name: str) -> None:
-        """It has its answer and settles it."""
+        """Settle the reservation of a request that got its answer."""
         answer = self.answers[name]
         assert isinstance(answer, Reserved), answer
         await self.desk.settle(answer)
@@ -239,7 +240,7 @@ async def test_who_came_first_stays_first_when_it_turns_to_another_limit() -> No
         await all.comes("t", slot("t"))
         await all.comes("early", slot("s"), slot("t"))
         await all.comes("late", slot("t"))
-        await all.done("s")  # early now turns to t, where late stands already
+        await all.done("s")  # early is now first in line for t, ahead of late
         await all.done("t")
         assert ["s", "t", "early"] == all.got
 
@@ -251,8 +252,8 @@ async def test_whose_turn_it_is_goes_before_nobody_who_waits_for_its_other_limit
         await all.comes("early", slot("u"), Draw("t", "[]", 2))
         await all.comes("late", slot("s"), slot("t"))
         await all.comes("last", slot("s"))
-        await all.done("u")  # early turns to t
-        await all.done("s")  # it is late's turn, and t has room for it
+        await all.done("u")  # early is first in line for t
+        await all.done("s")  # late is first in line for s, and t has capacity for it
         assert ["s", "t", "u", "last"] == all.got, "late stands behind early, and keeps nobody at s"
         for name in ("last", "t", "early"):
             await all.done(name)

@@ -1,5 +1,5 @@
-"""Limits while the policy is replaced: what counts the same goes on, what counts something else begins anew, and nobody
-who waits is forgotten."""
+"""Limits across a policy reload: a limit with the same meaning keeps its balance, a changed one starts anew, and no
+waiting request is lost."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_an_account_goes_on_under_another_amount(
     assert max(0, most - 2) == await desk.room(one("d"))
     desk.clock.now += 1.0
     await desk.settle(held, one("d"))
-    tenths = await desk.room(Draw("d", "[]", ONE // 10))  # a bucket drains by itself, and gives back that much less
+    tenths = await desk.room(Draw("d", "[]", ONE // 10))  # a bucket drains by itself, so that much less is returned
     assert tenths == 0 if most == 1 else 9 <= tenths <= 10
     await desk.admission.aclose()
 
@@ -253,7 +253,7 @@ async def test_a_reservation_on_both_is_taken_back_where_its_account_has_gone_me
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_module, "PATIENCE", 0.5)
-    (tmp_path / "holders").touch()  # no slot can be taken
+    (tmp_path / "holders").touch()  # makes it impossible to take a slot
     desk = Desk(bucket("b", 1), slots("s", 1, shared=True), state=tmp_path)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
@@ -358,7 +358,7 @@ async def test_who_is_being_tried_at_the_state_tries_again_under_the_new_terms(t
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
-            await anyio.lowlevel.checkpoint()  # it has been asked for, and not answered
+            await anyio.lowlevel.checkpoint()  # it has been requested but not answered
             desk.update_limits(slots("s", 2, shared=True))
     assert 1 == len(got)
     await desk.settle(held)

@@ -1,7 +1,7 @@
 """Limits under any history of reservations, settlements and reloads: never more than the amount in force, and nothing
-is given back twice.
+is returned twice.
 
-What is said of them is computed here anew, from the history alone. Reservations and settlements may come from rounds of
+The expected values are computed here from the history alone. Reservations and settlements may belong to rounds of
 earlier policies.
 """
 
@@ -66,7 +66,7 @@ class Pass(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct):
-    """One draw that was admitted, as how much it counts by now."""
+    """One admitted draw, with the amount that still counts."""
 
     spec: LimitSpec
     life: int
@@ -79,7 +79,7 @@ class Entry(msgspec.Struct):
 
 
 class Model:
-    """One limit, whose spec changes."""
+    """One limit whose spec changes."""
 
     def __init__(self, desk: Desk, *, remembers: bool) -> None:
         self.desk = desk
@@ -109,7 +109,7 @@ class Model:
         open = {identity(entry.spec) for entry in self.entries if entry.reserved is not None}
         for name in self.lives:
             if name not in open and not name == before == after and not self.remembers:
-                self.lives[name] += 1  # nothing is left of it: it may begin anew
+                self.lives[name] += 1  # nothing of it is left: it may start anew
         self.amended.append(spec)
         self.policies.append({} if spec is None else {NAME: spec})
         self.desk.admission.update_limits(self.policies[-1])
@@ -145,7 +145,7 @@ class Model:
         entry.reserved, entry.amount = None, 0 if entry.spec.per == "slots" else came
 
     def check(self, spec: LimitSpec, life: int) -> None:
-        """What was admitted on the account of this spec since it began, as the amount that is in force allows."""
+        """Check that the draws on this spec's account since it began stay within the amount in force."""
         mine = [entry for entry in self.entries if entry.life == life and identity(entry.spec) == identity(spec)]
         now = self.desk.clock.now
         if spec.per == "bucket":
@@ -173,7 +173,7 @@ passes = st.builds(Pass, st.sampled_from([0.0, 0.5, 7.0, 30.0, 61.0, 40_000.0]))
 
 @st.composite
 def histories(draw: st.DrawFn, shared: Sequence[bool]) -> list[Any]:
-    """Reloads among a few policies: of limits that count alike, or of any."""
+    """Reloads among a few policies, of limits with the same meaning or of any limits."""
     kinds = st.one_of(*(st.sampled_from(kinds) for kinds in (KINDS[:3], KINDS[4:7], KINDS[10:13], KINDS)))
     few = draw(st.lists(kinds, min_size=2, max_size=4))
     reloads = st.builds(partial(reload, few, shared), st.integers(0, 8), st.integers(0, 1))

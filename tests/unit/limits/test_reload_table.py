@@ -1,4 +1,4 @@
-"""Draws that survive a reload, as a table: by the change, the place of the account, and open reservations."""
+"""Draws that survive a reload, as a table: by the change, the account's store, and open reservations."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ BACK: Final[dict[str, object]] = {}
 
 KEPT, ANEW = (2, 2), (0, 0)
 TABLE: Final[dict[str, tuple[LimitSpec, tuple[dict[str, object], ...], tuple[int, int], tuple[int, int]]]] = {
-    # what changes, one reload after the other -> of 2, what is drawn then in memory and in the state: with all settled,
-    # with all still reserved
+    # changes, one reload after the other -> of 2 draws, how many are still drawn in memory and on disk: if all are
+    # settled,
+    # if all are still reserved
     "a day: nothing": (DAY, (BACK,), KEPT, KEPT),
     "a day: more": (DAY, ({"most": 9 * ONE},), KEPT, KEPT),
     "a day: less": (DAY, ({"most": 3 * ONE},), KEPT, KEPT),
@@ -58,7 +59,7 @@ TABLE: Final[dict[str, tuple[LimitSpec, tuple[dict[str, object], ...], tuple[int
 async def drawn(
     folder: Path, first: LimitSpec, changes: tuple[dict[str, object], ...], *, shared: bool, settled: bool
 ) -> int:
-    """Of two requests, how many are drawn after the reloads."""
+    """How many of two draws are still drawn after the reloads."""
     unit = ONE if first.quantity == "requests" else 1
     desk = Desk(msgspec.structs.replace(first, shared=shared), state=folder)
     held = [await desk.taken(Draw("l", '["x"]', unit)) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Canned answers, and whether a result fits what was asked."""
+"""Canned answers, and whether a result fits its request."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_whether_a_result_fits(request_: Request, result: Any, good: bool) -> No
 
 
 class TestCases:
-    """A rule that answers from a file, under the same protections."""
+    """A rule that answers from a file, with the same protections."""
 
     RULE = AnswerRule(name="r", cases="tape.yaml")
 

@@ -1,4 +1,4 @@
-"""What a model is asked: within which bounds, and without what."""
+"""Requests to a model after the policy's constraints: which bounds apply, and what is removed."""
 
 from __future__ import annotations
 

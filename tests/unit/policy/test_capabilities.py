@@ -1,4 +1,4 @@
-"""What is declared to a server, before any request came."""
+"""Capabilities that are advertised to a server before any request arrives."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_unasked_answers_pass_only_where_the_client_could_have_been_asked(
 def test_check_can_say_what_is_declared_and_what_no_rule_takes() -> None:
     rules: list[Rule] = [
         AllowRule(name="a", match=Match(kind="sampling", max_tokens=Range(max=10))),
-        ForwardRule(name="f", match=Match(mode=["form", "url"])),  # only http and https, as it names no scheme
+        ForwardRule(name="f", match=Match(mode=["form", "url"])),  # only http and https: the rule names no scheme
     ]
     assert [
         "sampling: advertised; some requests may match no rule",
@@ -280,7 +280,7 @@ CLIENTS = st.builds(ClientCapabilities, *[st.booleans()] * 5)
 def test_whatever_is_answered_was_declared(
     rules: list[Rule], request: Request, client: ClientCapabilities, told: bool, able: bool
 ) -> None:
-    """The soundness of reachability: no rule answers a request of a kind that was not declared to its server."""
+    """Soundness of reachability: no rule answers a request of a kind that was not advertised to its server."""
     calls = request.origin.calls
     call = calls[0] if told and len(calls) == 1 else None
     models = [msgspec.structs.replace(model, accepts=["tools"]) for model in MODELS] if able else MODELS

@@ -1,4 +1,4 @@
-"""What is known of models: the policy's words before the table's, and nothing made up."""
+"""Facts about models: the policy's take precedence over the table's, and none are made up."""
 
 from __future__ import annotations
 

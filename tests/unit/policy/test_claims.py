@@ -1,4 +1,4 @@
-"""What a request draws on which accounts, at worst and in truth."""
+"""The charges of a request: which accounts it draws on, as an upper bound and as the actual amount."""
 
 from __future__ import annotations
 

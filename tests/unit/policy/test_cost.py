@@ -1,4 +1,4 @@
-"""What a call comes to at worst and in truth: an upper bound whatever a server sends."""
+"""The cost of a call, as an upper bound whatever a server sends, and as the actual amount."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_dearest_tier_that_the_input_reaches_counts() -> None:
     assert rates is not None
     found = worst(MODEL, FACTS, asked(text("x" * 500)))
     assert found.input_tokens * 10 + 1000 == found.usd
-    # the second tier is cheaper than the first: which of the two is meant is not for us to guess
+    # the second tier is cheaper than the first; we do not guess which one is right
     for size in (1500, 6000):
         found = worst(MODEL, FACTS, asked(text("x" * size)))
         assert found.input_tokens * 20 + 3000 == found.usd
@@ -107,7 +107,7 @@ def test_what_runs_at_an_address_of_ones_own_may_read_more_than_the_table_says_o
         (media("image", 5), 500, 600),
         (media("image", 500_000), 500, 600),
         (media("audio", 32_000), 2000, 2100),
-        # its tool is declared, on offer or not
+        # its tool is declared, and offered or not
         ({"type": "tool_use", "id": "1", "name": "n", "input": {"a": "x" * 100}}, 710, 800),
         ({"type": "tool_result", "toolUseId": "1", "content": [text("x" * 100), media("image", 9)]}, 600, 750),
         ({"type": "tool_result", "toolUseId": "1", "content": [], "structuredContent": {"a": "x" * 100}}, 110, 200),
@@ -235,4 +235,4 @@ def test_ten_megabytes_are_counted_in_a_moment() -> None:
     params = asked(text("日" * 3_500_000))
     start = time.thread_time()
     worst(MODEL, FACTS, params)
-    assert time.thread_time() - start < 0.5  # it takes 0.01 s; a count letter by letter takes seconds
+    assert time.thread_time() - start < 0.5  # takes 0.01 s of CPU time; counting letter by letter takes seconds

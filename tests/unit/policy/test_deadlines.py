@@ -1,4 +1,4 @@
-"""How long a round may take."""
+"""Deadlines of a round."""
 
 from __future__ import annotations
 

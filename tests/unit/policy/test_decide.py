@@ -1,4 +1,4 @@
-"""Decisions: which rule takes a request, and what becomes of it."""
+"""Decisions: which rule matches a request, and the resulting action."""
 
 from __future__ import annotations
 
@@ -374,7 +374,7 @@ def test_explain_and_decide_agree_on_any_policy(rules: list[Rule], request: Requ
     compiled_policy = compiled(*rules)
     decision, steps = explain(compiled_policy, request, Situation(able))
     assert decision == decide(compiled_policy, request, Situation(able))
-    assert decision == decide(compiled_policy, request, Situation(able))  # also from the remembered shortlist
+    assert decision == decide(compiled_policy, request, Situation(able))  # also from the cached shortlist
     assert [] == [step for step in steps if step.taken and step.rule != decision.rule]
 
 

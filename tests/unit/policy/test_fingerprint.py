@@ -1,4 +1,4 @@
-"""What makes two requests the same: what is read counts, what differs from run to run does not."""
+"""Fingerprints of requests: what the model reads counts; what differs from run to run does not."""
 
 from __future__ import annotations
 

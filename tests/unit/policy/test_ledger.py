@@ -1,4 +1,4 @@
-"""The ledger's rules, one by one. That they hold together over any history is test_ledger_histories.py."""
+"""The ledger's rules, one by one. test_ledger_histories.py checks that they hold together over any history."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_a_refused_draw_fits_when_it_was_said_to_and_not_much_before(most: int, 
 
 
 def test_looking_often_loses_nothing() -> None:
-    """A unit takes a second to drain here, and it is drawn on ten times a second: by rounding alone it would never
-    drain."""
+    """A unit takes a second to drain here, and it is drawn on ten times a second. If each step were rounded, it would
+    never drain."""
     units = LimitSpec("l", "requests", 100, "bucket", 100.0)
     book = Accounts(units)
     book.reserve(NOON, Draw("l", "[]", 100))
@@ -140,8 +140,8 @@ def test_a_draw_without_a_true_figure_is_given_back_whole() -> None:
 
 
 def test_what_has_drained_meanwhile_is_not_given_back_again() -> None:
-    """Given back whole, it would take the place of the later draw: 8 reserved, 8 drained in 48 s, 10 drawn then, and
-    still 10."""
+    """If all 8 were returned, they would hide the later draw: 8 reserved, 8 drained in 48 s, 10 drawn then, and 10 must
+    remain."""
     book = Accounts(bucket(10, 60))
     opened = reserved(book.reserve(NOON, draw(8)))
     assert book.takes(NOON + 48, 10)
@@ -155,7 +155,7 @@ def test_half_drained_is_half_given_back() -> None:
     opened = reserved(book.reserve(NOON, draw(10)))
     assert book.takes(NOON + 30, 5)
     book.settle(NOON + 30, opened, [draw(2)])
-    assert 7 == pytest.approx(book.level(), abs=1e-5)  # of the rest of 8 there are 3 left
+    assert 7 == pytest.approx(book.level(), abs=1e-5)  # of the 8 to return, 5 have drained
 
 
 def test_an_overrun_is_booked_beyond_the_limit_and_has_to_drain() -> None:
@@ -441,7 +441,7 @@ def test_an_account_is_stored_as_a_short_list() -> None:
 
 
 def test_each_of_many_keys_takes_little_memory() -> None:
-    """Some 0.5 KiB. Only the last tenth is traced: that takes long."""
+    """About 0.5 KiB. Only the last tenth is traced, because tracing is slow."""
     specs = {"l": bucket(10, 60), "m": LimitSpec("m", "usd", 5 * SCALE["usd"], "day", tz="Europe/Berlin")}
     book = Accounts(*specs.values())
     for number in range(5_000):

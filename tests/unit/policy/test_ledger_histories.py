@@ -1,7 +1,7 @@
-"""The ledger under any history: reservations settled with less, as much or more, given back, or never (a crash), over
-any times and accounts.
+"""The ledger under any history: reservations settled with less, as much or more, returned, or never settled (a crash),
+over any times and accounts.
 
-What is said of it is computed here anew, from the history alone.
+The expected values are computed here from the history alone.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ COUNTS: Final = (LimitSpec("x", "requests", 1000, "call"), LimitSpec("y", "reque
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What happens next, after ``wait`` seconds (below 0: by a clock that is so much behind): draws are reserved, or
-    one of the ``open`` ends."""
+    """One step of a history, ``wait`` seconds after the last (below 0: by a clock that is behind): draws are reserved,
+    or one of the ``open`` reservations ends."""
 
     wait: float
     draws: tuple[tuple[str, str, float], ...] = ()
@@ -70,7 +70,7 @@ ONE_BUCKET: Final = st.sampled_from("abc").flatmap(lambda name: steps(name, SKEW
 
 
 class History:
-    """Runs steps on a ledger, and remembers what was drawn when, and as how much."""
+    """Runs steps on a ledger and remembers the time and the counted amount of each draw."""
 
     def __init__(self, specs: tuple[LimitSpec, ...]) -> None:
         self.book = Accounts(*specs)
@@ -79,7 +79,7 @@ class History:
         self.entries: list[Entry] = []
 
     def run(self, history: list[Step]) -> Iterator[Any]:
-        """One step at a time; yields what became of it: Refused, Reserved, or what was settled."""
+        """Run one step at a time and yield its result: Refused, Reserved, or the settled reservation."""
         for step in history:
             self.latest += max(0.0, step.wait)
             self.now = self.latest + min(0.0, step.wait)
@@ -119,8 +119,7 @@ class History:
 
 
 class Entry(msgspec.Struct):
-    """One draw: as how much it counts by now. What it came to beyond its worst case is booked, and bounded by
-    nothing."""
+    """One draw with the amount that still counts. An overrun beyond its upper bound is charged without any limit."""
 
     account: tuple[str, str]
     stamp: float
@@ -131,8 +130,8 @@ class Entry(msgspec.Struct):
 
 @given(st.one_of(ONE_BUCKET, ONE_BUCKET, steps("abc", SKEWED)))
 def test_over_any_span_a_bucket_admits_no_more_than_itself_and_what_drains_in_the_span(history: list[Step]) -> None:
-    """At every moment: open ones at their worst, settled ones at their truth. Times are out of order by some seconds,
-    as among processes."""
+    """Checked at every moment, with open reservations at their upper bounds and settled ones at their actual amounts.
+    Times are out of order by some seconds, as between processes."""
     run = History(BUCKETS)
     for outcome in run.run(history):
         if not isinstance(outcome, Reserved):
@@ -173,7 +172,7 @@ def test_a_day_or_month_holds_its_open_draws_at_worst_its_settled_ones_in_truth_
 
 
 class Calendar:
-    """What is drawn in each day and month, added up."""
+    """The total of each day and month."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str, float], int] = {}
@@ -191,7 +190,7 @@ class Calendar:
             self._add(draw, outcome.at, draw.amount)
 
     def settled(self, outcome: Reserved, share: float, now: float) -> None:
-        """By account: an overrun of today's, or a rest of the same window's."""
+        """The expected totals by account: today's overrun, or what is returned within the same window."""
         more: dict[tuple[str, str], int] = {}
         for draw in outcome.draws:
             more[draw.limit, draw.key] = more.get((draw.limit, draw.key), 0) + int(draw.amount * share) - draw.amount
@@ -236,7 +235,7 @@ def test_a_clock_set_back_frees_nothing_and_is_got_over(history: list[Step], bac
 def test_no_call_causes_more_than_its_limit_however_many_candidates_there_are(
     history: list[tuple[list[str], bool]],
 ) -> None:
-    """Each candidate is charged, so whichever call it really was, it stays within its limit."""
+    """Each candidate is charged, so the limit holds whichever call it really was."""
     limit = LimitSpec("loop", "requests", 4 * 10**6, "call")
     book, counted = Accounts(limit), dict.fromkeys("pqr", 0)
     for calls, crashed in history:

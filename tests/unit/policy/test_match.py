@@ -1,4 +1,4 @@
-"""Matches: what each condition means, several candidate calls, and what is not known."""
+"""Match conditions: what each means, several candidate calls, and unknown values."""
 
 from __future__ import annotations
 

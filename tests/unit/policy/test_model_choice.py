@@ -1,4 +1,4 @@
-"""Which models may answer, in which order, and why."""
+"""Model selection: which models may answer, in which order, and why."""
 
 from __future__ import annotations
 

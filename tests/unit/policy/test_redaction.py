@@ -1,4 +1,5 @@
-"""Secrets are found in every text that a model reads or writes, and nowhere else, and nothing is changed in place."""
+"""Redaction: secrets are found in every text that a model reads or writes and nowhere else, and nothing is changed in
+place."""
 
 from __future__ import annotations
 
@@ -238,7 +239,7 @@ def test_no_secret_is_left_and_the_rest_is_what_it_was(around: str, at: int) -> 
 # --- hostile
 # ----------------------------------------------------------------------------------------------------------------------
 
-BIG: Final = 1024 * 1024  # bytes: enough for quadratic work to outlast any timeout
+BIG: Final = 1024 * 1024  # bytes: enough that quadratic work would exceed any timeout
 
 
 @pytest.mark.parametrize("unit", ["T-", "T-1234", "<<", "user=a", "<<T-1234 ", "aaaaaaaT", "\ud800", "é"])
@@ -269,7 +270,7 @@ def test_many_names_that_are_the_same_without_their_secrets_take_bounded_time() 
     held = {f"tok-{number}": number for number in range(10_000)}
     before = time.thread_time()
     cleaned, _ = clean_params(tokens, params([{"type": "tool_use", "id": "1", "name": "n", "input": held}]))
-    assert time.thread_time() - before < 2  # it takes 0.15 s; a search for a free name from the first on takes over 5
+    assert time.thread_time() - before < 2  # takes 0.15 s; searching names from the start takes over 5 s
     assert list(range(10_000)) == sorted(cleaned["messages"][0]["content"][0]["input"].values())
 
 

@@ -1,5 +1,5 @@
-"""What a provider reports for an answer, as it is booked: in full, as far as any model could have read or written
-it."""
+"""Usage that a provider reports for an answer, as it is charged: in full, up to what any model could have read or
+written."""
 
 from __future__ import annotations
 

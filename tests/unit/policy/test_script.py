@@ -37,7 +37,7 @@ def asked(*texts: str, system: str | None = None, most: int = 100) -> dict[str, 
 
 
 def choose(script: Script, name: str, params: dict[str, Any]) -> SampleResult:
-    """What is said to who asks for the first time."""
+    """The answer to a first request."""
     return pick(script, name, params).result
 
 
@@ -177,7 +177,7 @@ def test_a_file_that_is_not_cases_says_where(file: str, place: str) -> None:
 
 
 class TestContent:
-    """Blocks in place of a text."""
+    """Content blocks instead of a text."""
 
     def test_blocks_are_answered_as_they_are_and_say_that_a_tool_is_used(self) -> None:
         blocks: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""Days and months in any time zone. What a ledger makes of them is in test_ledger.py."""
+"""Days and months in any time zone. test_ledger.py tests how a ledger uses them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_moment_is_in_one_window_and_windows_follow_one_another(tz: str, w
 
 
 def test_clocks_set_back_over_midnight_do_not_bring_yesterday_back() -> None:
-    """At one past midnight it became 23:01 once more."""
+    """At 00:01 the clock is set back to 23:01."""
     midnight = datetime(2010, 11, 7, tzinfo=ZoneInfo("America/St_Johns")).timestamp()
     assert (
         midnight

@@ -1,4 +1,4 @@
-"""Runs the decision cases of this folder and those of the shipped policies: each case is a test. The cases are data, as
+"""The policy test cases in tests/cases and those of the shipped policies: each case is a test. The cases are data, as
 users write them."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def beside(tests: Path) -> Path:
 
 
 def compiled_of(tests: Path) -> CompiledPolicy:
-    """As `samplegate test` makes it."""
+    """The policy, compiled as in `samplegate test`."""
     policy = beside(tests)
     return compile_loaded(load_policy(policy.read_text("utf-8"), file=policy.name, environment={}), policy.parent)
 
@@ -91,7 +91,7 @@ def test_every_otherwise_stands_in_a_case(kind: type[RuleBase], otherwise: str) 
 
 
 def test_every_word_for_a_limit_without_room_stands_in_a_case() -> None:
-    """``on_limit``, and what is expected of limits."""
+    """``on_limit``, and the expectations about limits."""
     assert {"next", "unanswered", "deny", "wait"} == {getattr(rule, "on_limit", None) for rule in rules()} - {None}
     moments = [moment.step for tests in CASE_FILES for placed in cases_of(tests).cases for moment in placed.moments]
     told = {name for step in moments if step.expect is not None for name in msgspec.to_builtins(step.expect)}
@@ -121,7 +121,7 @@ def test_every_verdict_and_every_outcome_of_one_stands_in_a_case() -> None:
     "tests", [tests for tests in CASE_FILES if tests.parent == SHIPPED], ids=lambda path: path.name
 )
 def test_the_cases_of_a_shipped_policy_reach_every_rule_and_every_arm(tests: Path) -> None:
-    """As `samplegate test --coverage --fail-under 100` asks."""
+    """As with `samplegate test --coverage --fail-under 100`."""
     seen = [trial for file, trial in TRIALS if file == tests.name]
     root, _ = compose(beside(tests).read_text("utf-8"))
     found = coverage(compiled_of(tests), [walk for trial in seen for walk in trial.walks], root)

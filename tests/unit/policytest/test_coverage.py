@@ -1,4 +1,4 @@
-"""Coverage: which rules and arms count as reached, by which cases, and what is told of the others."""
+"""Coverage: which rules and arms are reached by which cases, and the report about the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IMAGE = "{messages: [{role: user, content: {type: image, data: aGVsbG8=, mimeTyp
 
 
 def reached(rules: str, *cases: str) -> Coverage:
-    """Cases without their names; expectations are of no account."""
+    """The coverage of unnamed cases; their expectations do not matter."""
     text = HEAD + "".join(f"  - {{{rule}}}\n" for rule in rules.splitlines()) + "reviewers: {ops: {}}\n"
     compiled = compile_policy(load(text, file="p.yaml", environment={}).policy, {})
     suite = "cases:\n" + "".join(
@@ -140,10 +140,10 @@ def test_a_single_alternative_and_the_names_of_a_form_are_no_arms() -> None:
 @pytest.mark.parametrize(
     ("case", "arms"),
     [
-        ("sampling: hi, server: z", 0),  # it takes that
+        ("sampling: hi, server: z", 0),  # the `not` lets it match
         ("sampling: hi, server: x, caller: ann", 1),
-        ("elicitation: hi, server: x", 0),  # the kind keeps that away too
-        ("sampling: hi, server: early", 0),  # and this one never comes so far
+        ("elicitation: hi, server: x", 0),  # the kind excludes it too
+        ("sampling: hi, server: early", 0),  # an earlier rule decides it
     ],
 )
 def test_a_not_is_reached_where_it_alone_keeps_a_request_away(case: str, arms: int) -> None:

@@ -1,5 +1,5 @@
-"""The ``*_test.yaml`` file: what it may say, every problem of it with its place, the defaults. What comes of the cases
-is tested in test_play.py."""
+"""The ``*_test.yaml`` file: its keys, every problem with its place, and the defaults. test_play.py tests the results of
+the cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases put to a policy: what the short forms of a request mean, what is compared, what is told of a difference."""
+"""Policy test cases: the meaning of the short forms of a request, what is compared, and the report of a difference."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def test_a_sequence_passes(steps: str) -> None:
 def test_another_price_is_told_in_dollars() -> None:
     (mismatch,) = sequence("{expect: {effect: allow, cost: 0.5}}").mismatches
     assert ("cost", 0.5) == (mismatch.what, mismatch.expected)
-    assert 0.0001 < mismatch.got < 0.001  # 100 tokens of output and some of input, a millionth each
+    assert 0.0001 < mismatch.got < 0.001  # 100 tokens of output and some of input, at a millionth each
 
 
 def test_the_first_step_that_is_not_as_expected_brings_its_rules_and_its_reason() -> None:

@@ -1,5 +1,5 @@
-"""The JSON Schema of the test file: it refuses what the loader refuses, as far as a schema can, and says of each key
-what it is."""
+"""The JSON Schema of the test file: it rejects what the loader rejects, as far as a schema can, and describes each
+key."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Limits against prices and the smallest request, and the database of time zones. What the file alone shows is in
-bad_policies/limits*.yaml."""
+"""Checks of limits against prices, the smallest request and the time zone database. Checks that need only the file are
+in bad_policies/limits*.yaml."""
 
 from __future__ import annotations
 

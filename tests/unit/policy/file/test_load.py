@@ -1,4 +1,4 @@
-"""The policy's loader, by data: every file in bad_policies/ and warned_policies/ carries what must be said of it behind
+"""The policy loader, driven by data: every file in bad_policies/ and warned_policies/ lists its expected messages after
 `#=` at its end."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ servers: {docs: {peer_timeout: 120s, extends_on_progress: true, explain_to_serve
 
 
 def expected(text: str) -> tuple[str, list[str]]:
-    """What the end of a file says: whether the schema takes it, and the messages."""
+    """The expectations at the end of a file: whether the schema accepts it, and the messages."""
     lines = [line.removeprefix("#= ") for line in text.splitlines() if line.startswith("#= ")]
     schema = next((line.removeprefix(SCHEMA) for line in lines if line.startswith(SCHEMA)), "accepts")
     return schema, [line for line in lines if not line.startswith(SCHEMA)]
@@ -166,7 +166,7 @@ def validator() -> jsonschema.Draft202012Validator:
 
 
 def load_or_problems(text: str) -> bool:
-    """Whether a text is loaded; where it is not, that it is refused as it should be."""
+    """Load a text; if that fails, check that it fails with located problems."""
     found = outcome(text)
     if isinstance(found, LoadedPolicy):
         return True
@@ -229,7 +229,7 @@ TREES: Final = st.recursive(
 
 
 def flow(value: Any) -> str:
-    """Any tree as YAML in flow style, texts in single quotes."""
+    """Any tree as YAML in flow style, with strings in single quotes."""
     match value:
         case dict():
             return "{" + ", ".join(f"{flow(key)}: {flow(item)}" for key, item in value.items()) + "}"

@@ -1,4 +1,4 @@
-"""What rules demand of their models, against what is known of these."""
+"""Checks of the rules' requirements against the known facts about their models."""
 
 from __future__ import annotations
 

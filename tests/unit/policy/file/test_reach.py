@@ -1,5 +1,5 @@
-"""A rule that is said to be unreachable never decides a request, whatever the policy and the request (the warning errs
-to silence)."""
+"""A rule that is reported as unreachable never decides a request, whatever the policy and the request. In doubt there
+is no warning."""
 
 from __future__ import annotations
 

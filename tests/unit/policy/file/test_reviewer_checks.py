@@ -1,5 +1,5 @@
-"""Which hosts are surely not in a public network, so that a webhook may be called there without TLS. The rest is in
-bad_policies/webhooks.yaml."""
+"""Hosts that are certainly not in a public network, so that their webhooks may be called without TLS. The other checks
+are in bad_policies/webhooks.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy's own patterns of secrets; what is said of single ones stands in bad_policies/ and warned_policies/."""
+"""A policy's own secret patterns. Messages about single patterns are in bad_policies/ and warned_policies/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long reviewers have: by the peers' patience, by era, and as it is said."""
+"""How long reviewers have: by the peers' timeouts, by protocol version, and as text."""
 
 from __future__ import annotations
 
