@@ -31,7 +31,7 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True):
 
     @property
     def patch(self) -> Path:
-        """A unified diff against the root of the repository."""
+        """The path of its unified diff against the root of the repository."""
         return HERE / f"{self.number:02}-{self.name}.patch"
 
 

@@ -25,15 +25,15 @@ from tests.faults.faults import LIST, MOST_NAMES, ROOT, Fault, load
 
 Verdict: TypeAlias = Literal["caught", "NOT CAUGHT", "DOES NOT APPLY", "NO TESTS RAN", "TOOK TOO LONG"]
 LINKED: Final = (".venv", "tests/acceptance/sdk/.envs", "tests/acceptance/sdk/node_modules")
-"""Folders that git does not know and tests may need; a copy has links to them."""
-SHOWN: Final = 3  # tests of each fault that are run once more without it; without --all no more are looked for
-OUTPUT: Final = 3_000  # characters of pytest's output that are shown where no test ran
+"""Folders that git ignores and tests may need; each copy links to them."""
+SHOWN: Final = 3  # failing tests per fault that run again without it; a run stops at these without --all
+OUTPUT: Final = 3_000  # characters of pytest's output that are shown if no test ran
 _running: Final[set[subprocess.Popen[bytes]]] = set()
 _interrupted: Final = threading.Event()
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What came of one fault. ``failed`` are ids of tests, in the order in which they failed."""
+    """The result of one fault. ``failed`` has the ids of the failing tests in the order in which they failed."""
 
     verdict: Verdict
     failed: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def main() -> int:
-    """The exit code: 0 if every fault is caught."""
+    """Run the faults; the exit code is 0 if every fault is caught."""
     options = _parser().parse_args()
     faults = [fault for fault in load() if not options.numbers or fault.number in options.numbers]
     if unknown := set(options.numbers) - {fault.number for fault in faults}:
@@ -68,8 +68,8 @@ def main() -> int:
         _record(
             {fault.number: result for fault, result in zip(faults, results, strict=True) if result.verdict == "caught"}
         )
-    said = f"{len(faults) - len(bad)} of {len(faults)} faults caught in {time.monotonic() - began:.0f} s"
-    print(said + (f"; not caught: {', '.join(map(str, bad))}" if bad else ""))
+    summary = f"{len(faults) - len(bad)} of {len(faults)} faults caught in {time.monotonic() - began:.0f} s"
+    print(summary + (f"; not caught: {', '.join(map(str, bad))}" if bad else ""))
     return 1 if bad or void else 0
 
 
@@ -85,9 +85,9 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=300.0,
         metavar="SECONDS",
-        help="most seconds for each fault (default: %(default)g)",
+        help="time limit for each fault (default: %(default)g)",
     )
-    parser.add_argument("--all", action="store_true", help="run every test instead of stopping at the third that fails")
+    parser.add_argument("--all", action="store_true", help="run every test instead of stopping at the third failure")
     parser.add_argument("--record", action="store_true", help="as --all, and write which tests fail to faults.yaml")
     return parser
 
@@ -116,7 +116,7 @@ def _run(fault: Fault, options: argparse.Namespace) -> Result:
 
 
 def _fail_without(tests: Sequence[str], options: argparse.Namespace) -> Sequence[str]:
-    """Those of the tests that fail although no fault is there: they prove nothing."""
+    """The tests that fail without any fault: they prove nothing."""
     if not tests:
         return ()
     with tempfile.TemporaryDirectory(prefix="seeded-fault-", ignore_cleanup_errors=True) as name:
@@ -127,7 +127,7 @@ def _fail_without(tests: Sequence[str], options: argparse.Namespace) -> Sequence
 
 
 def _copy(tree: Path) -> Path:
-    """The working tree as it is, without what git ignores."""
+    """Copy the working tree in its present state, without ignored files."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -149,11 +149,11 @@ def _tested(tree: Path, arguments: Iterable[str], seconds: float) -> Result:
     failures = tree.parent / "failed"
     environment = {
         **os.environ,
-        "HYPOTHESIS_PROFILE": os.environ.get("HYPOTHESIS_PROFILE", "ci"),  # a fault is found by what runs on each push
+        "HYPOTHESIS_PROFILE": os.environ.get("HYPOTHESIS_PROFILE", "ci"),  # the profile that runs on each push
         "SEEDED_FAULTS_FAILED": str(failures),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    # before the installed package, also in programs that tests start
+    # takes precedence over the installed package, also in programs that tests start
     environment["PYTHONPATH"] = os.pathsep.join([str(tree / "proxy"), str(tree)])
     command = [
         sys.executable,
@@ -195,7 +195,7 @@ def _tested(tree: Path, arguments: Iterable[str], seconds: float) -> Result:
 
 
 def _kill(run: subprocess.Popen[bytes]) -> None:
-    """End a test run with all programs that it started."""
+    """Kill a test run and all programs that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(run.pid, signal.SIGKILL)
 
@@ -211,13 +211,13 @@ def _record(results: dict[int, Result]) -> None:
 
 
 class _Folded(str):
-    """A text that is written as a folded block."""
+    """Text that is dumped as a folded block."""
 
     __slots__ = ()
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes the list as people would."""
+    """Dumps the list in a readable style."""
 
 
 _Dumper.add_representer(

@@ -1,4 +1,4 @@
-"""Folders for the owner alone, locks, and which file a name means."""
+"""Files: folders for the owner alone, locks, and resolving a file's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions on RE2, ours and a peer's."""
+"""Regular expressions on RE2, ours and a peer's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_half_a_character_is_no_expression_and_is_found_as_a_question_mark() -> 
 
 
 class TestAnyOf:
-    """One search in place of many decides nothing differently."""
+    """One combined search decides the same as many single ones."""
 
     PATTERNS = ("(?i)^ignore", "token$", "a.c", r"\bcat\b", "^$", "x{2,3}", "(?s)b.*d", "[|)]", r"\(", "é", "a|b", "")
 

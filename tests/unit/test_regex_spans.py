@@ -1,4 +1,4 @@
-"""Every place of an expression, within bounds."""
+"""Every match of an expression, within bounds."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_names_are_those_whose_expression_is_somewhere() -> None:
     patterns = {"word": "(?i)straße", "digits": "[0-9]{4}", "any": "x|y", "folded": "(?i)key"}
     assert ["word", "digits"] == names(patterns, "Eine STRASSE, eine STRAßE 1234".encode())
     assert ["any"] == names(patterns, b"y 123")
-    assert ["folded"] == names(patterns, "\u212aEY".encode())  # the Kelvin sign is a k
+    assert ["folded"] == names(patterns, "\u212aEY".encode())  # the Kelvin sign folds to k
     assert [] == names(patterns, b"")
 
 

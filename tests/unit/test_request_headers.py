@@ -1,5 +1,5 @@
-"""The same headers at the listeners for clients, operators and reviewers. They read alike; each has its own rules of
-trust."""
+"""The same request headers at the listeners for clients, operators and reviewers. They are parsed alike; each listener
+has its own rules of trust."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def status(app: Any, headers: Headers, path: str, method: str) -> int:
 
 
 async def all_three(headers: Headers) -> tuple[int, int, int]:
-    """The statuses of a request that needs no token, at the clients', the operators' and the reviewers' listener."""
+    """The statuses of a request that needs no token at the listeners for clients, operators and reviewers."""
     return (
         (await World(allowed_hosts=("localhost", "Gate.example.com:*", "[::1]:80")).ask(headers)).status,
         await status(app_of(hosts=["gate.example.com"]), headers, "/version", "GET"),
@@ -137,7 +137,7 @@ async def test_a_host_is_read_alike(host: bytes | None, expected: tuple[int, int
     ],
 )
 async def test_an_origin_is_read_alike(origin: bytes, expected: tuple[int, int, int]) -> None:
-    """The operators' listener does not look at it: a page cannot read what it answers, and a reload needs a token."""
+    """The operators' listener ignores it: a page cannot read its responses, and a reload needs a token."""
     assert expected == await all_three([HOST, (b"origin", origin)])
 
 
@@ -194,7 +194,7 @@ async def test_headers_that_stand_twice_are_refused(headers: Headers, expected: 
 async def test_a_bearer_token_is_read_alike(
     authorization: Sequence[bytes], token: bytes, expected: tuple[int, int, int]
 ) -> None:
-    """The statuses where ``token`` is the one that the listener knows."""
+    """The statuses if ``token`` is the valid one."""
     headers = [HOST, *((b"authorization", value) for value in authorization)]
     world = World(CallerSettings(tokens=(Token("ci", hashlib.sha256(token).hexdigest()),)))
     house = House()

@@ -1,4 +1,4 @@
-"""Which names look like they stand for a secret."""
+"""Names that look like the name of a secret."""
 
 from __future__ import annotations
 

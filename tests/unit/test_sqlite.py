@@ -1,4 +1,4 @@
-"""Faults of the three SQLite files and their messages: the ledger of limits, the store of reviews, the decision log."""
+"""Faults of the three SQLite files and their messages: the limits ledger, the review store, the decision log."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FILES: Final[dict[str, tuple[Opened, str]]] = {
 
 
 def answer(opened: Opened, folder: Path, seconds: float = 0.0, raised: BaseException | None = None) -> str:
-    """The exception that it raises, and its message without the file's path."""
+    """The type of the raised exception, and its message without the file's path."""
     try:
         with opened(folder, seconds) as execute:
             if raised is not None:
@@ -89,7 +89,7 @@ NEWER: Final = {
 
 
 def spoil(store: str, how: str, path: Path) -> None:
-    """Make a file of the store in the state that the name describes."""
+    """Put the store's file into the named state."""
     match how:
         case "a folder":
             path.mkdir()

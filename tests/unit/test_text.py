@@ -1,4 +1,4 @@
-"""Lines for the operator."""
+"""Text lines for operators."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The same URLs for each of their readers: a request's check, a rule's `host`, settings, webhooks, models, and
-people."""
+"""The same URLs for each component that reads them: a request's check, a rule's `host`, settings, webhooks, models, and
+users."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BASE_QUERY: Final = "the URL contains a query or fragment; remove it"
 
 
 def asked(url: str) -> tuple[object, ...]:
-    """What a request may send a person to, and the host that a rule matches (None: no single one)."""
+    """Whether a request may send a user to the URL, and the host that a rule matches (None: more than one reading)."""
     found = target(url)
     return requested_url_error(url), None if found is None else tuple(found), is_web(url)
 

@@ -1,4 +1,4 @@
-"""Which addresses a person may be sent to."""
+"""URLs that a request may send a user to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses for a person's eyes: the host as it is and as it reads, and what to look at twice."""
+"""URLs as shown to users: the host as it is and decoded, and warnings."""
 
 from __future__ import annotations
 

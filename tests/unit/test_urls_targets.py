@@ -1,4 +1,4 @@
-"""The host of a URL is read only where every reader reads the same."""
+"""The host of a URL is used only if every parser reads the same host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation against the code: every key of the policy and its tests is described, nothing else is, and every
+"""The documentation against the code: it describes every key of the policy and its tests and no other, and every
 example loads."""
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def examples(path: Path) -> list[Any]:
 
 
 def example_under(heading: str, sort: str) -> str:
-    """The first example of a sort below a heading of the reference."""
+    """The first example of one kind below a heading of the reference."""
     text = REFERENCE.read_text()
     behind = text[re.search(rf"^#+ {re.escape(heading)}$", text, re.MULTILINE).end() :]  # type: ignore[union-attr]
     return next(match[3] for match in FENCE.finditer(behind) if match[2] == sort)
@@ -122,7 +122,7 @@ def test_every_example_loads(sort: str, text: str, tmp_path: Path) -> None:
         case "settings":
             (tmp_path / "tokens").write_text(f"ci {'0' * 64}\n")
             (tmp_path / "serve.yaml").write_text(text)
-            with pytest.raises(SettingsError) as refused:  # nobody has its secrets
+            with pytest.raises(SettingsError) as refused:  # the secrets of the example do not exist here
                 load_serve({"HOME": "/srv/u"}, file=tmp_path / "serve.yaml")
             assert [] == [problem for problem in refused.value.problems if "/run/secrets/" not in problem]
         case _:
@@ -215,7 +215,7 @@ def test_the_changelog_has_each_heading_once_in_order_and_a_line_for_each_change
 
 
 def decisions() -> list[int]:
-    """The numbers of the entries of docs/decisions.md, in their order on the page."""
+    """The numbers of the entries in docs/decisions.md, in page order."""
     entries = re.findall(r'^<a id="(\d+)"></a>\*\*(\d+)\. ', DECISIONS.read_text("utf-8"), re.MULTILINE)
     assert [] == [entry for entry in entries if entry[0] != entry[1]], "the anchor of a decision is its number"
     return [int(number) for number, _ in entries]

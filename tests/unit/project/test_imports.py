@@ -1,4 +1,4 @@
-"""Reads the imports of the whole source and is the law of who may import whom. Runs nothing of it."""
+"""Import rules: which module may import which. Reads the imports of the whole source and runs none of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PURE: Final = frozenset({"policy", "protocol", "yamlfile"})
 """Packages of pure modules only."""
 
 # The first name below the package -> the first names it may import, besides the ground and any pure module. A package
-# of pure modules imports the ground and what is listed, nothing else. An arrow that nothing uses is taken out.
+# of pure modules imports only the ground and the listed names. Remove an arrow that nothing uses.
 _EDGES: Final = frozenset("audit config limits reviews sampler telemetry transport".split())
 ARROWS: Final = {name: frozenset[str]() for name in {*GROUND, "__init__", "protocol", *_EDGES, "gate", "demo"}} | {
     "__main__": frozenset({"cli"}),
@@ -67,7 +67,7 @@ DAEMONS: Final = frozenset(
 
 @dataclass(frozen=True)
 class Import:
-    """One imported module, where it stands, and whether it is carried out as soon as the importing module is."""
+    """One imported module, where the import is, and whether it runs as soon as the importing module does."""
 
     importer: str
     line: int
@@ -97,8 +97,7 @@ TREES: Final = modules()
 def walk(
     node: ast.AST, at_once: bool = True, guarded: bool = False
 ) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
-    """Every import below a node. What stands under TYPE_CHECKING is never carried out; under any `if` or `try` it is
-    guarded."""
+    """Every import below a node. Imports under TYPE_CHECKING never run; those under any `if` or `try` are guarded."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, at_once, guarded
@@ -111,7 +110,7 @@ def walk(
 
 
 def names_of(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
-    """The modules that a statement names; `from package import module` names the module."""
+    """The modules that a statement imports; `from package import module` imports the module."""
     if isinstance(statement, ast.Import):
         yield from (alias.name for alias in statement.names)
         return
@@ -134,13 +133,14 @@ IMPORTS: Final = imports()
 
 
 def part(module: str) -> str:
-    """`core` of `samplegate.protocol.frames`; the package itself is `__init__`."""
+    """`core` for `samplegate.protocol.frames`, `__init__` for the package itself."""
     pieces = module.split(".")
     return pieces[1] if len(pieces) > 1 else "__init__"
 
 
 def is_pure(module: str) -> bool:
-    """A module whose docstring begins "Pure."; the `__init__` of a package without code counts as its package."""
+    """Whether the module's docstring begins with "Pure."; the `__init__` of a package without code counts as its
+    package."""
     return (ast.get_docstring(TREES[module]) or "").startswith("Pure.") or (
         part(module) in PURE and not TREES[module].body
     )
@@ -155,7 +155,7 @@ def ours(found: Import) -> bool:
 
 
 def reached_at_once(start: str) -> set[str]:
-    """The modules of ours that are imported as soon as ``start`` is, with the packages they lie in."""
+    """Our modules that are imported as soon as ``start`` is, including the packages they are in."""
     seen: set[str] = set()
     todo = [start]
     while todo:
@@ -232,7 +232,7 @@ def test_pure_modules_await_nothing() -> None:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    """Every import counts: at once, in a function, or for types alone, since a reader follows all of them."""
+    """Every import counts: at the top, in a function, or only for types, because a reader follows all of them."""
     graph = {
         module: {found.name for found in IMPORTS if found.importer == module and found.name in TREES} - {module}
         for module in TREES
@@ -256,7 +256,7 @@ def test_mcp_is_imported_only_where_http_is_spoken_and_in_the_demo() -> None:
 
 def test_litellm_is_imported_in_the_worker_process_only() -> None:
     workers = {f"{PACKAGE}.sampler.worker.__main__"}
-    for _ in TREES:  # whatever only the worker's own files import belongs to the worker
+    for _ in TREES:  # what only the worker's own files import belongs to the worker
         importers = {
             name: {found.importer for found in IMPORTS if found.name == name}
             for name in TREES
@@ -300,7 +300,7 @@ def test_reviews_reads_the_settings_of_serve_without_pydantic() -> None:
 
 
 def test_serving_imports_nothing_at_once_that_only_some_settings_need() -> None:
-    """The page, models, servers over HTTP, JWTs and webhooks: `tests/system/serve/test_start.py` starts the process."""
+    """The page, models, servers over HTTP, JWTs and webhooks. `tests/system/serve/test_start.py` starts the process."""
     on_the_way = reached_at_once(f"{PACKAGE}.server.daemon")
     at_once = [found for found in IMPORTS if found.importer in on_the_way and found.at_once and not found.guarded]
     wrong = [str(found) for found in at_once if is_any(found.name, SLOW - SERVING)]
@@ -323,7 +323,7 @@ INSTALLED: Final = {".envs", "node_modules"}
 
 
 def python_files(folder: Path, without: Set[str]) -> Iterator[Path]:
-    """The Python files of a folder, without what was installed there."""
+    """The Python files of a folder, except those installed there."""
     for path in folder.iterdir():
         if path.suffix == ".py":
             yield path
@@ -336,7 +336,7 @@ def private(name: str) -> bool:
 
 
 def library_names(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
-    """What a module imports of others: the line, the name here, and the name there."""
+    """The imports of libraries in a module: the line, the local name, and the library's name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.asname or alias.name.split(".")[0], alias.name) for alias in node.names)
@@ -348,14 +348,14 @@ def library_names(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
 
 @pytest.mark.cpu(4)
 def test_no_private_name_of_a_library_is_used() -> None:
-    """In tests neither. ruff (SLF001) finds in the source what is reached through a value."""
+    """Private names are not used in tests either. ruff (SLF001) finds private attributes of values in the source."""
     wrong: list[str] = []
     texts = {path: path.read_text("utf-8") for top in (SOURCE, TESTS) for path in python_files(top, INSTALLED)}
     trees = {path.relative_to(TESTS.parent): ast.parse(text) for path, text in texts.items() if PRIVATE.search(text)}
     for where, tree in trees.items():
         found = [one for one in library_names(tree) if one[2].split(".")[0] not in (PACKAGE, "tests", "bench")]
         wrong += [f"{where}:{line} imports {name}" for line, _, name in found if private(name)]
-        known = {here for _, here, _ in found} - {"os"}  # os._exit has no other name
+        known = {here for _, here, _ in found} - {"os"}  # os._exit has no public name
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and private(node.attr):
                 base: ast.expr = node

@@ -1,4 +1,4 @@
-"""The choice of rows that stands for a full product in the tests with real programs."""
+"""Pairwise selection of the rows that replace a full product in the tests with real programs."""
 
 from __future__ import annotations
 

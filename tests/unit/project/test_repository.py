@@ -1,4 +1,4 @@
-"""What holds for every committed file, whatever is in it. Reads the files that git knows or would take; needs git."""
+"""Rules for every committed file, whatever its content. Reads the files that git tracks or would add; needs git."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LOCKS: Final = sorted(
     [*ROOT.glob("requirements*.lock"), *ROOT.glob("tests/acceptance/sdk/*.lock"), *ROOT.glob("bench/*.lock")]
 )
 
-# Written in pieces, so that this file keeps the rule it checks.
+# Concatenated, so that this file does not break the rule it checks.
 HOSTS: Final = [
     ".".join(parts)
     for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("npmjs", "com"), ("yarnpkg", "com"))
 ]
-KEYS: Final = re.compile(r"tests/upgrade/v[0-9.]+/.*\.key")  # random bytes, which may have no NUL among them
+KEYS: Final = re.compile(r"tests/upgrade/v[0-9.]+/.*\.key")  # random bytes, possibly without a NUL
 FOLDERS: Final = ["work", "root", "home/[a-z]", "Users/[a-z]", "tmp/[a-z]"]
 FOLDER: Final = re.compile(r"(?<![\w.}~*-])/(?:" + "|".join(FOLDERS) + r")\w*/")
 

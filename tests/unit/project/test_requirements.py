@@ -1,5 +1,5 @@
-"""The numbered requirements against what cites them: each cited one is explained, and none is explained that nobody
-cites."""
+"""The numbered requirements and their citations: every cited requirement is explained, and every explained one is
+cited."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CITING: Final = ("proxy", "tests", "policies", "bench", "deploy", "*.md")
 
 ITEM: Final = re.compile(r"^- \*\*([RTU][0-9]+)\*\* (.+(?:\n  .+)*)$", re.MULTILINE)
 BULLET: Final = re.compile(r"^- .*$", re.MULTILINE)
-CITED: Final = re.compile(r"(?<![/@])\b[RTU][1-9][0-9]{0,2}\b")  # not a part of an address, nor somebody's id in a chat
+CITED: Final = re.compile(r"(?<![/@])\b[RTU][1-9][0-9]{0,2}\b")  # not part of a URL or a chat id
 SPAN: Final = re.compile(r"\b([RTU])([0-9]+)\s+to\s+\1([0-9]+)\b")
 LEVEL: Final = re.compile(r"(MUST|SHOULD|MAY|derived)\. ")
 SOURCE: Final = re.compile(r"\((20[0-9]{2}-[0-9]{2}-[0-9]{2} [a-z/-]+|SEP-[0-9]+)\)$")

@@ -1,4 +1,4 @@
-"""Members cut out of an object: what is left says the same, byte for byte."""
+"""Cutting members out of a JSON object: the rest stays the same, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a form's content, said at each field."""
+"""Validation errors in a form's content, reported at each field."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_thousands_of_choices_of_thousands_do_not_take_minutes() -> None:
 
 
 def test_two_choices_with_one_value_are_one_choice_too_many() -> None:
-    """The schema says exactly one of them."""
+    """The schema requires exactly one of them."""
     asked = form(a={"type": "string", "oneOf": [*TITLED, TITLED[0]]})
     assert {} == misfits(asked, {"a": "l"})
     assert {"a"} == misfits(asked, {"a": "s"}).keys()

@@ -1,4 +1,4 @@
-"""The flat form: what is one, by revision, and what content fits it."""
+"""Flat form schemas: which schemas are valid in each protocol version, and which content fits them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames: one reading or none, and a splice that touches nothing else. Held against a strict reading with the standard
+"""Frames: one reading or none, and a splice that changes nothing else. Compared with a strict reading by the standard
 library's parser."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NUMBERS = st.sampled_from(["0", "-0", "1", "12", "1.0", "-1.50", "1e3", "1E-9", 
 
 @st.composite
 def strings(draw: st.DrawFn, text: st.SearchStrategy[str] = NAMES) -> str:
-    """A JSON string in some spelling: plain, or with escapes that need not be."""
+    """A JSON string in any spelling: plain, or with unnecessary escapes."""
     value = draw(text)
     spelled = json.dumps(value, ensure_ascii=draw(st.booleans()))
     if value and value[0].isalpha() and ord(value[0]) < 128 and draw(st.integers(0, 3)) == 0:
@@ -33,7 +33,7 @@ def strings(draw: st.DrawFn, text: st.SearchStrategy[str] = NAMES) -> str:
 
 
 def objects(values: st.SearchStrategy[str], *, most: int = 4) -> st.SearchStrategy[str]:
-    """The text of a JSON object with any spaces, twins included."""
+    """The text of a JSON object with any whitespace, including duplicate members."""
     gap = SPACES
     member = st.tuples(gap, strings(), gap, gap, values, gap).map(lambda m: f"{m[0]}{m[1]}{m[2]}:{m[3]}{m[4]}{m[5]}")
     return st.tuples(st.lists(member, max_size=most), gap, gap, gap).map(
@@ -54,7 +54,7 @@ OBJECTS = objects(VALUES)
 
 
 def strictly(text: str) -> list[tuple[str, Any]]:
-    """The members at the top of an object as the standard library reads them."""
+    """The top-level members of an object as the standard library reads them."""
     pairs = json.loads(text, object_pairs_hook=list)
     assert isinstance(pairs, list)
     return pairs
@@ -162,7 +162,7 @@ class TestRead:
         ],
     )
     def test_a_request_needs_an_id_that_is_text_or_a_whole_number(self, id: bytes) -> None:
-        """T17: a peer's parser takes some of these for a notification."""
+        """T17: some of these are notifications to a peer's parser."""
         with pytest.raises(Malformed):
             read(b'{"jsonrpc":"2.0","id":' + id + b',"method":"a"}')
 

@@ -1,5 +1,5 @@
-"""The headers that mirror a modern frame: written so that they come out as they went in, and held against the body (R71
-to R73)."""
+"""Headers that mirror a modern frame: values survive encoding and decoding, and are compared with the body (R71 to
+R73)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The protocol version that the gate speaks to a server, in process: set for each server, or learned from a call that
-failed because the server pushed. tests/system/gate/test_protocol_version.py has the same in running gates."""
+"""The protocol version that the gate uses with a server, in process: configured for each server, or learned from a call
+that failed because the server pushed a request. tests/system/gate/test_protocol_version.py tests the same with running
+gates."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ INITIALIZE: Final = legacy(
 
 
 class End(FakeLink):
-    """A peer that takes each line at once, and answers in the next turn of the loop."""
+    """A peer that reads each line at once and responds in the next turn of the loop."""
 
     def __init__(self) -> None:
         super().__init__(lambda: None)
@@ -86,7 +87,7 @@ class Server(End):
 
 
 class Client(End):
-    """A client that waits for each answer, and answers what it is asked as a person would."""
+    """A client that waits for each response and answers the server's requests as a user would."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,8 +112,8 @@ class Client(End):
 
 
 class Run:
-    """One conversation after another before the same server, each of which knows what those before have kept in the
-    state folder; ``said`` is what the last one logged."""
+    """Consecutive conversations with one server. Each knows what earlier ones kept in the state folder; ``logged`` is
+    the log of the last one."""
 
     def __init__(
         self, folder: Path, sign: str, policy: str = ANSWERS, options: tuple[str, ...] = (), state: bool = True
@@ -125,7 +126,7 @@ class Run:
         self._dialogue.compiled = compile_loaded(load_policy(policy, file="policy.yaml", environment={}), folder)
 
     def __call__(self, *requests: dict[str, Any], sign: str | None = None) -> list[dict[str, Any]]:
-        """The answers of a client that waits for each before its next request."""
+        """The responses to a client that waits for each before its next request."""
         log = Silent()
         key = key_of("default", ["server", sign or self._sign], None)
         witnessed = EvidenceStore("default", key, state=self._state, setting="--protocol legacy", log=log)
@@ -162,7 +163,7 @@ class Run:
         return answers
 
     def at_server(self) -> list[str]:
-        """What the server was asked since the last look, oldest first; ``+`` marks a request of 2026-07-28."""
+        """The requests that the server got since the last call, oldest first; ``+`` marks a request of 2026-07-28."""
         asked = [frame for frame in self._seen if "method" in frame and "id" in frame]
         self._seen = []
         return [
@@ -248,7 +249,7 @@ def test_a_call_that_failed_because_the_server_pushed_is_learned_from(tmp_path: 
     found, failed, again = run(DISCOVER, call(1, "push"), call(2, "push"))
     assert ["2026-07-28"] == found["result"]["supportedVersions"]
     assert "sampling/createMessage" in str(failed)
-    assert "sampling/createMessage" in str(again)  # this connection stays as it is
+    assert "sampling/createMessage" in str(again)  # this connection keeps its protocol version
     assert 1 == run.said.count(WARNING)
     assert "--protocol legacy" in next(line for line in run.said.splitlines() if WARNING in line)
     assert ["server/discover+", "tools/call+", "tools/call+"] == run.at_server()  # no call is repeated
@@ -407,7 +408,7 @@ LOST = "refused: the server turned the call into a task, but tasks were not offe
 def test_servers_that_use_rounds_or_tasks_are_spoken_to_as_in_0_1_0(
     tmp_path: Path, sign: str, requests: list[dict[str, Any]], answer: str, at_server: list[str]
 ) -> None:
-    """Twice, since the second connection knows what the first has shown. These rows hold for 0.1.0 too."""
+    """Twice, since the second connection uses the evidence of the first. These rows also hold for 0.1.0."""
     run = Run(tmp_path, sign)
     for _ in range(2):
         assert answer in json.dumps(run(*requests)[-1])

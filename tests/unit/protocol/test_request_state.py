@@ -1,5 +1,4 @@
-"""A sealed round opens for the call it was made for, with the key it was made with, in its time, and otherwise not at
-all."""
+"""Sealed request state: it opens only for the call it was made for, with the same key and before it expires."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ def test_so_does_what_the_client_has_answered_before() -> None:
 
 
 def test_a_state_of_before_this_was_sealed_still_opens() -> None:
-    """A gate is upgraded while a client is asked."""
+    """A gate is upgraded while a client has an open request."""
     short = msgspec.json.encode(ROUND)[: -len(b",0,null]")] + b"]"
     assert ROUND == msgspec.json.decode(short, type=SealedRound)
     shorter = short.replace(b",{}]", b"]").replace(b',{"answer:a rule":"rv_1"}]', b"]")
@@ -96,7 +95,7 @@ def test_any_changed_character_keeps_it_shut(place: int, char: str) -> None:
 
 @pytest.mark.parametrize("rule", ["", "a", "ab"])
 def test_it_has_one_spelling_whatever_its_length(rule: str) -> None:
-    """Base64 has bits at its end that no byte takes."""
+    """Base64 has bits at its end that belong to no byte."""
     sealed = seal(msgspec.structs.replace(ROUND, call=rule), BINDING, key=KEY, nonce=NONCE)
     bare = sealed.rstrip("=")
     others = [

@@ -1,4 +1,4 @@
-"""The params that a server sent -> a checked request, or what is wrong with them."""
+"""Parsing a server's params: a checked request, or what is wrong with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a client's answer with two readings, beyond the table in tests/system/gate/test_pushed_readings.py."""
+"""Ambiguous parts of a client's answer, beyond the table in tests/system/gate/test_pushed_readings.py."""
 
 from __future__ import annotations
 

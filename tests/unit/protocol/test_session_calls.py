@@ -1,5 +1,4 @@
-"""Which call a request belongs to, for limits that count by call, and the progress that a model's tokens make (R16,
-R101)."""
+"""The call that a request belongs to, for limits per call, and the progress from a model's tokens (R16, R101)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Capabilities on the wire: read at the grain at which requests are asked, and rewritten only where the gate differs
-from the client."""
+"""Capabilities on the wire: read in the detail that requests need, and rewritten only where the gate differs from the
+client."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TestRead:
         ],
     )
     def test_what_a_client_declares(self, value: Any, wanted: ClientCapabilities) -> None:
-        """T24: ``elicitation: {}`` is form only."""
+        """T24: ``elicitation: {}`` means form only."""
         assert wanted == capabilities.declared_by(raw(value))
 
     @pytest.mark.parametrize("text", [None, b"null", b"[]", b'"sampling"', b"5"])
@@ -109,7 +109,7 @@ class TestRewrite:
         assert {} == rewritten(b'{"elicitation":{"url":{}}}', Offer(url=True), "2025-06-18")
 
     def test_url_alone_is_never_said_as_an_empty_object(self) -> None:
-        """T24: that would be form."""
+        """T24: an empty object would mean form."""
         assert {"elicitation": {"url": {}}} == rewritten(b'{"elicitation":{"form":{},"url":{}}}', Offer(url=True))
 
     def test_requests_borne_by_tasks_and_the_tasks_extension_go(self) -> None:

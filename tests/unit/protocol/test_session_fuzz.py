@@ -1,5 +1,5 @@
-"""Hostile bytes: the frame reader gives a frame or says no, the session never raises, and neither keeps what it cannot
-use."""
+"""Hostile bytes: the frame reader returns a frame or rejects them, the session never raises, and neither keeps what it
+cannot use."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ PIECES = [
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A frame that was right, with pieces put in, cut out or doubled."""
+    """A valid frame with pieces inserted, cut out or doubled."""
     line = draw(st.sampled_from(LINES))
     for _ in range(draw(st.integers(0, 3))):
         start = draw(st.integers(0, len(line)))
@@ -124,7 +124,7 @@ def test_what_is_a_frame_is_json_of_one_reading(line: bytes) -> None:
     try:
         pairs = json.loads(text, object_pairs_hook=list)
     except (RecursionError, ValueError):
-        assert len(line) > 980  # a depth or a number that this parser does not take
+        assert len(line) > 980  # a depth or a number that this parser rejects
         return
     names = [name for name, _ in pairs]
     assert len(names) == len(set(names))
@@ -141,19 +141,20 @@ def test_what_is_a_frame_is_json_of_one_reading(line: bytes) -> None:
     ),
 )
 def test_a_session_never_raises_whatever_is_written(kind: str, script: list[tuple[str, bytes]]) -> None:
-    """The relay around it has nothing to catch: an exception here would end the gate, or leave somebody waiting."""
+    """The relay around the session catches nothing: an exception here would end the gate or leave a request
+    unanswered."""
     d = dialogue(kind)
     for step, line in script:
         for effect in happens(d, step, line):
             if isinstance(effect, ToClient | ToServer):
                 assert b"\n" not in effect.line or b"\n" in line
-                frames.read(effect.line)  # what goes on can be read, and in one way
+                frames.read(effect.line)  # every forwarded line can be read, and in one way only
     d.session.eof("server")
     d.session.eof("client")
 
 
 def happens(d: Dialogue, step: str, line: bytes) -> list[Effect]:
-    """One step of a script."""
+    """Run one step of a script."""
     s = d.session
     rounds = [
         round for round in d.rounds.values() if round.id in {**s.pushes.open, **s.exchange.open, **s.url_errors.open}
@@ -178,7 +179,7 @@ def happens(d: Dialogue, step: str, line: bytes) -> list[Effect]:
 
 
 def kept(d: Dialogue) -> int:
-    """How much the session has in its tables."""
+    """The number of entries in the session's tables."""
     s = d.session
     inflight = s.state.inflight
     return (
@@ -193,7 +194,7 @@ def kept(d: Dialogue) -> int:
 
 @given(st.lists(ANYTHING, min_size=1, max_size=6), st.sampled_from(["client", "server"]))
 def test_nothing_is_kept_of_what_is_refused_or_passed(lines: list[bytes], side: str) -> None:
-    """The same lines ten times over grow no table beyond what is asked and unanswered."""
+    """The same lines ten times over add nothing to any table except open requests."""
     d = dialogue("legacy")
     sizes = []
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""What peers should not do, or do rarely: everybody still gets one answer, and the gate does not fall. Each of these
+"""Invalid or rare behavior of peers: every request still gets one response, and the gate does not crash. Each of these
 once went wrong."""
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_a_modern_envelope_with_escaped_slashes_is_modern() -> None:
         .encode()
     )
     out = d.client(line)
-    # DENY: unsolicited inputResponses are refused, sampling and the tasks extension are not declared
+    # DENY: unsolicited inputResponses are refused; sampling and the tasks extension are not advertised
     assert [] == [e for e in out if isinstance(e, ToServer)]
 
 
@@ -320,7 +320,7 @@ def test_a_request_of_ours_without_an_id_does_not_reach_the_client(method: str) 
 def test_an_id_in_our_own_form_is_nobody_elses() -> None:
     d = Dialogue(FORWARD)
     d.open_legacy(sampling={})
-    d.server(request("sg:t:2", "roots/list"))  # a server that knows the token foresees the id of the forward
+    d.server(request("sg:t:2", "roots/list"))  # a server that knows the token predicts the id of the forwarded request
     round = one(d.server(request(7, "sampling/createMessage", **sample())), Open).round
     (sent,) = to_client(d.take(d.session.forward(round.id)))
     out = d.client(result(sent["id"], role="assistant"))

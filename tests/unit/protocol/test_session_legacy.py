@@ -1,4 +1,4 @@
-"""The session in the legacy eras, as conversations."""
+"""The session in the legacy protocol versions, as transcripts."""
 
 from __future__ import annotations
 

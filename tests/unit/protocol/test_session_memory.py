@@ -1,5 +1,4 @@
-"""What a session remembers of open requests is bounded in bytes, counted until they are over, and nothing is counted
-after that."""
+"""Memory for open requests is bounded in bytes; a request counts until it is over and no longer."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ FORM = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": 
 
 @pytest.fixture(autouse=True)
 def _sixteenth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sixteenth of the bounds, for the time that large texts take."""
+    """A sixteenth of the bounds, because large texts take time."""
     for name in ("MOST_CALLS", "MOST_PUSHES", "SMALL"):
         monkeypatch.setattr(session_state, name, getattr(session_state, name) // 16)
 

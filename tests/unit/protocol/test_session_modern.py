@@ -1,5 +1,5 @@
-"""The session in the modern era, as conversations: rounds inside ``input_required`` results, and what the client must
-never see of them."""
+"""The session in the modern protocol version, as transcripts: rounds inside ``input_required`` results, and what the
+client must never see of them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def cancel(id: Any) -> dict[str, Any]:
 
 
 def is_empty(d: Dialogue) -> bool:
-    """Nothing is kept of what is over."""
+    """Whether nothing is kept for requests that are over."""
     s = d.session
     return not any(
         (
@@ -187,7 +187,7 @@ class TestCapabilities:
         assert (1, -32600) == (to_client(out)[0]["id"], to_client(out)[0]["error"]["code"])
 
     def test_a_request_without_the_required_capabilities_gets_none_added(self) -> None:
-        """R49: the server is to refuse it."""
+        """R49: the server must refuse it."""
         line = request(1, "tools/call", name="x", _meta=META)
         assert [line] == to_server(Dialogue(ALLOW).client(line))
 
@@ -389,7 +389,7 @@ class TestRounds:
         assert ("t", False) == (third["params"]["requestState"], "inputResponses" in third["params"])
 
     def test_the_gate_answers_the_round_of_the_call_that_asked(self) -> None:
-        """R64: two calls at once, their answers crosswise."""
+        """R64: two simultaneous calls with answers crosswise."""
         d = Dialogue(ALLOW)
         d.client(call(1))
         d.client(call("1", name="y"))
@@ -557,7 +557,7 @@ class TestEnds:
     def test_sampling_that_is_not_answered_ends_the_call(
         self, method: str, params: dict[str, Any], outcome: Outcome
     ) -> None:
-        """R70: an ``isError`` result for tools/call, error -1 for the others; nothing goes to the server."""
+        """R70: an ``isError`` result for tools/call and error -1 for the others; the server gets nothing."""
         d = Dialogue(ALLOW)
         d.client(modern(1, method, **params))
         out = d.settle(
@@ -762,7 +762,7 @@ class TestForwarded:
         self.refused(Dialogue(FORWARD).client(call(1, BOTH, requestState=state, inputResponses={"f": {}})))
 
     def test_null_is_no_state_and_does_not_go_on(self) -> None:
-        """Some clients write it for none (T9); answers beside it are still ones that nobody asked for."""
+        """Some clients send null for none (T9). Answers beside it are still unsolicited."""
         (sent,) = to_server(Dialogue(FORWARD).client(call(1, BOTH, requestState=None)))
         assert "requestState" not in sent["params"]
         opened = Dialogue(FORWARD).client(call(1, BOTH, requestState=None, inputResponses={"f": {}}))
@@ -862,15 +862,15 @@ class TestRoots:
 
 
 class TestUnsolicited:
-    """T3: what a client sends unasked passes where every rule that can match is ``forward``, is refused where one may
-    deny, else stripped."""
+    """T3: an unsolicited answer passes if every rule that can match is ``forward``, is refused if a rule may deny, and
+    is otherwise stripped."""
 
     LINE = call(1, BOTH, inputResponses={"k": {"action": "accept"}})
 
     def test_passed_where_the_client_would_have_been_asked(self) -> None:
         d = Dialogue(FORWARD)
         opened = d.client(self.LINE)
-        assert ("unasked", []) == (one(opened, Open).round.door, to_server(opened))  # on record before it goes on
+        assert ("unasked", []) == (one(opened, Open).round.door, to_server(opened))  # recorded before it is forwarded
         assert [self.LINE] == to_server(d.settle(opened, answers={"k": Answered(b"{}", "client")}))
         assert [result(1, content=[])] == to_client(d.server(result(1, content=[])))
 
@@ -881,7 +881,7 @@ class TestUnsolicited:
         assert is_empty(d)
 
     def test_refused_where_a_rule_may_deny(self) -> None:
-        # the forward before it takes everything
+        # the forward rule before it matches everything
         assert one(Dialogue(FORWARD, DENY).client(self.LINE), Open).round.door == "unasked"
         out = Dialogue({**DENY, "match": {"kind": "sampling", "text": "x"}}, FORWARD).client(self.LINE)
         assert ([], -32602) == (to_server(out), to_client(out)[0]["error"]["code"])

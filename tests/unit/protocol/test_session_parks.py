@@ -1,5 +1,4 @@
-"""A wait that is put off: the client is answered with a sealed state alone, comes back at once, and the round is as it
-was (T10, R62, R68)."""
+"""A deferred wait: the client gets only a sealed state, retries at once, and the round is as before (T10, R62, R68)."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ def asks(id: Any, requests: Any, **more: Any) -> dict[str, Any]:
 
 
 def put_off(d: Dialogue, effects: list[Effect]) -> str:
-    """The gate puts the one round among ``effects`` off; the state that the client got."""
+    """The request state that the client gets when the gate defers the one round among ``effects``."""
     (shown,) = to_client(d.hand_on(effects))
     assert {"resultType", "requestState"} == set(shown["result"])
     state: str = shown["result"]["requestState"]
@@ -73,7 +72,7 @@ def back(d: Dialogue, state: str, id: Any, **more: Any) -> list[Effect]:
 
 
 def parked(requests: Any = None, **more: Any) -> tuple[Dialogue, Round, str]:
-    """A dialogue whose round was put off once; the round, and what the client got."""
+    """A dialogue whose round was deferred once, the round, and the state that the client got."""
     d = Dialogue(ALLOW, ANSWER)
     d.client(call(1))
     opened = d.server(asks(1, requests or {"k": ask(sample())}, **more))
@@ -125,7 +124,7 @@ class TestARoundThatIsPutOff:
         assert not one(back(stricter, state, 2), Open).round.items["k"].offered
 
     def test_what_the_client_sends_along_is_no_answer_to_anything(self) -> None:
-        """It was asked nothing (T3)."""
+        """The client was asked nothing (T3)."""
         d, _, state = parked()
         round = one(back(d, state, 2, inputResponses={"k": REPLY}), Open).round
         assert round.returned is not None
@@ -185,7 +184,7 @@ class TestARoundThatIsPutOff:
 
 class TestBeforeAndBehindAForward:
     def asked(self, **replies: Any) -> tuple[Dialogue, list[Effect]]:
-        """A round of which the client was asked one key and its roots, and has come back."""
+        """A round whose client was asked for one key and its roots, and has retried."""
         d = Dialogue(ALLOW, {**FORWARD, "match": {"kind": "elicitation"}})
         d.client(call(1))
         requests = {"mine": ask(form()), "r": ROOTS, "local": ask(sample())}
@@ -344,7 +343,7 @@ class TestHowLarge:
         assert [PARKS - 1, 0] == found
 
     def test_the_largest_state_leaves_room_in_a_body_of_one_mebibyte(self) -> None:
-        """What the reverse proxies before a listener take by default."""
+        """The default limit of the usual reverse proxies."""
         d = Dialogue(ALLOW)
         d.client(call(1))
         each = request_state.MAX_PARKED // 64 - 200

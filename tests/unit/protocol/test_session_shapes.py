@@ -1,4 +1,4 @@
-"""Outcomes as each revision can say them: results, errors, and the end of a call."""
+"""Outcomes in the form of each protocol version: results, errors, and the end of a call."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_an_input_required_result_carries_entries_as_they_are() -> None:
 
 
 def test_an_input_required_result_without_questions_has_no_member_for_them() -> None:
-    """R60: it says "come back"; an empty map of questions would be one that must be answered."""
+    """R60: the result means "retry"; an empty map of requests would need answers."""
     assert {"resultType": "input_required", "requestState": "s"} == json.loads(
         read(results.input_required(1, {}, "s")).payload or b""
     )

@@ -1,5 +1,5 @@
-"""Many streams on one session: each frame of the server's goes to the stream it belongs to, under the names that its
-client gave (R111)."""
+"""Several streams in one session: each server frame goes to the stream it belongs to, with the ids of that stream's
+client (R111)."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_the_servers_own_requests_go_where_its_oldest_call_waits() -> None:
 
 
 def pushed(d: Dialogue) -> str:
-    """A server's request that opens a round; the round's name."""
+    """The name of a round that a server's request opens."""
     push = json.dumps(request("s", "sampling/createMessage", **sample())).encode()
     return one(d.take(d.session.frame("server", 0, push, 0.0)), Open).round.id
 

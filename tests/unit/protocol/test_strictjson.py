@@ -1,4 +1,4 @@
-"""JSON with one reading."""
+"""Strict JSON: texts with only one reading."""
 
 from __future__ import annotations
 

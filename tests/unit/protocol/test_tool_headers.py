@@ -1,4 +1,4 @@
-"""Which arguments of a tool are mirrored in headers, with what value, and which tools must not be used at all (R74)."""
+"""Tool arguments mirrored in headers: which ones, with which value, and which tools must not be used at all (R74)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a verdict is bound to: the same request has one digest, and anything that would be acted on otherwise has
-another."""
+"""Digests that verdicts are bound to: equal requests have the same digest, and any difference that changes the effect
+changes the digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits of a sampling request: within the bounds or refused at their field, applied, and told apart."""
+"""Edits of a sampling request: within the bounds or refused at their field, applied, and reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A field in words: the same for a terminal and a chat."""
+"""A form field as text, the same for a terminal and a chat."""
 
 from __future__ import annotations
 

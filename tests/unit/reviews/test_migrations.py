@@ -1,5 +1,5 @@
-"""The steps make the tables that the code knows, in whatever folder the package lies, and alembic is asked only where a
-step is to be made."""
+"""Database migrations: they create the tables that the code expects, wherever the package is installed, and alembic is
+loaded only if there is a migration to run."""
 
 from __future__ import annotations
 

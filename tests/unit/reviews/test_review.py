@@ -1,4 +1,4 @@
-"""What may become of a review: every state and what it refuses."""
+"""The states of a review and the transitions that each refuses."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def test_who_leaves_gives_it_free_but_only_its_own() -> None:
 
 
 class Races(RuleBasedStateMachine):
-    """Three waiters, people and the clock do what they like to one review: one verdict at most, used once at most, by
-    who held it."""
+    """Three waiters, users and the clock act on one review in any order: at most one verdict, used at most once, by the
+    waiter that held the review."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What servers send comes back as it went in, whatever it is."""
+"""Reviews as database rows: anything a server sends is read back unchanged."""
 
 from __future__ import annotations
 

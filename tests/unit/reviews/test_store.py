@@ -1,5 +1,4 @@
-"""What every store of reviews does, whatever it keeps them in: run over the real one and over the one that other tests
-are given."""
+"""Behavior of every review store: tests that run with the real store and with the fake of other tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts as JSON: what is one, and what is said where it is none."""
+"""Verdicts as JSON: valid ones, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -394,7 +394,7 @@ def test_whatever_is_given_no_verdict_breaks_the_schema_or_a_bound(raw: Any, of:
 
 
 def broken(verdict: Verdict, of: Review) -> str | None:
-    """What is wrong with a verdict by the law that others are held to."""
+    """What is wrong with a verdict by the checks that other results undergo; None if nothing is."""
     if verdict.edits is not None:
         assert "approve" == verdict.word
         assert [] == problems(of, verdict.edits)

@@ -1,4 +1,4 @@
-"""What is told of a review outside: all of it, without secrets, or only that it is there."""
+"""Views of a review for others: in full, redacted, or only that it exists."""
 
 from __future__ import annotations
 

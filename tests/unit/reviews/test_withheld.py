@@ -1,4 +1,4 @@
-"""Params of a sampling request that no model is sent: bounded, and told with what the gate makes of them."""
+"""Params of a sampling request that are not sent to a model: bounded, and shown with how the gate treats them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def anyio_backend() -> object:
 
 
 class Heap:
-    """The bytes that a session holds, and how often its heap was trimmed."""
+    """A fake heap: the bytes that a session holds, and how often the heap was trimmed."""
 
     def __init__(self) -> None:
         self.held = 0
@@ -33,7 +33,7 @@ class Heap:
         self.trims += 1
 
     async def frame(self, held: int) -> None:
-        """A large frame comes; so many bytes are held after it. The next one may follow a moment later."""
+        """A large frame arrives, after which ``held`` bytes are held. The next frame may follow a moment later."""
         self.held = held
         self.trimmer.came()
         await anyio.sleep(MOMENT)
@@ -73,7 +73,7 @@ async def test_it_is_trimmed_again_when_less_is_held(monkeypatch: pytest.MonkeyP
 
 
 async def test_it_is_trimmed_again_after_frames_that_came_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow peer's frames come seconds apart, and each leaves more bytes held."""
+    """A slow peer's frames arrive seconds apart, and each leaves more bytes held."""
     async with watched(monkeypatch) as seen:
         for number in range(1, 5):
             await seen.frame(held=number * 2 * KEPT)

@@ -1,4 +1,4 @@
-"""What is read before anything is started: a policy that cannot be read is told with its file."""
+"""Reading the policy before anything is started: an error names the file."""
 
 from __future__ import annotations
 

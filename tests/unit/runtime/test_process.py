@@ -1,5 +1,5 @@
-"""What conversations share while another policy is put in force: open rounds end under the old one, and its models end
-when they have."""
+"""State that conversations share across a policy reload: open rounds end under the old policy, and its models are
+closed after them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOM = "room: {concurrent: 1, by: []}"
 
 
 class Told(Models):
-    """Models that say whether they were ended."""
+    """Models that count how often they were closed."""
 
     ended = 0
 
@@ -37,7 +37,7 @@ class Told(Models):
 
 
 class Client:
-    """Takes every line."""
+    """A client that reads every line."""
 
     def send(self, stream: int, line: bytes, last: bool, own: bool) -> None: ...
     def ask(self, stream: int, id: str | int, line: bytes, own: bool) -> None: ...
@@ -47,7 +47,7 @@ class Client:
 
 
 class Server:
-    """Takes every line, and keeps it."""
+    """A server that reads every line and keeps it."""
 
     full = False
 
@@ -63,7 +63,7 @@ class Server:
     def close_stream(self, stream: int) -> None: ...
 
     async def answer(self, id: int) -> Any:
-        """What the model wrote for this request."""
+        """The text that the model wrote for this request."""
         with anyio.fail_after(20):
             while True:
                 for frame in self.sent:
@@ -73,7 +73,7 @@ class Server:
 
 
 def rules(folder: Path, says: str, limits: str = ROOM, more: str = "") -> Rules:
-    """A policy of which every request waits for room, and the model then says this."""
+    """A policy in which every request waits for a slot, with the text that its model writes."""
     (folder / f"{says}.yaml").write_text(f"cases: [{{answer: {says}}}]\n")
     drawn = ", ".join(part.split(":")[0].strip() for part in limits.split("\n") if part.strip())
     text = (
@@ -104,7 +104,7 @@ def house_of(first: Rules, folder: Path) -> ProcessContext:
 
 
 class Talk:
-    """One conversation: a server that asks, a client that can do nothing."""
+    """One conversation: a server that sends requests, and a client without capabilities."""
 
     def __init__(self, context: ProcessContext) -> None:
         self.wiring = SessionWiring(context, "default")
@@ -132,7 +132,7 @@ def line(frame: Any) -> bytes:
 
 @asynccontextmanager
 async def talking(context: ProcessContext) -> AsyncIterator[Talk]:
-    """A conversation until the block is left."""
+    """A conversation until the block ends."""
     talk, over = Talk(context), anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(talk.wiring.relay.run, over.wait)
@@ -144,7 +144,7 @@ async def talking(context: ProcessContext) -> AsyncIterator[Talk]:
 
 
 async def all_room(context: ProcessContext) -> Reserved:
-    """Take the one place, so that whoever asks waits."""
+    """Take the one slot, so that other requests wait."""
     held = await context.admission.reserve([Draw("room", "[]", 1)], None)
     assert isinstance(held, Reserved)
     return held

@@ -1,5 +1,5 @@
-"""The relay: what it does where the gate or the session has a fault, who is not read, and forwards that end as their
-answer comes."""
+"""The relay: faults in the gate or the session, backpressure, and forwarded requests that end as their answer
+arrives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ACCEPT = {"action": "accept", "content": {"confirm": True}}
 
 
 class FakeLink:
-    """A link to a peer that takes nothing until ``take``."""
+    """A link to a peer that reads nothing until ``take``."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self.sent: list[bytes] = []
@@ -67,7 +67,7 @@ class FakeLink:
 
 
 class Faulty(Session):
-    """A session of which the named methods fail, once each."""
+    """A session whose named methods fail, once each."""
 
     faults: tuple[str, ...] = ()
 
@@ -98,7 +98,7 @@ class Faulty(Session):
 
 
 class Between:
-    """A relay between two fake links, with a legacy client that declared everything."""
+    """A relay between two fake links, with a legacy client that declared all capabilities."""
 
     def __init__(
         self,
@@ -321,7 +321,7 @@ async def test_a_round_that_is_withdrawn_before_it_runs_asks_nobody() -> None:
 
 @contextmanager
 def carrying(side: Side) -> Iterator[tuple[Between, FakeLink, FakeLink]]:
-    """A relay, the link of ``side`` and the other's."""
+    """A relay, the link of ``side`` and the other link."""
     world = Between(never, rule=DENY)
     yield (world, world.client, world.server) if side == "client" else (world, world.server, world.client)
 
@@ -348,8 +348,8 @@ async def test_a_side_that_takes_none_of_our_own_answers_is_not_read_until_it_ha
 
 @pytest.mark.parametrize("side", ["client", "server"])
 async def test_a_side_is_read_however_much_of_the_other_side_waits_for_it(side: Side) -> None:
-    """A server that writes before it reads on, and one large request for it: if neither was read, both would wait for
-    ever."""
+    """A server writes before it reads on, while one large request for it waits. If neither side were read, both would
+    wait forever."""
     with carrying(side) as (world, link, other):
         big = {"jsonrpc": "2.0", "method": "notifications/x", "params": {"text": "x" * (2 * MAX_ANSWERS)}}
         world.says("server" if side == "client" else "client", big)

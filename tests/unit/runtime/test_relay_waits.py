@@ -1,5 +1,5 @@
 """`start_timeout`, `call_timeout` and the end of a client's input through a relay, in virtual time: which requests are
-waited for, and what client and server are sent."""
+awaited, and what client and server receive."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 
 class Server(FakeLink):
-    """A server of one era, or one that is silent. The arguments of a call say what it does with it."""
+    """A server of one protocol version, or one that never responds. The arguments of a call select its behavior."""
 
     def __init__(self, era: str) -> None:
         super().__init__(lambda: None)
@@ -110,7 +110,7 @@ class Server(FakeLink):
 
 
 class Asking(World):
-    """The gate's ports, of which the client is reached through the relay."""
+    """The gate's ports, with a client that is reached through the relay."""
 
     relay: Relay
 
@@ -119,7 +119,7 @@ class Asking(World):
 
 
 class Scene:
-    """A client that waits for each answer, the relay, and a server."""
+    """A client that waits for each response, the relay, and a server."""
 
     def __init__(self, client: str, server: str, *, protocol: Protocol = "auto", name: str = "default") -> None:
         self.era, self.notes, self.silent = client, list[Note](), list[float]()
@@ -143,7 +143,7 @@ class Scene:
         return SAMPLED
 
     def run(self, act: Callable[[], Awaitable[None]], *, call: float = 0.0) -> Awaitable[None]:
-        """Until ``act`` is over, with the timeouts in force."""
+        """Run ``act`` with the timeouts in force."""
 
         async def until() -> None:
             self.relay.start(enforce_timeouts, START, call, self._silent, self.relay)
@@ -181,7 +181,7 @@ class Scene:
         assert "result" in await self.answer(0)
 
     def got(self, method: str) -> list[Any]:
-        """What the server was sent of a method."""
+        """The requests of one method that the server got."""
         return [frame for frame in self.server.frames if frame.get("method") == method]
 
 
@@ -239,7 +239,7 @@ class TestStart:
 
 
 class TestCalls:
-    """Every later one."""
+    """Later requests."""
 
     @pytest.mark.parametrize(("client", "server"), PAIRS)
     async def test_a_call_that_is_not_answered_ends_with_an_error_and_a_cancellation(
@@ -306,7 +306,7 @@ class TestCalls:
 
 
 class TestEndOfInput:
-    """A client that writes nothing more, and still reads."""
+    """A client that closes its input and still reads."""
 
     @pytest.mark.parametrize(("client", "server"), PAIRS)
     async def test_calls_in_flight_are_waited_for_and_answered(self, client: str, server: str) -> None:

@@ -1,5 +1,4 @@
-"""What is known as a secret without a policy's saying. The samples are put together here, so that no scanner takes this
-file for a leak."""
+"""The built-in secret patterns. The samples are assembled here, so that no scanner reports this file as a leak."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ def cleaned(text: str) -> tuple[str, dict[str, int]]:
 ALNUM40: Final = made(LETTERS, 40)
 HEX64: Final = made("0123456789abcdef", 64)
 SMALL: Final = string.ascii_lowercase + string.digits
-SAMPLES: Final[dict[str, tuple[str, str]]] = {  # name: what stands around the secret, and the secret
+SAMPLES: Final[dict[str, tuple[str, str]]] = {  # name: the text around the secret, and the secret
     "anthropic-key": ("%s", "sk-ant-" + "api03-" + made(LETTERS, 93) + "AA"),
     "artifactory-credentials": ("token%sx", "=AKC" + made(LETTERS, 40) + '"'),
     "artifactory-credentials-2": ('jfrog key="%s"', "AP5" + made(LETTERS, 40)),
@@ -77,7 +76,7 @@ SAMPLES: Final[dict[str, tuple[str, str]]] = {  # name: what stands around the s
 
 
 def test_the_known_patterns_are_these() -> None:
-    """A release of the package that changes them shows here: mend the list, the reference and, for a new one, the
+    """Fails if a release of the package changes the patterns: update the list, the reference and, for a new one, the
     samples."""
     assert {*SAMPLES, "private-key", "putty-private-key"} == KNOWN.keys()
 

@@ -1,4 +1,4 @@
-"""The fixtures of the sampler's tests."""
+"""Fixtures for the sampler's tests."""
 
 from tests.fakes.sampler_fixtures import anyio_backend, endpoint, environment
 

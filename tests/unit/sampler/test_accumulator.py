@@ -1,4 +1,4 @@
-"""An answer in the making: pieces put together, bounded, and nothing believed that litellm makes up."""
+"""Accumulating a streamed response: pieces are joined and bounded, and values that litellm invents are ignored."""
 
 from __future__ import annotations
 

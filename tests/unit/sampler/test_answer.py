@@ -1,4 +1,4 @@
-"""What an answer comes to: blocks, or the failure that it is."""
+"""The result of a response: content blocks, or the matching failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""createMessage params -> what a chat model is asked: an allow-list, bounded, in text that UTF-8 can carry."""
+"""createMessage params -> chat model request: an allow-list, bounded, in text that UTF-8 can encode."""
 
 from __future__ import annotations
 

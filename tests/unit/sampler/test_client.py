@@ -1,4 +1,5 @@
-"""The worker's life as the gate sees it. The workers are stand-ins of a few lines: litellm takes seconds to import."""
+"""The worker's life cycle as seen by the gate. The workers are stand-ins of a few lines: litellm takes seconds to
+import."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ async def running(
 
 
 def deaf(pieces: int) -> None:
-    """Hears nothing."""
+    """Ignores progress."""
 
 
 def failed(result: SampleResult) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Content blocks -> parts of a chat message: everything has a part or is refused by its place and type."""
+"""Content blocks -> parts of a chat message: every block becomes a part or is refused with its position and type."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Exceptions of a model call, told apart. The real ones come in ``test_worker.py``; these are the shapes that an
-endpoint cannot be made to show."""
+"""Classification of exceptions from a model call. ``test_worker.py`` has the real ones; these are forms that a test
+endpoint cannot provoke."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOW = 1_792_567_652.0  # Wed, 21 Oct 2026 07:27:32 GMT
 
 
 def behind(outer: BaseException, *causes: BaseException) -> BaseException:
-    """``outer``, raised because of the causes, outermost first."""
+    """``outer``, raised from the causes, outermost first."""
     last = outer
     for cause in causes:
         last.__cause__ = cause

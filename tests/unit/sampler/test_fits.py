@@ -1,5 +1,5 @@
-"""What litellm's providers carry. What really arrives is in ``test_shapes.py``; here is what is refused, and by which
-name."""
+"""Features that litellm's providers support. ``test_shapes.py`` tests what really arrives; this file tests what is
+refused, and by which name."""
 
 from __future__ import annotations
 

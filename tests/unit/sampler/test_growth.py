@@ -1,4 +1,4 @@
-"""Schemas with their references written out: never more than is said, and said in a moment."""
+"""Inlining references in schemas: the result stays within its bound, and this takes little time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where keys come from, and who does not get them."""
+"""API keys: where they are read from, and who does not get them."""
 
 from __future__ import annotations
 

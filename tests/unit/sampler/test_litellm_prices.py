@@ -1,4 +1,4 @@
-"""litellm's table: whose entry is a model's, and that nothing in the file can do harm."""
+"""litellm's price table: the entry of each model, and that nothing in the file can do harm."""
 
 from __future__ import annotations
 

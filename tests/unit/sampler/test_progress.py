@@ -1,4 +1,4 @@
-"""How often the worker tells what it hears."""
+"""How often the worker reports progress."""
 
 from __future__ import annotations
 

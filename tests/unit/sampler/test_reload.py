@@ -1,4 +1,4 @@
-"""Two policies one after the other: they share a worker where its environment is the same."""
+"""Two policies in succession share a worker if its environment is the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of an answer is read at most, by itself; the real readers stand behind it in ``test_shapes.py``."""
+"""The bound on the size of a response. ``test_shapes.py`` tests it with the real readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def read(*chunks: bytes) -> list[bytes]:
-    """What comes through of ``chunks``."""
+    """The chunks that get through."""
 
     async def answer(of: Sequence[bytes]) -> AsyncIterator[bytes]:
         for chunk in of:

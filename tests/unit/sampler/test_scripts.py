@@ -1,4 +1,4 @@
-"""The case files that a policy names: read once each, with all that is wrong with them."""
+"""The case files that a policy names: each is read once, and all its problems are reported."""
 
 from __future__ import annotations
 

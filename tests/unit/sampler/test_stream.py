@@ -1,4 +1,4 @@
-"""What litellm hands back, in the forms that no endpoint of the tests can bring about. The real ones are in
+"""litellm's return values, in forms that no endpoint of the tests can produce. The real ones are in
 ``test_shapes.py``."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def chunk(text: str | None = None, finish: str | None = None) -> SimpleNamespace
 
 
 class Wrapper:
-    """A stream as litellm's: it reads from ``completion_stream`` where there is one."""
+    """A stream like litellm's: it reads from ``completion_stream`` if there is one."""
 
     def __init__(self, *chunks: Any, reader: Any = None) -> None:
         self._chunks = chunks
@@ -59,7 +59,7 @@ class Wrapper:
 
 
 class Reader:
-    """A provider's reader over an HTTP answer that holds JSON."""
+    """A provider's reader over an HTTP response that contains JSON."""
 
     def __init__(self, body: bytes, kind: str = "application/json; charset=utf-8") -> None:
         self._body = body

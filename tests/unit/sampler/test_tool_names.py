@@ -1,4 +1,4 @@
-"""The server's names and ids -> those that every provider takes, and back."""
+"""The server's tool names and ids -> names and ids that every provider accepts, and back."""
 
 from __future__ import annotations
 

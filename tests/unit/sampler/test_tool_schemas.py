@@ -1,4 +1,4 @@
-"""A tool's schema, bounded before it leaves."""
+"""A tool's schema is bounded before it is sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def deep(levels: int) -> dict[str, Any]:
 
 
 def doubling(definitions: int, key: str = "$defs", reference: str = "#/$defs/{}") -> dict[str, Any]:
-    """Each definition holds the next one twice."""
+    """A schema in which each definition refers to the next one twice."""
     pairs = {f"d{n}": {"anyOf": [{"$ref": reference.format(f"d{n + 1}")}] * 2} for n in range(definitions)}
     return {
         "properties": {"a": {"$ref": reference.format("d0")}},

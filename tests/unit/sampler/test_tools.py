@@ -1,4 +1,4 @@
-"""Tools, their uses and results on their way to a chat model."""
+"""Tools, their calls and results as sent to a chat model."""
 
 from __future__ import annotations
 

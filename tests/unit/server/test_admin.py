@@ -1,4 +1,4 @@
-"""The operators' listener, asked as ASGI servers ask and, once, over a real socket."""
+"""The operators' listener, called like an ASGI application and, once, over a real socket."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROBLEMS = (
 
 
 class Events:
-    """What is logged."""
+    """The events in the log."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, dict[str, object]]] = []
@@ -90,7 +90,7 @@ async def ask(
     headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
     local: str | None = "127.0.0.1",
 ) -> Said:
-    """The body is never received: ``receive`` would be a fault."""
+    """Send a request. The application must never call ``receive``."""
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""When a server that died is started again."""
+"""When a server that died is restarted."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ lives = st.lists(st.floats(0, 1000), max_size=60)
 
 
 def after(*lived: float) -> Backoff:
-    """Every process dies after so many seconds."""
-    # from 0, so that nothing is rounded
+    """The backoff after processes that lived for these numbers of seconds."""
+    # each starts at 0, so that nothing is rounded
     return reduce(lambda known, seconds: known.died(0.0, seconds), lived, Backoff())
 
 
@@ -46,6 +46,6 @@ def test_no_wait_is_longer_than_the_longest_and_none_falls_before_a_server_was_s
 
 @given(st.integers(2, 1000), st.floats(0, STEADY, exclude_max=True))
 def test_a_server_that_always_dies_is_started_at_most_so_often(deaths: int, lived: float) -> None:
-    """Over any row of deaths the waits add up to what the doubling says."""
+    """For any number of deaths, the waits add up to the doubled sequence."""
     waits = [after(*[lived] * count).wait for count in range(1, min(deaths, 20))]
     assert sum(waits) == sum(min(LONGEST, FIRST * 2**n) for n in range(len(waits) - 1))

@@ -1,4 +1,4 @@
-"""How late the loop wakes."""
+"""Lag of the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many processes may run, and for whom."""
+"""Quota of processes, in total and per caller."""
 
 from __future__ import annotations
 

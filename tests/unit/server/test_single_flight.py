@@ -1,4 +1,4 @@
-"""Reloads that are asked for together."""
+"""Single-flight: concurrent reloads share the next run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Act:
-    """Something that takes until it is let go on."""
+    """An operation that runs until the test lets it end."""
 
     def __init__(self) -> None:
         self.begun = 0

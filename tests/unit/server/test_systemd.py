@@ -1,4 +1,4 @@
-"""What systemd is told, heard by a real socket."""
+"""Notifications to systemd, received by a real socket."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Supervisor:
         return self.socket.recv(4096).decode().split("\n")
 
     def nothing(self) -> bool:
-        """Nothing has come: a datagram on one machine is there as soon as it was sent."""
+        """Whether nothing has arrived. A local datagram arrives as soon as it is sent."""
         self.socket.setblocking(False)
         try:
             self.socket.recv(4096)
@@ -150,7 +150,7 @@ async def test_a_loop_that_is_stuck_gives_no_sign_of_life(supervisor: Supervisor
         group.start_soon(Notify(supervisor.address, watchdog=0.02).feed)
         await anyio.lowlevel.checkpoint()
         first = supervisor.heard()
-        stuck_until = time.monotonic() + 0.1  # the loop does not turn: several signs would be due
+        stuck_until = time.monotonic() + 0.1  # the loop is blocked: several notifications would be due
         while time.monotonic() < stuck_until:
             pass
         assert (["WATCHDOG=1"], True) == (first, supervisor.nothing())

@@ -1,4 +1,4 @@
-"""The access log: the lines of the log, at a fraction of the cost."""
+"""The access log: the same lines as the event log, at a fraction of the cost."""
 
 from __future__ import annotations
 

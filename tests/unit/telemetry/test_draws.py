@@ -1,4 +1,4 @@
-"""What is counted of limits."""
+"""Metrics of limits."""
 
 from __future__ import annotations
 

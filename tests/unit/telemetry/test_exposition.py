@@ -1,4 +1,4 @@
-"""The text of the counters, read by prometheus-client's own parsers."""
+"""The metrics' text format, read by prometheus-client's own parsers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAIN, OPEN = "text/plain;version=0.0.4", "application/openmetrics-text;version=
 
 
 def touched() -> Metrics:
-    """Two series of every metric that has labels, one of every other."""
+    """Two series of every metric with labels, one of every other."""
     metrics = Metrics()
     tell = {"counter": metrics.count, "gauge": metrics.set, "histogram": metrics.observe}
     for number, metric in enumerate(METRICS):
@@ -120,7 +120,7 @@ def test_a_scrape_tells_memory_files_and_the_start_of_the_process() -> None:
 def test_scrapes_are_made_one_at_a_time_in_a_thread_and_the_event_loop_goes_on_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first scrape ends only when the event loop says so, with the other three waiting for it by then."""
+    """The first scrape ends only when the event loop lets it, with the other three waiting by then."""
     metrics, turned, before = Metrics(), threading.Event(), set(threading.enumerate())
     page = metrics._page
 

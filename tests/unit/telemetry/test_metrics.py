@@ -1,4 +1,4 @@
-"""The counters and their file."""
+"""The metrics and their file."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_every_metric_reaches_the_file(tmp_path: Path, metric: Metric) -> None:
 
 
 class Turns:
-    """Sleeps that end when the test says so."""
+    """Sleeps that end when the test lets them."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -174,7 +174,7 @@ class Turns:
         self._wake = anyio.Event()
 
     async def next(self) -> None:
-        """Wait until it sleeps, wake it, and wait until it sleeps again."""
+        """Wait for a sleep, end it, and wait for the next sleep."""
         with anyio.fail_after(10):
             await self._asleep.wait()
             self._asleep = anyio.Event()

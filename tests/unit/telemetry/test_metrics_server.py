@@ -43,7 +43,7 @@ async def serving(
 
 
 def pages(*bodies: bytes) -> Callable[[str], Awaitable[tuple[bytes, str]]]:
-    """These, one after the other."""
+    """The given pages, one after the other."""
     left = list(bodies)
 
     async def page(accept: str) -> tuple[bytes, str]:
@@ -77,7 +77,7 @@ async def raw(port: int, sent: bytes) -> bytes:
         try:
             writer.write(sent)
             return await reader.read()
-        except ConnectionError:  # it was aborted while we wrote
+        except ConnectionError:  # the connection was aborted while we wrote
             return b""
         finally:
             writer.transport.abort()
@@ -163,7 +163,7 @@ async def test_a_client_that_does_not_read_its_answer_keeps_no_other_out_for_lon
         with anyio.fail_after(20):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
             writer.write(request)
-            await reader.readexactly(1)  # it is being answered, and more than this side takes unread
+            await reader.readexactly(1)  # the response is under way, and larger than this side reads
             while not (answer := await raw(port, request)):
                 pass
             writer.transport.abort()

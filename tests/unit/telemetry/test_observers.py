@@ -1,4 +1,4 @@
-"""The session's notes: each counted, the first of a kind logged."""
+"""The session's notes: each is counted, and the first of a kind is logged."""
 
 from __future__ import annotations
 

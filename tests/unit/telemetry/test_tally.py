@@ -1,4 +1,4 @@
-"""What is counted of a process's records: the outcomes, the money, the limits that refused."""
+"""Metrics of a process's decision records: outcomes, cost, limits that refused."""
 
 from __future__ import annotations
 

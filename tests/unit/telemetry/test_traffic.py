@@ -1,4 +1,4 @@
-"""What HTTP requests are counted as."""
+"""Metrics of HTTP requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunks in, lines out: the same lines however the bytes were cut."""
+"""Splitting a byte stream into lines: the same lines however the bytes are chunked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A link over pipes and sockets: order, size, back-pressure, and peers that go."""
+"""A link over pipes and sockets: order, size, backpressure, and peers that disconnect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MIB = 1 << 20
 
 @dataclass
 class Peer:
-    """The other ends: what is written to ``write`` is received, what is sent is read from ``read``."""
+    """The other ends: bytes written to ``write`` are received, bytes sent are read from ``read``."""
 
     theirs: tuple[int, int]
     read: int
@@ -66,7 +66,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def fill(fd: int, piece: bytes) -> int:
-    """Write until the system takes no more; how many bytes it took."""
+    """Write until the system accepts no more; returns the number of bytes written."""
     os.set_blocking(fd, False)
     total = 0
     with suppress(BlockingIOError):
@@ -77,7 +77,7 @@ def fill(fd: int, piece: bytes) -> int:
 
 
 async def turns(count: int = 20) -> None:
-    """Let the loop look at its descriptors ``count`` times."""
+    """Let the loop poll its descriptors ``count`` times."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -337,7 +337,7 @@ async def test_an_oversized_line_is_discarded_and_the_next_one_is_read(peer: Pee
 
 @pytest.mark.cpu(2)
 async def test_between_a_fast_and_a_slow_peer_memory_stays_bounded(peer: Peer) -> None:
-    """The relay's part in three lines: what one side sends goes to the other, whose pressure pauses the first."""
+    """The relay in three lines: what one side sends goes to the other side, whose backpressure pauses the first."""
     most = 0
 
     class Relay(Recorder):

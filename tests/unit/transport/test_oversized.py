@@ -1,5 +1,5 @@
-"""What is told of a line that is too long to be taken: its begin at once, its end when it is over, whatever the
-chunks."""
+"""Callbacks for a line that is too long: its beginning at once and its end when it is over, however the bytes are
+chunked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LINE = b"a" * HEAD + b"x" * 5000 + b"z" * TAIL
 
 
 class Ends:
-    """A receiver that keeps what it is told."""
+    """A receiver that keeps its callbacks."""
 
     def __init__(self) -> None:
         self.told: list[tuple[bytes, ...]] = []
@@ -29,7 +29,7 @@ class Ends:
         self.told.append((b"end", head, tail))
 
     def ended(self) -> None:
-        """Not looked at here."""
+        """Ignored here."""
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 500, 4096, 1 << 20])

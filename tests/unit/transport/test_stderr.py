@@ -1,5 +1,4 @@
-"""What is told of a server's stderr: the first and the last lines of a read that has too many, and how many are left
-out."""
+"""Logging a server's stderr: the first and last lines of a read that has too many, and how many are omitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an env file says."""
+"""Parsing of env files."""
 
 from __future__ import annotations
 

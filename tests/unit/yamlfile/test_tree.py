@@ -1,5 +1,4 @@
-"""The reader of YAML: one reading, bounded, with every fault at its place. Both of PyYAML's parsers must say the
-same."""
+"""The YAML reader: one reading, bounded, with every fault at its place. Both of PyYAML's parsers must agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A legacy client before a modern-only server: the opening, requests and results, errors, cancellation, progress."""
+"""A legacy client with a modern-only server: handshake, requests and results, errors, cancellation, progress."""
 
 from __future__ import annotations
 
@@ -550,7 +550,7 @@ class TestProgress:
 
 
 class TestWhatIsLeft:
-    """Corners of the opening and of results."""
+    """Corner cases of the handshake and of results."""
 
     def test_a_notification_before_the_opening_does_not_reach_the_server(self) -> None:
         assert [] == to_server(Bridge().client(notification("x/y")))
@@ -605,7 +605,7 @@ class TestWhatIsLeft:
 
 
 class TestMappedIds:
-    """The server sees ids and tokens of ours where several clients share it."""
+    """The server sees our ids and tokens if several clients share it."""
 
     def test_the_client_sees_its_own(self) -> None:
         d = Bridge(FORWARD, maps_ids=True)

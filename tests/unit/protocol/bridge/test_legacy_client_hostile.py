@@ -1,5 +1,5 @@
-"""A bridge between peers that write anything: it never raises, each request of the client's gets one answer, and no era
-shows through."""
+"""A bridge between peers that write anything: it never raises, each client request gets one response, and no protocol
+version leaks to the other side."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ MODERN_WORDS = (
 
 
 class Play:
-    """A bridge, what it has open, and the steps that its peers and its gate can take; each choice is a number."""
+    """A bridge, its open requests, and the steps that its peers and its gate can take; each choice is a number."""
 
     def __init__(self, revision: str) -> None:
         self.d = Bridge(FORWARD_URLS, FORWARD, ALLOW, ANSWER)
@@ -272,7 +272,8 @@ def test_every_request_of_the_client_is_answered_once_or_taken_back_or_in_flight
     ),
 )
 def test_a_bridge_never_raises_whatever_is_written(revision: str, script: list[tuple[str, bytes, int]]) -> None:
-    """The relay around it has nothing to catch: an exception here would end the gate, or leave somebody waiting."""
+    """The relay around the bridge catches nothing: an exception here would end the gate or leave a request
+    unanswered."""
     play = Play(revision)
     for kind, line, n in script:
         match kind:

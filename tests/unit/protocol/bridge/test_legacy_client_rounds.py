@@ -1,4 +1,4 @@
-"""What a modern server asks and policy forwards, as requests to a legacy client, and its answers on their way back."""
+"""Requests of a modern server that the policy forwards, sent to a legacy client, and the answers on their way back."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class TestARound:
 
 
 class TestShapes:
-    """Each question in the words of the client's revision."""
+    """Each request in the form of the client's protocol version."""
 
     def asked(self, question: Any, revision: str, capabilities: Any = None) -> Any:
         d = bridge(

@@ -1,4 +1,4 @@
-"""Modern clients with a legacy server, as conversations."""
+"""Modern clients with a legacy server, as transcripts."""
 
 from __future__ import annotations
 
@@ -443,8 +443,8 @@ class TestServerAsks:
         assert (5, -32602) == (answer["id"], answer["error"]["code"])
 
     def test_what_the_server_waits_for_itself_is_not_put_off(self) -> None:
-        """Its own patience runs in one session all along, and between two tries of the client nobody would be there to
-        be told or to cancel."""
+        """The server's own timeout runs on in one session, and between two tries of the client there is no request to
+        notify or cancel."""
         d = bridge(ALLOW)
         d.client(3, asks(1, "tools/call", name="x", arguments={"n": 1}))
         round = one(d.server(request(5, "sampling/createMessage", **sample())), Open).round

@@ -1,4 +1,4 @@
-"""What an opening makes of every pair of eras, as conversations."""
+"""Protocol negotiation for every pair of versions, as transcripts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WELCOME = {"protocolVersion": "2025-11-25", "capabilities": ALL, "serverInfo": I
 
 
 class Scene(Streams):
-    """An opening, and what it became."""
+    """A negotiation and the session that it led to."""
 
     def __init__(self, known: Eras | None = None) -> None:
         self.opening: EraNegotiator | None = None
@@ -122,7 +122,7 @@ class TestModernClient:
         (probe,) = sent(d.client(3, asks(1, "tools/list")))
         (hello,) = sent(d.server({**answer, "id": probe["id"]}))
         assert "initialize" == hello["method"]
-        assert (None, None) == d.eras()  # nothing is certain until the server has shown it
+        assert (None, None) == d.eras()  # nothing is certain until the server has answered
         out = d.server(result(hello["id"], **WELCOME))
         assert ["notifications/initialized", "tools/list"] == [line["method"] for line in sent(out)]
         assert (ModernClient, (True, modern)) == (d.chosen(), d.eras())
@@ -180,7 +180,7 @@ class TestModernClient:
         assert [(3, result(1), True)] == heard(d.server(result(sent(after)[0]["id"])))
 
     def test_a_server_that_refuses_initialize_after_a_probe_is_not_taken_for_one_that_always_does(self) -> None:
-        """T21: it keeps to the era of its first request, which was ours."""
+        """T21: it stays with the protocol version of its first request, which was ours."""
         d = Scene()
         out = d.client(0, asks(1, "tools/list"))
         (hello,) = sent(d.due(out))
@@ -367,7 +367,7 @@ class TestLegacyClient:
 
 
 class TestFallingBack:
-    """A client of both eras that gives up on the modern one, on the same stdio (T21)."""
+    """A client that supports both protocol versions and falls back from the modern one, on the same stdio (T21)."""
 
     def test_while_the_server_is_asked(self) -> None:
         d = Scene()
@@ -431,7 +431,7 @@ class TestFallingBack:
 
 
 class TestSentBack:
-    """A client that could be asked what the policy forwards, if only it spoke the server's era."""
+    """A client that could answer what the policy forwards, if it spoke the server's protocol version."""
 
     def scene(self, *rules: Any) -> Scene:
         d = Scene(Eras(legacy=True, modern=False))

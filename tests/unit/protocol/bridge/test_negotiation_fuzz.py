@@ -1,5 +1,5 @@
-"""Anything at all in any order, until an opening has become something and after: nothing raises, nobody is answered
-twice, nobody waits for ever."""
+"""Any messages in any order, before and after the negotiation: nothing raises, no request is answered twice, and none
+waits forever."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ KNOWN = st.sampled_from(
 
 
 class Counted(Streams):
-    """Who waits for what, as the peers themselves would count it."""
+    """Open requests as the peers themselves would count them."""
 
     def __init__(self, known: Eras | None) -> None:
         super().__init__(lambda state: EraNegotiator(state, known), ALLOW)
@@ -114,7 +114,7 @@ class Counted(Streams):
                         self.at_server.remove(said["params"]["requestId"])
                 case Over(stream):
                     gone = [place for place, count in self.waiting.items() if place[0] == stream and count]
-                    # a closed stream ends its modern requests alone (T35)
+                    # closing a stream ends only its modern requests (T35)
                     ended = next((place for place in gone if place in self.modern), gone[0])
                     self.waiting[self.cancelled if self.waiting[self.cancelled] else ended] -= 1
                 case Open(round):

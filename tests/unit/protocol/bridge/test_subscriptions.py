@@ -1,4 +1,4 @@
-"""A legacy client's subscriptions and list changes as one ``subscriptions/listen`` of ours."""
+"""A legacy client's subscriptions and list changes, combined in one ``subscriptions/listen`` request of ours."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def acknowledged(d: Bridge, listen: Any) -> list[Effect]:
 
 
 def subscribed(*uris: str, server: Any = None) -> tuple[Bridge, Any]:
-    """A bridge whose server listens for these, and the listen that it answered."""
+    """A bridge that is subscribed to these URIs, and the listen request that the server acknowledged."""
     d = Bridge()
     d.open(server=QUIET if server is None else server)
     listen = d.opened[0] if d.opened else None

@@ -97,7 +97,7 @@ def test_no_address_of_a_registered_network_is_public(text: str) -> None:
 
 @pytest.mark.parametrize("text", REGISTERED.split())
 def test_the_addresses_beside_a_registered_network_are_as_the_table_says(text: str) -> None:
-    """Neither more nor less than the table is refused, at the borders of its networks."""
+    """At the edges of each registered network, exactly the addresses in the table are refused."""
     network = ipaddress.ip_network(text)
     table = [each for each in map(ipaddress.ip_network, REGISTERED.split()) if each.version == network.version]
     most = 2 ** (32 if network.version == 4 else 128) - 1

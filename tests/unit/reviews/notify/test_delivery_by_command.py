@@ -1,4 +1,4 @@
-"""What becomes of one delivery to a reviewer's program: what it prints, how it ends, and the verdict in it."""
+"""Deliveries to a reviewer's program: its output, its exit and its verdict."""
 
 from __future__ import annotations
 
@@ -91,8 +91,7 @@ async def test_what_became_of_it_is_no_command_s_business(out: Outside) -> None:
 
 
 class Long:
-    """A command that waits until somebody writes into its FIFO; it says when it is there, and its end can be waited
-    for."""
+    """A command that waits until something is written to its FIFO. The test can wait for its start and its end."""
 
     def __init__(self, out: Outside) -> None:
         self.here, self.go = out.folder / "here", out.folder / "go"
@@ -108,12 +107,12 @@ class Long:
         self._fd = os.open(self.here, os.O_RDONLY | os.O_NONBLOCK)
 
     def again(self) -> None:
-        """It is to be run once more."""
+        """Prepare for the next run of the command."""
         os.close(self._fd)
         self._fd = os.open(self.here, os.O_RDONLY | os.O_NONBLOCK)
 
     async def said(self) -> bytes:
-        """``up`` once it runs, b"" once it has ended."""
+        """``up`` once the command runs, b"" once it has ended."""
         readable, loop = asyncio.Event(), asyncio.get_running_loop()
         loop.add_reader(self._fd, readable.set)
         try:

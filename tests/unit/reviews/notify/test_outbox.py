@@ -89,7 +89,7 @@ async def test_retry_after_is_waited_for(out: Outside, header: str) -> None:
         async with running(out.outbox()):
             await out.store.until(lambda: out.store.one.tries == 1)
             assert NOW + 120 == out.store.one.due
-            await out.ask(2)  # and nothing else is sent there either
+            await out.ask(2)  # nothing else is sent there either
             out.clock.move(119)
             await _turns()
             assert [("ops", 1)] == out.store.taken
@@ -98,7 +98,7 @@ async def test_retry_after_is_waited_for(out: Outside, header: str) -> None:
 
 
 async def _turns() -> None:
-    """Whatever could happen without waiting for anything has happened."""
+    """Run everything that waits for nothing else."""
     for _ in range(50):
         await asyncio.sleep(0)
 
@@ -131,7 +131,7 @@ async def test_410_stops_this_reviewer_until_the_policy_is_loaded_anew(out: Outs
             assert [("ops", 1), ("second", 1)] == out.store.taken
             assert ["review.delivery_failed"] == out.log.events()
             hook.says = answer()
-            out.reviewers = {name: replace(one) for name, one in out.reviewers.items()}  # as a reload makes them
+            out.reviewers = {name: replace(one) for name, one in out.reviewers.items()}  # as after a reload
             out.clock.move(20)
             await out.store.until(lambda: all(one.state == "done" for one in out.store.deliveries.values()))
 

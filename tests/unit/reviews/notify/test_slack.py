@@ -1,4 +1,5 @@
-"""The golden bodies stand in ``slack/``, one file a case, as Slack's Block Kit Builder takes them."""
+"""Slack messages. The expected bodies are in ``slack/``, one file per case, as Slack's Block Kit Builder accepts
+them."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def test_every_golden_body_has_its_case() -> None:
 
 
 def texts(found: Any) -> Iterator[dict[str, Any]]:
-    """Every text object."""
+    """Every text object in a message."""
     if isinstance(found, dict):
         if found.get("type") in ("plain_text", "mrkdwn"):
             yield found

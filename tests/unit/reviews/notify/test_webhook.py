@@ -202,7 +202,7 @@ async def test_a_look_up_that_hangs_is_left_too() -> None:
 
 async def test_a_peer_that_never_greets_is_left_when_the_time_to_connect_is_over(tmp_path: Path) -> None:
     _, client = contexts("hooks.example", tmp_path)
-    async with endpoint() as deaf:  # it waits for the end of a head that TLS does not have
+    async with endpoint() as deaf:  # waits for the end of an HTTP head, which TLS never sends
         said = await post(f"https://127.0.0.1:{deaf.port}/", tls=client, bounds=WebhookBounds(connect=0.2, total=10))
     assert RetryLater("no answer in time") == said
 
@@ -325,7 +325,7 @@ async def test_a_dead_address_of_several_does_not_keep_from_the_next() -> None:
 
 async def test_the_socket_itself_goes_to_checked_addresses_only() -> None:
     async def another(_host: str, _port: int) -> Sequence[str]:
-        return ["127.0.0.2"]  # and the client would connect to the literal address
+        return ["127.0.0.2"]  # the client would connect to the literal address
 
     async with endpoint(ok(APPROVED)) as hook:
         assert RetryLater("the connection failed: PermissionError") == await post(hook.url, lookup=another)

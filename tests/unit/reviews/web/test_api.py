@@ -1,4 +1,4 @@
-"""The REST API: who sees what, who decides, and what is answered to whatever is sent."""
+"""The REST API: who sees what, who decides, and the response to any input."""
 
 from __future__ import annotations
 

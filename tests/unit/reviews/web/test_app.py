@@ -1,4 +1,4 @@
-"""What holds for every request: where it may come from, how large it may be, and what every answer carries."""
+"""Rules for every request to the reviewers' listener: its origin, its size, and the headers of every response."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_the_way_in_is_the_page() -> None:
 @pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/reviews/", "/v1/REVIEWS", "/v1/reviews/../reviews"])
 async def test_what_is_not_there_is_said_in_the_words_of_who_asks(path: str) -> None:
     found = await client(House().app(), OPS).get(path)
-    if found.status_code == 200:  # the client itself resolved the dots
+    if found.status_code == 200:  # the client resolved the dots itself
         return
     assert (404, "application/problem+json") == (found.status_code, found.headers["content-type"])
     assert found.json()["detail"].startswith("nothing is here")
@@ -182,7 +182,7 @@ async def nothing() -> dict[str, Any]:
 
 
 async def raw(app: Any, path: str, headers: list[tuple[bytes, bytes]], receive: Any = nothing) -> list[Any]:
-    """A POST as an ASGI server hands it on."""
+    """A POST as an ASGI server passes it on."""
     said: list[Any] = []
 
     async def send(message: Any) -> None:

@@ -1,4 +1,4 @@
-"""Deciding at the page without script: from the sign-in to the decision, what was pressed is what the store keeps."""
+"""Deciding on the page without JavaScript, from sign-in to decision: the store keeps what the user submitted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def house() -> House:
 
 
 async def at(house: House, review: Review | None = None, token: str = OPS) -> Visitor:
-    """Who is signed in, in front of a review that waits."""
+    """A signed-in visitor on the page of a pending review."""
     visitor = await Visitor(house.app()).sign_in(token)
     if review is not None:
         await house.open(review)

@@ -1,4 +1,4 @@
-"""What was changed of a text."""
+"""The diff between two texts."""
 
 from __future__ import annotations
 

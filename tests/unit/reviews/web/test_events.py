@@ -1,4 +1,4 @@
-"""The stream of changes: who is told what, and when it ends."""
+"""The event stream of reviews: who gets which events, and when it ends."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_listeners_hear_of_another_store_that_takes_the_place_of_the_one_t
     house.store.reviews.clear()
     house.store.events.clear()
     house.store._numbers, house.store._last = itertools.count(3), 0
-    await house.open(id=OTHER_ID, reviewer="legal")  # its event has the number of one that was told
+    await house.open(id=OTHER_ID, reviewer="legal")  # its event has the number of one that was already sent
     (event,) = data(await theirs.parts_until("data:"))
     assert (3, OTHER_ID) == (event["number"], event["review"])
     await mine.leave()
@@ -185,7 +185,7 @@ async def test_a_full_page_that_ends_after_the_newest_number_known_is_no_sign_of
     late = (house.store.open(review(id=f"rv_{number:024d}"), announce=False, most=10_000) for number in (900, 901))
 
     def beside(after: int, limit: int) -> Any:
-        next(late, None)  # another process opens a review after the look at the newest number
+        next(late, None)  # another process opens a review after the newest number was read
         return changes(after, limit)
 
     house.store.changes = beside  # type: ignore[method-assign]

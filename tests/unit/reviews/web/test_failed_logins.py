@@ -1,4 +1,4 @@
-"""A budget of mistakes: for each address, and for all."""
+"""Limits on failed logins, for each address and in total."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""From what a browser posts to the verdict as JSON: each value of its field's type, and what was left alone left
-alone."""
+"""From a browser's POST to the verdict as JSON: each value has its field's type, and untouched fields stay
+untouched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A peer's pictures: known by their bytes, found by number."""
+"""A peer's images: recognized by their bytes, addressed by number."""
 
 from __future__ import annotations
 

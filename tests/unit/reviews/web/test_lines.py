@@ -1,4 +1,4 @@
-"""A review's history in lines."""
+"""A review's history as lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A peer's Markdown on the page: everything that is written can be read, nothing of it does anything."""
+"""A peer's Markdown on the page: everything in it is readable, and nothing in it is active."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ HOSTILE = (
 
 
 class Tags(HTMLParser):
-    """Which tags and attributes a browser would see, and the text."""
+    """The tags, attributes and text that a browser would see."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.found: set[tuple[str, tuple[str, ...]]] = set()
         self.text = ""
-        self.feed(str(html))  # a Markup would escape what is added to it
+        self.feed(str(html))  # a Markup would escape text that is added to it
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found.add((tag, tuple(name for name, _ in attrs)))
@@ -98,7 +98,7 @@ def test_every_line_that_is_written_is_a_line(text: str) -> None:
 
 
 def words_of(text: str) -> list[list[str]]:
-    """The words of each line that has some."""
+    """The words of each line that has any."""
     return [words for line in text.split("\n") if (words := re.findall(r"\w+", line))]
 
 

@@ -1,4 +1,4 @@
-"""Numbers in words."""
+"""Numbers as words."""
 
 from __future__ import annotations
 

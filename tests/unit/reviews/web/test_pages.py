@@ -1,5 +1,5 @@
-"""The pages without a browser: who gets what, with which status and headers, and that no text of a peer becomes
-markup."""
+"""The reviewers' pages without a browser: who gets what, with which status and headers, and that no text of a peer
+becomes markup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAYLOAD = (
 
 
 class Read(HTMLParser):
-    """A page as a browser takes it apart."""
+    """A page as a browser parses it."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ async def signed_in(house: House, token: str = OPS) -> httpx2.AsyncClient:
 
 
 async def post(ask: httpx2.AsyncClient, id: str = ID, **fields: Any) -> httpx2.Response:
-    """A form of the review's page as a browser sends it: its hidden fields and what was typed."""
+    """Submit a form of the review's page as a browser does: its hidden fields and the typed values."""
     page = Read((await ask.get("/reviews/history")).text)
     digest = fields.pop("digest", "sha256:" + "ab" * 32)
     typed = {name.replace("__", "."): value for name, value in fields.items()}

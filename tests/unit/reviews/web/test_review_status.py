@@ -1,4 +1,4 @@
-"""What a review is about, in one short line."""
+"""One-line summary of a review."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Signing in at the page: a token for a cookie that nobody else can make, forms that only our pages post, and mistakes
-that are slowed down."""
+"""Signing in on the page: a token in exchange for an unforgeable cookie, forms that only our pages can post, and slow
+responses to mistakes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVIL = "https://evil.example.net"
 
 @pytest.fixture
 def house(monkeypatch: pytest.MonkeyPatch) -> House:
-    """A listener whose pages say only who is signed in, and take one form."""
+    """A listener whose pages show only the signed-in user and accept one form."""
 
     def routes(web: Any) -> list[Route]:
         async def who(request: Request) -> Response:
@@ -293,7 +293,7 @@ async def test_a_form_of_the_session_is_read_with_all_its_values(house: House) -
         ask, f"form_token={token}&a=1&a=2&b=&c=%C3%A9+%E2%82%AC", {**OURS, "sec-fetch-site": "same-origin"}
     )
     assert {"a": ["1", "2"], "b": [""], "c": ["\xe9 \u20ac"]} == found.json()
-    # an old browser says nothing of where it comes from
+    # an old browser does not say where a request comes from
     assert 200 == (await posted(ask, f"form_token={token}", {})).status_code
 
 

@@ -1,4 +1,4 @@
-"""How a review stands, for a person."""
+"""The state of a review as text for users."""
 
 from __future__ import annotations
 

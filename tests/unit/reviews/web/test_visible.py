@@ -1,4 +1,4 @@
-"""A peer's text that can be seen: what has no shape is written out."""
+"""Invisible characters in a peer's text are written out."""
 
 from __future__ import annotations
 

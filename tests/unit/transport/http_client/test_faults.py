@@ -1,4 +1,4 @@
-"""Whatever goes wrong with a remote server is one error for the request it concerns, and tells nobody's secrets."""
+"""Faults of a remote server: each is one error for the affected request, without secrets."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ async def test_too_many_requests_in_flight_are_refused_one_at_a_time(monkeypatch
         go.set()
         assert "result" in (await w.heard.of(2))[0]
         assert "result" in (await w.heard.of(3))[0]
-        for stream in range(5, 100):  # a place is free when the stream of an answer has ended too
+        for stream in range(5, 100):  # a slot is free only once the response stream has ended too
             w.request(stream)
             if "result" in (await w.heard.of(stream))[0]:
                 return

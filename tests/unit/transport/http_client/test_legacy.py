@@ -1,4 +1,4 @@
-"""The legacy eras over HTTP: the session, the order of frames, the streams and how they are taken up again."""
+"""The legacy protocol versions over HTTP: the session, the order of frames, streams and their resumption."""
 
 from __future__ import annotations
 
@@ -397,7 +397,7 @@ async def test_a_paused_link_reads_no_further_and_goes_on_when_it_is_resumed() -
         for _ in range(20):
             await asyncio.sleep(0)
         assert 1 == len(w.heard.lines)
-        assert not finished.is_set()  # 20 MB wait with the server
+        assert not finished.is_set()  # 20 MB wait at the server
         w.remote.resume_reading()
         await w.heard.until(lambda: len(w.heard.lines) == 203)
         assert {2, 3} == {stream for stream, _ in w.heard.lines}

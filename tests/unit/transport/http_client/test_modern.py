@@ -1,4 +1,4 @@
-"""2026-07-28 over HTTP: every request stands alone, its headers mirror it, and the end of its stream takes it back."""
+"""2026-07-28 over HTTP: requests are independent, headers mirror each request, and closing its stream cancels it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLAIN = {"name": "plain", "inputSchema": {"type": "object"}}
 
 
 def lists(*pages: list[dict[str, Any]]) -> Any:
-    """A tools/list of several pages."""
+    """A handler for tools/list with several pages."""
 
     async def handler(asked: Asked) -> None:
         number = int(asked.frame["params"].get("cursor", "0"))
@@ -133,7 +133,7 @@ async def test_the_tools_may_come_on_a_stream() -> None:
 
 
 async def changed(w: World, code: int) -> None:
-    """The tool has got an annotation since its list passed."""
+    """The tool has got an annotation since the client last listed it."""
 
     async def call(asked: Asked) -> None:
         if asked.header("mcp-param-region") is None:

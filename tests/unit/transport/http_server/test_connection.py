@@ -1,5 +1,5 @@
-"""The front on a real server with real sockets: both eras end to end, heads that are too large or never end, and
-clients that take nothing."""
+"""The HTTP front on a real server with real sockets: all protocol versions end to end, headers that are too large or
+never end, and clients that do not read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 
 @asynccontextmanager
 async def serving(front: Front, connections: Connections | None = None) -> AsyncIterator[int]:
-    """The front on a port of this machine."""
+    """The front on a local port."""
     ours = socket.create_server(("127.0.0.1", 0))
     server = listener(connections or Connections(front.app, front.sessions.bounds))
     task = asyncio.ensure_future(server.serve(sockets=[ours]))
@@ -41,7 +41,7 @@ async def serving(front: Front, connections: Connections | None = None) -> Async
 
 
 async def raw(port: int, *pieces: bytes) -> bytes:
-    """Everything that comes back for these bytes until the server ends the connection."""
+    """All bytes of the response until the server closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         for piece in pieces:
@@ -132,7 +132,7 @@ async def test_a_large_body_is_no_large_head() -> None:
 
 
 def deaf(port: int) -> socket.socket:
-    """A client with room for little, which reads only when it is told to."""
+    """A client with a small receive buffer, which reads only when the test tells it to."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.connect(("127.0.0.1", port))
@@ -158,7 +158,7 @@ async def test_a_client_that_takes_no_stream_is_cut_off_and_its_call_cancelled()
 
 @BOTH_LOOPS
 async def test_a_client_that_takes_no_answer_is_cut_off() -> None:
-    """The application is long done with it: the bytes are the server's."""
+    """The application has finished long ago; uvicorn still holds the bytes."""
     front = Front(
         Served(lambda c, stream, f: c.streams[stream].send(result(f.id, "x" * 10_000_000), True)),
         bounds=HttpBounds(stalled=0.1),
@@ -181,7 +181,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Wire(asyncio.Transport):
-    """``left``: bytes that the client has not read."""
+    """A fake transport; ``left`` is the number of bytes that the client has not read."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
@@ -208,7 +208,8 @@ class Wire(asyncio.Transport):
     ("left", "cut"), [([900, 800, 700, 1], False), ([900, 900], True), ([900, 800, 800], True), ([900, 0, 900], False)]
 )
 async def test_a_connection_is_cut_only_when_its_client_takes_nothing(state: str, left: list[int], cut: bool) -> None:
-    """With an answer that waits, or one that its end waits for; bytes that uvicorn may still add to say nothing."""
+    """In the states paused and closing. In the state open, uvicorn may still add bytes, so their number says
+    nothing."""
     front = Front(bounds=HttpBounds(stalled=30, head_time=10_000))
     connections, wire = Connections(front.app, front.sessions.bounds), Wire()
     made = connections.protocol(app_state={}, config=listener(connections).config, server_state=ServerState())

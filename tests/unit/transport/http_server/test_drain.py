@@ -1,4 +1,4 @@
-"""The end of a process: nothing new, what is in flight is answered, the rest is let go by a deadline."""
+"""Graceful shutdown: no new requests, requests in flight are answered, the rest is dropped at a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both eras' requests have in common: what is refused before anybody reads it, and what is told of it."""
+"""Rules for requests of all protocol versions: what is refused before it is read, and its access log."""
 
 from __future__ import annotations
 

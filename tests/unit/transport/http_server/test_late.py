@@ -1,5 +1,5 @@
-"""Frames for a stream that its client does not read: they go to another stream of the session, or wait for one, and no
-request is left unanswered."""
+"""Frames for a stream that its client does not read: they go to another stream of the session or wait for one, and
+every request is answered."""
 
 from __future__ import annotations
 

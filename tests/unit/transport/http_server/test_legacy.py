@@ -1,4 +1,4 @@
-"""Legacy sessions: how they begin, who may use them, what is answered how, and how they end."""
+"""Legacy sessions: how they begin, who may use them, the response to each message, and how they end."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_a_disconnect_is_no_cancel() -> None:
 
 
 async def test_what_a_lost_calls_server_asks_goes_to_the_standalone_stream() -> None:
-    """The client went before its stream had begun: it has no event id to come back with."""
+    """The client left before its stream had begun, so it has no event id to resume from."""
     session = await Front(Served(silent)).opened()
     call = session.ask()
     await session.conversation.until(lambda: len(session.conversation.got) == 2)

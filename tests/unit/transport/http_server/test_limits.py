@@ -1,4 +1,4 @@
-"""How many there may be, how long they may idle, and clients that take nothing."""
+"""Limits on sessions and streams: their number, their idle time, and clients that do not read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Connection:
-    """A connection of our server's, as far as a request asks for it."""
+    """A fake connection of the server, with the attributes that a request uses."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -212,7 +212,7 @@ def test_a_client_that_takes_bytes_while_more_come_is_not_stalled_and_one_that_t
     reader = StreamReader(stream, unsent=lambda: unsent)
     stream.send(b"x" * 10_000, False)
     reader.take()
-    for left in range(9_000, 0, -1_000):  # of the event that is being sent
+    for left in range(9_000, 0, -1_000):  # bytes left of the event that is being sent
         unsent = left
         stream.send(b"y" * 900, False)
     assert ("", 9) == (reader.stopped, len(stream.events))

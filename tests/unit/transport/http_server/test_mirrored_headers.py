@@ -1,4 +1,4 @@
-"""Arguments that a tool wants mirrored in headers: known from the lists that passed, checked on each call."""
+"""Tool arguments mirrored in headers: learned from the tool lists that passed, checked on each call."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Lists(Served):
 async def called(
     front: Front, arguments: Mapping[str, object], caller: str = "", name: str = "t", **headers: str
 ) -> tuple[int, int | None]:
-    """The status of a call, and the code of its error."""
+    """The status of a call and its error code."""
     call = await front.modern(
         "tools/call", {"name": name, "arguments": arguments}, caller=caller, mcp_name=name, **headers
     ).done()

@@ -1,4 +1,4 @@
-"""Requests of 2026-07-28: their envelope and headers, the status of each answer, and what a disconnect means."""
+"""Requests of 2026-07-28: their envelope and headers, the status of each response, and the meaning of a disconnect."""
 
 from __future__ import annotations
 

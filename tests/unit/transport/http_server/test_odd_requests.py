@@ -1,4 +1,4 @@
-"""Odd requests over real sockets to one listener: the client's answers, and the requests that the application saw."""
+"""Unusual requests over real sockets to one listener: the responses, and the requests that the application got."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ ROWS: dict[str, Row] = {
 
 
 class Place:
-    """One listener for all rows; each has an application of its own."""
+    """One listener for all rows; each row has its own application."""
 
     def __init__(self) -> None:
         self.app = App()

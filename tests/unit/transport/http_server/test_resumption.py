@@ -1,4 +1,4 @@
-"""Streams that break off, and clients that come back for the rest (R95)."""
+"""Resumption of broken streams by their clients (R95)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOW = HttpBounds(commit=0.0)
 
 
 async def streaming(session: Legacy, id: object = 1) -> tuple[Call, int]:
-    """A call that is answered by a stream, and its stream."""
+    """A call that is answered with a stream, and its stream."""
     call = await session.ask(id).begun()
     return call, session.conversation.got[-1][0]
 
@@ -98,7 +98,7 @@ async def test_an_answer_that_came_meanwhile_is_there_and_stays_there() -> None:
 
 
 async def test_a_stream_that_was_heard_whole_can_be_asked_for_again() -> None:
-    """The connection may have broken before the last bytes were there."""
+    """The connection may have broken before the last bytes arrived."""
     session = await Front(Served(silent), bounds=NOW).opened()
     call, stream = await streaming(session)
     say(session, stream, "one")
@@ -148,7 +148,7 @@ async def test_an_event_that_is_not_kept_or_never_was_is_refused(place: str) -> 
 async def test_one_sessions_event_says_nothing_in_another() -> None:
     front = Front(Served(silent), bounds=NOW)
     ann, bob = await front.opened(caller="ann"), await front.opened(caller="bob")
-    front.served.begun.reverse()  # `conversation` is the newest: ann's now
+    front.served.begun.reverse()  # `conversation` is the newest, now ann's
     call, _stream = await streaming(ann)
     await call.until(lambda call: bool(call.events))
     assert 400 == (await bob.get(last_event_id=last_id(call)).done()).status
@@ -220,8 +220,8 @@ async def test_what_belongs_to_no_request_waits_for_the_standalone_stream() -> N
 
 
 async def test_a_second_listener_takes_the_stream_over() -> None:
-    """The first may be a connection that is dead, which nobody has noticed: refusing the second would leave the client
-    deaf."""
+    """The first listener may be a dead connection that has not been noticed. If the second were refused, the client
+    would receive nothing."""
     session = await Front().opened()
     first = await session.get().begun()
     say(session, 0, "one")

@@ -1,4 +1,4 @@
-"""What a conversation is told of streams: that each is over, once, never while it sends; and whose trace its requests
+"""Closed streams: a conversation is notified once of each, never while it sends. Traces: the trace that its requests
 belong to."""
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
 
 async def told(conversation: Conversation, *streams: int) -> None:
-    """Wait until it was told of these streams; then it was told of each once, and of no other."""
+    """Wait until the conversation was notified of these streams; check that it was notified of each once, and of no
+    other."""
     await conversation.until(lambda: set(streams) <= set(conversation.closed))
     for _ in range(5):
-        await asyncio.sleep(0)  # for a second time, were there one
+        await asyncio.sleep(0)  # time for a second notification
     assert sorted(streams) == sorted(conversation.closed)
 
 
@@ -30,7 +31,7 @@ def answer(session: Legacy, stream: int) -> None:
 
 
 async def streaming(session: Legacy) -> tuple[int, str]:
-    """A stream whose POST began a stream and broke off, and the place to come back to."""
+    """A stream that began and broke off, and the event id to resume from."""
     call = await session.ask().begun()
     await call.until(lambda call: bool(call.events))
     call.disconnect()

@@ -12,7 +12,7 @@ from samplegate.transport.http_server.http import Ticks
 
 @dataclass
 class Timer:
-    """One call at a time of the clock."""
+    """One scheduled call."""
 
     at: float
     call: Callable[[], object]
@@ -24,7 +24,7 @@ class Timer:
 
 @dataclass
 class Clock:
-    """As much of a loop as a wait needs."""
+    """A fake event loop with the methods that a wait needs."""
 
     now: float = 100.0
     timers: list[Timer] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Clock:
         return [timer for timer in self.timers if not timer.cancelled]
 
     def turn(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Let this many seconds pass."""
         end = self.now + seconds
         while due := [timer for timer in self.running if timer.at <= end]:
             timer = min(due, key=lambda timer: timer.at)
