@@ -1,24 +1,24 @@
-# samplegate: what can be done, `make` alone lists it. Needs python3.11+ with venv, make and (for the tests) git; no compiler, no node.
+# samplegate: run `make` to list the targets. Needs python3.11+ with venv, make and (for the tests) git; no compiler, no node.
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
 VENV := .venv
 BIN := $(VENV)/bin
-# PYTHON=... chooses the interpreter of a new environment; without it the first fitting one on the PATH is taken.
+# PYTHON=... chooses the interpreter of a new environment; without it, the first suitable one on the PATH is used.
 PYTHON ?=
 PIP_FLAGS := --quiet --quiet --no-input --disable-pip-version-check --progress-bar off
 LOCKED := --require-hashes --only-binary :all:
-# Tests run side by side, also on fewer cores, for most of the time they wait for programs that they started; WORKERS=0 runs them in one process.
+# Tests run in parallel, even on fewer cores, because most of the time they wait for programs that they started; WORKERS=0 runs them in one process.
 WORKERS ?= 4
 PYTEST := -m pytest -n $(WORKERS)
-# Unit tests wait for nothing, and each worker reads all of them: one for each core.
+# Unit tests do not wait, and each worker collects all of them: one worker per core.
 UNIT_PYTEST := -m pytest -n $(if $(filter 0,$(WORKERS)),0,auto)
 # Levels of tests (tests/README.md).
 UNIT := tests/unit
 SLOW := tests/system tests/upgrade tests/faults tests/acceptance
 DEPLOYMENT := tests/deployment
 CONFORMANCE := tests/conformance
-# Fails a unit test that takes more CPU time of its process, and lists what takes longer by the clock.
+# A unit test fails if it takes more CPU time than this; tests with a longer wall time are listed.
 BUDGET := --hypothesis-profile dev --cpu-budget 0.5 --durations 0 --durations-min 0.5
 SOURCES := proxy tests docs $(wildcard bench)
 ENVS := tests/acceptance/sdk/.envs
@@ -32,10 +32,10 @@ help: ## list the targets
 
 # --- environments: each has a stamp, so that a target with nothing to do does nothing -------------------------------------------------
 
-install: $(VENV)/.installed ## make .venv/ with the gate and what it needs to run
-dev: $(VENV)/.dev ## the same, and what checks and tests need
-counterparts: $(ENVS)/sdk1/.installed $(ENVS)/sdk2/.installed tests/acceptance/sdk/node_modules/.installed ## the real servers and clients of the acceptance tests
-packages: ## Debian's packages that the tests of the page and of deploy/ need, installed if this is root
+install: $(VENV)/.installed ## create .venv/ with the gate and its dependencies
+dev: $(VENV)/.dev ## the same, with the tools for checks and tests
+counterparts: $(ENVS)/sdk1/.installed $(ENVS)/sdk2/.installed tests/acceptance/sdk/node_modules/.installed ## install the real servers and clients of the acceptance tests
+packages: ## install the Debian packages that the tests of the page and of deploy/ need (as root)
 	@tests/deployment/packages.sh
 
 $(BIN)/python:
@@ -50,13 +50,13 @@ $(BIN)/python:
 	echo "making $(VENV) with $$("$$found" --version)"; "$$found" -m venv $(VENV)
 
 $(VENV)/.installed: requirements.lock requirements-build.lock pyproject.toml | $(BIN)/python
-	@echo "installing what the gate needs (a minute or two the first time)"
+	@echo "installing the dependencies (a minute or two the first time)"
 	@$(BIN)/python -m pip install $(PIP_FLAGS) $(LOCKED) -r requirements.lock -r requirements-build.lock
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.installed
-	@echo "installing what checks and tests need"
+	@echo "installing the tools for checks and tests"
 	@$(BIN)/python -m pip install $(PIP_FLAGS) $(LOCKED) -r requirements-dev.lock
 	@touch $@
 
@@ -66,7 +66,7 @@ $(ENVS)/%/.installed: tests/acceptance/sdk/%.lock | $(BIN)/python
 	@$(@D)/bin/python -m pip install $(PIP_FLAGS) $(LOCKED) -r $<
 	@touch $@
 
-# node and npm come from a wheel, in the version the lock names: the machine needs none, and one it has is left alone
+# node and npm come from a wheel, in the version the lock names: the machine needs no installation of its own, and an existing one is not touched
 NPM := $(BIN)/python tests/acceptance/sdk/node.py npm --prefix tests/acceptance/sdk
 tests/acceptance/sdk/node_modules/.installed: tests/acceptance/sdk/package.json tests/acceptance/sdk/package-lock.json $(ENVS)/node/.installed
 	@echo "installing the counterparts from npm"
@@ -75,13 +75,13 @@ tests/acceptance/sdk/node_modules/.installed: tests/acceptance/sdk/package.json 
 
 # --- using it -------------------------------------------------------------------------------------------------------------------------
 
-demo: install ## a server that samples and elicits, a client that can do neither, and the gate between them
+demo: install ## run a server that asks and a client that cannot answer, with the gate between them
 	@$(BIN)/samplegate demo
 
-demo-review: install ## a server that asks, and a page and commands where you decide (ARGS=--answer-by-itself decides for you)
+demo-review: install ## run a server whose requests you decide on a page or the command line (ARGS=--answer-by-itself decides for you)
 	@$(BIN)/python -m samplegate.demo.review $(ARGS)
 
-bench: dev $(ENVS)/node/.installed ## what the gate costs, beside the floor, the bare server and other proxies (BASE=v0.1.0: and an earlier version)
+bench: dev $(ENVS)/node/.installed ## measure the gate against the floor, the bare server and other proxies (BASE=v0.1.0: also an earlier version)
 	@$(BIN)/python bench/run.py $(if $(BASE),--base $(BASE)) $(ARGS)
 
 structure: dev ## modules, lines, files that a request enters, CPU time and memory at the start (ARGS='--tree DIR': of another checkout)
@@ -89,15 +89,15 @@ structure: dev ## modules, lines, files that a request enters, CPU time and memo
 
 # --- checks ---------------------------------------------------------------------------------------------------------------------------
 
-check: lint unit ## in a minute: format, lint, imports, documentation and the unit tests
+check: lint unit ## format, lint, imports, documentation and the unit tests (one minute)
 
-test: dev counterparts packages ## in ten minutes: every test but those of the targets below; installs what they need
+test: dev counterparts packages ## all tests except those of the targets below (ten minutes); installs what they need
 	@failed=; \
 	$(BIN)/python $(UNIT_PYTEST) $(UNIT) $(ARGS) || [ $$? = 5 ] || failed=1; \
 	$(BIN)/python $(PYTEST) $(SLOW) $(ARGS) || [ $$? = 5 ] || failed=1; \
 	[ -z "$$failed" ]
 
-unit: dev ## the unit tests: no program is started, and none takes more than half a second of CPU time
+unit: dev ## the unit tests: they start no program, and each takes at most half a second of CPU time
 	@$(BIN)/python $(UNIT_PYTEST) $(BUDGET) $(UNIT) $(ARGS)
 
 nightly: dev ## the property tests with 2,000 examples each instead of 25 (`ci`: 100; tests/profiles.py)
@@ -109,29 +109,29 @@ conformance: dev counterparts ## the official MCP conformance suites, with the g
 deployment: dev packages ## what deploy/ ships, with Prometheus, promtool and systemd's tools
 	@$(BIN)/python $(PYTEST) $(DEPLOYMENT) $(ARGS)
 
-soak: dev counterparts ## real clients of four SDKs at one gate for minutes, and a crowd that waits for people (SOAK_SECONDS=120; LONG=1 adds 2,000 rounds on each event loop)
+soak: dev counterparts ## real clients of four SDKs at one gate for minutes, and many requests that wait for reviewers (SOAK_SECONDS=120; LONG=1 adds 2,000 rounds on each event loop)
 	@LONG="$(LONG)" $(BIN)/python -m pytest -m soak tests/soak tests/system/serve $(ARGS)
 
 faults: dev ## check that the tests notice each seeded fault (tests/faults/README.md; ARGS='NUMBERS --tests PATHS -j JOBS')
 	@$(BIN)/python -m tests.faults.run $(ARGS)
 
-format: dev ## write the format and what lint can mend
+format: dev ## format the code and apply the fixes of lint
 	@$(BIN)/ruff check --quiet --fix-only $(SOURCES)
 	@$(BIN)/ruff format $(SOURCES)
 
-lint: dev ## format, lint and the law of imports; nothing is written
+lint: dev ## check format, lint and the import rules; changes no file
 	@$(BIN)/ruff format --check $(SOURCES) || { echo "lint: the files above are not formatted; run 'make format'" >&2; exit 1; }
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/python -m pytest -q -n 0 tests/unit/project/test_imports.py
 
-docs: dev ## write the tables of the documentation from the descriptions in the code
+docs: dev ## regenerate the tables in the documentation from the descriptions in the code
 	@$(BIN)/python -m docs.generate
 
 types: dev ## mypy --strict and pyright
 	@$(BIN)/mypy
 	@$(BIN)/python -m pyright
 
-coverage: dev counterparts packages ## the tests, and which lines they do not reach
+coverage: dev counterparts packages ## run the tests and report the lines that they do not reach
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest $(ARGS)
 	@$(BIN)/coverage combine --quiet
@@ -142,21 +142,21 @@ coverage: dev counterparts packages ## the tests, and which lines they do not re
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 
-lock: dev lock-npm ## write the lock files again (UPGRADE=--upgrade takes the newest releases)
+lock: dev lock-npm ## regenerate the lock files (UPGRADE=--upgrade takes the newest releases)
 	@$(COMPILE) pyproject.toml -o requirements.lock
 	@$(COMPILE) --group build -c requirements.lock -o requirements-build.lock
 	@$(COMPILE) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
 	@for name in tests/acceptance/sdk/sdk1 tests/acceptance/sdk/sdk2 tests/acceptance/sdk/node bench/requirements-peer bench/requirements-mcp-proxy; do $(COMPILE) $$name.in -o $$name.lock || exit 1; done
 
-lock-npm: dev $(ENVS)/node/.installed ## write the npm lock again
+lock-npm: dev $(ENVS)/node/.installed ## regenerate the npm lock files
 	@rm -f tests/acceptance/sdk/package-lock.json
 	@$(NPM) install --package-lock-only --ignore-scripts
 	@rm -f bench/package-lock.json
 	@$(BIN)/python tests/acceptance/sdk/node.py npm --prefix bench install --package-lock-only --ignore-scripts
 
-build: dev ## the wheel and the source archive, in dist/
+build: dev ## build the wheel and the source archive in dist/
 	@$(BIN)/python -m hatchling build
 
-clean: ## remove what was made, the environments too
+clean: ## remove everything that make created, including the environments
 	rm -rf $(VENV) $(ENVS) tests/acceptance/sdk/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
 	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,7 +14,7 @@ from samplegate.urls import address_of
 
 T = TypeVar("T")
 
-_NOBODY: Final = bytes(32)  # the hash of no known token
+_UNKNOWN_DIGEST: Final = bytes(32)  # the hash of no known token
 
 
 def found_by_digest(table: Mapping[bytes, T], digest: bytes) -> T | None:
@@ -23,7 +23,7 @@ def found_by_digest(table: Mapping[bytes, T], digest: bytes) -> T | None:
     The look-up is by a hash, so a caller cannot use timing to approach a stored digest step by step. The comparison
     still takes constant time.
     """
-    known = digest if digest in table else _NOBODY
+    known = digest if digest in table else _UNKNOWN_DIGEST
     same = hmac.compare_digest(digest, known)
     return table.get(known) if same else None
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 REMOVED: Final = "[secret]"
 
-_LONGEST_NAME: Final = 1_000  # characters; a longer name is not read and counts as secret
+_MAX_NAME: Final = 1_000  # characters; a longer name is not read and counts as secret
 # characters of one form's names, titles and descriptions, up to a microsecond each; fields beyond this count as secret
-_MOST_READ: Final = 100_000
+_MAX_TEXT: Final = 100_000
 
 _words: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _not_ascii: Final = re.compile(r"[^\x00-\x7f]+")
@@ -40,20 +40,20 @@ _counted: Final = frozenset({"count", "limit", "budget"})
 def looks_secret(name: str) -> bool:
     """Whether a name, title or label asks for data that must never go through a form (R39): ``apiKey``, ``dbpassword``,
     "Card number"."""
-    if len(name) > _LONGEST_NAME:
+    if len(name) > _MAX_NAME:
         return True
     plain = _plain(name)
     words = [word.lower() for word in _words.findall(plain)]
-    return _says(words, _one) or _holds_stem(words, "" if " " not in plain else " ")
+    return _has_secret_word(words, _one) or _has_secret_stem(words, "" if " " not in plain else " ")
 
 
-def _speaks_of_secret(prose: str) -> bool:
+def _mentions_secret(prose: str) -> bool:
     """The same for a sentence, in which "pass" or "pin" often means something else."""
     words = _words.findall(_plain(prose))
     lower = [word.lower() for word in words]
     return (
-        _says(lower, _one - _everyday)
-        or _holds_stem(lower, " ")
+        _has_secret_word(lower, _one - _everyday)
+        or _has_secret_stem(lower, " ")
         or any(word.isupper() and word.lower() in _everyday for word in words)
     )
 
@@ -63,13 +63,13 @@ def _plain(text: str) -> str:
     return text if text.isascii() else _not_ascii.sub("", unicodedata.normalize("NFKD", text))
 
 
-def _says(words: list[str], single: frozenset[str]) -> bool:
+def _has_secret_word(words: list[str], single: frozenset[str]) -> bool:
     return any(word in single or word in _squashed for word in words) or any(
         {f"{a} {b}", f"{a} {b.removesuffix('s')}"} & _two for a, b in pairwise(words)
     )
 
 
-def _holds_stem(words: list[str], between: str) -> bool:
+def _has_secret_stem(words: list[str], between: str) -> bool:
     text = between.join(words)
     return _stem.search(between.join(_uncounted(words)) if "token" in text else text) is not None
 
@@ -91,18 +91,18 @@ def secret_fields(schema: Any) -> frozenset[str]:
     if not isinstance(properties, dict):
         return frozenset()
     found: set[str] = set()
-    left = _MOST_READ
+    left = _MAX_TEXT
     for name, field in properties.items():
-        title, description = _said(field, "title"), _said(field, "description")
+        title, description = _text_member(field, "title"), _text_member(field, "description")
         left -= len(name) + len(title) + len(description)
-        if left < 0 or _is_marked(field) or looks_secret(name) or looks_secret(title) or _speaks_of_secret(description):
+        if left < 0 or _is_marked(field) or looks_secret(name) or looks_secret(title) or _mentions_secret(description):
             found.add(name)
     return frozenset(found)
 
 
-def _said(field: Any, member: str) -> str:
-    said = field.get(member) if isinstance(field, dict) else None
-    return said if isinstance(said, str) else ""
+def _text_member(field: Any, member: str) -> str:
+    text = field.get(member) if isinstance(field, dict) else None
+    return text if isinstance(text, str) else ""
 
 
 def _is_marked(field: Any) -> bool:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 # characters of one line on stderr: a name chosen by a peer may have any length
-LONGEST: Final = 4096
+MAX_LINE: Final = 4096
 
 
 def say(line: str) -> None:
@@ -25,8 +25,8 @@ def escaped(text: str) -> str:
     ``##`` starts a command in the logs of some CI systems, anywhere in a line. ``::`` does so only at the start of a
     line, where our name is.
     """
-    if len(text) > LONGEST:
-        text = text[: LONGEST - 1] + "…"
+    if len(text) > MAX_LINE:
+        text = text[: MAX_LINE - 1] + "…"
     if not text.isprintable():
         text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text.replace("##", "#\\x23")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.text import LONGEST, escaped, say
+from samplegate.text import MAX_LINE, escaped, say
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_line_is_one_line_and_drives_nothing(text: str, expected: str) -> None
 
 
 def test_a_line_has_an_end() -> None:
-    assert LONGEST == len(escaped("x" * 1_000_000))
+    assert MAX_LINE == len(escaped("x" * 1_000_000))
 
 
 def test_it_goes_to_stderr_under_our_name(capsys: pytest.CaptureFixture[str]) -> None:

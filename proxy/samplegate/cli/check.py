@@ -33,8 +33,8 @@ from samplegate.runtime.process import load_policy
 from samplegate.yamlfile.tree import Mark, compose, dotted, find
 from samplegate.yamlfile.tree import Path as Place
 
-ANY: Final = "any server"
-OTHERS: Final = "any other server"
+ANY_SERVER: Final = "any server"
+OTHER_SERVERS: Final = "any other server"
 LOCAL: Final = "local"
 
 _ERAS: Final[tuple[tuple[Era, str], ...]] = (("legacy", LEGACY[-1]), ("modern", MODERN[-1]))
@@ -42,7 +42,7 @@ _ERAS: Final[tuple[tuple[Era, str], ...]] = (("legacy", LEGACY[-1]), ("modern", 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Servers (``who``) for which a policy has the same capability reports."""
+    """Servers for which a policy has the same capability reports."""
 
     who: tuple[str, ...]
     requests: tuple[CapabilityReport, ...]
@@ -68,7 +68,7 @@ class Checked:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "policies", type=Path, nargs="+", metavar="POLICY", help="a policy; a *_test.yaml is checked as what it is"
+        "policies", type=Path, nargs="+", metavar="POLICY", help="a policy, a *_test.yaml file or a script"
     )
     parser.add_argument(
         "--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy"
@@ -133,9 +133,10 @@ def _check_policy(checked: Checked, text: str, variables: Mapping[str, str]) -> 
 
 
 HEADLESS: Final = (
-    "forwards forms before any other rule takes them; headless agents (claude -p, codex exec) declare forms and then"
-    " refuse them without a person. For such clients put a rule that answers or escalates forms above it, or start from"
-    " `samplegate init --headless`"
+    "is the first rule to match forms, and forwards them; headless agents (claude -p, codex exec) declare forms but"
+    " decline them without asking a user. For such clients, put a rule that answers or escalates forms above"
+    " it, or start"
+    " from `samplegate init --headless`"
 )
 
 
@@ -161,7 +162,7 @@ def _script_problems(policy: Path, text: str, place: Place, name: str) -> tuple[
                 mark.line,
                 mark.column,
                 dotted(place),
-                f"{problem}; the file is looked for beside the policy",
+                f"{problem}; the path is relative to the policy",
             ),
         )
     except PolicyError as error:
@@ -177,18 +178,18 @@ def _report(checked: Checked) -> Iterator[str]:
     if checked.problems or checked.unreadable is not None:
         return
     yield f"{checked.file}: ok{_size(checked)}"
-    if state := _lasting(checked):
+    if state := _persistent_limits(checked):
         yield (
-            f"{checked.file}: needs a state folder (--state) for the limits {', '.join(state)}: all gates that use one"
+            f"{checked.file}: needs a state folder (--state) for the limits {', '.join(state)}; processes with the same"
             " folder share them"
         )
     yield from (f"{checked.file}: {wait}" for wait in _waits(checked))
     for offered in checked.offers:
         yield from (f"{checked.file}: {offered}: {coverage}" for coverage in offered.requests)
-    yield from (f"{checked.file}: {line}" for line in _with_newer_servers(checked))
+    yield from (f"{checked.file}: {line}" for line in _version_notes(checked))
 
 
-def _lasting(checked: Checked) -> list[str]:
+def _persistent_limits(checked: Checked) -> list[str]:
     """Names of the limits that are kept in the state folder."""
     return (
         []
@@ -198,17 +199,16 @@ def _lasting(checked: Checked) -> list[str]:
 
 
 def _waits(checked: Checked) -> list[Wait]:
-    """The policy's reviews: who is asked by which rule, and for how long."""
+    """The reviewers that each rule asks, with their deadlines."""
     return [] if checked.loaded is None else list(waits(checked.loaded.policy))
 
 
-def _with_newer_servers(checked: Checked) -> Iterator[str]:
+def _version_notes(checked: Checked) -> Iterator[str]:
     """Differences in 2026-07-28, where capabilities are declared with each call."""
     policy = None if checked.loaded is None else checked.loaded.policy
     if policy is not None and any(_names_a_call(rule.match) for rule in policy.rules):
         yield (
-            "with 2026-07-28, a capability is advertised only during the calls (tool, method) that such a rule can"
-            " match"
+            "with 2026-07-28, a rule with tool or method advertises its capability only during calls that it can match"
         )
     if any(
         "error" in answer
@@ -217,7 +217,7 @@ def _with_newer_servers(checked: Checked) -> Iterator[str]:
         for denial in one.denials
         for answer in denial.wire
     ):
-        yield "with 2026-07-28, the client's call ends where an older server gets an error"
+        yield "with 2026-07-28, the client's call fails where an older server gets an error"
 
 
 def _names_a_call(match: Match) -> bool:
@@ -247,7 +247,7 @@ def _json(checked: Checked) -> dict[str, Any]:
             [] if checked.loaded is None else [msgspec.to_builtins(warning) for warning in checked.loaded.warnings]
         ),
         "notes": [msgspec.to_builtins(note) for note in checked.notes],
-        "state": _lasting(checked),
+        "state": _persistent_limits(checked),
         "reviews": [msgspec.to_builtins(wait) for wait in _waits(checked)],
         "servers": [_offered_json(offered) for offered in checked.offers],
     }
@@ -274,12 +274,12 @@ def offers(compiled: CompiledPolicy) -> list[Offered]:
             if legacy != usual:
                 groups.setdefault(legacy, []).append(called)
             if modern != legacy:
-                groups.setdefault(modern, []).append(f"{called} in the modern era")
+                groups.setdefault(modern, []).append(f"{called} with 2026-07-28")
     return [Offered(tuple(who), requests) for requests, who in groups.items()]
 
 
 def forwards_forms_first(compiled: CompiledPolicy) -> list[str]:
-    """Names of the rules that are the first to take forms, and forward them, for some server and caller."""
+    """Names of the rules that are the first to match forms, and forward them, for some server and caller."""
     askers = (
         Asker(server, caller, era, None)
         for _, server in _servers(compiled.policy)
@@ -302,7 +302,7 @@ def _servers(policy: Policy) -> Iterator[tuple[str, str]]:
         if (example := _example(name)) is not None:
             yield f"server {name}", example
     yield (
-        OTHERS if named else ANY,
+        OTHER_SERVERS if named else ANY_SERVER,
         next(
             name for name in ("default", *(f"default{number}" for number in range(len(named) + 1))) if name not in named
         ),

@@ -59,7 +59,7 @@ _UNIT: Final[dict[Quantity, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class LimitDraw:
     """A draw on one account of a limit."""
 
     spec: LimitSpec
@@ -72,7 +72,7 @@ class Spending:
 
     choice: ModelChoice | None
     worst: dict[str, Worst]
-    draws: Sequence[Drawn]
+    draws: Sequence[LimitDraw]
     untold: str | None
 
 
@@ -80,7 +80,7 @@ def spending(compiled: CompiledPolicy, request: Request, decision: Decision) -> 
     """The spending of a decision."""
     made = draws_of(compiled, decision, Claimant(request.origin, _calls(request), "its session", decision.rule or ""))
     draws, untold = ((), made) if isinstance(made, str) else (made, None)
-    drawn = [Drawn(compiled.limit_specs[draw.limit], draw) for draw in draws]
+    drawn = [LimitDraw(compiled.limit_specs[draw.limit], draw) for draw in draws]
     rule = compiled.policy.rules[decision.index] if decision.index >= 0 else None
     allowed = decision.allowed
     if allowed is None or not isinstance(rule, AllowRule | EscalateRule):
@@ -101,7 +101,7 @@ def _calls(request: Request) -> tuple[str, ...]:
     """Placeholder names for the calls that the request may belong to. At run time, the session names them."""
     calls = len(request.origin.calls)
     if calls == 0:
-        return ("its session, for there is no call",)
+        return ("its session (no call is in flight)",)
     return ("this call",) if calls == 1 else tuple(f"call {number} of {calls}" for number in range(1, calls + 1))
 
 
@@ -110,9 +110,9 @@ def spending_lines(spent: Spending) -> Iterator[str]:
     if spent.choice is not None:
         width = max(map(len, [*spent.worst, *spent.choice.unfit]))
         for number, (name, worst) in enumerate(spent.worst.items(), 1):
-            yield f"model   {number:>3} {name:<{width}}  at worst {_worst(worst)}{_score(spent.choice, name)}"
+            yield f"model   {number:>3} {name:<{width}}  max {_worst(worst)}{_score(spent.choice, name)}"
         for name, why in spent.choice.unfit.items():
-            yield f"model     - {name:<{width}}  not asked: {why}"
+            yield f"model     - {name:<{width}}  skipped: {why}"
     for drawn in spent.draws:
         spec, draw = drawn.spec, drawn.draw
         by = f", for {', '.join(json.loads(draw.key))}" if draw.key != "[]" else ""
@@ -121,12 +121,12 @@ def spending_lines(spent: Spending) -> Iterator[str]:
             f" {_UNIT[spec.quantity]}{_per(spec)}{by}"
         )
     if spent.untold is not None:
-        yield f"limit     cannot be held: {spent.untold}"
+        yield f"limit     cannot be reserved: {spent.untold}"
 
 
 def _worst(worst: Worst) -> str:
-    usd = "its price is not known" if worst.usd is None else f"{_dollars(worst.usd)} USD"
-    return f"{worst.input_tokens} tokens in and {worst.output_tokens} out, {usd}"
+    usd = "unknown price" if worst.usd is None else f"{_dollars(worst.usd)} USD"
+    return f"{worst.input_tokens} input and {worst.output_tokens} output tokens, {usd}"
 
 
 def _score(choice: ModelChoice, name: str) -> str:
@@ -202,10 +202,10 @@ def _score_json(choice: ModelChoice, name: str) -> dict[str, float] | None:
     return {"total": score.total, "cost": score.cost, "speed": score.speed, "intelligence": score.intelligence}
 
 
-_FOLLOWS: Final[dict[Otherwise, str]] = {
-    "next": "the later rules are asked",
-    "deny": "it is denied",
-    "unanswered": "it stays unanswered",
+_TIMEOUT_EFFECT: Final[dict[Otherwise, str]] = {
+    "next": "later rules are tried",
+    "deny": "the request is denied",
+    "unanswered": "the request is not answered",
 }
 
 
@@ -249,17 +249,16 @@ def _asking(compiled: CompiledPolicy, request: Request, name: str, stage: Stage,
 def review_lines(waiting: ReviewStages) -> Iterator[str]:
     """A text line for each reviewer, and for the timeout."""
     for one in waiting.asking:
-        what = "decides" if one.stage == "request" else "sees the answer before the server does"
-        time = (
-            duration_text(one.timeout)
-            if one.here == one.timeout
-            else f"{duration_text(one.here)}, as long as its peers wait, of {duration_text(one.timeout)}"
-        )
+        what = "decides the request" if one.stage == "request" else "reviews the answer"
+        time = duration_text(one.here)
+        if one.here != one.timeout:
+            time += f" (the review itself expires after {duration_text(one.timeout)})"
         may_come_late = one.late and can_be_late(one.stage, one.timeout, one.here)
-        late = f"; a later verdict answers the next same request for {duration_text(one.late)}" if may_come_late else ""
+        window = duration_text(one.late)
+        late = f"; a late decision answers the same request within another {window}" if may_come_late else ""
         yield f"reviewer  {one.reviewer} {what}, within {time}{late}"
     if waiting.otherwise is not None:
-        yield f"timeout   without a verdict {_FOLLOWS[waiting.otherwise]}"
+        yield f"timeout   without a decision, {_TIMEOUT_EFFECT[waiting.otherwise]}"
 
 
 def review_as_json(waiting: ReviewStages) -> dict[str, Any]:
@@ -285,13 +284,15 @@ def review_outcome(decision: Decision, request: Request, back: str, refused: Cal
     match act.allowed:
         case Allowed(models=models):
             return (
-                f"what {models[0]} writes goes to the server {back} once {act.reviewer} has approved, or what"
-                f" {act.reviewer} answers; {no}"
+                f"after {act.reviewer} approves, the answer of {models[0]} goes to the server {back};"
+                f" {act.reviewer} may also answer directly; {no}"
             )
         case None if request.kind == "sampling":
-            return f"what {act.reviewer} answers goes to the server {back}, for no model can be asked ({act.why}); {no}"
+            return (
+                f"the answer of {act.reviewer} goes to the server {back}, because no model can answer ({act.why}); {no}"
+            )
         case None:
-            return f"what {act.reviewer} answers goes to the server {back}; {no}"
+            return f"the answer of {act.reviewer} goes to the server {back}; {no}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,36 +313,45 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "request",
         metavar="REQUEST.json",
-        help="the server's JSON-RPC request, or only its method and params; - for stdin",
+        help="the server's JSON-RPC request, or an object with its method and params; - for stdin",
     )
-    parser.add_argument("--policy", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--policy", type=Path, required=True, metavar="FILE", help="the policy file")
     parser.add_argument(
         "--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy"
     )
-    parser.add_argument("--server", default="default", metavar="NAME", help="who asks (default: %(default)s)")
-    parser.add_argument("--caller", default="local", metavar="NAME", help="on whose behalf (default: %(default)s)")
+    parser.add_argument(
+        "--server", default="default", metavar="NAME", help="the server that sends the request (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--caller", default="local", metavar="NAME", help="the caller, as rules name it (default: %(default)s)"
+    )
     parser.add_argument(
         "--tool",
         action="append",
         default=[],
         metavar="NAME",
-        help="the tool being called; several are candidates; none by default",
+        help="tool call in flight (default: none); repeat the option for several candidates",
     )
     parser.add_argument(
         "--method",
         action="append",
         default=[],
         metavar="METHOD",
-        help="another call in flight: prompts/get or resources/read",
+        help="other call in flight: prompts/get or resources/read",
     )
-    parser.add_argument("--era", choices=("legacy", "modern"), help="of the session (default: legacy)")
-    parser.add_argument("--revision", metavar="DATE", help="of the protocol (default: the newest of the era)")
+    parser.add_argument(
+        "--era",
+        choices=("legacy", "modern"),
+        help="protocol generation: 2025-11-25 and older (legacy, the default) or 2026-07-28 (modern)",
+    )
+    parser.add_argument("--revision", metavar="DATE", help="protocol version (default: the newest of the generation)")
     parser.add_argument(
         "--client",
         default="",
         metavar="LIST",
         help=(
-            "what the client declared, by commas: sampling, sampling.tools, sampling.context, elicitation.form,"
+            "capabilities that the client declared, comma-separated: sampling, sampling.tools,"
+            " sampling.context, elicitation.form,"
             " elicitation.url, roots"
         ),
     )
@@ -352,13 +362,13 @@ def command(args: argparse.Namespace) -> int:
     """Decide one request and explain it. Returns 1 for an invalid policy or request, 2 for an unreadable file."""
     try:
         scene = _scene(args)
-        asked = _asked(args.request)
+        asked = _read_request(args.request)
         explained = _explain(args.policy, environment(args.env_file), asked, scene)
     except (InputError, PolicyError) as problem:
         return refused(problem)
     if isinstance(explained, BadRequest):
         ends = (
-            _ended_call(suite.origin(scene))
+            _failed_call(suite.origin(scene))
             if suite.origin(scene).era == "modern"
             else f"the server gets error {results.BAD_PARAMS}"
         )
@@ -383,7 +393,7 @@ def _scene(args: argparse.Namespace) -> Scene:
     return scene
 
 
-def _asked(name: str) -> tuple[str, bytes | None]:
+def _read_request(name: str) -> tuple[str, bytes | None]:
     """Method and params of the request in a file or on stdin. White space is removed, because `size` counts bytes as
     sent."""
     source = "stdin" if name == "-" else name
@@ -393,7 +403,7 @@ def _asked(name: str) -> tuple[str, bytes | None]:
         method = rawjson.string(rawjson.lookup(compact, "method"))
         params = rawjson.lookup(compact, "params")
     except (msgspec.DecodeError, rawjson.Malformed, RecursionError) as problem:
-        raise InputError(f"{source}: is no JSON request: {problem}") from None
+        raise InputError(f"{source}: is not a JSON request: {problem}") from None
     if method is None:
         raise InputError(f"{source}: has no method; give a JSON-RPC request, or an object with method and params")
     return method, params
@@ -414,15 +424,15 @@ def _explain(
 
 def _report(explained: Explained) -> Iterator[str]:
     decision = explained.decision
-    yield f"request   {explained.method}, {_where(explained.request.origin)}"
+    yield f"request   {explained.method}, {_origin_text(explained.request.origin)}"
     yield from (f"rule    {line}" for line in step_lines(explained.steps))
     yield (
         f"decision  {decision.effect}{'' if decision.rule is None else f', by {decision.rule}'}"
         f" ({decision.reason.value})"
     )
     if decision.detail and not any(step.taken and decision.detail in step.why for step in explained.steps):
-        yield f"because   {decision.detail}"
-    for name, value in _particulars(decision).items():
+        yield f"detail    {decision.detail}"
+    for name, value in _act_details(decision).items():
         yield f"{name:<9} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
     if explained.waiting is not None:
         yield from review_lines(explained.waiting)
@@ -440,7 +450,7 @@ def _json(explained: Explained) -> dict[str, Any]:
         "rule": decision.rule,
         "reason": decision.reason.value,
         "detail": decision.detail,
-        **_particulars(decision),
+        **_act_details(decision),
         "review": None if explained.waiting is None else review_as_json(explained.waiting),
         **spending_as_json(explained.spending),
         "shadows": [{"rule": shadow.rule, "effect": shadow.effect} for shadow in decision.shadows],
@@ -451,7 +461,7 @@ def _json(explained: Explained) -> dict[str, Any]:
     }
 
 
-def _where(origin: Origin) -> str:
+def _origin_text(origin: Origin) -> str:
     calls = " or ".join(call.method if call.tool is None else f"{call.method} {call.tool}" for call in origin.calls)
     return (
         f"server {origin.server}, caller {origin.caller}, {f'during {calls}' if calls else 'no call in flight'},"
@@ -459,7 +469,7 @@ def _where(origin: Origin) -> str:
     )
 
 
-def _particulars(decision: Decision) -> Mapping[str, Any]:
+def _act_details(decision: Decision) -> Mapping[str, Any]:
     """Details of the act, without the request's own content."""
     match decision.act:
         case (
@@ -487,42 +497,45 @@ def outcome(explained: Explained) -> str:
     back = "in the gate's retry of the call" if modern else "as the reply to its request"
     if not explained.decision.declared:
         what = "Denied" if isinstance(explained.decision.act, DenyAs) else "Unanswered"
-        return f"{what}: {_ended_call(request.origin) if modern else f'the server gets error {results.BAD_PARAMS}'}"
+        return f"{what}: {_failed_call(request.origin) if modern else f'the server gets error {results.BAD_PARAMS}'}"
     match explained.decision.act:
         case Allowed(models=models, review_answer=str(reviewer)):
             return (
-                f"Answered: what {models[0]} writes goes to the server {back} once {reviewer} has let it; if not,"
-                f" {_refused(request)}"
+                f"Answered: after {reviewer} approves, the answer of {models[0]} goes to the server {back}; otherwise"
+                f" {_failure_text(request)}"
             )
         case Allowed(models=models):
-            return f"Answered: what {models[0]} writes goes to the server {back}; if it fails, {_refused(request)}"
+            return (
+                f"Answered: the answer of {models[0]} goes to the server {back}; if the model fails,"
+                f" {_failure_text(request)}"
+            )
         case FixedAnswer(result={"action": "decline" | "cancel" as action}):
             return f"Answered: {action} goes to the server {back}"
         case FixedAnswer():
             return (
-                f"Answered: {'accept with' if request.kind == 'elicitation' else ''} this content goes to the server"
-                f" {back}".replace("  ", " ")
+                f"Answered: {'accept with ' if request.kind == 'elicitation' else ''}this content goes to the"
+                f" server {back}"
             )
         case Forwarded() if modern:
-            return "forwarded: the call ends with input_required, and the client's retry of it brings the answer"
+            return "forwarded: the call ends with input_required, and the client's retry brings the answer"
         case Forwarded():
-            return "forwarded: the client is sent the request, and its reply goes to the server"
+            return "forwarded: the client gets the request, and its reply goes to the server"
         case Escalated():
-            return f"escalated: {review_outcome(explained.decision, request, back, _refused)}"
+            return f"escalated: {review_outcome(explained.decision, request, back, _failure_text)}"
         case DenyAs(as_=action):
-            return f"Denied: {_refused(request, action)}"
+            return f"Denied: {_failure_text(request, action)}"
         case LeftOpen():
-            return f"Unanswered: {_refused(request)}"
+            return f"Unanswered: {_failure_text(request)}"
         case _ as never:
             assert_never(never)
 
 
-def _refused(request: Request, action: str = "cancel") -> str:
+def _failure_text(request: Request, action: str = "cancel") -> str:
     if request.kind == "elicitation":
         return f"the server gets {action}"
-    return "the server gets error -1" if request.origin.era == "legacy" else _ended_call(request.origin)
+    return "the server gets error -1" if request.origin.era == "legacy" else _failed_call(request.origin)
 
 
-def _ended_call(origin: Origin) -> str:
+def _failed_call(origin: Origin) -> str:
     tools_only = all(call.method == "tools/call" for call in origin.calls)
-    return f"the client's call ends with {'an isError result' if tools_only else 'error -1'}"
+    return f"the client's call fails with {'an isError result' if tools_only else 'error -1'}"

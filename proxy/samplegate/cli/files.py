@@ -20,7 +20,7 @@ from samplegate.yamlfile.tree import compose
 Sort: TypeAlias = Literal["policy", "tests", "script"]
 
 SUFFIX: Final = "_test"
-WIDEST: Final = 60
+MAX_PLAIN_LENGTH: Final = 60
 
 
 def read(path: Path) -> str:
@@ -72,9 +72,9 @@ def environment(env_file: Path | None) -> Mapping[str, str]:
         raise InputError("\n".join(error.problems)) from None
 
 
-def declared(said: str) -> list[Declared]:
+def declared(text: str) -> list[Declared]:
     """Capabilities in a comma-separated list. Raises InputError for an unknown one."""
-    names = [name for name in said.split(",") if name]
+    names = [name for name in text.split(",") if name]
     known: tuple[Declared, ...] = get_args(Declared)
     if unknown := [name for name in names if name not in known]:
         raise InputError(f"--client: {unknown[0]!r} is not one of {', '.join(known)}")
@@ -88,7 +88,7 @@ def count(number: int, noun: str) -> str:
 
 def plain(word: str) -> str:
     """Untrusted text (a peer's name, a word in a log), made safe for a terminal."""
-    return word if word.isascii() and word.isprintable() and len(word) <= WIDEST else short_value(word)
+    return word if word.isascii() and word.isprintable() and len(word) <= MAX_PLAIN_LENGTH else short_value(word)
 
 
 def refused(problem: InputError | PolicyError) -> int:

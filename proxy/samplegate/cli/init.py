@@ -26,7 +26,7 @@ models:
     model: {model}{key}
 """
 NO_MODELS: Final = """\
-# The model that answers for a client without one; `model` is what litellm calls it.
+# The model that answers for clients without one; `model` is its litellm name.
 # models:
 #   - name: main
 #     model: openai/gpt-5-mini
@@ -49,16 +49,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=Path(),
         metavar="DIR|FILE",
-        help="where (default: samplegate.yaml in this folder)",
+        help="folder or policy file to create (default: samplegate.yaml in this folder)",
     )
     parser.add_argument(
-        "--model", metavar="M", help="the model that answers sampling, as litellm names it, such as openai/gpt-5-mini"
+        "--model", metavar="M", help="model that answers sampling, by its litellm name, such as openai/gpt-5-mini"
     )
-    parser.add_argument("--api-key-file", metavar="F", help="the file that holds its key")
+    parser.add_argument("--api-key-file", metavar="F", help="file with the model's API key")
     parser.add_argument(
         "--headless",
         action="store_true",
-        help="for clients without a person: escalate forms to a reviewer, never forward them",
+        help="for clients without a user: escalate forms to a reviewer instead of forwarding them",
     )
 
 
@@ -67,14 +67,14 @@ def command(args: argparse.Namespace) -> int:
     policy: Path = args.path if args.path.suffix in SUFFIXES else args.path / NAME
     tests = test_of(policy)
     if args.api_key_file is not None and args.model is None:
-        complain("init: --api-key-file is the key of a model; give --model too")
+        complain("init: --api-key-file needs --model; add it")
         return UNREADABLE
     if is_test(policy):
-        complain(f"init: {policy} is the name of a test file; leave out _test")
+        complain(f"init: {policy} is the name of a test file; remove _test")
         return UNREADABLE
     for path in (policy, tests):
         if path.exists():
-            complain(f"init: {path}: exists already; remove it or name another file")
+            complain(f"init: {path}: already exists; remove it or choose another name")
             return FAILED
     try:
         policy.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def tests_text(name: str, model: str | None, *, headless: bool) -> str:
     """Test cases of the starter policy."""
     sampling, expect = "without a model in the policy, a client that cannot sample gets no answer", "{effect: none}"
     if model is not None:
-        sampling = "for a client that cannot, the model does"
+        sampling = "for a client that cannot sample, the model answers"
         expect = "{effect: allow, rule: a model answers sampling, model: main, max_tokens: 2000}"
     return _starter(headless, "_test").substitute(name=name, sampling=sampling, expect=expect)
 

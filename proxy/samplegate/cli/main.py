@@ -20,28 +20,28 @@ INTERRUPTED = 130  # a shell's code for a process that ended by SIGINT
 
 EXIT_CODES = """\
 exit codes:
-  0  it worked; for run: we ended the server after the client's end of input
-  1  what was looked at failed: a problem in a policy, a failing case, a malformed request, a demo that went wrong,
-     a decision that changed, for replay --fail-on-change; a verdict that is refused or comes too late, for reviews
-  2  wrong usage, or a file that cannot be read or written; for run: anything that keeps it from starting the server,
-     or no answer of the server to its first request
-  3  run --strict: a request ended denied or unanswered, a call got no answer, or a batch was refused
-  run gives the server's own code where the server ended by itself
+  0  success; for run: the client closed its input and the server was ended
+  1  a check failed: a problem in a policy, a failing case, a malformed request or a failed demo;
+     replay --fail-on-change: a decision changed; reviews: a decision was refused or came too late
+  2  wrong usage, or a file that cannot be read or written; for run: the server could not be started
+     or did not answer its first request
+  3  run --strict: a request was denied or not answered, a call got no answer, or a batch was refused
+  If the server exits by itself, run exits with the server's code.
 """
 
 COMMANDS: Final = {
-    "run": ("samplegate.cli.run", "wrap one stdio server"),
+    "run": ("samplegate.cli.run", "wrap one MCP server for one client over stdio"),
     "serve": ("samplegate.cli.serve", "serve many servers to many clients over HTTP"),
-    "demo": ("samplegate.demo.main", "show the gate at work on a bundled server, offline and without a key"),
-    "check": ("samplegate.cli.check", "say every problem of policies, and what each server is declared"),
+    "demo": ("samplegate.demo.main", "run a demo with a bundled server, offline and without an API key"),
+    "check": ("samplegate.cli.check", "validate policies and show which capabilities each server sees"),
     "test": ("samplegate.cli.test", "run the cases in NAME_test.yaml beside each policy NAME.yaml"),
-    "explain": ("samplegate.cli.explain", "say which rule takes a request, and why the earlier ones do not"),
-    "replay": ("samplegate.cli.replay", "put recorded requests to another policy, and say what changes"),
-    "report": ("samplegate.cli.report", "say who asked what, how often, and what it came to and cost"),
-    "reviews": ("samplegate.cli.reviews", "look at what waits for a person, and decide it"),
-    "token": ("samplegate.cli.token", "make a token for a caller, or for a person, and the hash for the settings"),
+    "explain": ("samplegate.cli.explain", "show which rule a request matches, and why earlier rules do not match"),
+    "replay": ("samplegate.cli.replay", "run recorded requests against another policy and show what changes"),
+    "report": ("samplegate.cli.report", "summarize requests, outcomes and costs from the decision log"),
+    "reviews": ("samplegate.cli.reviews", "list pending reviews and decide them"),
+    "token": ("samplegate.cli.token", "create a token for a caller or a user, and its hash for the settings"),
     "schema": ("samplegate.cli.schema", "print the JSON Schema of the policy file, for editors"),
-    "init": ("samplegate.cli.init", "write a starter policy and its test"),
+    "init": ("samplegate.cli.init", "write a starter policy and its tests"),
 }
 """Module and help line of each command. A module has ``arguments``, which adds them to a parser, and ``command``, which
 runs it."""
@@ -94,13 +94,13 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
     args, command = parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
     if args.name == "run" and not command and args.url is None:
         parser.error(
-            "run: no command to wrap; put the server's command behind --, as in: samplegate run --policy FILE -- python"
+            "run: no command to wrap; put the server's command after --, as in: samplegate run --policy FILE -- python"
             " server.py"
         )
     if command and args.url is not None:
-        parser.error(f"{args.name}: a command and --url; give exactly one of them")
+        parser.error(f"{args.name}: a command cannot be combined with --url; remove one of them")
     if args.header_from and args.url is None:
-        parser.error(f"{args.name}: --header-from without --url; it is for a server at a URL")
+        parser.error(f"{args.name}: --header-from needs --url; it applies only to a server at a URL")
     args.command = command
     return args
 
@@ -130,7 +130,7 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="samplegate",
         allow_abbrev=False,
-        description="Answers, by policy, what MCP servers ask of their clients: sampling and elicitation.",
+        description="Answers the sampling and elicitation requests of MCP servers by policy.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -12,8 +12,8 @@ from samplegate.policytest import load as cases
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--tests", action="store_true", help="of the *_test.yaml file instead")
-    parser.add_argument("--settings", action="store_true", help="of the settings of serve instead")
+    parser.add_argument("--tests", action="store_true", help="print the schema of *_test.yaml files instead")
+    parser.add_argument("--settings", action="store_true", help="print the schema of the settings of `serve` instead")
 
 
 def command(args: argparse.Namespace) -> int:

@@ -16,28 +16,37 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "                  [--protocol auto|legacy|modern] [--url URL [--header-from NAME=FILE]... | -- CMD ARGS...]"
     )
     parser.add_argument(
-        "--settings", type=Path, metavar="FILE", help="settings of the process: servers, callers, listeners, bounds"
+        "--settings", type=Path, metavar="FILE", help="settings file: servers, callers, listeners, size limits"
     )
-    parser.add_argument("--policy", type=Path, metavar="FILE", help="the rules (default: that of the settings)")
-    parser.add_argument("--listen", metavar="HOST:PORT", help="where clients find it (default: 127.0.0.1:8080)")
+    parser.add_argument("--policy", type=Path, metavar="FILE", help="policy file (default: the one in the settings)")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="listen address for clients (default: 127.0.0.1:8080)")
     parser.add_argument(
-        "--admin-listen", metavar="HOST:PORT", help="where operators find metrics, health and reload (default: nowhere)"
+        "--admin-listen", metavar="HOST:PORT", help="listen address for metrics, health and reload (default: none)"
     )
     parser.add_argument(
         "--server",
         metavar="NAME",
-        help="what the rules and the URL call the server of the command line (default: default)",
+        help="name of the command line's server in the policy and the URL (default: default)",
     )
-    parser.add_argument("--url", metavar="URL", help="one server, at this URL, in place of the settings' servers")
+    parser.add_argument(
+        "--url", metavar="URL", help="serve the server at this URL instead of the servers in the settings"
+    )
     parser.add_argument("--header-from", action="append", default=[], metavar="NAME=FILE", help=HEADER_FROM)
     parser.add_argument("--protocol", choices=PROTOCOLS, help=PROTOCOL)
     parser.add_argument(
-        "--env-file", type=Path, metavar="FILE", help="NAME=value lines: keys for the models, values for ${VAR}"
+        "--env-file", type=Path, metavar="FILE", help="file of NAME=value lines: API keys, and values for ${VAR}"
     )
     parser.add_argument(
-        "--state", type=Path, metavar="DIR", help="what outlives the process: limits, reviews, the decision log"
+        "--state",
+        type=Path,
+        metavar="DIR",
+        help="folder for persistent state: shared limits, reviews, the decision log",
     )
-    parser.add_argument("--decision-log", metavar="PATH|sqlite:PATH|none", help="where the decisions are recorded")
+    parser.add_argument(
+        "--decision-log",
+        metavar="PATH|sqlite:PATH|none",
+        help="where decisions are recorded (default: a file in the state folder)",
+    )
 
 
 def command(args: argparse.Namespace) -> int:

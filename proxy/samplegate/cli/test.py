@@ -31,13 +31,12 @@ from samplegate.yamlfile.tree import Node, compose
 def coverage_lines(policy: Path, coverage: Coverage, least: float | None) -> Iterator[str]:
     """Coverage as text: each rule or arm that no case reaches, with its line, and the totals. ``least`` is the required
     percentage."""
-    yield from (_line(policy, one) for one in coverage.missing)
-    yield from (f"{_line(policy, one)}; it is left out" for one in coverage.uncounted)
+    yield from (_line(policy, one) for one in (*coverage.missing, *coverage.uncounted))
     reached = (
         f"{coverage.rules_reached} of {count(coverage.rules, 'rule')}, {coverage.arms_reached} of"
         f" {count(coverage.arms, 'arm')}"
     )
-    below = f", below the {least:g}% asked for" if is_below_minimum(coverage, least) else ""
+    below = f", below the required {least:g}%" if is_below_minimum(coverage, least) else ""
     yield f"{policy}: coverage: {reached} ({percentage(coverage)}%{below})"
 
 
@@ -114,18 +113,18 @@ class FileResult:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("policies", type=Path, nargs="+", metavar="POLICY", help="a policy, or a *_test.yaml itself")
-    parser.add_argument("--require-tests", action="store_true", help="a policy without a test file fails")
+    parser.add_argument("policies", type=Path, nargs="+", metavar="POLICY", help="a policy or a *_test.yaml file")
+    parser.add_argument("--require-tests", action="store_true", help="fail if a policy has no test file")
     parser.add_argument(
         "--coverage",
         action="store_true",
-        help="name the rules of each policy, and the arms of them, that no case reaches",
+        help="list the rules, and the arms (branches) of rules, that no case reaches",
     )
     parser.add_argument(
         "--fail-under",
         type=_percent,
         metavar="PERCENT",
-        help="fail if the cases of a policy reach less; with it comes --coverage",
+        help="fail if the coverage of a policy is lower; implies --coverage",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -137,7 +136,7 @@ def _percent(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage; give a number from 0 to 100")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage; use a number from 0 to 100")
     return value
 
 
@@ -159,9 +158,9 @@ def command(args: argparse.Namespace) -> int:
             complain(outcome.unreadable)
     if any(outcome.unreadable for outcome in outcomes):
         return UNREADABLE
-    wanting = args.require_tests and any(outcome.missing for outcome in outcomes)
-    wanting = wanting or any(is_below_minimum(found, least) for found in reached.values())
-    return FAILED if wanting or any(outcome.failed or outcome.problems for outcome in outcomes) else OK
+    insufficient = args.require_tests and any(outcome.missing for outcome in outcomes)
+    insufficient = insufficient or any(is_below_minimum(found, least) for found in reached.values())
+    return FAILED if insufficient or any(outcome.failed or outcome.problems for outcome in outcomes) else OK
 
 
 def _coverages(outcomes: Sequence[FileResult]) -> dict[Path, Coverage]:
@@ -223,7 +222,7 @@ def _tested(policy: Path) -> Tested:
 
 def _report(outcome: FileResult) -> Iterator[str]:
     if outcome.missing:
-        yield f"{outcome.policy}: no tests; write {outcome.tests.name} beside it"
+        yield f"{outcome.policy}: no tests; add {outcome.tests.name} next to it"
     yield from outcome.problems
     for trial in outcome.failed:
         yield from _failure(outcome.tests, trial)
@@ -233,7 +232,11 @@ def _report(outcome: FileResult) -> Iterator[str]:
         yield f"{outcome.tests}: {count(len(outcome.trials), 'case')}, {f'{failed} failed' if failed else 'all passed'}"
 
 
-_BY: Final = {"allow": "the model's answer", "escalate": "the reviewer's answer", "forward": "the client's answer"}
+_ANSWER_SOURCE: Final = {
+    "allow": "the model's answer",
+    "escalate": "the reviewer's answer",
+    "forward": "the client's answer",
+}
 """The server's answer, if it depends on a model or a person."""
 
 
@@ -242,14 +245,14 @@ def _passed(tests: Path, trial: CaseResult) -> str:
     rule = "" if decision.rule is None else f" by {decision.rule}"
     return (
         f"{tests}:{trial.line}: passed: {trial.case.name}: {decision.effect}{rule}; the server gets:"
-        f" {wire or _BY[decision.effect]}"
+        f" {wire or _ANSWER_SOURCE[decision.effect]}"
     )
 
 
 def _failure(tests: Path, trial: CaseResult) -> Iterator[str]:
     yield f"{tests}:{trial.line}: failed: {trial.case.name}"
     for mismatch in trial.mismatches:
-        yield f"    {_where(mismatch)}: expected {_shown(mismatch.expected)}, got {_shown(mismatch.got)}"
+        yield f"    {_where(mismatch)}: expected {_value_text(mismatch.expected)}, got {_value_text(mismatch.got)}"
     if trial.came.decision.detail:
         yield f"    {trial.came.decision.detail}"
     yield from (f"    {line}" for line in step_lines(trial.came.steps))
@@ -263,7 +266,7 @@ def _where(mismatch: Mismatch) -> str:
     return f"{place}.{mismatch.what} ({rest})" if place else mismatch.what
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
 
 
@@ -313,5 +316,5 @@ def _came_json(trial: CaseResult) -> dict[str, Any]:
 
 
 def _mismatch_json(mismatch: Mismatch) -> dict[str, Any]:
-    told = {"what": mismatch.what, "expected": mismatch.expected, "got": mismatch.got}
-    return {**told, "where": mismatch.where} if mismatch.where else told
+    fields = {"what": mismatch.what, "expected": mismatch.expected, "got": mismatch.got}
+    return {**fields, "where": mismatch.where} if mismatch.where else fields

@@ -17,18 +17,18 @@ _NO_HASH: Final = "0" * 64
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    parser.add_argument("caller", metavar="NAME", help="name used in rules, limits and audit history")
     parser.add_argument(
-        "caller", metavar="NAME", help="what the rules and the limits call the caller, or histories the person"
+        "--role", choices=get_args(Role), help="create a token for a user of the reviews, with this role"
     )
-    parser.add_argument("--role", choices=get_args(Role), help="for a person of the reviews: what they may do there")
     parser.add_argument(
-        "--reviewers", metavar="NAME,NAME", help="the policy's reviewers in whose name the person acts; all by default"
+        "--reviewers", metavar="NAME,NAME", help="the policy's reviewers that the user acts for (default: all)"
     )
 
 
 def command(args: argparse.Namespace) -> int:
     """Print the token to stdout, and the line for the settings to stderr."""
-    why = _wrong(args.caller, args.role, args.reviewers)
+    why = _argument_error(args.caller, args.role, args.reviewers)
     if why is not None:
         print(f"samplegate: token: {why}", file=sys.stderr)
         return 2
@@ -39,25 +39,28 @@ def command(args: argparse.Namespace) -> int:
         if args.role is None
         else [args.caller, args.role, digest, *([args.reviewers] if args.reviewers else [])]
     )
-    whose, section = ("caller", "callers") if args.role is None else ("person", "people")
+    whose, section = ("caller", "callers") if args.role is None else ("user", "people")
     print(token)
     print(" ".join(words), file=sys.stderr)
     print(
-        f"the first line is the {whose}'s, and is shown only now; put the second into {section}.tokens_file of the"
-        " settings",
+        f"The first line is the {whose}'s token, which is not shown again. Add the second line to the file named by"
+        f" {section}.tokens_file in the settings.",
         file=sys.stderr,
     )
     return 0
 
 
-def _wrong(name: str, role: str | None, reviewers: str | None) -> str | None:
+def _argument_error(name: str, role: str | None, reviewers: str | None) -> str | None:
     """Why the arguments are invalid; None if they are valid."""
     if role is None and reviewers is not None:
-        return "--reviewers is for people; give --role too"
+        return "--reviewers needs --role; add it"
     for _, why in (Token(name, _NO_HASH) if role is None else PersonToken(name, "viewer", _NO_HASH)).faults():
         return f"{name!r} {why}"
     if reviewers is not None and role == "admin":
-        return "--reviewers stands beside --role admin, which is for all reviewers; leave it out, or give another role"
+        return (
+            "--reviewers cannot be combined with --role admin, which covers all reviewers; remove it, or"
+            " choose another role"
+        )
     if reviewers is not None and (not all(reviewers.split(",")) or reviewers.split() != [reviewers]):
-        return f"--reviewers {reviewers!r} is no list of names; write them with commas and without blanks"
+        return f"--reviewers {reviewers!r} is not a list of names; separate names with commas, without spaces"
     return None

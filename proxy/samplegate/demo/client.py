@@ -23,10 +23,10 @@ from mcp_types import CallToolResult, TextContent
 Era: TypeAlias = Literal["legacy", "modern"]
 
 TOOL: Final = "purge_inactive_users"
-PATIENCE: Final = 40.0
+TIMEOUT: Final = 40.0
 """Seconds for a whole connection: a cold start of three Python processes on a slow disk takes ten."""
 
-REVIEWED_WITHIN: Final = 1_800.0
+REVIEW_TIMEOUT: Final = 1_800.0
 """Seconds for a call over HTTP: long, because a person answers. The user of the demo can end it."""
 
 MODES: Final[dict[Era, str]] = {"legacy": "legacy", "modern": "2026-07-28"}
@@ -52,10 +52,10 @@ async def _bounded(
 ) -> CallReport:
     parameters = StdioServerParameters(command=command[0], args=list(command[1:]), env=environment)
     try:
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             return await _call(parameters, era, ticket, stderr)
     except TimeoutError:
-        return CallReport(failure=f"no result within {PATIENCE:.0f} s")
+        return CallReport(failure=f"no result within {TIMEOUT:.0f} s")
     except (OSError, MCPError) as problem:
         return CallReport(failure=str(problem))
     except BaseExceptionGroup as problems:
@@ -75,27 +75,27 @@ def _leaves(problem: BaseException | None) -> list[BaseException]:
 async def _call(parameters: StdioServerParameters, era: Era, ticket: str, stderr: Path) -> CallReport:
     with stderr.open("a", encoding="utf-8") as errors:
         async with Client(stdio_client(parameters, errlog=errors), mode=MODES[era]) as client:
-            return await _called(client, TOOL, {"ticket": ticket})
+            return await _call_tool(client, TOOL, {"ticket": ticket})
 
 
 async def _over_http(url: str, era: Era, tool: str, arguments: dict[str, Any]) -> CallReport:
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    http = httpx2.AsyncClient(timeout=httpx2.Timeout(30.0, read=REVIEWED_WITHIN))
+    http = httpx2.AsyncClient(timeout=httpx2.Timeout(30.0, read=REVIEW_TIMEOUT))
     async with http, Client(streamable_http_client(url, http_client=http), mode=MODES[era]) as client:
-        return await _called(client, tool, arguments)
+        return await _call_tool(client, tool, arguments)
 
 
-async def _called(client: Client, tool: str, arguments: dict[str, Any]) -> CallReport:
+async def _call_tool(client: Client, tool: str, arguments: dict[str, Any]) -> CallReport:
     try:
         await client.list_tools()  # the SDK validates structuredContent only for tools that it has listed
-        return _seen(client.protocol_version, await client.call_tool(tool, arguments))
+        return _report(client.protocol_version, await client.call_tool(tool, arguments))
     except MCPError as problem:
         return CallReport(client.protocol_version, failure=str(problem))
 
 
-def _seen(revision: str, result: CallToolResult) -> CallReport:
+def _report(revision: str, result: CallToolResult) -> CallReport:
     if result.is_error:
         return CallReport(
             revision, failure=" ".join(block.text for block in result.content if isinstance(block, TextContent))

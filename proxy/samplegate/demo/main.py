@@ -67,7 +67,7 @@ def without_gate(folder: Path) -> DemoPass:
     trial = _start(folder, "legacy", "alone")
     trial.seen = client.call(server_command(trial.database), _environment(), trial.era, TICKET, trial.stderr)
     if trial.seen.failure is None:
-        trial.problems.append("the call went through without the gate, so there was nothing to answer")
+        trial.problems.append("the call succeeded without the gate, so the demo shows nothing")
     return trial
 
 
@@ -77,7 +77,12 @@ def through_gate(folder: Path, era: Era) -> DemoPass:
     command = gate_command(trial.log, server_command(trial.database))
     trial.seen = client.call(command, _environment() | _settings(folder), era, TICKET, trial.stderr)
     trial.records, unread = read_log(trial.log)
-    trial.problems += [*_wrong_result(trial.seen), *unread, *_wrong_rows(trial), *_wrong_records(trial.records)]
+    trial.problems += [
+        *_result_problems(trial.seen),
+        *unread,
+        *_database_problems(trial),
+        *_record_problems(trial.records),
+    ]
     return trial
 
 
@@ -86,7 +91,7 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     try:
         return [json.loads(line) for line in path.read_text("utf-8").splitlines()], []
     except (OSError, ValueError) as problem:
-        return [], [f"decision log: it cannot be read: {problem}"]
+        return [], [f"decision log: cannot be read: {problem}"]
 
 
 def _start(folder: Path, era: Era, name: str) -> DemoPass:
@@ -112,32 +117,32 @@ def _inactive() -> int:
     return sum(not active for _, _, active in server.USERS)
 
 
-def _wrong_result(seen: CallReport) -> list[str]:
+def _result_problems(seen: CallReport) -> list[str]:
     if seen.failure is not None or seen.structured is None:
-        return [f"the tool's call failed: {seen.failure}"]
+        return [f"the tool call failed: {seen.failure}"]
     expected = {"found": _inactive(), "deleted": _inactive(), "remaining": len(server.USERS) - _inactive()}
     return [
-        f"result: {name} is {seen.structured.get(name)}, not {value}"
+        f"result: {name} is {seen.structured.get(name)} instead of {value}"
         for name, value in expected.items()
         if seen.structured.get(name) != value
     ]
 
 
-def _wrong_rows(trial: DemoPass) -> list[str]:
+def _database_problems(trial: DemoPass) -> list[str]:
     """Check in the file, rather than with the server, that the rows are gone."""
     left, kept = server.names(trial.database), [name for name, _, active in server.USERS if active]
-    out = [] if left == kept else [f"database: it holds {', '.join(left)}; it should hold {', '.join(kept)}"]
+    out = [] if left == kept else [f"database: it contains {', '.join(left)} instead of {', '.join(kept)}"]
     purge = server.purge(trial.database, TICKET)
     if purge is None or not purge.audit:
         out.append("database: the purge has no audit entry")
     return out
 
 
-def _wrong_records(records: list[dict[str, Any]]) -> list[str]:
+def _record_problems(records: list[dict[str, Any]]) -> list[str]:
     found = [(record.get("kind"), record.get("effect")) for record in records]
-    out = [] if found == list(EXPECTED) else [f"decision log: it has {found}, not {list(EXPECTED)}"]
+    out = [] if found == list(EXPECTED) else [f"decision log: it contains {found} instead of {list(EXPECTED)}"]
     return out + [
-        f"decision log: a request by rule {record.get('rule')!r} ended {record.get('outcome')}"
+        f"decision log: a request under rule {record.get('rule')!r} has the outcome {record.get('outcome')}"
         for record in records
         if not _answered(record)
     ]
@@ -152,15 +157,18 @@ ERAS: Final[tuple[Era, ...]] = ("legacy", "modern")
 WIDTH: Final = 110
 
 INTRODUCTION: Final = f"""\
-A server of user accounts has a tool, {TOOL}. On its way it asks a model how risky that is, a person to
-confirm it by a form, and a model for an audit entry. Its client, a real MCP client, declares neither sampling nor elicitation.
-"""  # noqa: E501
+A server for user accounts has a tool, {TOOL}. During the call, the tool asks a model to rate the risk,
+a user to confirm in a form, and a model to write an audit entry. The client, a real MCP client, supports neither
+sampling nor elicitation.
+"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "--era", choices=("legacy", "modern"), help="of the protocol (default: both, one after the other)"
+        "--era",
+        choices=("legacy", "modern"),
+        help="protocol generation: 2025-11-25 and older (legacy) or 2026-07-28 (modern); default: both in turn",
     )
 
 
@@ -171,52 +179,52 @@ def command(args: argparse.Namespace) -> int:
     folder = Path(tempfile.mkdtemp(prefix="samplegate-demo-"))
     print(INTRODUCTION)
     alone = without_gate(folder)
-    _tell_alone(alone)
+    _print_without_gate(alone)
     trials = [alone]
     for one in ERAS if era is None else (era,):
         trial = through_gate(folder, one)
-        _tell(trial)
+        _print_pass(trial)
         trials.append(trial)
     failed = [trial for trial in trials if trial.problems]
     for trial in failed:
         _complain(trial)
     if failed:
         return FAILED
-    _tell_where(trials[1:])
-    _tell_wrapping()
+    _print_files(trials[1:])
+    _print_next_steps()
     return OK
 
 
-def _tell_alone(trial: DemoPass) -> None:
+def _print_without_gate(trial: DemoPass) -> None:
     print(f"Without the gate, protocol {trial.seen.revision or 'unknown'}")
     print(indented(f"{TOOL}(ticket={TICKET}) failed: {trial.seen.failure}\n"))
 
 
-def _tell(trial: DemoPass) -> None:
+def _print_pass(trial: DemoPass) -> None:
     print(f"Behind the gate, {trial.era} era, protocol {trial.seen.revision or 'unknown'}")
     for number, record in enumerate(trial.records, 1):
-        print(indented(f"{number}. {_asked(record)}"))
-        print(indented(_decided(record), 5))
+        print(indented(f"{number}. {_request_text(record)}"))
+        print(indented(_decision_text(record), 5))
         if answer := _answer(record.get("result")):
             print(indented(f"-> {answer}", 5))
     if trial.seen.failure is not None:
         print(indented(f"The call failed: {trial.seen.failure}"))
     if trial.seen.structured is not None:
-        print(indented(f"The tool's result: {json.dumps(trial.seen.structured)}"))
+        print(indented(f"Tool result: {json.dumps(trial.seen.structured)}"))
     if not trial.problems:
-        print(indented("In the database file the inactive accounts are gone, and the audit entry is there."))
+        print(indented("The database file no longer contains the inactive accounts, and it contains the audit entry."))
     print()
 
 
-def _asked(record: dict[str, Any]) -> str:
+def _request_text(record: dict[str, Any]) -> str:
     """The server's request, with its text if the log keeps content."""
     method = "sampling/createMessage" if record.get("kind") == "sampling" else "elicitation/create"
-    words = _words(record.get("request"))
+    words = _prompt_text(record.get("request"))
     during = ", ".join(call.get("tool") or call.get("method", "") for call in record.get("calls", [])) or "no call"
     return f"{method} during {during}" + (f": {words}" if words else "")
 
 
-def _words(request: object) -> str:
+def _prompt_text(request: object) -> str:
     if not isinstance(request, dict):
         return ""
     if isinstance(message := request.get("message"), str):
@@ -238,30 +246,31 @@ def _answer(result: object) -> str:
     )
 
 
-def _decided(record: dict[str, Any]) -> str:
+def _decision_text(record: dict[str, Any]) -> str:
     by = record.get("rule")
-    said = f"{record.get('effect')}, by the rule '{by}'" if by else f"{record.get('effect')}: {record.get('reason')}"
+    effect = record.get("effect")
+    decision = f"{effect}, by the rule '{by}'" if by else f"{effect}: {record.get('reason')}"
     how = [str(record.get("outcome"))]
     how += [f"with {record['action']}"] if "action" in record else []
     how += [f"by {record['model']}"] if "model" in record else []
     cost = f", for {record['cost_usd']:.6f} USD" if record.get("cost_usd") else ""
-    return f"{said}; {' '.join(how)} in {record.get('duration_ms', 0):.0f} ms{cost}"
+    return f"{decision}; {' '.join(how)} in {record.get('duration_ms', 0):.0f} ms{cost}"
 
 
-def _tell_where(trials: Sequence[DemoPass]) -> None:
-    print("Where to look")
+def _print_files(trials: Sequence[DemoPass]) -> None:
+    print("Files")
     for trial in trials:
         print(f"  decision log  {trial.log}")
         print(f"  database      {trial.database}")
     print(f"  policy        {POLICY}\n")
 
 
-def _tell_wrapping() -> None:
+def _print_next_steps() -> None:
     command = own_command()
-    print("To wrap a server of your own, write a policy and put the gate before the server's command:")
+    print("To wrap your own server, write a policy and put the gate in front of the server's command:")
     print(f"  {' '.join(command)} init")
     print(f"  {' '.join(command)} run --policy samplegate.yaml -- SERVER ARGS...")
-    print("In a client's configuration, with the policy's whole path:")
+    print("In a client's configuration, with the full path of the policy:")
     wrapped = [*command[1:], "run", "--policy", "/path/to/samplegate.yaml", "--", "SERVER", "ARGS"]
     print(
         textwrap.indent(json.dumps({"mcpServers": {"NAME": {"command": command[0], "args": wrapped}}}, indent=2), "  ")
@@ -279,7 +288,7 @@ def _complain(trial: DemoPass) -> None:
         print(f"samplegate demo: {trial.era} era: {problem}", file=sys.stderr)
     if trial.stderr.is_file() and (said := trial.stderr.read_text("utf-8", "replace").strip()):
         print(
-            f"what was said on stderr, at its end ({trial.stderr}):\n{textwrap.indent(said[-3000:], '  ')}",
+            f"end of stderr ({trial.stderr}):\n{textwrap.indent(said[-3000:], '  ')}",
             file=sys.stderr,
         )
 

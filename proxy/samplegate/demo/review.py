@@ -36,7 +36,7 @@ from samplegate.demo.review_server import RESTART, SUMMARIZE
 SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
-class Failed(Exception):
+class DemoFailed(Exception):
     """The demo failed: the gate did not start, or its API answered with an error. The message is for the user."""
 
 
@@ -116,17 +116,17 @@ class ReviewApiClient:
         except urllib.error.HTTPError as problem:
             with problem:
                 said = problem.read(2000).decode("utf-8", "replace")
-            raise Failed(f"{path.partition('?')[0]}: {problem.code}: {said}") from None
+            raise DemoFailed(f"{path.partition('?')[0]}: {problem.code}: {said}") from None
         except (OSError, ValueError) as problem:
-            raise Failed(f"{path.partition('?')[0]}: {problem}") from None
+            raise DemoFailed(f"{path.partition('?')[0]}: {problem}") from None
 
 
 POLICY: Final = Path(__file__).with_name("review.yaml")
 SERVER: Final = "incidents"
 PERSON: Final = "ada"
-STARTS_WITHIN: Final = 60.0
+START_TIMEOUT: Final = 60.0
 """Seconds: a cold start on a slow disk."""
-ENDS_WITHIN: Final = 15.0
+STOP_TIMEOUT: Final = 15.0
 
 _listening: Final = re.compile(r"listening on (http://[^\s\"]+)")
 
@@ -145,7 +145,7 @@ class RunningGate:
         self.token = f"sg_{secrets.token_urlsafe(32)}"
         self.page = f"http://127.0.0.1:{_free_port()}"
         self.endpoint = ""
-        self._said = threading.Event()
+        self._started = threading.Event()
         self.settings.write_text(self._settings(), "utf-8")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "samplegate", "serve", "--settings", str(self.settings)],
@@ -191,31 +191,31 @@ class RunningGate:
                 log.flush()
                 if (found := _listening.search(line)) is not None and not self.endpoint:
                     self.endpoint = found[1]
-                    self._said.set()
-        self._said.set()
+                    self._started.set()
+        self._started.set()
 
     def wait(self) -> None:
-        """Wait until the gate listens. Raises Failed."""
-        self._said.wait(STARTS_WITHIN)
+        """Wait until the gate listens. Raises DemoFailed."""
+        self._started.wait(START_TIMEOUT)
         if not self.endpoint:
-            raise Failed(f"the gate did not start: {self.said()}")
+            raise DemoFailed(f"the gate did not start: {self.log_tail()}")
 
-    def said(self) -> str:
+    def log_tail(self) -> str:
         """The end of the gate's log."""
         said = self.log.read_text("utf-8").strip() if self.log.is_file() else ""
         return said[-2000:] or "nothing"
 
     def end(self) -> None:
-        """Ask the gate to drain, and kill it after ``ENDS_WITHIN`` seconds."""
+        """Ask the gate to drain, and kill it after ``STOP_TIMEOUT`` seconds."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(ENDS_WITHIN)
+            self.process.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)  # its own group, by start_new_session
-            self.process.wait(ENDS_WITHIN)
-        self._reading.join(ENDS_WITHIN)
+            self.process.wait(STOP_TIMEOUT)
+        self._reading.join(STOP_TIMEOUT)
 
 
 def _free_port() -> int:
@@ -226,9 +226,9 @@ def _free_port() -> int:
 
 OK, FAILED = 0, 1
 CALLS: Final = ((SUMMARIZE, {"incident": "INC-7"}), (RESTART, {"service": "checkout"}))
-ASKED_WITHIN: Final = 60.0
+REVIEWS_TIMEOUT: Final = 60.0
 """Seconds until both reviews are pending: two clients and two servers start cold."""
-GLANCE: Final = 0.2
+POLL_INTERVAL: Final = 0.2
 
 FORM: Final[dict[str, Any]] = {
     "confirm": True,
@@ -241,7 +241,7 @@ FORM: Final[dict[str, Any]] = {
 }
 """Content of the form for ``--answer-by-itself``."""
 
-_TYPED: Final = (
+_FORM_ARGUMENTS: Final = (
     "confirm=true strategy=rolling zones=eu-1 replicas=3 error_budget=0.5 on_call=ops@example.com reason='a trial'"
 )
 
@@ -254,20 +254,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code, last = OK, ""
         try:
             with _gate(folder, leaving) as gate, _clients(gate, args.era) as clients, leaving.may_leave():
-                code = _shown(gate, clients, args)
+                code = _run(gate, clients, args)
         except KeyboardInterrupt:
-            last = "\nended before both were decided; whatever waited is withdrawn"
-        except Failed as problem:
+            last = "\nInterrupted before both were decided; pending requests are withdrawn."
+        except DemoFailed as problem:
             code = FAILED
             print(f"samplegate demo-review: {problem}", file=sys.stderr)
         finally:
             if not args.keep:
                 shutil.rmtree(folder, ignore_errors=True)
-        _say_last([last, f"The gate's state and log are kept in {folder}" if args.keep else ""])
+        _print_last([last, f"The gate's state and log are kept in {folder}" if args.keep else ""])
         return code
 
 
-def _say_last(lines: Sequence[str]) -> None:
+def _print_last(lines: Sequence[str]) -> None:
     """Print the last lines, unless the terminal is gone."""
     with suppress(OSError):
         for line in filter(None, lines):
@@ -276,14 +276,17 @@ def _say_last(lines: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="demo-review", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--era", choices=tuple(MODES), default="modern", help="of the protocol (default: modern)")
     parser.add_argument(
-        "--answer-by-itself", action="store_true", help="decide both over the REST API, for trials without a person"
+        "--era",
+        choices=tuple(MODES),
+        default="modern",
+        help="protocol generation: 2025-11-25 and older (legacy) or 2026-07-28 (modern, the default)",
     )
-    parser.add_argument("--seconds", type=float, default=900.0, help="how long to wait for somebody (default: 900)")
+    parser.add_argument("--answer-by-itself", action="store_true", help="decide both over the REST API, without a user")
     parser.add_argument(
-        "--keep", action="store_true", help="leave the gate's state and log where they are, and say where"
+        "--seconds", type=float, default=900.0, help="how long to wait for the decisions (default: 900)"
     )
+    parser.add_argument("--keep", action="store_true", help="keep the gate's state and log, and print their folder")
     return parser
 
 
@@ -320,29 +323,31 @@ def _client(gate: RunningGate, era: Era, tool: str, arguments: Mapping[str, str]
     )
 
 
-def _shown(gate: RunningGate, clients: Sequence[subprocess.Popen[str]], args: argparse.Namespace) -> int:
+def _run(gate: RunningGate, clients: Sequence[subprocess.Popen[str]], args: argparse.Namespace) -> int:
     api = ReviewApiClient(gate.page, gate.token)
     until = time.monotonic() + args.seconds
-    waiting = _both(gate, api, clients)
-    _tell_where(gate, waiting)
+    waiting = _wait_for_reviews(gate, api, clients)
+    _print_reviews(gate, waiting)
     if args.answer_by_itself:
         _decide(api, waiting)
-    seen = [_seen(client, until) for client in clients]
-    _tell_got(seen)
+    seen = [_client_report(client, until) for client in clients]
+    _print_answers(seen)
     return FAILED if args.answer_by_itself and not all(one is not None and one.failure is None for one in seen) else OK
 
 
-def _both(gate: RunningGate, api: ReviewApiClient, clients: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+def _wait_for_reviews(
+    gate: RunningGate, api: ReviewApiClient, clients: Sequence[subprocess.Popen[str]]
+) -> list[dict[str, Any]]:
     """Both reviews once they are pending, the sampling request first."""
-    until = time.monotonic() + ASKED_WITHIN
+    until = time.monotonic() + REVIEWS_TIMEOUT
     while len(found := api.waiting()) < len(CALLS):
-        ended = [_seen(client, until) for client in clients if client.poll() is not None]
+        ended = [_client_report(client, until) for client in clients if client.poll() is not None]
         if ended or time.monotonic() > until:
-            raise Failed(
-                f"{len(found)} of {len(CALLS)} questions came up; calls that ended: {ended}; the gate said:"
-                f" {gate.said()}"
+            raise DemoFailed(
+                f"{len(found)} of {len(CALLS)} reviews are pending; ended calls: {ended}; the gate's log:"
+                f" {gate.log_tail()}"
             )
-        time.sleep(GLANCE)
+        time.sleep(POLL_INTERVAL)
     return sorted((api.review(one["id"]) for one in found), key=lambda one: str(one["kind"]), reverse=True)
 
 
@@ -350,12 +355,12 @@ def _decide(api: ReviewApiClient, waiting: Sequence[dict[str, Any]]) -> None:
     """Decide as a person would: shorten the model's answer, and fill in the form."""
     sampling, form = waiting
     api.decide(sampling, verdict="approve", edits={"maxTokens": 80, "temperature": 0.1}, reason="shorter")
-    print("Approved the sampling with edits: maxTokens 80, temperature 0.1")
+    print("Approved the sampling request with edits: maxTokens 80, temperature 0.1")
     api.decide(form, verdict="answer", action="accept", content=FORM)
     print(f"Answered the form: {json.dumps(FORM)}\n")
 
 
-def _seen(client: subprocess.Popen[str], until: float) -> CallReport | None:
+def _client_report(client: subprocess.Popen[str], until: float) -> CallReport | None:
     """The client's report; None after the deadline."""
     try:
         said, errors = client.communicate(timeout=max(0.0, until - time.monotonic()))
@@ -364,36 +369,39 @@ def _seen(client: subprocess.Popen[str], until: float) -> CallReport | None:
     try:
         return CallReport(**json.loads(said))
     except ValueError:
-        return CallReport(failure=f"the client broke off: {errors.strip()[-500:]}")
+        return CallReport(failure=f"the client failed: {errors.strip()[-500:]}")
 
 
-def _tell_where(gate: RunningGate, waiting: Sequence[dict[str, Any]]) -> None:
-    print("A server asked twice, its client can answer neither, and the policy says: a person decides.\n")
+def _print_reviews(gate: RunningGate, waiting: Sequence[dict[str, Any]]) -> None:
+    print("A server sent two requests that its client cannot answer. The policy sends both to a reviewer.\n")
     for one in waiting:
         call = ", ".join(each["tool"] or each["method"] for each in one["during"])
         print(
             indented(
                 f"{one['kind']} during {call}, by the rule '{one['rule']}', for {one['reviewer']};"
-                f" {one['seconds_left']} s left"
+                f" expires in {one['seconds_left']} s"
             )
         )
         print(indented(one["link"], 5))
     reviews = f"{shlex.join(own_command())} reviews"
     where = f"--state {shlex.quote(str(gate.state))}"
     sampling, form = waiting
-    print(f"\nAt the page          {gate.page}/reviews\n  sign in with       {gate.token}   (as {PERSON})")
-    print(f"\nAt the command line  {reviews} list {where}")
+    print(f"\nOn the page          {gate.page}/reviews\n  sign in with       {gate.token}   (as {PERSON})")
+    print(f"\nOn the command line  {reviews} list {where}")
     print(f"                     {reviews} show {sampling['id']} {where}")
     print(f"                     {reviews} approve {sampling['id']} {where}")
-    print(f"                     {reviews} answer {form['id']} {where} \\\n                       --accept {_TYPED}")
-    print(f"\nWaiting until both are decided; Ctrl-C ends it. The gate's log: {gate.log}\n", flush=True)
+    print(
+        f"                     {reviews} answer {form['id']} {where} \\\n                       --accept"
+        f" {_FORM_ARGUMENTS}"
+    )
+    print(f"\nWaiting until both are decided; press Ctrl-C to stop. The gate's log: {gate.log}\n", flush=True)
 
 
-def _tell_got(seen: Sequence[CallReport | None]) -> None:
-    print("What the server got")
+def _print_answers(seen: Sequence[CallReport | None]) -> None:
+    print("Answers that the server got")
     for (tool, arguments), one in zip(CALLS, seen, strict=True):
         if one is None:
-            said = "nobody decided in time"
+            said = "not decided in time"
         else:
             said = (
                 f"the call failed: {one.failure}"

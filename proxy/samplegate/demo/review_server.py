@@ -35,14 +35,14 @@ Summarize this for the public status page in two sentences."""
 class Restart(BaseModel):
     """The form for the person on call, with one field of each kind that forms have."""
 
-    confirm: bool = Field(description="Really restart it now")
+    confirm: bool = Field(description="Restart it now")
     strategy: Literal["rolling", "all at once"] = Field(
         default="rolling", description="How the instances are restarted"
     )
     zones: list[Literal["eu-1", "eu-2", "us-1"]] = Field(description="Where", min_length=1)
     replicas: int = Field(default=3, ge=1, le=9, description="Instances to keep while it restarts")
-    error_budget: float = Field(default=0.5, ge=0, le=5, description="Per cent of requests that may fail meanwhile")
-    on_call: str = Field(description="Who is told when it is done", json_schema_extra={"format": "email"})
+    error_budget: float = Field(default=0.5, ge=0, le=5, description="Percentage of requests that may fail meanwhile")
+    on_call: str = Field(description="Who to notify when it is done", json_schema_extra={"format": "email"})
     not_before: date | None = Field(default=None, description="Leave empty for now")
     reason: str = Field(description="For the change log", min_length=5, max_length=200)
 

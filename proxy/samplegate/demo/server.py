@@ -156,7 +156,7 @@ def build(path: Path) -> MCPServer[Any]:
 
     def deleted(ticket: str, confirmation: Annotated[Confirmation, Resolve(confirmation)]) -> int:
         if not confirmation.confirm:
-            raise ToolError("nothing was deleted: the form came back without a confirmation")
+            raise ToolError("nothing was deleted: the form was not confirmed")
         return delete_inactive(path, ticket, confirmation.reason)
 
     def audit(

@@ -145,7 +145,7 @@ def test_a_reader_that_is_gone_before_a_short_output_is_no_crash() -> None:
 @pytest.mark.parametrize("command", ["run", "serve"])
 def test_headers_are_for_a_server_at_a_url(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert 2 == left_with([command, "--policy", "p.yaml", "--header-from", "A=b", "--", "server"])
-    assert f"{command}: --header-from without --url" in capsys.readouterr().err
+    assert f"{command}: --header-from needs --url" in capsys.readouterr().err
     assert ["A=b", "C=d"] == parse(
         [command, "--policy", "p.yaml", "--url", "x", "--header-from", "A=b", "--header-from", "C=d"]
     ).header_from

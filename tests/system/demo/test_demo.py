@@ -69,14 +69,14 @@ def test_a_policy_that_refuses_makes_the_demo_fail_and_say_why(
     monkeypatch.setattr(main, "POLICY", refusing)
     assert main.FAILED == main.command(argparse.Namespace(era="legacy"))
     said = capsys.readouterr().err
-    assert "samplegate demo: legacy era: the tool's call failed: " in said
-    assert "database: it holds ada, boris" in said
+    assert "samplegate demo: legacy era: the tool call failed: " in said
+    assert "database: it contains ada, boris" in said
 
 
 def test_a_log_that_is_not_there_is_a_problem_and_no_crash(tmp_path: Path) -> None:
     records, problems = main.read_log(tmp_path / "none.jsonl")
     assert [] == records
-    assert problems[0].startswith("decision log: it cannot be read: ")
+    assert problems[0].startswith("decision log: cannot be read: ")
 
 
 def test_what_a_request_said_is_told_where_the_log_keeps_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_what_a_request_said_is_told_where_the_log_keeps_it(capsys: pytest.Captu
     }
     seen = CallReport("2025-11-25", {"deleted": 4})
     shown = main.DemoPass("legacy", tmp_path / "a.db", tmp_path / "a.jsonl", tmp_path / "a.txt", seen, [record])
-    main._tell(shown)
+    main._print_pass(shown)
     said = capsys.readouterr().out
     assert "1. sampling/createMessage during purge: Classify this" in said
     assert "-> medium" in said

@@ -18,7 +18,7 @@ import pytest
 
 from samplegate.demo import review
 from samplegate.demo.client import CallReport
-from samplegate.demo.review import SIGNALS, Failed, ReviewApiClient, SignalScope
+from samplegate.demo.review import SIGNALS, DemoFailed, ReviewApiClient, SignalScope
 from tests.paths import ROOT
 
 COMMAND: Final = [sys.executable, "-m", "samplegate.demo.review"]
@@ -100,7 +100,7 @@ def test_who_breaks_off_leaves_no_process_and_no_file(environment: Mapping[str, 
         os.killpg(started.pid, signal.SIGINT)
         rest, errors = started.communicate(timeout=BOUND)
     assert (0, "") == (started.returncode, errors), said
-    assert "ended before both were decided" in rest
+    assert "Interrupted before both were decided" in rest
     assert [] == [child for child in children if runs(child)]
     assert [] == list(tmp_path.glob("samplegate-review-*"))
 
@@ -234,14 +234,14 @@ def test_a_verdict_is_given_with_the_digest_that_was_shown(listener: Listener) -
 
 @pytest.mark.parametrize("listener", [(409, b'{"detail": "too late"}'), (200, b"<html>")], indirect=True)
 def test_an_error_is_told_and_is_no_answer(listener: Listener) -> None:
-    with pytest.raises(Failed, match="/v1/reviews: "):
+    with pytest.raises(DemoFailed, match="/v1/reviews: "):
         ReviewApiClient(listener.url, "sg_x").waiting()
 
 
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (None, "nobody decided in time"),
+        (None, "not decided in time"),
         (CallReport(failure="refused"), "the call failed: refused"),
         (CallReport(structured={"text": "hi"}), '{"text": "hi"}'),
     ],
@@ -249,5 +249,5 @@ def test_an_error_is_told_and_is_no_answer(listener: Listener) -> None:
 def test_what_the_server_got_is_told_whatever_it_was(
     said: CallReport | None, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    review._tell_got([said, said])
+    review._print_answers([said, said])
     assert 2 == capsys.readouterr().out.count(told)

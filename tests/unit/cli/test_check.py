@@ -53,7 +53,7 @@ rules: [{name: r, match: {kind: sampling}, effect: allow, limits: [day, rate, lo
 
 def test_a_policy_whose_limits_must_last_says_that_it_needs_a_state(run: Run, write: Write) -> None:
     write("p.yaml", LIMITED)
-    needs = "p.yaml: needs a state folder (--state) for the limits day, rate: all gates that use one folder share them"
+    needs = "p.yaml: needs a state folder (--state) for the limits day, rate; processes with the same folder share them"
     assert needs == run("check", "p.yaml").out.splitlines()[1]
     (told,) = json.loads(run("check", "--json", "p.yaml").out)["files"]
     assert ["day", "rate"] == told["state"]
@@ -171,7 +171,7 @@ def test_callers_and_eras_are_told_where_they_matter(run: Run, write: Write) -> 
         " fixed}]\n",
     )
     heads = dict.fromkeys(line.split(": ")[1] for line in run("check", "p.yaml").out.splitlines()[1:])
-    assert ["any server", "any server for caller bob in the modern era"] == list(heads)
+    assert ["any server", "any server for caller bob with 2026-07-28"] == list(heads)
 
 
 @pytest.mark.parametrize("given", [["p.yaml", "p.yaml"], ["p.yaml", "./p.yaml"]])

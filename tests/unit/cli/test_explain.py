@@ -26,7 +26,7 @@ MESSAGES = [{"role": "user", "content": {"type": "text", "text": "hi"}}]
 SAMPLING = json.dumps(
     {"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {"messages": MESSAGES, "maxTokens": 50}}
 )
-ENDED = "the client's call ends with an isError result"
+ENDED = "the client's call fails with an isError result"
 
 
 def form(**fields: str) -> str:
@@ -61,10 +61,11 @@ def test_every_rule_up_to_the_one_that_took_it_is_told(explain: Run) -> None:
         'models    ["main"]',
         "maxTokens 10",
         'changed   ["maxTokens"]',
-        "model     1 main  at worst 43 tokens in and 10 out, its price is not known",
+        "model     1 main  max 43 input and 10 output tokens, unknown price",
         "declared  yes",
         (
-            "outcome   Answered: what main writes goes to the server as the reply to its request; if it fails, the"
+            "outcome   Answered: the answer of main goes to the server as the reply to its request; if the"
+            " model fails, the"
             " server gets error -1"
         ),
     ]
@@ -74,19 +75,22 @@ def test_every_rule_up_to_the_one_that_took_it_is_told(explain: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "outcome"),
     [
-        (["--client", "sampling"], "forwarded: the client is sent the request, and its reply goes to the server"),
+        (["--client", "sampling"], "forwarded: the client gets the request, and its reply goes to the server"),
         (
             ["--client", "sampling", "--era", "modern", "--tool", "a"],
-            "forwarded: the call ends with input_required, and the client's retry of it brings the answer",
+            "forwarded: the call ends with input_required, and the client's retry brings the answer",
         ),
         (["--server", "docs"], "Unanswered: the server gets error -1"),
         (["--server", "docs", "--tool", "a", "--tool", "summarize_b"], "Unanswered: the server gets error -1"),
         ([], "Unanswered: the server gets error -32602"),
         (["--era", "modern", "--tool", "a"], f"Unanswered: {ENDED}"),
-        (["--era", "modern", "--method", "prompts/get"], "Unanswered: the client's call ends with error -1"),
+        (["--era", "modern", "--method", "prompts/get"], "Unanswered: the client's call fails with error -1"),
         (
             ["--revision", "2026-07-28", "--server", "docs", "--tool", "summarize_a"],
-            f"Answered: what main writes goes to the server in the gate's retry of the call; if it fails, {ENDED}",
+            (
+                "Answered: the answer of main goes to the server in the gate's retry of the call; if the model"
+                f" fails, {ENDED}"
+            ),
         ),
     ],
 )
@@ -143,11 +147,11 @@ def test_a_malformed_request_leaves_with_one(explain: Run) -> None:
 @pytest.mark.parametrize(
     ("request_text", "complaint"),
     [
-        ("{", "r.json: is no JSON request"),
+        ("{", "r.json: is not a JSON request"),
         ("[]", "r.json: has no method"),
         ('{"params": {}}', "r.json: has no method"),
-        ('{"method": "a", "method": "b"}', "r.json: is no JSON request"),
-        ("", "r.json: is no JSON request"),
+        ('{"method": "a", "method": "b"}', "r.json: is not a JSON request"),
+        ("", "r.json: is not a JSON request"),
     ],
 )
 def test_what_is_no_request_leaves_with_two(explain: Run, request_text: str, complaint: str) -> None:
@@ -228,11 +232,11 @@ def test_the_models_their_scores_and_what_is_drawn_are_told(spend: Run) -> None:
     told = spend(asked(), "--server", "docs", "--tool", "sum").out.splitlines()
     assert [
         (
-            "model     1 smart  at worst 100 tokens in and 100 out, 0.0018 USD; score 0.60 (cost 0.00, speed 0.00,"
+            "model     1 smart  max 100 input and 100 output tokens, 0.0018 USD; score 0.60 (cost 0.00, speed 0.00,"
             " intelligence 1.00)"
         ),
         (
-            "model     2 cheap  at worst 100 tokens in and 100 out, 0.000225 USD; score 0.40 (cost 1.00, speed 0.00,"
+            "model     2 cheap  max 100 input and 100 output tokens, 0.000225 USD; score 0.40 (cost 1.00, speed 0.00,"
             " intelligence 0.00)"
         ),
         "limit     day: 0.0018 of 5 USD per day (UTC), for docs, sum",
@@ -246,7 +250,7 @@ def test_the_models_their_scores_and_what_is_drawn_are_told(spend: Run) -> None:
 
 @pytest.mark.parametrize(
     ("calls", "drawn"),
-    [([], ["its session, for there is no call"]), (["--tool", "a", "--tool", "b"], ["call 1 of 2", "call 2 of 2"])],
+    [([], ["its session (no call is in flight)"]), (["--tool", "a", "--tool", "b"], ["call 1 of 2", "call 2 of 2"])],
     ids=["no call", "several calls"],
 )
 def test_whose_account_a_limit_per_call_is_drawn_on_is_told(spend: Run, calls: list[str], drawn: list[str]) -> None:
@@ -259,7 +263,7 @@ def test_whose_account_a_limit_per_call_is_drawn_on_is_told(spend: Run, calls: l
 def test_a_model_that_does_not_fit_is_told_with_why(spend: Run) -> None:
     tools = asked(tools=[{"name": "t", "inputSchema": {"type": "object"}}])
     told = spend(tools, "--server", "other").out.splitlines()
-    assert "model     - smart  not asked: does not accept tools" in told
+    assert "model     - smart  skipped: does not accept tools" in told
     assert "limit     rate: 1 of 10 requests per 60 s" in told
 
 
@@ -367,18 +371,21 @@ def escalated(run: Run, write: Write) -> Run:
 def test_who_is_asked_for_how_long_and_what_a_model_would_be_is_told(escalated: Run) -> None:
     told = escalated(SAMPLING).out.splitlines()
     at = told.index("decision  escalate, by asks (rule)")
-    wire = "what main writes goes to the server as the reply to its request once ops has approved, or what ops answers"
+    wire = (
+        "after ops approves, the answer of main goes to the server as the reply to its request; ops may also answer"
+        " directly"
+    )
     assert [
         'models    ["main"]',
         "maxTokens 10",
         'changed   ["maxTokens"]',
         (
-            "reviewer  ops decides, within 55s, as long as its peers wait, of 10m; a later verdict answers the next"
-            " same request for 24h"
+            "reviewer  ops decides the request, within 55s (the review itself expires after 10m); a late"
+            " decision answers the same request within another 24h"
         ),
-        "reviewer  desk sees the answer before the server does, within 55s, as long as its peers wait, of 15m",
-        "timeout   without a verdict it is denied",
-        "model     1 main  at worst 43 tokens in and 10 out, 0 USD",
+        "reviewer  desk reviews the answer, within 55s (the review itself expires after 15m)",
+        "timeout   without a decision, the request is denied",
+        "model     1 main  max 43 input and 10 output tokens, 0 USD",
         "declared  yes",
         f"outcome   escalated: {wire}; if rejected, the server gets error -1",
     ] == told[at + 1 :]
@@ -389,7 +396,7 @@ def test_a_form_that_a_person_fills_in_is_told_in_json_too(escalated: Run) -> No
     asks = [{"reviewer": "desk", "stage": "request", "timeout": 900.0, "waits": 550.0, "late_verdict": 0.0}]
     assert {"asks": asks, "on_timeout": "unanswered"} == told["review"]
     assert (
-        "escalated: what desk answers goes to the server in the gate's retry of the call; if rejected, the server gets"
+        "escalated: the answer of desk goes to the server in the gate's retry of the call; if rejected, the server gets"
         " decline" == told["outcome"]
     )
 
@@ -400,11 +407,11 @@ def test_what_no_model_takes_is_told_to_be_a_persons_to_answer(escalated: Run) -
     )
     told = escalated(image).out
     assert (
-        "for no model can be asked (no model accepts images (plain: text only)); if rejected, the server gets error -1"
-        in told
+        "because no model can answer (no model accepts images (plain: text only)); if rejected, the server gets"
+        " error -1" in told
     )
     assert "reviewer  ops decides" in told
-    assert "at worst" not in told
+    assert " output tokens, " not in told
 
 
 def test_an_answer_that_is_looked_at_is_told(escalated: Run) -> None:
@@ -412,11 +419,9 @@ def test_an_answer_that_is_looked_at_is_told(escalated: Run) -> None:
         '"maxTokens": 50', '"maxTokens": 50, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]'
     )
     told = escalated(request, "--server", "db").out
+    assert "reviewer  desk reviews the answer, within 55s (the review itself expires after 15m)" in told.splitlines()
     assert (
-        "reviewer  desk sees the answer before the server does, within 55s, as long as its peers wait, of 15m"
-        in told.splitlines()
-    )
-    assert (
-        "what main writes goes to the server as the reply to its request once desk has let it; if not, the server gets"
+        "after desk approves, the answer of main goes to the server as the reply to its request; otherwise the"
+        " server gets"
         " error -1" in told
     )

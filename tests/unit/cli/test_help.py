@@ -39,11 +39,11 @@ def test_the_help_of_a_command_reads_as_before(command: str, capsys: pytest.Capt
         ("schema extra", "samplegate: error: unrecognized arguments: extra"),
         (
             "test p --fail-under 101",
-            "samplegate test: error: argument --fail-under: '101' is no percentage; give a number from 0 to 100",
+            "samplegate test: error: argument --fail-under: '101' is not a percentage; use a number from 0 to 100",
         ),
         (
             "test p --fail-under x",
-            "samplegate test: error: argument --fail-under: 'x' is no percentage; give a number from 0 to 100",
+            "samplegate test: error: argument --fail-under: 'x' is not a percentage; use a number from 0 to 100",
         ),
         ("explain r.json", "samplegate explain: error: the following arguments are required: --policy"),
         ("demo --era new", "samplegate demo: error: argument --era: invalid choice: 'new' (choose from"),
@@ -52,15 +52,18 @@ def test_the_help_of_a_command_reads_as_before(command: str, capsys: pytest.Capt
         (
             "run --policy p",
             (
-                "samplegate: error: run: no command to wrap; put the server's command behind --, as in: samplegate run"
+                "samplegate: error: run: no command to wrap; put the server's command after --, as in: samplegate run"
                 " --policy FILE -- python server.py"
             ),
         ),
-        ("run --policy p --url u -- x", "samplegate: error: run: a command and --url; give exactly one of them"),
-        ("serve --url u -- x", "samplegate: error: serve: a command and --url; give exactly one of them"),
+        (
+            "run --policy p --url u -- x",
+            "samplegate: error: run: a command cannot be combined with --url; remove one of them",
+        ),
+        ("serve --url u -- x", "samplegate: error: serve: a command cannot be combined with --url; remove one of them"),
         (
             "serve --header-from A=b",
-            "samplegate: error: serve: --header-from without --url; it is for a server at a URL",
+            "samplegate: error: serve: --header-from needs --url; it applies only to a server at a URL",
         ),
         ("run --pol p -- x", "samplegate run: error: the following arguments are required: --policy"),
         ("reviews", "samplegate reviews: error: the following arguments are required: WHAT"),

@@ -52,7 +52,7 @@ def test_the_rule_that_stands_commented_out_is_good_once_it_is_not(run: Run, tmp
     uncommented = [
         line.replace("  # - ", "  - ").replace("  #   ", "    ")
         for line in ("# models:" + rules).splitlines()
-        if not line.startswith(("# What models", "# People who"))
+        if not line.startswith(("# A budget", "# Reviewers decide"))
     ]
     policy.write_text(head + "\n".join(line.removeprefix("# ").replace("#   ", "  ") for line in uncommented), "utf-8")
     checked = run("check", "samplegate.yaml")
@@ -61,7 +61,7 @@ def test_the_rule_that_stands_commented_out_is_good_once_it_is_not(run: Run, tmp
 
 def test_a_headless_starter_never_forwards_forms(run: Run) -> None:
     run("init")
-    assert "note: rules.0: forwards forms before any other rule" in run("check", "samplegate.yaml").out
+    assert "note: rules.0: is the first rule to match forms, and forwards them" in run("check", "samplegate.yaml").out
     run("init", "--headless", "headless.yaml")
     checked = run("check", "headless.yaml").out
     assert "note:" not in checked
@@ -72,7 +72,7 @@ def test_a_headless_starter_never_forwards_forms(run: Run) -> None:
 def test_nothing_is_overwritten(run: Run, write: Write, tmp_path: Path, there: str) -> None:
     write(there, "mine")
     ended = run("init")
-    assert (1, f"samplegate: init: {there}: exists already; remove it or name another file\n") == (
+    assert (1, f"samplegate: init: {there}: already exists; remove it or choose another name\n") == (
         ended.code,
         ended.err,
     )
@@ -94,8 +94,8 @@ def test_an_absolute_keys_file_stays_so(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--api-key-file", "k"], "--api-key-file is the key of a model; give --model too"),
-        (["a_test.yaml"], "a_test.yaml is the name of a test file; leave out _test"),
+        (["--api-key-file", "k"], "--api-key-file needs --model; add it"),
+        (["a_test.yaml"], "a_test.yaml is the name of a test file; remove _test"),
     ],
 )
 def test_what_makes_no_sense_leaves_with_two_and_writes_nothing(

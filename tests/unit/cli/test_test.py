@@ -63,7 +63,7 @@ def test_a_failing_case_tells_its_line_what_differs_and_every_rule(run: Run, wri
 def test_a_policy_without_tests_is_told_and_fails_only_if_they_are_required(run: Run, write: Write) -> None:
     write("p.yaml", POLICY)
     ended = run("test", "p.yaml")
-    assert (0, "p.yaml: no tests; write p_test.yaml beside it\n0 files, 0 cases, 0 failed\n") == (ended.code, ended.out)
+    assert (0, "p.yaml: no tests; add p_test.yaml next to it\n0 files, 0 cases, 0 failed\n") == (ended.code, ended.out)
     assert 1 == run("test", "--require-tests", "p.yaml").code
 
 
@@ -201,7 +201,7 @@ def test_too_little_coverage_fails_where_it_is_asked_for(run: Run, write: Write,
     write("p_test.yaml", SEQUENCE.replace("repeat: 3", "repeat: 2"))
     ended = run("test", "--fail-under", least, "p.yaml")
     assert code == ended.code
-    below = f", below the {least}% asked for" if code else ""
+    below = f", below the required {least}%" if code else ""
     assert f"p.yaml: coverage: 1 of 2 rules, 1 of 3 arms (40%{below})" in ended.out.splitlines()
 
 
@@ -213,14 +213,14 @@ def test_a_percentage_that_is_none_is_wrong_usage(
     with pytest.raises(SystemExit) as left:
         run("test", f"--fail-under={least}", "p.yaml")
     assert 2 == left.value.code
-    assert f"{least!r} is no percentage; give a number from 0 to 100" in capsys.readouterr().err
+    assert f"{least!r} is not a percentage; use a number from 0 to 100" in capsys.readouterr().err
 
 
 def test_a_policy_without_tests_covers_nothing(run: Run, write: Write) -> None:
     write("p.yaml", LIMITED)
     ended = run("test", "--fail-under", "1", "p.yaml")
     assert 1 == ended.code
-    assert "p.yaml: coverage: 0 of 2 rules, 0 of 3 arms (0%, below the 1% asked for)" in ended.out.splitlines()
+    assert "p.yaml: coverage: 0 of 2 rules, 0 of 3 arms (0%, below the required 1%)" in ended.out.splitlines()
 
 
 def test_several_files_of_tests_cover_one_policy_together(run: Run, write: Write) -> None:
@@ -245,7 +245,7 @@ def test_a_time_out_is_told_to_be_left_out(run: Run, write: Write) -> None:
     write("p.yaml", LIMITED.replace("limits: [rate]}", "on_timeout: deny}"))
     write("p_test.yaml", SEQUENCE)
     assert (
-        "p.yaml:5: rule 'docs': on_timeout: deny is not counted, because cases take no time; it is left out"
+        "p.yaml:5: rule 'docs': on_timeout: deny is not counted, because cases take no time"
         in run("test", "--coverage", "p.yaml").out
     )
 

@@ -55,11 +55,11 @@ def test_the_line_for_a_person_is_one_that_the_settings_take(
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (["--reviewers", "ops"], "--reviewers is for people"),
-        (["--role", "admin", "--reviewers", "ops"], "stands beside --role admin"),
-        (["--role", "reviewer", "--reviewers", "ops, legal"], "is no list of names"),
-        (["--role", "reviewer", "--reviewers", ""], "is no list of names"),
-        (["--role", "reviewer", "--reviewers", "ops,"], "is no list of names"),
+        (["--reviewers", "ops"], "--reviewers needs --role"),
+        (["--role", "admin", "--reviewers", "ops"], "cannot be combined with --role admin"),
+        (["--role", "reviewer", "--reviewers", "ops, legal"], "is not a list of names"),
+        (["--role", "reviewer", "--reviewers", ""], "is not a list of names"),
+        (["--role", "reviewer", "--reviewers", "ops,"], "is not a list of names"),
     ],
 )
 def test_what_no_person_can_be_makes_no_token(given: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
