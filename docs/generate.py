@@ -271,7 +271,7 @@ def commands() -> str:
     sections = []
     for name in cli.COMMANDS:
         text = _help([name])
-        nested = re.findall(r"^    (\w+) {2,}\S", text, re.MULTILINE) if "WHAT" in text else []
+        nested = re.findall(r"^    (\w+) {2,}\S", text, re.MULTILINE) if "ACTION" in text else []
         sections += [
             _section(f"samplegate {' '.join(words)}", _help(words))
             for words in [[name], *([name, each] for each in nested)]
@@ -295,7 +295,7 @@ def _section(title: str, text: str) -> str:
     usage, description, *_ = text.removeprefix("usage: ").split("\n\n")
     options = text.partition("\nexit codes:")[0]
     found = re.findall(r"^ {2,4}(\S.*?)(?:(?: {2,}|\n {10,})(\S.*))?$", options, re.MULTILINE)
-    rows = [(f"`{name}`", meaning) for name, meaning in found if name not in ("-h, --help", "WHAT")]
+    rows = [(f"`{name}`", meaning) for name, meaning in found if name not in ("-h, --help", "ACTION")]
     usage = textwrap.fill(" ".join(usage.split()), 110, subsequent_indent="    ", break_on_hyphens=False)
     return f"## {title}\n\n{description}\n\n```text\n{usage}\n```\n\n{table(('argument', 'meaning'), rows)}"
 

@@ -159,7 +159,7 @@ def form(
 
 
 def url(address: str = "https://login.xn--pypal-4ve.com/consent?client=night-shift&state=81f2", **more: Any) -> Review:
-    """A server wants a web page opened."""
+    """A server asks to open a URL."""
     params = {"mode": "url", "message": "Please connect your calendar.", "url": address, "elicitationId": "e-1"}
     values: dict[str, Any] = {
         "id": "rv_url" + "0" * 21,

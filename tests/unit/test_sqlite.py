@@ -305,7 +305,7 @@ FOUND: Final = {
 """The messages by the file that is found."""
 PREFIX: Final = {
     "ledger": "LedgerUnavailable: limits: limits.sqlite3 in the state folder: ",
-    "reviews": "Unavailable: store of reviews F/reviews.db: ",
+    "reviews": "Unavailable: review store F/reviews.db: ",
     "decisions": "",
 }
 

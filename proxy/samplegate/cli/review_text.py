@@ -25,9 +25,8 @@ MARK: Final = "  | "
 MOST: Final = 200_000  # characters of one text; a line tells how many were cut off
 SHORT: Final = 11  # characters of an id: 8 random ones, so that a collision in a list is very unlikely
 WIDEST: Final = 24
-HEAD: Final = ("id", "age", "waits", "left", "reviewer", "server", "kind", "what")
-"""``waits``: time until the request itself expires. ``left``: time until the review expires; a verdict after ``waits``
-answers the next same request."""
+HEAD: Final = ("id", "age", "request expires", "review expires", "reviewer", "server", "kind", "request")
+"""A verdict after the request has expired answers the next identical request."""
 _TOLD: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature"})
 
 
@@ -51,7 +50,7 @@ def quoted(text: str) -> Iterator[str]:
     for line in text[:MOST].replace("\r\n", "\n").split("\n"):
         yield MARK + harmless(line)
     if len(text) > MOST:
-        yield f"  CUT HERE: {len(text) - MOST} more characters; --json shows them"
+        yield f"  [cut: {len(text) - MOST} more characters; use --json to see them]"
 
 
 def as_json(value: Any) -> Iterator[str]:
@@ -99,9 +98,7 @@ def line(review: Review, now: float) -> str:
 
 def _row(review: Review, now: float) -> tuple[str, ...]:
     left = span(review.expires - now) if review.state == "pending" else review.state
-    kind = {"form": "form", "url": "address"}.get(
-        review.mode or "", "answer" if review.stage == "answer" else "sampling"
-    )
+    kind = {"form": "form", "url": "URL"}.get(review.mode or "", "answer" if review.stage == "answer" else "sampling")
     names = (short(name, WIDEST) for name in (review.reviewer, review.server))
     return (
         harmless(review.id)[:SHORT],
@@ -123,7 +120,7 @@ def what(review: Review) -> str:
     """Summary of the request in one line."""
     tools = ", ".join(call.tool or call.method for call in review.calls)
     if review.mode == "url":
-        text = f"opens {shown_url(str(review.params.get('url', ''))).host or 'no host that can be told'}"
+        text = f"opens {shown_url(str(review.params.get('url', ''))).host or 'a URL with an unclear host'}"
     elif review.kind == "elicitation":
         text = str(review.params.get("message", ""))
     else:
@@ -144,7 +141,7 @@ def _text(message: Any) -> str:
         text = block.get("text") if isinstance(block, dict) else None
         if isinstance(text, str):
             return text
-    return "no text"
+    return "(no text)"
 
 
 # -- one review in full
@@ -160,20 +157,20 @@ def lines(review: Review, now: float) -> Iterator[str]:
     for note in notes(review, now):
         yield f"  note       {note}"
     if review.arguments is not None:
-        yield "arguments of the call:"
+        yield "call arguments:"
         yield from as_json(review.arguments)
     yield from (
         _sampling(review) if review.kind == "sampling" else _url(review) if review.mode == "url" else _form(review)
     )
     if review.answer is not None:
-        yield "the model's answer, which would be released:"
+        yield "the model's answer, sent to the server on approval:"
         yield from content(review.answer.get("content"))
     yield from _verdict(review)
 
 
 def history(events: Iterable[ReviewEvent]) -> Iterator[str]:
     """The events of a review: when, what, by whom and through which channel."""
-    yield "so far:"
+    yield "history:"
     for event in events:
         by = (
             f" by {harmless(event.who)} ({event.door})"
@@ -187,38 +184,38 @@ def history(events: Iterable[ReviewEvent]) -> Iterator[str]:
 
 def _facts(review: Review, now: float) -> Iterator[str]:
     what = (
-        "a model's answer before the server sees it"
+        "the model's answer is reviewed before the server gets it"
         if review.stage == "answer"
-        else "a request before anything is done about it"
+        else "the request is reviewed before the gate acts on it"
     )
-    yield f"  asked      {review.method}: {what}"
-    calls = (
-        harmless(" or ".join(f"{call.method} {call.tool}" if call.tool else call.method for call in review.calls))
-        or "no call"
-    )
-    yield f"  by server  {harmless(review.server)}, for caller {harmless(review.caller)}, during {calls}"
-    yield f"  reviewer   {harmless(review.reviewer)}, by rule {harmless(review.rule)}"
+    yield f"  method     {review.method}: {what}"
+    calls = " or ".join(f"{call.method} {call.tool}" if call.tool else call.method for call in review.calls)
+    during = f"during {harmless(calls)}" if calls else "outside any call"
+    yield f"  from       server {harmless(review.server)}, for caller {harmless(review.caller)}, {during}"
+    yield f"  reviewer   {harmless(review.reviewer)} (rule {harmless(review.rule)})"
     yield f"  opened     {moment(review.created)}, {span(now - review.created)} ago"
     if review.state == "pending":
-        yield f"  time left  {span(review.expires - now)}, until {moment(review.expires)}"
-        yield f"  answers    {_answers(review, now)}"
+        yield f"  expires    in {span(review.expires - now)}, at {moment(review.expires)}"
+        yield f"  applies to {_applies_to(review, now)}"
     if review.worst_usd is not None:
-        yield f"  costs      ${review.worst_usd / SCALE['usd']:.4f} at worst"
+        yield f"  max cost   ${review.worst_usd / SCALE['usd']:.4f}"
     if review.why:
-        yield f"  beware     it cannot be approved, only answered or rejected: {harmless(review.why)}"
+        yield f"  warning    cannot be approved, only answered or rejected: {harmless(review.why)}"
     if review.changed:
         yield f"  changed    by the rule: {harmless(', '.join(review.changed))}"
     yield f"  digest     {harmless(review.digest)}"
 
 
-def _answers(review: Review, now: float) -> str:
-    late = f"the next same request, once, within {span(review.late)} of the verdict" if review.late else "nothing"
+def _applies_to(review: Review, now: float) -> str:
+    late = (
+        f"the next identical request, once, within {span(review.late)} of the verdict" if review.late else "no request"
+    )
     if review.answers_until is not None and now >= review.answers_until:
-        return f"{late}: its own has ended"
+        return f"{late} (the original request has ended)"
     if review.waiter is None or now >= review.held_until:
-        return f"{late}: nobody waits at this moment"
-    until = "as long as the review does" if review.answers_until is None else f"{span(review.answers_until - now)} more"
-    return f"the request that waits, {until}; after that {late}"
+        return f"{late} (no request is waiting right now)"
+    until = "until the review expires" if review.answers_until is None else f"for {span(review.answers_until - now)}"
+    return f"the waiting request {until}; after that, {late}"
 
 
 def _sampling(review: Review) -> Iterator[str]:
@@ -229,7 +226,7 @@ def _sampling(review: Review) -> Iterator[str]:
     messages = params.get("messages")
     for number, message in enumerate(messages if isinstance(messages, list) else [], 1):
         role = "assistant" if message.get("role") == "assistant" else "user"
-        yield f"message {number} of {len(messages or ())}, of the {role}:"
+        yield f"message {number} of {len(messages or ())} ({role}):"
         yield from content(message.get("content"))
     rest = {name: value for name, value in params.items() if name not in _TOLD | {each.param for each in review.unsent}}
     settings = [
@@ -243,45 +240,46 @@ def _sampling(review: Review) -> Iterator[str]:
         yield f"the server also asked for {harmless(each.param)} ({harmless(each.effect)}):"
         yield from as_json(each.value)
     if review.bounds is not None:
-        yield f"edits may say: {'; '.join(_edits(review.bounds))}"
+        yield f"allowed edits: {'; '.join(_edits(review.bounds))}"
 
 
 def _edits(bounds: EditBounds) -> Iterator[str]:
     yield "model " + " or ".join(
-        f"{harmless(name)} with at most {bounds.max_tokens.get(name, 'any')} tokens" for name in bounds.models
+        f"{harmless(name)} ({f'up to {bounds.max_tokens[name]} tokens' if name in bounds.max_tokens else 'any length'})"
+        for name in bounds.models
     )
     low, high = bounds.temperature_min, bounds.temperature_max
     if low is not None or high is not None:
-        yield f"temperature {low or 0:g} to {'any' if high is None else f'{high:g}'}"
+        yield f"temperature {low or 0:g} {'or more' if high is None else f'to {high:g}'}"
     if bounds.prepended:
-        yield "the system prompt must begin with what the rule puts before it"
+        yield "the system prompt must start with the text that the rule prepends"
 
 
 def _url(review: Review) -> Iterator[str]:
     """R41: the whole address as text, its host separately, and no link."""
     url = str(review.params.get("url", ""))
     address = shown_url(url)
-    yield "it says:"
+    yield "message:"
     yield from quoted(str(review.params.get("message", "")))
-    yield f"the host that it leads to: {harmless(address.host) or 'none that all programs agree on'}"
+    yield f"host: {harmless(address.host) or 'unclear, because programs read this URL differently'}"
     if address.host_unicode != address.host:
-        yield f"  which looks like: {harmless(address.host_unicode)}"
+        yield f"  displayed as: {harmless(address.host_unicode)}"
     for warning in address.warnings:
-        yield f"  BEWARE: {harmless(warning)}"
-    yield "the address, not to be opened by whoever decides:"
+        yield f"  WARNING: {harmless(warning)}"
+    yield "URL (reviewers must not open it):"
     yield from quoted(url)
 
 
 def _form(review: Review) -> Iterator[str]:
-    yield "it says:"
+    yield "message:"
     yield from quoted(str(review.params.get("message", "")))
     schema = review.params.get("requestedSchema")
     form = read_form(schema, review.revision)
     if isinstance(form, NotFlat):
-        yield f"it asks for what no form can show ({harmless(form.why)}); it can be declined or cancelled:"
+        yield f"this form cannot be filled in ({harmless(form.why)}); use --decline or --cancel:"
         yield from as_json(schema)
         return
-    yield "it asks for:" if form.fields else "it asks for a yes, and no fields"
+    yield "fields:" if form.fields else "no fields: the server only asks for consent"
     secret = secret_fields(schema)
     for field in form.fields:
         yield from _field(field, field.name in secret)
@@ -305,7 +303,7 @@ def _verdict(review: Review) -> Iterator[str]:
     if review.verdict is None:
         return
     for change in changes(review, review.verdict.edits):
-        yield f"  edited {harmless(change.path)}, now:"
+        yield f"  edited {harmless(change.path)}, new value:"
         yield from as_json(change.after)
     told = {
         name: value for name, value in verdict_json(review.verdict, review).items() if name not in ("verdict", "edits")

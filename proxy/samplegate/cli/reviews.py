@@ -42,7 +42,7 @@ from samplegate.reviews.views import choices, span, to_view, withdrawn_for
 
 MOST_MEANT: Final = 5
 MOST_NAME: Final = 100
-NOTHING: Final = "nothing is pending"
+NOTHING: Final = "no pending reviews"
 EVERY: Final = 0.5  # seconds between two polls of `watch`
 AT_A_TIME: Final = 200
 _QUIET: Final = frozenset({"joined", "told", "untold"})
@@ -53,10 +53,10 @@ _words: Final = {"true": True, "yes": True, "false": False, "no": False}
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of each subcommand."""
-    whats = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    actions = parser.add_subparsers(dest="what", metavar="ACTION", required=True)
     for name, (_, summary) in _COMMANDS.items():
         description, formatter = f"{summary[0].upper()}{summary[1:]}.", argparse.RawDescriptionHelpFormatter
-        one = whats.add_parser(
+        one = actions.add_parser(
             name,
             allow_abbrev=False,
             help=summary,
@@ -65,23 +65,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             formatter_class=formatter,
         )
         if name not in ("list", "watch"):
-            one.add_argument("id", metavar="ID", help="of the review, or as much of its beginning as no other has")
+            one.add_argument("id", metavar="ID", help="review ID or a unique prefix")
         one.add_argument(
-            "--store", metavar="sqlite:PATH", help="where the gate keeps its reviews (default: in the state folder)"
+            "--store", metavar="sqlite:PATH", help="review store of the gate (default: in the state folder)"
         )
-        one.add_argument("--state", type=Path, metavar="DIR", help="the state folder of the gate")
+        one.add_argument("--state", type=Path, metavar="DIR", help="state folder of the gate")
         one.add_argument(
-            "--settings", type=Path, metavar="FILE", help="the settings of the gate, which say where its store is"
+            "--settings", type=Path, metavar="FILE", help="settings file of the gate, to find its review store"
         )
         if name in ("approve", "reject", "answer"):
-            one.add_argument(
-                "--digest", metavar="sha256:HEX", help="decide only if this is what was asked, as shown before"
-            )
+            one.add_argument("--digest", metavar="sha256:HEX", help="decide only if the review still has this digest")
             one.add_argument(
                 "--as",
                 dest="as_",
                 metavar="NAME",
-                help="who decides, for the record (default: the user of this session)",
+                help="reviewer's name for the record (default: the current user)",
             )
         _own_arguments(name, one)
 
@@ -90,56 +88,56 @@ def _own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     match name:
         case "list":
             some = parser.add_mutually_exclusive_group()
-            some.add_argument("--all", action="store_true", help="also those that ended")
+            some.add_argument("--all", action="store_true", help="include completed reviews")
             states = get_args(State)
             some.add_argument(
                 "--state-of",
                 action="append",
                 choices=states,
                 metavar="STATE",
-                help=f"{', '.join(states)}; may be given again",
+                help=f"only this state, repeatable: {', '.join(states)}",
             )
-            parser.add_argument("--reviewer", metavar="NAME", help="only those for this reviewer of the policy")
-            parser.add_argument("--server", metavar="NAME", help="only what this server asked")
-            which = "how many: of what waits the oldest, else the newest (default: %(default)s)"
+            parser.add_argument("--reviewer", metavar="NAME", help="only reviews for this reviewer of the policy")
+            parser.add_argument("--server", metavar="NAME", help="only requests from this server")
+            which = "maximum number: the oldest of pending reviews, otherwise the newest (default: %(default)s)"
             parser.add_argument("--limit", type=_some, default=50, metavar="N", help=which)
             parser.add_argument("--json", action="store_true", help="print one JSON array, without content")
         case "show":
             parser.add_argument("--json", action="store_true", help="print one JSON object")
         case "watch":
-            parser.add_argument("--reviewer", metavar="NAME", help="only those for this reviewer of the policy")
-            parser.add_argument("--json", action="store_true", help="print a line of JSON for each")
+            parser.add_argument("--reviewer", metavar="NAME", help="only reviews for this reviewer of the policy")
+            parser.add_argument("--json", action="store_true", help="print each review or change as a line of JSON")
         case "approve":
-            parser.add_argument("--model", metavar="M", help="ask this model of the rule's instead")
-            parser.add_argument("--max-tokens", type=int, metavar="N", help="let it write so many tokens at most")
-            parser.add_argument("--temperature", type=float, metavar="T", help="at this temperature")
+            parser.add_argument("--model", metavar="M", help="use this model, one of the rule's")
+            parser.add_argument("--max-tokens", type=int, metavar="N", help="maximum output tokens")
+            parser.add_argument("--temperature", type=float, metavar="T", help="sampling temperature")
             parser.add_argument(
-                "--system-prompt", metavar="TEXT", help="with this system prompt; an empty one takes it away"
+                "--system-prompt", metavar="TEXT", help="replace the system prompt; an empty text removes it"
             )
-            parser.add_argument("--messages", metavar="FILE", help="with these messages, a JSON array; - for stdin")
+            parser.add_argument(
+                "--messages", metavar="FILE", help="replace the messages with this JSON array; - for stdin"
+            )
         case "reject":
-            parser.add_argument("--reason", default="", metavar="TEXT", help="why, for the record")
-            parser.add_argument("--tell-server", action="store_true", help="the server is told the reason")
+            parser.add_argument("--reason", default="", metavar="TEXT", help="reason, for the record")
+            parser.add_argument("--tell-server", action="store_true", help="also send the reason to the server")
         case "answer":
             one = parser.add_mutually_exclusive_group(required=True)
-            filled = (
-                "a form, filled in (a list as m=p,q or m=p m=q, a boolean as b=yes or b=no); or an address, accepted"
-            )
+            filled = "accept a form with these values (list: m=p,q or m=p m=q; boolean: b=yes or b=no), or accept a URL"
             one.add_argument("--accept", nargs="*", action="extend", metavar="name=value", help=filled)
             one.add_argument(
                 "--json",
                 metavar="FILE",
-                help="the content of a form, or the content blocks of a message, as JSON; - for stdin",
+                help="values of a form, or content blocks of a sampling answer, as JSON; - for stdin",
             )
-            one.add_argument("--text", metavar="TEXT", help="the text of a message, for sampling")
-            one.add_argument("--decline", action="store_true", help="say no to a form or an address")
-            one.add_argument("--cancel", action="store_true", help="leave a form or an address without an answer")
+            one.add_argument("--text", metavar="TEXT", help="text of a sampling answer")
+            one.add_argument("--decline", action="store_true", help="decline a form or a URL")
+            one.add_argument("--cancel", action="store_true", help="dismiss a form or a URL without a choice")
 
 
 def _some(text: str) -> int:
     """An integer from 1 to 999. Raises argparse.ArgumentTypeError."""
     if not text.isdecimal() or not 1 <= int(text[:4]) <= 999:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 999")
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to 999, got {text!r}")
     return int(text)
 
 
@@ -160,7 +158,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _store(args: argparse.Namespace) -> SqlReviewStore:
-    """The store of the arguments, variables or settings (of `run` or `serve`), which is not created. Raises
+    """The existing store named by the arguments, variables or settings (of `run` or `serve`). Raises
     InputError."""
     problems: list[str] = []
     values, _ = gather(
@@ -181,12 +179,12 @@ def _meant(kept: SqlReviewStore, typed: str) -> Review:
         ids = [begin] if kept.get(begin) is not None else kept.starting(begin, MOST_MEANT + 1)
         if len(ids) > 1:
             raise InputError(
-                f"reviews: {short_value(typed)} begins"
-                f" {', '.join(ids[:MOST_MEANT])}{' and more' if len(ids) > MOST_MEANT else ''}; type more of it"
+                f"reviews: {short_value(typed)} matches"
+                f" {', '.join(ids[:MOST_MEANT])}{' and more' if len(ids) > MOST_MEANT else ''}; use a longer prefix"
             )
         if ids and (found := kept.get(ids[0])) is not None:
             return found
-    raise InputError(f"reviews: there is no review {short_value(typed)}; see samplegate reviews list --all")
+    raise InputError(f"reviews: no review matches {short_value(typed)}; list all with: samplegate reviews list --all")
 
 
 def _list(args: argparse.Namespace, kept: SqlReviewStore) -> int:
@@ -207,7 +205,7 @@ def _list(args: argparse.Namespace, kept: SqlReviewStore) -> int:
         return OK
     print("\n".join(table(shown, now)) if shown else NOTHING if oldest_first else "no reviews found")
     if len(found) > args.limit:
-        print(f"these are the {'oldest' if oldest_first else 'newest'} {args.limit}; --limit shows more")
+        print(f"only the {'oldest' if oldest_first else 'newest'} {args.limit} are shown; use --limit to show more")
     return OK
 
 
@@ -253,13 +251,13 @@ def _decide(args: argparse.Namespace, kept: SqlReviewStore) -> int:
     now = time.time()
     outcome = kept.decide(review.id, verdict, who=_who(args), door="cli", now=now)
     if outcome is None:
-        raise InputError(f"reviews: {review.id} is gone; it ended before")
+        raise InputError(f"reviews: review {review.id} no longer exists")
     if isinstance(outcome, Conflict):
         why = withdrawn_for(kept.history(review.id))
-        complain(f"{review.id}: {_lost(outcome.review)}{f' ({harmless(why)})' if why else ''}")
+        complain(f"{review.id}: {_conflict_text(outcome.review, why)}")
         return FAILED
     print(f"{outcome.state} {outcome.id}: {harmless(outcome.server)}, {what(outcome)}")
-    print(_follows(outcome, now))
+    print(_effect_text(outcome, now))
     return OK
 
 
@@ -274,18 +272,21 @@ def _who(args: argparse.Namespace) -> str:
     return harmless(name[:MOST_NAME])
 
 
-def _lost(review: Review) -> str:
+def _conflict_text(review: Review, why: str) -> str:
+    """Why a verdict came too late: when and by whom the review ended. ``why``: the reason of a withdrawal, or ""."""
     when = "" if review.decided is None else f" at {moment(review.decided)}"
     by = f" by {harmless(review.who)} ({review.door})" if review.who else ""
-    return f"was {review.state}{by}{when} already; nothing has changed"
+    reason = f" ({harmless(why)})" if why else ""
+    return f"already {review.state}{by}{when}{reason}; nothing was changed"
 
 
-def _follows(review: Review, now: float) -> str:
+def _effect_text(review: Review, now: float) -> str:
+    """Which request gets the new verdict."""
     if review.waiter is not None and now < review.held_until:
-        return "the request that waits gets it now"
+        return "the waiting request gets this verdict now"
     if not review.late:
-        return "nobody waits for it any more, and late verdicts are good for nothing here"
-    return f"nobody waits for it now: the next same request gets it, once, within {span(review.late)}"
+        return "no request is waiting for this verdict, and its reviewer allows no late verdicts: it has no effect"
+    return f"no request is waiting: the next identical request gets this verdict, once, within {span(review.late)}"
 
 
 def _given(args: argparse.Namespace, review: Review) -> dict[str, Any]:
@@ -309,7 +310,7 @@ def _given(args: argparse.Namespace, review: Review) -> dict[str, Any]:
     elif args.json is not None:
         content = _json_of("--json", args.json)
     elif review.kind == "sampling":
-        raise InputError("--accept: is for elicitations; answer sampling with --text or --json")
+        raise InputError("--accept: not allowed for a sampling request; answer it with --text or --json")
     else:
         content = None if review.mode == "url" and not args.accept else _fields(args.accept, review)
     if review.kind == "sampling":
@@ -325,12 +326,12 @@ def _fields(pairs: Sequence[str], review: Review) -> dict[str, Any]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
-            raise InputError(f"--accept: {short_value(pair)} is no name=value")
+            raise InputError(f"--accept: expected name=value, got {short_value(pair)}")
         field = known.get(name)
         if field is not None and field.type == "multi_enum":
             found.setdefault(name, []).extend(_listed(text, field))
         elif name in found:
-            raise InputError(f"--accept: {short_value(name)} is given twice")
+            raise InputError(f"--accept: field {short_value(name)} is given twice; give it once")
         else:
             found[name] = _typed(text, "string" if field is None else field.type)
     return found
@@ -387,7 +388,7 @@ def watch(
             lost = False
         except Unavailable as problem:
             if not lost:
-                complain(f"{problem}; it is looked for again")
+                complain(f"{problem}; retrying")
             lost = True
 
 
@@ -435,10 +436,10 @@ def _json(event: ReviewEvent | None, review: Review, now: float) -> str:
 
 
 _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace, SqlReviewStore], int], str]]] = {
-    "list": (_list, "list what waits"),
-    "show": (_show, "show one review with all that was asked"),
-    "approve": (_decide, "let a model be asked, or its answer be released"),
-    "reject": (_decide, "refuse it"),
-    "answer": (_decide, "answer it yourself"),
-    "watch": (_watch, "print reviews as they come and change, until interrupted"),
+    "list": (_list, "list pending reviews"),
+    "show": (_show, "show one review with the full request"),
+    "approve": (_decide, "approve a sampling request, or release a model's answer"),
+    "reject": (_decide, "reject a request, or a model's answer"),
+    "answer": (_decide, "answer a request yourself"),
+    "watch": (_watch, "print pending reviews, then each change, until interrupted"),
 }

@@ -63,7 +63,7 @@ class _Connection:
             with anyio.move_on_after(STALLED):
                 return await self._turn.acquire()
             if ended == self._ended:
-                raise Unavailable(f"store of reviews: a call has not ended for {STALLED:g} s; look at its disk")
+                raise Unavailable(f"review store: a call has not finished within {STALLED:g} s; check the disk")
 
     def close(self) -> None:
         if self._busy.acquire(timeout=ENDING):

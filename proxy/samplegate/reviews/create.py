@@ -68,7 +68,7 @@ def _effect_of(compiled: CompiledPolicy, rule: ModelRule, allowed: Allowed, requ
                 f" {model_choice.choose(compiled, rule, Facts(request)).why}"
             )
         case "includeContext" if request.params[param] != "none":  # R18
-            return "not followed: the gate has no context to include"
+            return "ignored: the gate has no context to include"
         case _:
             return "not sent to the model"
 
@@ -186,7 +186,7 @@ def gone(policy: Policy, review: Review) -> str | None:
     rule = next((rule for rule in policy.rules if rule.name == review.rule), None)
     if review.reviewer not in policy.reviewers or rule is None:
         what = f"rule {review.rule!r}" if rule is None else f"reviewer {review.reviewer!r}"
-        return f"the policy was reloaded and has no {what} any more"
+        return f"the policy was reloaded and no longer has {what}"
     asks = (
         rule.reviewer
         if isinstance(rule, EscalateRule) and review.stage == "request"
@@ -195,7 +195,7 @@ def gone(policy: Policy, review: Review) -> str | None:
     return (
         None
         if asks == review.reviewer
-        else f"the policy was reloaded, and rule {review.rule!r} does not ask reviewer {review.reviewer!r} any more"
+        else f"the policy was reloaded, and rule {review.rule!r} no longer asks reviewer {review.reviewer!r}"
     )
 
 

@@ -42,10 +42,10 @@ def decided_again(
     params = apply(allowed.params, edits)
     model = edits.model or allowed.models[0]
     if model not in allowed.models:
-        return f"model {model} is none of {', '.join(allowed.models)}"
+        return f"model {model} is not one of {', '.join(allowed.models)}"
     choice = model_choice.choose(compiled, rule, Facts(_sized(request, params)))
     if (misfit := choice.unfit.get(model)) is not None or not choice.models:
-        return f"model {model} does not take it: {misfit or choice.why}"
+        return f"model {model} cannot answer it: {misfit or choice.why}"
     asked = question(compiled, _as_it_is(rule), model, params)
     if isinstance(asked, str):
         return asked
@@ -55,7 +55,7 @@ def decided_again(
     if params["maxTokens"] > request.params["maxTokens"]:  # R3
         over.append("maxTokens")
     if over:
-        return f"beyond what the rule allows: {', '.join(sorted(set(over)))}"
+        return f"the edits exceed the rule's limits: {', '.join(sorted(set(over)))}"
     return msgspec.structs.replace(allowed, models=(model,), params=asked.params, changed=(*allowed.changed, "edited"))
 
 
@@ -68,7 +68,11 @@ def _taken(
     first = decide(compiled, request, situation)
     if found.index in (decision.index, first.index) or found.effect == "allow":
         return None
-    return f"no rule takes it then ({found.detail})" if found.rule is None else f"it is rule {found.rule}'s then"
+    return (
+        f"no rule matches the edited request ({found.detail})"
+        if found.rule is None
+        else f"the edited request matches rule {found.rule} instead"
+    )
 
 
 def _sized(request: Request, params: Mapping[str, Any]) -> SamplingRequest:
@@ -119,8 +123,8 @@ def parse_edits(given: Any, review: Review) -> Edits | tuple[FieldProblem, ...] 
 
 _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
     "messages": (list, "must be a list of messages"),
-    "systemPrompt": (str, 'must be a text; "" takes it away'),
-    "model": (str, "must be a name of a model of the policy"),
+    "systemPrompt": (str, 'must be a string; "" removes the system prompt'),
+    "model": (str, "must be the name of a model of the policy"),
     "maxTokens": (int, "must be a whole number"),
     "temperature": ((int, float), "must be a number"),
 }
@@ -136,7 +140,7 @@ def problems(review: Review, edits: Edits) -> list[FieldProblem]:
     """All problems of edits: beyond ``Review.bounds``, or not a request that a server could have sent."""
     bounds = review.bounds
     if bounds is None or review.stage != "request":
-        return [FieldProblem("edits", "nothing can be edited here: only a sampling request that may be approved can")]
+        return [FieldProblem("edits", "are not allowed: only a sampling request that can be approved can be edited")]
     return [
         *_messages(review, edits),
         *_prompt(bounds, edits),
@@ -154,7 +158,7 @@ def _messages(review: Review, edits: Edits) -> list[FieldProblem]:
     if edits.messages is None:
         return []
     if not edits.messages:
-        return [FieldProblem("edits.messages", "must be at least one message")]
+        return [FieldProblem("edits.messages", "must contain at least one message")]
     try:
         check_messages(copy.deepcopy(list(edits.messages)), review.revision)
     except JsonFault as fault:
@@ -162,7 +166,8 @@ def _messages(review: Review, edits: Edits) -> list[FieldProblem]:
     if more := _kinds(edits.messages) - _kinds(review.params.get("messages", ())) - {"text"}:
         return [
             FieldProblem(
-                "edits.messages", f"may not bring content that the request does not have ({', '.join(sorted(more))})"
+                "edits.messages",
+                f"must not add types of content that the request does not have ({', '.join(sorted(more))})",
             )
         ]
     return []
@@ -178,10 +183,10 @@ def _blocks(content: Any) -> Any:
 
 def _prompt(bounds: EditBounds, edits: Edits) -> list[FieldProblem]:
     if edits.system_prompt and bounds.drops_system_prompt:
-        return [FieldProblem("edits.systemPrompt", "the rule takes system prompts away; leave it out")]
+        return [FieldProblem("edits.systemPrompt", "is not allowed, because the rule removes system prompts")]
     if edits.system_prompt is None or edits.system_prompt.startswith(bounds.prepended):
         return []
-    return [FieldProblem("edits.systemPrompt", "must begin with what the rule puts before it")]
+    return [FieldProblem("edits.systemPrompt", "must start with the text that the rule prepends")]
 
 
 def _model(bounds: EditBounds, edits: Edits) -> list[FieldProblem]:
@@ -198,14 +203,19 @@ def _tokens(review: Review, bounds: EditBounds, edits: Edits) -> list[FieldProbl
         return (
             []
             if 1 <= edits.max_tokens <= most
-            else [FieldProblem("edits.maxTokens", f"must be 1 to {most}, the bound of {plain_name(model or '')}")]
+            else [
+                FieldProblem(
+                    "edits.maxTokens", f"must be from 1 to {most}, the limit of model {plain_name(model or '')}"
+                )
+            ]
         )
     asked = review.params.get("maxTokens", 1)
     if edits.model is None or asked <= most:
         return []
     return [
         FieldProblem(
-            "edits.maxTokens", f"must be 1 to {most}, the bound of {plain_name(edits.model)}; {asked} are asked for"
+            "edits.maxTokens",
+            f"must be from 1 to {most}, the limit of model {plain_name(edits.model)}; the request has {asked}",
         )
     ]
 

@@ -240,7 +240,7 @@ def below(path: str, fault: JsonFault) -> FieldProblem:
 def unknown(given: dict[str, object], known: frozenset[str], path: str = "") -> list[FieldProblem]:
     """A problem for each unknown member. It is most likely a misspelling, so it is not ignored."""
     return [
-        FieldProblem(f"{path}{plain_name(name)}", f"is none of {', '.join(sorted(known))}")
+        FieldProblem(f"{path}{plain_name(name)}", f"is unknown; expected one of {', '.join(sorted(known))}")
         for name in given
         if name not in known
     ]

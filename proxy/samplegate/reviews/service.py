@@ -186,7 +186,7 @@ class ReviewService:
             review, id=f"rv_{self._random(12).hex()}", waiter=waiter, held_until=now + LEASE
         )
         if not await self.store.write(lambda store: store.open(fresh, announce=announce, most=self._most)):
-            raise Unavailable(f"reviews: {self._most} wait already; decide some, or raise max_pending_reviews")
+            raise Unavailable(f"reviews: {self._most} are already pending; decide some, or raise max_pending_reviews")
         self._hold(waiter)
         self._counts.opened(fresh)
         self._log.info(
@@ -343,7 +343,7 @@ class ReviewService:
         if found.state not in DECIDED:
             await self._leave(found.id, waiter)
             return None
-        await self._withdraw(review.id, waiter, f"the verdict on {found.id} answers it")
+        await self._withdraw(review.id, waiter, f"answered by the verdict on {found.id}")
         return found
 
     async def _take_back(self, review: Review) -> None:
@@ -353,7 +353,7 @@ class ReviewService:
             if self._ending:
                 await self._leave(review.id, waiter)
             else:
-                await self._withdraw(review.id, waiter, "whoever asked took it back")
+                await self._withdraw(review.id, waiter, "the request was cancelled")
         except Unavailable as problem:
             self._log.warning("review.not_withdrawn", review=review.id, problem=str(problem))
 

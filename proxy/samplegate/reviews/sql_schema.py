@@ -240,13 +240,11 @@ def path_of(url: str) -> Path:
     Raises Unavailable for another scheme. The message contains only the scheme, because the URL may contain a password.
     """
     kind, colon, rest = url.partition(":")
-    if kind != "sqlite" or not rest:
-        met = repr(kind[:40]) if colon else "a store without a kind"
-        raise Unavailable(
-            f"store: {met} is not known; write sqlite:PATH"
-            if kind != "sqlite"
-            else "store: it has no path; write sqlite:PATH"
-        )
+    if kind != "sqlite":
+        found = f"unknown kind {kind[:40]!r}" if colon else "it has no kind"
+        raise Unavailable(f"store: {found}; write sqlite:PATH")
+    if not rest:
+        raise Unavailable("store: it has no path; write sqlite:PATH")
     return Path(rest).expanduser()
 
 
@@ -287,4 +285,4 @@ class Database:
             with self._file.core(lambda: until - time.monotonic(), begin) as connection:
                 yield connection
         except SqliteFault as problem:
-            raise Unavailable(f"store of reviews {self.path}: {problem}") from problem
+            raise Unavailable(f"review store {self.path}: {problem}") from problem

@@ -48,10 +48,10 @@ def _elicited(given: Mapping[str, Any], review: Review) -> Mapping[str, Any] | l
     if action not in ACTIONS:
         return [FieldProblem("action", "must be accept, decline or cancel")]
     if action != "accept" or review.mode == "url":
-        what = "the acceptance of an address" if action == "accept" else f"{action!r}"
-        return {"action": action} if content is None else [FieldProblem("content", f"does not belong to {what}")]
+        what = "an accepted URL" if action == "accept" else f"action {action!r}"
+        return {"action": action} if content is None else [FieldProblem("content", f"is not allowed with {what}")]
     if content is not None and not isinstance(content, dict):
-        return [FieldProblem("content", "must be an object with the fields of the form")]
+        return [FieldProblem("content", "must be an object with the form's fields")]
     found = _form_problems(content or {}, review)
     return found or {"action": "accept", "content": content or {}}
 
@@ -60,7 +60,7 @@ def _form_problems(content: Mapping[str, Any], review: Review) -> list[FieldProb
     """The problems of a form's content (R36): content that does not fit is never sent as accepted."""
     form = read_form(review.params.get("requestedSchema"), review.revision)
     if isinstance(form, NotFlat):  # T16
-        return [FieldProblem("content", f"cannot be checked, as the form is not flat: {form.why}")]
+        return [FieldProblem("content", f"cannot be checked, because the form is not flat: {form.why}")]
     own = form.schema.get("properties", {})
     return [FieldProblem(_field(name, name in own), what) for name, what in misfits(form, content).items()]
 
@@ -75,11 +75,11 @@ def _field(name: str, own: bool) -> str:
 def _sampled(given: Mapping[str, Any], review: Review) -> Mapping[str, Any] | list[FieldProblem]:
     content = given.get("content")
     if content is None:
-        return [FieldProblem("content", "is missing: the answer as a text or as content blocks")]
+        return [FieldProblem("content", "is missing; give the answer as a string or as content blocks")]
     blocks: Any = {"type": "text", "text": content} if isinstance(content, str) else content
     listed = blocks if isinstance(blocks, list) else [blocks]
     if not 0 < len(listed) <= MOST_BLOCKS:
-        return [FieldProblem("content", f"must be a text or 1 to {MOST_BLOCKS} content blocks")]
+        return [FieldProblem("content", f"must be a string or 1 to {MOST_BLOCKS} content blocks")]
     at = [f"content.{index}" if isinstance(blocks, list) else "content" for index in range(len(listed))]
     found = [
         problem for place, block in zip(at, listed, strict=True) for problem in _block_problems(block, place, review)
@@ -101,12 +101,13 @@ def _fitting(blocks: Any, listed: list[dict[str, Any]], review: Review) -> Mappi
         return [
             FieldProblem(
                 "content",
-                f"has no form in revision {plain_name(review.revision)}, which takes one block of text, image or audio",
+                f"does not fit protocol version {plain_name(review.revision)}, which allows one text, image or audio"
+                " block",
             )
         ]
     origin = Origin(review.server, review.caller, review.era, review.revision, review.calls)
     why = answers.fits(SamplingRequest(origin, review.params, 0), shaped)
-    return result if why is None else [FieldProblem("content", f"is no answer to this: {why}")]
+    return result if why is None else [FieldProblem("content", f"does not answer the request: {why}")]
 
 
 def _block_problems(block: Any, at: str, review: Review) -> list[FieldProblem]:
@@ -118,7 +119,7 @@ def _block_problems(block: Any, at: str, review: Review) -> list[FieldProblem]:
         return (
             found
             if good
-            else [*found, FieldProblem(f"{at}.text" if at != "content" else at, "must be a text that is not empty")]
+            else [*found, FieldProblem(f"{at}.text" if at != "content" else at, "must be a non-empty string")]
         )
     return found + (_use_problems(block, at, review) if type_ == "tool_use" else _media_problems(block, type_, at))
 
@@ -155,7 +156,7 @@ def _use_problems(block: Mapping[str, Any], at: str, review: Review) -> list[Fie
         == (block.get("id"), block.get("name"), block.get("_meta"))
         for each in own
     ):
-        return [FieldProblem(at, "uses a tool that the model's answer does not use")]
+        return [FieldProblem(at, "adds a tool call that the model's answer does not have")]
     return [] if isinstance(block.get("input"), dict) else [FieldProblem(f"{at}.input", "must be an object")]
 
 
@@ -246,11 +247,11 @@ def _digest_problems(
 ) -> list[FieldProblem]:
     """T13: the digest identifies the content that the reviewer saw."""
     if "digest" not in given:
-        return [] if digest == "optional" else [FieldProblem("digest", "is missing: it names exactly what was shown")]
+        return [] if digest == "optional" else [FieldProblem("digest", "is missing; send the digest that was shown")]
     return (
         []
         if given["digest"] == review.digest
-        else [FieldProblem("digest", "is not that of this review: something else was shown")]
+        else [FieldProblem("digest", "does not match this review; read the review again, then decide")]
     )
 
 
@@ -259,37 +260,44 @@ def _reason_problems(given: Mapping[str, Any], review: Review) -> list[FieldProb
     if not isinstance(tell, bool):
         return [FieldProblem("tell_server", "must be true or false")]
     if not isinstance(reason, str) or len(reason) > MOST_REASON:
-        return [FieldProblem("reason", f"must be a text of at most {MOST_REASON} characters")]
+        return [FieldProblem("reason", f"must be a string of at most {MOST_REASON} characters")]
     if _control.search(reason.replace("\r\n", "\n")):
-        return [FieldProblem("reason", "may not hold control characters")]
+        return [FieldProblem("reason", "must not contain control characters")]
     if tell and given.get("verdict") != "reject":
-        return [FieldProblem("tell_server", "only a rejection tells the server its reason")]
+        return [FieldProblem("tell_server", "is only allowed with verdict 'reject'")]
     if tell and review.kind == "elicitation":
-        return [FieldProblem("tell_server", "an elicitation that is declined has no place for a reason")]
-    return [FieldProblem("reason", "is empty, and the server is to be told it")] if tell and not reason.strip() else []
+        return [
+            FieldProblem(
+                "tell_server", "is not allowed for an elicitation, because its answer has no field for a reason"
+            )
+        ]
+    return (
+        [FieldProblem("reason", "must not be empty if it is sent to the server")] if tell and not reason.strip() else []
+    )
 
 
 def _word_problems(word: str, given: Mapping[str, Any], review: Review) -> list[FieldProblem]:
     """Check that the review can be decided with this word, and that the other members belong to the word."""
     found = [
-        FieldProblem(name, f"does not belong to {word!r}")
+        FieldProblem(name, f"is not allowed with verdict {word!r}")
         for name in ("edits", "action", "content")
         if name in given.keys() - _BELONG[word]
     ]
     if word == "approve" and review.kind == "elicitation":
         found.append(
-            FieldProblem("verdict", "must be answer or reject: to approve a form or an address is to answer it")
+            FieldProblem("verdict", "must be answer or reject, because forms and URLs are answered, not approved")
         )
     elif word == "approve" and review.stage == "request" and review.bounds is None:
         found.append(
             FieldProblem(
-                "verdict", f"must be answer or reject: no model can be asked{f' ({review.why})' if review.why else ''}"
+                "verdict",
+                f"must be answer or reject, because no model can be asked{f' ({review.why})' if review.why else ''}",
             )
         )
     if word == "approve" and review.stage == "answer" and "edits" in given:
         found.append(
-            FieldProblem("edits", "do not belong to a model's answer: give the edited one as `answer` with its content")
+            FieldProblem("edits", "are not allowed for a model's answer; send the edited answer with verdict 'answer'")
         )
     if word == "answer" and review.kind == "sampling" and "action" in given:
-        found.append(FieldProblem("action", "belongs to elicitations only"))
+        found.append(FieldProblem("action", "is only allowed for elicitations"))
     return found

@@ -57,19 +57,19 @@ _BOUNDS: Final = {
     "exclusiveMinimum": "more than {}",
     "exclusiveMaximum": "less than {}",
     "multipleOf": "a multiple of {}",
-    "minItems": "at least {} of them",
-    "maxItems": "at most {} of them",
-    "format": "of the format {}",
-    "pattern": "matching {}",
+    "minItems": "at least {} selected",
+    "maxItems": "at most {} selected",
+    "format": "format {}",
+    "pattern": "pattern {}",
 }
 
 
 def kind(schema: Mapping[str, Any]) -> str:
-    """A form field's kind: one of a list, some of a list, or the type's name."""
+    """A form field's kind: single choice, multiple choice, or the type's name."""
     found = schema.get("type")
     if found == "array":
-        return "some of a list"
-    return "one of a list" if "enum" in schema or "oneOf" in schema else found if isinstance(found, str) else "value"
+        return "multiple choice"
+    return "single choice" if "enum" in schema or "oneOf" in schema else found if isinstance(found, str) else "value"
 
 
 def lines(schema: Mapping[str, Any], *, secret: bool) -> Iterator[str]:
@@ -79,7 +79,7 @@ def lines(schema: Mapping[str, Any], *, secret: bool) -> Iterator[str]:
     """
     bounds = [words.format(_short(schema[name])) for name, words in _BOUNDS.items() if name in schema]
     if bounds:
-        yield f"must be {', '.join(bounds)}"
+        yield f"constraints: {', '.join(bounds)}"
     if "default" in schema and not secret:
         yield f"default: {_short(schema['default'])}"
     found = choices(schema)
@@ -228,33 +228,33 @@ def form_in_words(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         return
     request = told["request"]
     if told["stage"] == "answer":
-        yield "The model's answer", _content_of_answer((told.get("answer") or {}).get("content"))
+        yield "Model's answer", _content_of_answer((told.get("answer") or {}).get("content"))
     if told["mode"] == "url":
         yield from _opening(told, request)
     elif told["mode"] == "form":
-        yield "It says", str(request.get("message", ""))
-        yield "It asks for", _fields(request.get("requestedSchema"))
+        yield "Message", str(request.get("message", ""))
+        yield "Fields", _fields(request.get("requestedSchema"))
     else:
         yield from _sampling(request, told.get("bounds") or {})
     for each in told.get("unsent") or ():
         yield f"The server also asked for {each['param']} ({each['effect']})", _json(each["value"])
     if told.get("arguments"):
         arguments = _json(told["arguments"])
-        yield "Arguments of the call", _without_addresses(arguments) if told["mode"] == "url" else arguments
+        yield "Call arguments", _without_addresses(arguments) if told["mode"] == "url" else arguments
 
 
 def _opening(told: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """R41, T12: the host alone, never the whole URL."""
     address = told.get("address") or {}
-    host, shown = address.get("host") or "none that can be told", address.get("host_unicode")
-    yield "Host", host if shown in (None, "", host) else f"{host}\n(looks like {shown})"
+    host, shown = address.get("host") or "unclear", address.get("host_unicode")
+    yield "Host", host if shown in (None, "", host) else f"{host}\n(displayed as {shown})"
     if address.get("warnings"):
-        yield "Beware", "\n".join(map(str, address["warnings"]))
-    yield "It says", _without_addresses(str(request.get("message", "")))
+        yield "Warning", "\n".join(map(str, address["warnings"]))
+    yield "Message", _without_addresses(str(request.get("message", "")))
 
 
 def _without_addresses(text: str) -> str:
-    return _address_of.sub("[address: at the page]", text)
+    return _address_of.sub("[URL: see the review page]", text)
 
 
 def _sampling(request: Mapping[str, Any], bounds: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -270,11 +270,11 @@ def _sampling(request: Mapping[str, Any], bounds: Mapping[str, Any]) -> Iterator
     messages = request.get("messages")
     messages = messages if isinstance(messages, list) else []
     if len(messages) > MOST_MESSAGES:
-        yield "Messages", f"{len(messages)} of them; the last {MOST_MESSAGES} follow"
+        yield "Messages", f"{len(messages)} in total; the last {MOST_MESSAGES} follow"
     for message in messages[-MOST_MESSAGES:]:
         found = message if isinstance(message, Mapping) else {}
         yield (
-            f"Message of the {'assistant' if found.get('role') == 'assistant' else 'user'}",
+            f"{'Assistant' if found.get('role') == 'assistant' else 'User'} message",
             _content_of_answer(found.get("content")),
         )
 
@@ -290,7 +290,7 @@ def _block(block: Any) -> str:
     if block.get("type") == "text":
         return str(block.get("text", ""))
     if block.get("type") in ("image", "audio"):
-        return f"[{block['type']}, {block.get('mimeType', 'of no type')}]"
+        return f"[{block['type']}, {block.get('mimeType', 'unknown type')}]"
     return _json(block)
 
 
@@ -298,7 +298,7 @@ def _fields(schema: Any) -> str:
     """The fields with their bounds, defaults and choices, or without them if that is too long for a message."""
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(properties, Mapping) or not properties:
-        return "nothing but a yes"
+        return "No fields: the server only asks for consent"
     required = schema.get("required")
     needed, secret = required if isinstance(required, list) else [], secret_fields(schema)
     fields = [
@@ -308,7 +308,9 @@ def _fields(schema: Any) -> str:
     heads = [_head(name, field, name in needed) for name, field in fields]
     rest = [[f"    {line}" for line in lines(field, secret=name in secret)] for name, field in fields]
     whole = "\n".join([*(line for head, below in zip(heads, rest, strict=True) for line in (head, *below)), *more])
-    return whole if len(whole) <= FITS else "\n".join([*heads, *more, "(what each may be is at the page)"])
+    return (
+        whole if len(whole) <= FITS else "\n".join([*heads, *more, "(see the review page for constraints and choices)"])
+    )
 
 
 def _head(name: str, field: Mapping[str, Any], needed: bool) -> str:
@@ -361,9 +363,9 @@ def to_view(
         return whole
     shorter = cut(content, most - size(bare) - 500)
     note = (
-        "it is cut short here: the whole is at the page"
+        "the content is truncated here; the review page shows all of it"
         if shorter
-        else "it is too large to be told here: it is at the page"
+        else "the content is too large to include here; see the review page"
     )
     return (
         bare
@@ -407,12 +409,16 @@ def notes(review: Review, now: float) -> list[str]:
             " sign in there"
         )
     if review.state == "pending" and review.answers_until is not None and now >= review.answers_until:
-        late = f"once, within {span(review.late)}" if review.late else "not at all"
-        found.append(f"its request has ended: a verdict now answers the next same request, {late}")
+        found.append(
+            f"the request has ended: a verdict now answers the next identical request, once, within {span(review.late)}"
+            if review.late
+            else "the request has ended: a verdict has an effect only if the same request is made again before this"
+            " review expires"
+        )
     if review.state in DECIDED and review.used is None and review.waiter is None and review.decided is not None:
         over = now >= review.decided + review.late
         found.append(
-            "the verdict was never used, and is over"
+            "the verdict was never used and has expired"
             if over
             else "the verdict is not used yet: the next same request gets it"
         )

@@ -127,10 +127,10 @@ def pressed(page: Page, key: str, until: str, most: int = 80) -> None:
 def test_a_request_is_approved_by_keyboard_alone(page: Page, site: Site) -> None:
     site.open(shown.sampling())
     page.goto("/reviews")
-    pressed(page, "Tab", "tickets asks a model")
+    pressed(page, "Tab", "Sampling request from tickets")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("tickets asks a model")
-    pressed(page, "Tab", "Skip to the decision")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sampling request from tickets")
+    pressed(page, "Tab", "Skip to decision")
     page.keyboard.press("Enter")
     pressed(page, "Tab", "Approve", most=3)
     page.keyboard.press("Enter")
@@ -140,7 +140,7 @@ def test_a_request_is_approved_by_keyboard_alone(page: Page, site: Site) -> None
 def test_a_form_is_filled_in_by_keyboard_and_a_mistake_leads_to_its_field(page: Page, site: Site) -> None:
     site.open(shown.form({"port": {"type": "integer", "maximum": 10}, "name": {"type": "string"}}, ("port",)))
     page.goto(f"/reviews/{shown.form().id}")
-    assert "deployer asks for 2 values - samplegate" == page.title()
+    assert "Form with 2 fields from deployer - samplegate" == page.title()
     for role in ("banner", "main", "navigation"):
         expect(page.get_by_role(role)).to_have_count(1)
     expect(page.get_by_role("heading", level=1)).to_have_count(1)
@@ -157,7 +157,7 @@ def test_a_form_is_filled_in_by_keyboard_and_a_mistake_leads_to_its_field(page: 
     pressed(page, "Tab", "Accept and send")
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_be_focused()
-    assert "Problem: deployer asks for 2 values - samplegate" == page.title()
+    assert "Problem: Form with 2 fields from deployer - samplegate" == page.title()
     expect(page.get_by_label("port")).to_have_accessible_description(re.compile("at most 10"))
     page.get_by_label("port").press("Control+a")
     page.keyboard.type("9")

@@ -36,19 +36,19 @@ def test_signing_in_leads_back_to_the_review_that_was_asked_for_and_it_is_approv
     page.goto(f"/reviews/{review.id}")
     page.get_by_label("Token").fill("wrong")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("Nobody has this token")
+    expect(page.get_by_role("alert")).to_contain_text("Unknown token")
     page.get_by_label("Token").fill(OPS)
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("tickets asks a model")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sampling request from tickets")
     expect(page.get_by_text("three sentences", exact=True)).to_be_visible()
-    expect(page.get_by_role("img", name="Picture 1 that was sent along")).to_be_visible()
+    expect(page.get_by_role("img", name="Attached picture 1")).to_be_visible()
     expect(page.get_by_text("$0.013", exact=True)).to_be_visible()
     page.get_by_role("button", name="Approve", exact=True).click()
     expect(page.locator("#standing")).to_contain_text("Approved by ann")
     kept = site.get(review.id)
     assert ("approved", None, "ann", "page") == (kept.state, verdict(site, review.id).edits, kept.who, kept.door)
     page.get_by_role("button", name="Sign out").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to the reviews")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to samplegate reviews")
 
 
 def test_a_queue_is_worked_off_from_the_list_to_the_last_verdict(page: Page, site: Site) -> None:
@@ -59,7 +59,7 @@ def test_a_queue_is_worked_off_from_the_list_to_the_last_verdict(page: Page, sit
     page.on("request", lambda request: posts.append(request.url) if request.method == "POST" else None)
     for review, link, button, said in zip(
         reviews,
-        ["tickets asks a model", "tickets gets an answer", "deployer asks for", "calendar wants a web page opened"],
+        ["Sampling request from tickets", "Model's answer for tickets", "Form with", "URL request from calendar"],
         ["Approve", "Release", "Decline", "Accept"],
         ["Approved by ann", "Approved by ann", "Answered by ann", "Answered by ann"],
         strict=True,
@@ -68,7 +68,9 @@ def test_a_queue_is_worked_off_from_the_list_to_the_last_verdict(page: Page, sit
         page.get_by_role("link", name=link).click()
         if review.mode == "url":
             expect(page.locator(".host").first).to_have_text("login.xn--pypal-4ve.com")
-            expect(page.get_by_text("You are not the user whom the server meant to open it.")).to_be_visible()
+            expect(
+                page.get_by_text("The server wants its own user to open this URL. You are not that user.")
+            ).to_be_visible()
         page.get_by_role("button", name=button, exact=True).dblclick()
         expect(page.locator("#standing")).to_contain_text(said)
     assert [f"{site.url}/reviews/{review.id}/verdict" for review in reviews] == posts
@@ -76,7 +78,7 @@ def test_a_queue_is_worked_off_from_the_list_to_the_last_verdict(page: Page, sit
         verdict(site, review.id).result for review in reviews
     ]
     page.goto("/reviews")
-    expect(page.get_by_text("Nothing waits.")).to_be_visible()
+    expect(page.get_by_text("No pending reviews.")).to_be_visible()
 
 
 def test_edits_are_shown_while_they_are_typed_and_never_dropped(page: Page, site: Site) -> None:
@@ -97,12 +99,14 @@ def test_edits_are_shown_while_they_are_typed_and_never_dropped(page: Page, site
     page.get_by_label("Max tokens").fill("5000")
     page.get_by_label("Model", exact=True).select_option("quick")
     expect(changes.locator("ins").filter(has_text="quick")).to_be_visible()
-    expect(changes).to_contain_text("must be 1 to 500")
+    expect(changes).to_contain_text("must be from 1 to 500")
     page.get_by_role("textbox", name="Reason").fill("shorter")
     expect(approve).to_be_disabled()
     assert "pending" == site.get(review.id).state
     edit.click()
-    expect(page.get_by_role("alert").filter(has_text="Not submitted")).to_contain_text("Max tokens: must be 1 to 500")
+    expect(page.get_by_role("alert").filter(has_text="Not submitted")).to_contain_text(
+        "Max tokens must be from 1 to 500"
+    )
     expect(page.get_by_label("Max tokens")).to_have_value("5000")
     expect(page.get_by_label("Message 1 (user)")).to_have_value("Summarise it in one line.")
     page.get_by_label("Max tokens").fill("300")
@@ -146,7 +150,7 @@ def test_a_models_answer_is_edited_and_released(page: Page, site: Site) -> None:
     site.open(review)
     page.goto(f"/reviews/{review.id}")
     page.get_by_role("link", name="edit it").click()
-    page.get_by_label("The answer", exact=True).fill("The export job on db-7 fails for want of disk.")
+    page.get_by_label("Answer", exact=True).fill("The export job on db-7 fails for want of disk.")
     expect(page.get_by_role("button", name="Release", exact=True)).to_be_disabled()
     expect(page.get_by_role("group", name="Changes").locator("del")).to_contain_text("A restart did not help.")
     page.get_by_role("button", name="Release with edits").click()
@@ -181,18 +185,18 @@ def test_the_enter_key_decides_nothing_and_a_rejection_is_told_with_its_reason(p
     page.locator("#edit summary").click()
     page.get_by_label("Temperature").press("Enter")
     expect(page).to_have_url(re.compile("/verdict$"))
-    page.get_by_label("The server sees the reason").press("Enter")
+    page.get_by_label("Show the reason to the server").press("Enter")
     expect(page.get_by_role("button", name="Reject")).to_be_visible()
     assert "pending" == site.get(review.id).state
-    page.get_by_label("The server sees the reason").check()
+    page.get_by_label("Show the reason to the server").check()
     page.get_by_role("button", name="Reject").click()
     expect(page.get_by_role("textbox", name="Reason")).to_have_attribute("aria-invalid", "true")
-    expect(page.get_by_label("The server sees the reason")).to_be_checked()
+    expect(page.get_by_label("Show the reason to the server")).to_be_checked()
     assert "pending" == site.get(review.id).state
     page.get_by_role("textbox", name="Reason").fill("Not with customer data")
     page.get_by_role("button", name="Reject").click()
     expect(page.locator("#standing")).to_contain_text("Rejected by ann")
-    expect(page.get_by_text("The server is told it.")).to_be_visible()
+    expect(page.get_by_text("The server sees this reason.")).to_be_visible()
     found = verdict(site, review.id)
     assert ("reject", "Not with customer data", True) == (found.word, found.reason, found.tell_server)
 
@@ -226,7 +230,7 @@ def test_a_form_of_every_kind_of_field_is_corrected_and_sent(page_of: Pages, sit
     page.get_by_role("group", name="Tags").get_by_label("edge").check()
     page.get_by_label("Notes").fill("one\ntwo")
     page.get_by_role("button", name="Check").click()
-    expect(page.get_by_role("group", name="What would be sent")).to_contain_text('"port": 8443')
+    expect(page.get_by_role("group", name="Values to send")).to_contain_text('"port": 8443')
     page.get_by_role("button", name="Accept and send").click()
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
     assert {"action": "accept", "content": FILLED} == verdict(site, review.id).result

@@ -87,7 +87,7 @@ def test_a_huge_review_is_laid_out_and_a_long_text_shows_its_beginning_and_opens
     messages = [{"role": "user", "content": text(f"{n} " + "word\u200b " * 40_000)} for n in range(40)]
     site.open(shown.sampling(params={"messages": messages, "maxTokens": 5}))
     page.goto(f"/reviews/{shown.sampling().id}")
-    expect(page.get_by_text("Not all of it is shown here")).to_be_visible()
+    expect(page.get_by_text("Not shown on this page")).to_be_visible()
     messages = [{"role": "user", "content": text("begin " + "word " * 2_000 + "the end")}]
     site.open(shown.sampling(id="rv_long", params={"messages": messages, "maxTokens": 5}))
     page.goto("/reviews/rv_long")

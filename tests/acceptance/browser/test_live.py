@@ -30,12 +30,12 @@ def live(page: Page) -> Page:
 def test_the_list_follows_what_is_asked_and_decided_and_keeps_the_focus_and_the_filter(page: Page, site: Site) -> None:
     page.goto("/reviews")
     live(page)
-    expect(page.get_by_text("Nothing waits.")).to_be_visible()
+    expect(page.get_by_text("No pending reviews.")).to_be_visible()
     site.open(shown.sampling())
-    link = page.get_by_role("link", name="tickets asks a model")
+    link = page.get_by_role("link", name="Sampling request from tickets")
     expect(link).to_be_visible()
-    expect(page.get_by_role("status")).to_have_text("1 review waits")
-    assert "(1) Waiting - samplegate" == page.title()
+    expect(page.get_by_role("status")).to_have_text("1 pending review")
+    assert "(1) Pending reviews - samplegate" == page.title()
     link.focus()
     site.open(shown.url())
     expect(page.get_by_role("listitem")).to_have_count(2)
@@ -45,9 +45,9 @@ def test_the_list_follows_what_is_asked_and_decided_and_keeps_the_focus_and_the_
     page.get_by_label("Server").fill("deployer")
     page.get_by_role("button", name="Filter").click()
     live(page)
-    expect(page.get_by_text("None that waits fits the filter")).to_be_visible()
+    expect(page.get_by_text("No pending reviews match the filter")).to_be_visible()
     site.open(shown.answer(), shown.form())
-    expect(page.get_by_role("link", name="deployer asks for 13 values")).to_be_visible()
+    expect(page.get_by_role("link", name="Form with 13 fields from deployer")).to_be_visible()
     expect(page.get_by_role("listitem")).to_have_count(1)
     expect(page.get_by_label("Server")).to_have_value("deployer")
 
@@ -65,7 +65,7 @@ def test_a_review_that_somebody_else_decides_says_so_and_takes_no_more_verdicts(
 def test_the_page_of_a_refused_form_still_follows_and_leads_back(page: Page, site: Site) -> None:
     site.open(shown.sampling())
     page.goto(f"/reviews/{shown.sampling().id}")
-    page.get_by_label("The server sees the reason").check()
+    page.get_by_label("Show the reason to the server").check()
     page.get_by_role("button", name="Reject").click()
     expect(page.get_by_role("alert")).to_contain_text("Not submitted")
     assert page.url.endswith("/verdict")
@@ -88,7 +88,7 @@ def test_a_clock_runs_down_and_what_was_typed_is_not_lost_when_it_ends(page: Pag
     page.get_by_role("textbox", name="Reason").fill("half a thought")
     site.house.now = NOW + 50
     page.clock.run_for(60_000)
-    expect(page.locator("#standing")).to_contain_text("A verdict now answers the next same request")
+    expect(page.locator("#standing")).to_contain_text("A decision now answers the next identical request")
     expect(page.get_by_role("textbox", name="Reason")).to_have_value("half a thought")
 
 

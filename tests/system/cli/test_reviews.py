@@ -125,7 +125,9 @@ def test_what_waits_is_listed_oldest_first(store: SqlReviewStore, reviews: Comma
     ended = reviews("list")
     head, *rows = ended.out.splitlines()
     assert (0, "") == (ended.code, ended.err)
-    assert ["id", "age", "waits", "left", "reviewer", "server", "kind", "what"] == head.split()
+    assert ["id", "age", "request expires", "review expires", "reviewer", "server", "kind", "request"] == re.split(
+        " {2,}", head
+    )
     assert ["rv_aaaxxxxx", "rv_bbbxxxxx"] == [row.split()[0] for row in rows]
     assert rows[0].endswith("sampling  purge: Classify this")
     assert rows[1].endswith("form      purge: Really delete?")
@@ -155,8 +157,8 @@ def test_what_has_run_out_hides_nothing_that_waits(store: SqlReviewStore, review
     for n in range(3):
         put(store, made.review(), f"b{n}", created=time.time() - 20 + n)
     lines = reviews("list", "--limit", "2").out.splitlines()
-    assert ["rv_b0xxxxxx", "rv_b1xxxxxx", "these"] == [line.split()[0] for line in lines[1:]]
-    assert "these are the oldest 2; --limit shows more" == lines[-1]
+    assert ["rv_b0xxxxxx", "rv_b1xxxxxx", "only"] == [line.split()[0] for line in lines[1:]]
+    assert "only the oldest 2 are shown; use --limit to show more" == lines[-1]
 
 
 def test_lists_take_filters_and_are_json_for_programs(store: SqlReviewStore, reviews: Command) -> None:
@@ -167,8 +169,10 @@ def test_lists_take_filters_and_are_json_for_programs(store: SqlReviewStore, rev
     assert {"rv_aaa": "pending", "rv_ccc": "expired"} == {one["id"].rstrip("x"): one["state"] for one in found}
     assert not any("request" in one for one in found)
     assert [] == json.loads(reviews("list", "--state-of", "withdrawn", "--json").out)
-    assert reviews("list", "--all", "--limit", "1").out.endswith("these are the newest 1; --limit shows more\n")
-    assert "nothing is pending\n" == reviews("list", "--server", "other").out
+    assert reviews("list", "--all", "--limit", "1").out.endswith(
+        "only the newest 1 are shown; use --limit to show more\n"
+    )
+    assert "no pending reviews\n" == reviews("list", "--server", "other").out
 
 
 def test_a_sampling_request_is_shown_with_all_that_a_person_needs(store: SqlReviewStore, reviews: Command) -> None:
@@ -181,17 +185,17 @@ def test_a_sampling_request_is_shown_with_all_that_a_person_needs(store: SqlRevi
     put(store, made.review(params=params, worst_usd=2 * 10**12, waiter="w"), answers_until=until, held_until=until)
     shown = reviews("show", "aaa").out
     for text in (
-        "by server  docs, for caller local, during tools/call purge",
-        "reviewer   ops, by rule a person decides",
-        "time left  14 min, until ",
-        "the request that waits, ",
-        "after that the next same request, once, within 60 min of the verdict",
+        "from       server docs, for caller local, during tools/call purge",
+        "reviewer   ops (rule a person decides)",
+        "expires    in 14 min, at ",
+        "applies to the waiting request for ",
+        "after that, the next identical request, once, within 60 min of the verdict",
         "digest     " + made.DIGEST,
         '  |     "ticket": "T-1"',
-        "message 2 of 3, of the assistant:\n  | Sure",
+        "message 2 of 3 (assistant):\n  | Sure",
         '  |   "bytes": 5',
         "settings: maxTokens 200",
-        "model smart with at most 500 tokens",
+        "model smart (up to 500 tokens)",
     ):
         assert text in shown
     assert "aGVsbG8=" not in shown
@@ -203,7 +207,7 @@ def test_a_form_is_shown_with_its_constraints(store: SqlReviewStore, reviews: Co
     shown = reviews("show", "aaa").out
     for text in (
         "port (integer, required)",
-        "must be at least 1, at most 65535",
+        "constraints: at least 1, at most 65535",
         "- g: Green",
         "- b: Be",
         "password (string, looks like a secret)",
@@ -227,13 +231,13 @@ def test_a_field_is_shown_with_all_that_a_person_needs_to_fill_it_in(store: SqlR
     shown = reviews("show", "aaa").out
     for text in (
         (
-            "e (one of a list, required)\n  |     title: Which\n  |     description: One of many\n  |     default: c1\n"
+            "e (single choice, required)\n  |     title: Which\n  |     description: One of many\n  |     default: c1\n"
             "  |     - c0\n"
         ),
         "    - c29\n  |     and 15 more\n",
-        "m (some of a list)\n  |     default: p, q\n  |     - p\n  |     - q\n",
+        "m (multiple choice)\n  |     default: p, q\n  |     - p\n  |     - q\n",
         "b (boolean)\n  |     default: true\n",
-        "s (string)\n  |     must be at least 2 characters, at most 9 characters, of the format email, matching ^a\n",
+        "s (string)\n  |     constraints: at least 2 characters, at most 9 characters, format email, pattern ^a\n",
         "token (string, looks like a secret)\n",
     ):
         assert f"  | {text}" in shown
@@ -261,14 +265,14 @@ def test_a_list_is_typed_with_commas_or_again(
 
 def test_how_lists_and_booleans_are_written_is_told(reviews: Command) -> None:
     told = " ".join(reviews("answer", "--help").out.split())
-    assert "a list as m=p,q or m=p m=q" in told
-    assert "a boolean as b=yes or b=no" in told
+    assert "list: m=p,q or m=p m=q" in told
+    assert "boolean: b=yes or b=no" in told
 
 
 def test_an_address_is_shown_with_its_host_apart_and_what_to_beware_of(store: SqlReviewStore, reviews: Command) -> None:
     put(store, made.address("https://xn--pypal-4ve.com/in?state=xyz"))
     shown = reviews("show", "aaa").out
-    assert "the host that it leads to: xn--pypal-4ve.com\n  which looks like: pаypal.com\n  BEWARE: " in shown
+    assert "host: xn--pypal-4ve.com\n  displayed as: pаypal.com\n  WARNING: " in shown
     assert "  | https://xn--pypal-4ve.com/in?state=xyz\n" in shown
     assert 1 == shown.count("whoever decides here is not that user")
 
@@ -340,7 +344,8 @@ def test_an_approval_is_recorded_with_its_edits_and_who_and_by_what_door(
     )
     assert (0, "") == (ended.code, ended.err)
     assert ended.out.startswith(
-        f"approved {id}: docs, purge: Classify this\nnobody waits for it now: the next same request gets it"
+        f"approved {id}: docs, purge: Classify this\nno request is waiting: the next identical request gets this"
+        " verdict"
     )
     found = store.get(id)
     assert found is not None
@@ -352,7 +357,7 @@ def test_an_approval_is_recorded_with_its_edits_and_who_and_by_what_door(
 def test_who_waits_gets_it(store: SqlReviewStore, reviews: Command) -> None:
     id = put(store, made.review(), waiter="w", held_until=time.time() + 60)
     ended = reviews("approve", "aaa", "--as", "bob")
-    assert ended.out.endswith("the request that waits gets it now\n")
+    assert ended.out.endswith("the waiting request gets this verdict now\n")
     found = store.seek(made.DIGEST, stage="request", waiter="w", now=time.time(), seconds=5)
     assert found is not None
     assert (id, "bob", Verdict(word="approve")) == (found.id, found.who, found.verdict)
@@ -363,7 +368,7 @@ def test_a_second_verdict_is_told_of_the_first_and_changes_nothing(store: SqlRev
     assert 0 == process("reject", "aaa", "--reason", "not now", "--tell-server").code
     ended = process("approve", "aaa", "--as", "bob")
     assert (1, "") == (ended.code, ended.out)
-    assert f"{id}: was rejected by ann (cli) at " in ended.err
+    assert f"{id}: already rejected by ann (cli) at " in ended.err
     assert Verdict(word="reject", reason="not now", tell_server=True) == verdict(store, id)
 
 
@@ -371,7 +376,7 @@ def test_a_verdict_after_its_time_is_refused(store: SqlReviewStore, reviews: Com
     id = put(store, made.review(), expires=time.time() - 1)
     ended = reviews("approve", "aaa")
     assert 1 == ended.code
-    assert f"{id}: was expired at " in ended.err
+    assert f"{id}: already expired at " in ended.err
     assert None is verdict(store, id)
 
 
@@ -381,7 +386,7 @@ def test_edits_beyond_a_bound_are_problems_at_their_fields(store: SqlReviewStore
     assert 1 == ended.code
     assert [
         f"samplegate: {id}: edits.model: must be one of smart, cheap",
-        f"samplegate: {id}: edits.maxTokens: must be 1 to 500, the bound of smart",
+        f"samplegate: {id}: edits.maxTokens: must be from 1 to 500, the limit of model smart",
     ] == ended.err.splitlines()
     assert None is verdict(store, id)
 
@@ -390,7 +395,7 @@ def test_another_digest_than_was_seen_is_refused(store: SqlReviewStore, reviews:
     id = put(store, made.review())
     ended = reviews("approve", "aaa", "--digest", "sha256:" + "cd" * 32)
     assert (1, None) == (ended.code, verdict(store, id))
-    assert "digest: is not that of this review" in ended.err
+    assert "digest: does not match this review" in ended.err
     assert 0 == reviews("approve", "aaa", "--digest", made.DIGEST).code
 
 
@@ -443,27 +448,27 @@ def test_sampling_is_answered_with_a_text(store: SqlReviewStore, reviews: Comman
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["approve", "zzz"], "reviews: there is no review 'zzz'; see samplegate reviews list --all"),
+        (["approve", "zzz"], "reviews: no review matches 'zzz'; list all with: samplegate reviews list --all"),
         (
             ["approve", "a"],
-            "reviews: 'a' begins rv_aaaxxxxxxxxxxxxxxxxxxxxx, rv_abbxxxxxxxxxxxxxxxxxxxxx; type more of it",
+            "reviews: 'a' matches rv_aaaxxxxxxxxxxxxxxxxxxxxx, rv_abbxxxxxxxxxxxxxxxxxxxxx; use a longer prefix",
         ),
         (
             ["answer", "aaa", "--accept", "port=1"],
-            "--accept: is for elicitations; answer sampling with --text or --json",
+            "--accept: not allowed for a sampling request; answer it with --text or --json",
         ),
-        (["answer", "abb", "--accept", "port"], "--accept: 'port' is no name=value"),
-        (["answer", "abb", "--accept", "port=1", "port=2"], "--accept: 'port' is given twice"),
+        (["answer", "abb", "--accept", "port"], "--accept: expected name=value, got 'port'"),
+        (["answer", "abb", "--accept", "port=1", "port=2"], "--accept: field 'port' is given twice; give it once"),
         (["answer", "abb", "--json", "missing.json"], "missing.json: cannot be read: no such file or directory"),
         (["answer", "abb", "--json", "-"], "--json: stdin: "),
         (["answer", "abb"], "one of the arguments --accept --json --text --decline --cancel is required"),
         (
             ["show", "aaa", "--store", "sqlite:gone.db"],
-            "store of reviews gone.db: it does not exist; name the store that the gate uses",
+            "review store gone.db: it does not exist; name the store that the gate uses",
         ),
         (["list", "--store", "postgresql://u:hunter2@h/d"], "--store: "),
         (["list", "--settings", "gone.yaml"], "gone.yaml"),
-        (["list", "--limit", "0"], "argument --limit: '0' is no number from 1 to 999"),
+        (["list", "--limit", "0"], "argument --limit: expected a number from 1 to 999, got '0'"),
     ],
 )
 def test_wrong_usage_leaves_with_two_and_says_why(
@@ -572,7 +577,7 @@ def test_a_watcher_goes_on_when_the_store_comes_back(
     out, err = capsys.readouterr()
     assert [["pending", "rv_aaaxxxxx"], ["opened", "rv_bbbxxxxx"]] == [line.split()[:2] for line in out.splitlines()]
     assert 1 == len(err.splitlines())
-    assert "it is looked for again" in err
+    assert "retrying" in err
 
 
 def test_a_store_is_found_without_a_home_folder(store: SqlReviewStore, process: Command, tmp_path: Path) -> None:
@@ -584,7 +589,7 @@ def test_a_store_is_found_without_a_home_folder(store: SqlReviewStore, process: 
 def test_what_was_said_of_it_so_far_is_shown_with_who_said_it(store: SqlReviewStore, reviews: Command) -> None:
     put(store, made.review())
     assert 0 == reviews("reject", "aaa", "--as", "ann").code
-    shown = reviews("show", "aaa").out.split("so far:\n")[1]
+    shown = reviews("show", "aaa").out.split("history:\n")[1]
     assert [" opened", " rejected by ann (cli)"] == [
         line[len("  2027-01-15 08:00:00 UTC ") :] for line in shown.splitlines()
     ]

@@ -86,7 +86,7 @@ def test_a_form_that_a_run_waits_for_is_answered_by_another_process(beside: Besi
     beside.asks(client, "elicitation/create", FORM)
     id = beside.seen("opened")
     assert "confirm (boolean, required)" in beside.reviews("show", id[:12]).out
-    assert "the request that waits gets it now" in beside.reviews("answer", id, "--accept", "confirm=yes").out
+    assert "the waiting request gets this verdict now" in beside.reviews("answer", id, "--accept", "confirm=yes").out
     result = client.read()["result"]["structuredContent"]["result"]
     assert ("accept", {"confirm": True}) == (result["action"], result["content"])
     assert id == beside.seen("used")
@@ -127,4 +127,4 @@ def test_what_the_client_took_back_is_withdrawn(beside: Beside, way: str) -> Non
     assert id == beside.seen("withdrawn")
     ended = beside.reviews("answer", id, "--accept", "confirm=no")
     assert (1, "") == (ended.code, ended.out)
-    assert f"{id}: was withdrawn at " in ended.err
+    assert f"{id}: already withdrawn at " in ended.err

@@ -38,29 +38,29 @@ async def ran(
 @BOTH_LOOPS
 async def test_a_command_reads_the_review_and_prints_the_verdict(tmp_path: Path) -> None:
     script = "import json, sys; print(json.dumps({'verdict': 'reject', 'reason': json.load(sys.stdin)['id']}))"
-    assert VerdictReceived(b'{"verdict": "reject", "reason": "rv_1"}\n', "code 0") == await ran(script, tmp_path)
+    assert VerdictReceived(b'{"verdict": "reject", "reason": "rv_1"}\n', "exit code 0") == await ran(script, tmp_path)
 
 
 @pytest.mark.parametrize("script", ["", "print()", "print('  ')"])
 async def test_nothing_said_and_code_0_means_later(script: str, tmp_path: Path) -> None:
-    assert Delivered("code 0, nothing said") == await ran(script, tmp_path)
+    assert Delivered("exit code 0, no output") == await ran(script, tmp_path)
 
 
 @pytest.mark.parametrize("code", [1, 255])
 async def test_a_verdict_of_a_program_that_failed_counts_nothing(code: int, tmp_path: Path) -> None:
     script = f"""import sys; print('{{"verdict":"approve"}}', flush=True); sys.exit({code})"""
-    assert RetryLater(f"it ended with code {code}") == await ran(script, tmp_path)
+    assert RetryLater(f"the command exited with code {code}") == await ran(script, tmp_path)
 
 
 @BOTH_LOOPS
 async def test_a_program_that_is_killed_gives_no_verdict(tmp_path: Path) -> None:
     script = """import os; print('{"verdict":"approve"}', flush=True); os.kill(os.getpid(), 9)"""
-    assert RetryLater("it was ended by signal 9") == await ran(script, tmp_path)
+    assert RetryLater("the command was killed by signal 9") == await ran(script, tmp_path)
 
 
 @BOTH_LOOPS
 async def test_too_much_output_is_none_and_is_not_read_to_its_end(tmp_path: Path) -> None:
-    assert RetryLater("it printed more than 1000 bytes") == await ran(
+    assert RetryLater("the command printed more than 1000 bytes") == await ran(
         "while True: print('x' * 100)", tmp_path, output=1000
     )
 
@@ -81,12 +81,12 @@ async def test_a_program_that_does_not_read_is_no_fault(tmp_path: Path) -> None:
 async def test_a_program_that_cannot_be_started_is_said(argv: list[str], tmp_path: Path) -> None:
     said = await run(argv, TOLD, environment=HERE, folder=tmp_path, seconds=5)
     assert isinstance(said, DeliveryRefused)
-    assert said.said.startswith("it cannot be started: ")
+    assert said.said.startswith("the command could not be started: ")
 
 
 async def test_no_shell_reads_its_arguments(tmp_path: Path) -> None:
     argv = [sys.executable, "-Ic", "import sys; print(sys.argv[1:])", "$HOME", "a b; echo c", "*"]
-    assert VerdictReceived(b"['$HOME', 'a b; echo c', '*']\n", "code 0") == await run(
+    assert VerdictReceived(b"['$HOME', 'a b; echo c', '*']\n", "exit code 0") == await run(
         argv, TOLD, environment=HERE, folder=tmp_path, seconds=20
     )
 
@@ -94,7 +94,7 @@ async def test_no_shell_reads_its_arguments(tmp_path: Path) -> None:
 async def test_it_runs_in_the_policy_s_folder(tmp_path: Path) -> None:
     (tmp_path / "decide").write_text(f"#!{sys.executable}\nimport os; print(os.getcwd())\n")
     (tmp_path / "decide").chmod(0o700)
-    assert VerdictReceived(f"{tmp_path}\n".encode(), "code 0") == await run(
+    assert VerdictReceived(f"{tmp_path}\n".encode(), "exit code 0") == await run(
         ["./decide"], TOLD, environment=HERE, folder=tmp_path, seconds=20
     )
 
@@ -161,7 +161,7 @@ async def test_when_its_time_is_over_it_is_killed_with_all_that_it_started(
     assert b"up" == await group.said()
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(loop, "time", lambda now=loop.time: now() + 1000.0)
-    assert RetryLater("it was killed: its time was over") == await running
+    assert RetryLater("the command was killed after its timeout") == await running
     assert b"" == await group.said()
 
 
@@ -197,5 +197,5 @@ async def test_what_it_leaves_behind_does_not_outlive_it_nor_hold_up_the_verdict
     running = asyncio.create_task(ran(script, tmp_path))
     assert b"up" == await group.said()
     (tmp_path / "go").write_text("")
-    assert VerdictReceived(b'{"verdict":"approve"}\n', "code 0") == await running
+    assert VerdictReceived(b'{"verdict":"approve"}\n', "exit code 0") == await running
     assert b"" == await group.said()

@@ -77,7 +77,7 @@ async def test_a_reviewer_sees_what_the_server_asked_beside_the_prompt_and_what_
             assert {
                 "param": "includeContext",
                 "value": "allServers",
-                "effect": "not followed: the gate has no context to include",
+                "effect": "ignored: the gate has no context to include",
             } == context
             assert {"param": "metadata", "value": PARAMS["metadata"], "effect": "not sent to the model"} == metadata
 
@@ -101,7 +101,7 @@ async def test_a_reviewer_sees_what_the_server_asked_beside_the_prompt_and_what_
             for words in (
                 "modelPreferences (not sent",
                 '"costPriority": 0.25',
-                "includeContext (not followed",
+                "includeContext (ignored",
                 "allServers",
                 "metadata (not",
                 "T-1",

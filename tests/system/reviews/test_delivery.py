@@ -180,10 +180,10 @@ async def _silence(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) 
 @pytest.mark.parametrize(
     ("says", "behave", "why"),
     [
-        (answer("302 Found", Location="http://169.254.169.254/"), None, "302, a redirect, which is not followed"),
+        (answer("302 Found", Location="http://169.254.169.254/"), None, "302, redirect not followed"),
         (answer("404 Not Found"), None, "404"),
-        (b"\x00\x00\r\n\r\n", None, "the connection failed: "),
-        (b"", _silence, "no answer in time"),
+        (b"\x00\x00\r\n\r\n", None, "connection failed: "),
+        (b"", _silence, "timed out"),
     ],
 )
 async def test_whatever_is_wrong_with_the_hook_is_told_once_and_the_review_waits_on(
@@ -228,4 +228,4 @@ async def test_a_hook_inside_is_not_told_unless_its_network_is_listed(out: Outsi
         async with running(out.outbox(way=replace(out.world().way, networks=()))):
             await out.store.until(lambda: out.store.one.tries == 1)
         assert 0 == hook.connections
-    assert "127.0.0.1 is no public address and in no network of webhook_networks" == out.log.lines[0][2]["why"]
+    assert "127.0.0.1 is neither a public address nor in webhook_networks" == out.log.lines[0][2]["why"]

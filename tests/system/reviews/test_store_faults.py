@@ -63,8 +63,8 @@ def test_nothing_is_made_before_the_first_call(store: SqlReviewStore, path: Path
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("postgresql://bob:hunter2@db/reviews", r"store: 'postgresql' is not known; write sqlite:PATH"),
-        ("/var/lib/reviews.db", r"store: a store without a kind is not known; write sqlite:PATH"),
+        ("postgresql://bob:hunter2@db/reviews", r"store: unknown kind 'postgresql'; write sqlite:PATH"),
+        ("/var/lib/reviews.db", r"store: it has no kind; write sqlite:PATH"),
         ("sqlite:", r"store: it has no path; write sqlite:PATH"),
     ],
 )
@@ -151,7 +151,7 @@ async def test_a_call_that_does_not_end_is_not_waited_for_by_those_behind_it(
             group.start_soon(store.write, lambda reviews: reviews.key())
             await anyio.to_thread.run_sync(begun.wait)
             with pytest.raises(
-                Unavailable, match=r"store of reviews: a call has not ended for 0\.05 s; look at its disk"
+                Unavailable, match=r"review store: a call has not finished within 0\.05 s; check the disk"
             ):
                 await store.write(lambda reviews: reviews.expire(NOW))
             over.set()

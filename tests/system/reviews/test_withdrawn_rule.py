@@ -71,9 +71,9 @@ async def test_a_verdict_on_a_rule_that_is_gone_is_refused_with_the_reason(house
         assert WHY in said["detail"]
         state = str(house.folder / "state")
         ended = samplegate(house.folder, "reviews", "answer", review["id"], "--accept", "confirm=yes", "--state", state)
-        assert (1, True, True) == (ended.code, "was withdrawn" in ended.err, WHY in ended.err)
+        assert (1, True, True) == (ended.code, "already withdrawn" in ended.err, WHY in ended.err)
         if waits:
-            assert "gets it now" not in ended.out + ended.err
+            assert "gets this verdict now" not in ended.out + ended.err
             answer = await asyncio.wait_for(call, BOUND)
             assert "error" in json.dumps(answer) or "cancel" in json.dumps(answer)
 

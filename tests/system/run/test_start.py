@@ -134,7 +134,7 @@ def test_without_a_home_folder_it_does_not_start_where_the_policy_needs_one(
 
 @pytest.mark.parametrize(
     ("option", "expected"),
-    [((), "nothing is pending\n"), (("--json",), "[]\n"), (("--store", "sqlite:r.db"), "nothing is pending\n")],
+    [((), "no pending reviews\n"), (("--json",), "[]\n"), (("--store", "sqlite:r.db"), "no pending reviews\n")],
 )
 def test_before_the_first_review_nothing_is_pending(tmp_path: Path, option: tuple[str, ...], expected: str) -> None:
     ended = samplegate(tmp_path, "reviews", "list", *option, HOME=str(tmp_path))

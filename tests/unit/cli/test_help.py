@@ -66,9 +66,12 @@ def test_the_help_of_a_command_reads_as_before(command: str, capsys: pytest.Capt
             "samplegate: error: serve: --header-from needs --url; it applies only to a server at a URL",
         ),
         ("run --pol p -- x", "samplegate run: error: the following arguments are required: --policy"),
-        ("reviews", "samplegate reviews: error: the following arguments are required: WHAT"),
-        ("reviews fly", "samplegate reviews: error: argument WHAT: invalid choice: 'fly' (choose from"),
-        ("reviews list --limit 0", "samplegate reviews list: error: argument --limit: '0' is no number from 1 to 999"),
+        ("reviews", "samplegate reviews: error: the following arguments are required: ACTION"),
+        ("reviews fly", "samplegate reviews: error: argument ACTION: invalid choice: 'fly' (choose from"),
+        (
+            "reviews list --limit 0",
+            "samplegate reviews list: error: argument --limit: expected a number from 1 to 999, got '0'",
+        ),
         (
             "reviews list --all --state-of pending",
             "samplegate reviews list: error: argument --state-of: not allowed with argument --all",

@@ -359,7 +359,7 @@ PEOPLE = "server: people, elicitation: {fields: {count: {type: integer, maximum:
         (
             f"{PEOPLE}, verdict: approve",
             "approve",
-            "verdict: must be answer or reject: to approve a form or an address is to answer it",
+            "verdict: must be answer or reject, because forms and URLs are answered, not approved",
         ),
         (f"{PEOPLE}, verdict: {{answer: {{count: 10}}}}", {"answer": {"count": 10}}, "content.count: "),
         (f"{PEOPLE}, verdict: accept", "accept", "content.count: "),
@@ -371,7 +371,7 @@ PEOPLE = "server: people, elicitation: {fields: {count: {type: integer, maximum:
         (
             "elicitation: {url: 'https://id.example/'}, verdict: {answer: {a: 1}}",
             {"answer": {"a": 1}},
-            "content: does not belong to the acceptance",
+            "content: is not allowed with an accepted URL",
         ),
         ("sampling: hi, verdict: approve", "approve", "no reviewer is asked: the effect is allow"),
         (

@@ -28,20 +28,26 @@ def wrong(given: Any, **values: Any) -> dict[str, str]:
     ("given", "expected"),
     [
         ([], {"edits": "must be an object"}),
-        ({"max_tokens": 5}, {"edits.max_tokens": "is none of maxTokens, messages, model, systemPrompt, temperature"}),
-        ({"maxTokens": 501}, {"edits.maxTokens": "must be 1 to 500, the bound of smart"}),
-        ({"maxTokens": 0}, {"edits.maxTokens": "must be 1 to 500, the bound of smart"}),
-        ({"maxTokens": 101, "model": "cheap"}, {"edits.maxTokens": "must be 1 to 100, the bound of cheap"}),
-        ({"model": "cheap"}, {"edits.maxTokens": "must be 1 to 100, the bound of cheap; 200 are asked for"}),
+        (
+            {"max_tokens": 5},
+            {"edits.max_tokens": "is unknown; expected one of maxTokens, messages, model, systemPrompt, temperature"},
+        ),
+        ({"maxTokens": 501}, {"edits.maxTokens": "must be from 1 to 500, the limit of model smart"}),
+        ({"maxTokens": 0}, {"edits.maxTokens": "must be from 1 to 500, the limit of model smart"}),
+        ({"maxTokens": 101, "model": "cheap"}, {"edits.maxTokens": "must be from 1 to 100, the limit of model cheap"}),
+        (
+            {"model": "cheap"},
+            {"edits.maxTokens": "must be from 1 to 100, the limit of model cheap; the request has 200"},
+        ),
         ({"maxTokens": True}, {"edits.maxTokens": "must be a whole number"}),
         ({"maxTokens": 1.5}, {"edits.maxTokens": "must be a whole number"}),
         ({"model": "claude"}, {"edits.model": "must be one of smart, cheap"}),
-        ({"model": None}, {"edits.model": "must be a name of a model of the policy"}),
+        ({"model": None}, {"edits.model": "must be the name of a model of the policy"}),
         ({"temperature": -0.1}, {"edits.temperature": "must be at least 0"}),
         ({"temperature": 1.1}, {"edits.temperature": "must be at most 1"}),
         ({"temperature": False}, {"edits.temperature": "must be a number"}),
-        ({"systemPrompt": None}, {"edits.systemPrompt": 'must be a text; "" takes it away'}),
-        ({"messages": []}, {"edits.messages": "must be at least one message"}),
+        ({"systemPrompt": None}, {"edits.systemPrompt": 'must be a string; "" removes the system prompt'}),
+        ({"messages": []}, {"edits.messages": "must contain at least one message"}),
         ({"messages": {}}, {"edits.messages": "must be a list of messages"}),
         ({"messages": [said("x", "system")]}, {"edits.messages.0.role": "must be user or assistant"}),
         (
@@ -50,7 +56,7 @@ def wrong(given: Any, **values: Any) -> dict[str, str]:
         ),
         (
             {"messages": [{"role": "user", "content": {"type": "image", "data": "AAAA", "mimeType": "image/png"}}]},
-            {"edits.messages": "may not bring content that the request does not have (image)"},
+            {"edits.messages": "must not add types of content that the request does not have (image)"},
         ),
         (
             {"maxTokens": "x", "temperature": 9, "model": "y", "messages": [5]},
@@ -69,7 +75,7 @@ def test_an_edit_out_of_bounds_is_a_problem_at_its_field(given: Any, expected: d
 
 @pytest.mark.parametrize("prompt", ["", "Do", "My own"])
 def test_what_the_rule_puts_before_the_prompt_stays(prompt: str) -> None:
-    assert {"edits.systemPrompt": "must begin with what the rule puts before it"} == wrong(
+    assert {"edits.systemPrompt": "must start with the text that the rule prepends"} == wrong(
         {"systemPrompt": prompt}, bounds=EditBounds(prepended="Do not")
     )
 
@@ -81,7 +87,7 @@ def test_the_rules_lower_bound_of_the_temperature_holds() -> None:
 
 
 def test_only_what_may_be_approved_can_be_edited() -> None:
-    nothing = [FieldProblem("edits", "nothing can be edited here: only a sampling request that may be approved can")]
+    nothing = [FieldProblem("edits", "are not allowed: only a sampling request that can be approved can be edited")]
     assert (
         nothing
         == problems(review(bounds=None), Edits(max_tokens=1))

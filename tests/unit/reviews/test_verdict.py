@@ -156,83 +156,87 @@ def test_what_is_no_json_with_one_reading_is_no_verdict(raw: bytes | Mapping[str
         (
             review(),
             {"verdict": "approve", "Edits": {}},
-            {"Edits": "is none of action, content, digest, edits, reason, tell_server, verdict"},
+            {"Edits": "is unknown; expected one of action, content, digest, edits, reason, tell_server, verdict"},
         ),
         (
             review(),
             {"verdict": "approve", "digest": "sha256:00"},
-            {"digest": "is not that of this review: something else was shown"},
+            {"digest": "does not match this review; read the review again, then decide"},
         ),
-        (review(), {"verdict": "reject", "edits": {}}, {"edits": "does not belong to 'reject'"}),
-        (review(), {"verdict": "approve", "content": "x"}, {"content": "does not belong to 'approve'"}),
+        (review(), {"verdict": "reject", "edits": {}}, {"edits": "is not allowed with verdict 'reject'"}),
+        (review(), {"verdict": "approve", "content": "x"}, {"content": "is not allowed with verdict 'approve'"}),
         (
             review(),
             {"verdict": "reject", "reason": "x" * 1001},
-            {"reason": "must be a text of at most 1000 characters"},
+            {"reason": "must be a string of at most 1000 characters"},
         ),
-        (review(), {"verdict": "reject", "reason": "a\x1b[2J"}, {"reason": "may not hold control characters"}),
-        (review(), {"verdict": "reject", "reason": "a\u202eb"}, {"reason": "may not hold control characters"}),
-        (review(), {"verdict": "reject", "tell_server": True}, {"reason": "is empty, and the server is to be told it"}),
+        (review(), {"verdict": "reject", "reason": "a\x1b[2J"}, {"reason": "must not contain control characters"}),
+        (review(), {"verdict": "reject", "reason": "a\u202eb"}, {"reason": "must not contain control characters"}),
+        (
+            review(),
+            {"verdict": "reject", "tell_server": True},
+            {"reason": "must not be empty if it is sent to the server"},
+        ),
         (review(), {"verdict": "reject", "tell_server": "yes"}, {"tell_server": "must be true or false"}),
         (
             review(),
             {"verdict": "approve", "reason": "x", "tell_server": True},
-            {"tell_server": "only a rejection tells the server its reason"},
+            {"tell_server": "is only allowed with verdict 'reject'"},
         ),
         (
             form(a="string"),
             {"verdict": "reject", "reason": "x", "tell_server": True},
-            {"tell_server": "an elicitation that is declined has no place for a reason"},
+            {"tell_server": "is not allowed for an elicitation, because its answer has no field for a reason"},
         ),
         (
             form(a="string"),
             {"verdict": "approve"},
-            {"verdict": "must be answer or reject: to approve a form or an address is to answer it"},
+            {"verdict": "must be answer or reject, because forms and URLs are answered, not approved"},
         ),
         (
             review(bounds=None, why="no model accepts images"),
             {"verdict": "approve"},
-            {"verdict": "must be answer or reject: no model can be asked (no model accepts images)"},
+            {"verdict": "must be answer or reject, because no model can be asked (no model accepts images)"},
         ),
         (
             model_answer(text("hi")),
             {"verdict": "approve", "edits": {"maxTokens": 1}},
-            {"edits": "do not belong to a model's answer: give the edited one as `answer` with its content"},
+            {"edits": "are not allowed for a model's answer; send the edited answer with verdict 'answer'"},
         ),
         (form(a="string"), {"verdict": "answer"}, {"action": "must be accept, decline or cancel"}),
         (
             form(a="string"),
             {"verdict": "answer", "action": "decline", "content": {}},
-            {"content": "does not belong to 'decline'"},
+            {"content": "is not allowed with action 'decline'"},
         ),
         (
             address(),
             {"verdict": "answer", "action": "accept", "content": {}},
-            {"content": "does not belong to the acceptance of an address"},
+            {"content": "is not allowed with an accepted URL"},
         ),
         (
             form(a="string"),
             {"verdict": "answer", "action": "accept", "content": []},
-            {"content": "must be an object with the fields of the form"},
+            {"content": "must be an object with the form's fields"},
         ),
         (
             review(),
             {"verdict": "answer", "action": "accept", "content": "x"},
-            {"action": "belongs to elicitations only"},
+            {"action": "is only allowed for elicitations"},
         ),
         (
             form(a={"anyOf": [{"type": "string"}, {"type": "null"}]}),
             {"verdict": "answer", "action": "accept", "content": {}},
             {
                 "content": (
-                    "cannot be checked, as the form is not flat: requestedSchema.properties.a: type is not"
+                    "cannot be checked, because the form is not flat: requestedSchema.properties.a: type is not"
                     " supported in a flat form"
                 ),
             },
         ),
-        (review(), {"verdict": "answer"}, {"content": "is missing: the answer as a text or as content blocks"}),
-        (review(), {"verdict": "answer", "content": []}, {"content": "must be a text or 1 to 100 content blocks"}),
-        (review(), {"verdict": "answer", "content": ""}, {"content": "must be a text that is not empty"}),
+        (review(), {"verdict": "answer"}, {"content": "is missing; give the answer as a string or as content blocks"}),
+        (review(), {"verdict": "answer", "content": []}, {"content": "must be a string or 1 to 100 content blocks"}),
+        (review(), {"verdict": "answer", "content": ""}, {"content": "must be a non-empty string"}),
         (
             review(),
             {"verdict": "answer", "content": 5},
@@ -245,7 +249,7 @@ def test_what_is_no_json_with_one_reading_is_no_verdict(raw: bytes | Mapping[str
                 "content": [text(""), {"type": "resource_link"}, {**IMAGE, "data": "%", "mimeType": "text/html"}],
             },
             {
-                "content.0.text": "must be a text that is not empty",
+                "content.0.text": "must be a non-empty string",
                 "content.1": "must be a content block of type text, image or audio",
                 "content.2.data": "must be base64",
                 "content.2.mimeType": "must be a media type such as image/png",
@@ -254,29 +258,29 @@ def test_what_is_no_json_with_one_reading_is_no_verdict(raw: bytes | Mapping[str
         (
             review(),
             {"verdict": "answer", "content": [{**text("a"), "_meta": {}}]},
-            {"content.0._meta": "is none of text, type"},
+            {"content.0._meta": "is unknown; expected one of text, type"},
         ),
         (
             review(),
             {"verdict": "answer", "content": [USE]},
-            {"content.0": "uses a tool that the model's answer does not use"},
+            {"content.0": "adds a tool call that the model's answer does not have"},
         ),
         (
             model_answer(USE, tools=TOOLS),
             {"verdict": "answer", "content": [{**USE, "name": "rm"}]},
-            {"content.0": "uses a tool that the model's answer does not use"},
+            {"content.0": "adds a tool call that the model's answer does not have"},
         ),
         (
             review(revision="2025-06-18"),
             {"verdict": "answer", "content": [text("a"), IMAGE]},
-            {"content": "has no form in revision 2025-06-18, which takes one block of text, image or audio"},
+            {"content": "does not fit protocol version 2025-06-18, which allows one text, image or audio block"},
         ),
         (
             review(
                 params={"messages": [said("x")], "maxTokens": 5, "tools": TOOLS, "toolChoice": {"mode": "required"}}
             ),
             {"verdict": "answer", "content": "x"},
-            {"content": "is no answer to this: it uses no tool, but one is required"},
+            {"content": "does not answer the request: it uses no tool, but one is required"},
         ),
     ],
 )
@@ -299,7 +303,7 @@ def test_all_problems_are_told_at_once() -> None:
 
 
 def test_a_digest_is_needed_where_the_request_was_shown_elsewhere() -> None:
-    missing = (FieldProblem("digest", "is missing: it names exactly what was shown"),)
+    missing = (FieldProblem("digest", "is missing; send the digest that was shown"),)
     assert missing == read({"verdict": "reject"}, review(), digest="needed")
     assert Verdict(word="reject") == read({"verdict": "reject", "digest": DIGEST}, review(), digest="needed")
 

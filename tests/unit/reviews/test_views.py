@@ -156,7 +156,7 @@ def test_what_is_too_large_is_cut_and_says_so(of: Review, show: Show, most: int)
     found = tell(of, show, most=most)
     assert size(found) <= most
     assert found["truncated"]
-    assert "at the page" in found["notes"][-1]
+    assert "the review page" in found["notes"][-1]
     assert of.digest == found["digest"]
     assert found["link"]
 
@@ -179,15 +179,19 @@ def test_a_picture_goes_before_words_are_cut() -> None:
     ("of", "now", "note"),
     [
         (address(), NOW, "is not that user"),
-        (review(answers_until=NOW + 45), NOW + 45, "a verdict now answers the next same request, once, within 60 min"),
+        (
+            review(answers_until=NOW + 45),
+            NOW + 45,
+            "a verdict now answers the next identical request, once, within 60 min",
+        ),
         (
             review(answers_until=NOW + 45, late=86_400.0),
             NOW + 45,
-            "a verdict now answers the next same request, once, within 24 h",
+            "a verdict now answers the next identical request, once, within 24 h",
         ),
-        (review(answers_until=NOW + 45, late=0.0), NOW + 45, "a verdict now answers the next same request, not at all"),
+        (review(answers_until=NOW + 45, late=0.0), NOW + 45, "only if the same request is made again"),
         (review(state="approved", decided=NOW), NOW + 1, "the next same request gets it"),
-        (review(state="approved", decided=NOW), NOW + 3600, "never used, and is over"),
+        (review(state="approved", decided=NOW), NOW + 3600, "never used and has expired"),
     ],
 )
 def test_what_a_verdict_does_is_noted(of: Review, now: float, note: str) -> None:

@@ -81,7 +81,7 @@ async def give(store: ReviewStore, log: Log, review: Review, raw: bytes, *, door
     if isinstance(done, Conflict):
         log.info("review.verdict_late", review=review.id, reviewer=review.reviewer, door=door, state=done.review.state)
         return f"{verdict.word}, too late: {done.review.state}"
-    return verdict.word if done is not None else "the review is not there any more"
+    return verdict.word if done is not None else "the review no longer exists"
 
 
 MAX_OUTPUT: Final = 1024 * 1024  # bytes of a verdict
@@ -134,12 +134,12 @@ async def run(
             await _end(*await starting)
         raise
     except (OSError, ValueError) as problem:
-        return DeliveryRefused(f"it cannot be started: {type(problem).__name__}")
+        return DeliveryRefused(f"the command could not be started: {type(problem).__name__}")
     try:
         async with asyncio.timeout(seconds):
             return await _heard(transport, talk)
     except TimeoutError:
-        return RetryLater("it was killed: its time was over")
+        return RetryLater("the command was killed after its timeout")
     finally:
         await _end(transport, talk)
 
@@ -155,7 +155,7 @@ async def _heard(transport: asyncio.SubprocessTransport, talk: _Talk) -> Said:
     if talk.exited.done():
         await asyncio.wait([talk.closed, talk.too_much], timeout=LAST_WORDS, return_when=asyncio.FIRST_COMPLETED)
     if talk.too_much.done():
-        return RetryLater(f"it printed more than {talk.most} bytes")
+        return RetryLater(f"the command printed more than {talk.most} bytes")
     return _said(bytes(talk.heard), transport.get_returncode())
 
 
@@ -163,9 +163,11 @@ def _said(raw: bytes, code: int | None) -> Said:
     """The result of a run. It fails closed: only a program that exits with 0 gives a verdict."""
     if code != 0:
         return RetryLater(
-            f"it was ended by signal {-code}" if code is not None and code < 0 else f"it ended with code {code}"
+            f"the command was killed by signal {-code}"
+            if code is not None and code < 0
+            else f"the command exited with code {code}"
         )
-    return VerdictReceived(raw, "code 0") if raw.strip() else Delivered("code 0, nothing said")
+    return VerdictReceived(raw, "exit code 0") if raw.strip() else Delivered("exit code 0, no output")
 
 
 class _Talk(asyncio.SubprocessProtocol):

@@ -174,7 +174,7 @@ def callback_fault(key: bytes, token: str, review_id: str, digest: str, now: flo
     """Why a token is not valid for this review, None if it is. The store checks whether the review is still pending."""
     found = _token.match(token)
     if found is None:
-        return "is no callback token"
+        return "is not a callback token"
     seconds = int(found[1])
     if not hmac.compare_digest(_code(key, review_id, digest, seconds), found[2]):
         return "is not the callback token of this review"
@@ -197,9 +197,9 @@ ALTOGETHER: Final = 12_000
 """Our own limit on the characters of the request, so that the message stays readable. The page shows everything."""
 _SHORT: Final = 100  # characters of a name, so that the end of the title stays visible
 _TITLES: Final = {
-    "sampling": "asks a model",
-    "form": "asks for a form to be filled in",
-    "url": "asks for an address to be opened",
+    "sampling": "Sampling request from",
+    "form": "Form from",
+    "url": "URL request from",
 }
 
 
@@ -236,30 +236,30 @@ def _news(told: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
 def title_of(told: Mapping[str, Any]) -> str:
     """The request and its server, as a title."""
     if told["stage"] == "answer":
-        return f"{_short(told['server'])} is to be sent a model's answer"
-    return f"{_short(told['server'])} {_TITLES[told['mode'] or 'sampling']}"
+        return f"Model's answer for {_short(told['server'])}"
+    return f"{_TITLES[told['mode'] or 'sampling']} {_short(told['server'])}"
 
 
 def _facts(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Facts about the review. Slack allows at most ten fields in a section."""
     yield "Server", _short(told["server"])
     yield "Caller", _short(told["caller"])
-    yield "During", ", ".join(_short(call["tool"] or call["method"]) for call in told["during"][:5]) or "no call"
+    yield "Call", ", ".join(_short(call["tool"] or call["method"]) for call in told["during"][:5]) or "none"
     yield "Rule", _short(told["rule"])
     yield "Reviewer", _short(told["reviewer"])
     if told["worst_usd"] is not None:
-        yield "Costs at most", f"${max(told['worst_usd'], 0.0001):.4f}"
+        yield "Max cost", f"${max(told['worst_usd'], 0.0001):.4f}"
 
 
 def _asked(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if told["show"] == "none":
-        yield {"type": "section", "text": _plain("What is asked is not told here: open the review.", TEXT)}
+        yield {"type": "section", "text": _plain("The request is not shown here. Open the review to see it.", TEXT)}
         return
     left = ALTOGETHER
     for name, text in form_in_words(told):
         block = preformatted(name, text, min(TEXT, left))
         if block is None:
-            yield {"type": "section", "text": _plain("There is more: open the review.", TEXT)}
+            yield {"type": "section", "text": _plain("There is more. Open the review to see all of it.", TEXT)}
             return
         left -= len(block)
         yield {"type": "section", "text": {"type": "mrkdwn", "text": block, "verbatim": True}}
@@ -269,8 +269,8 @@ def _until(told: Mapping[str, Any]) -> str:
     """The request's deadline, after which a verdict answers the next identical request, and the review's."""
     ends, waits = told["expires"], told["answers_until"]
     if waits is None or datetime.fromisoformat(waits) >= datetime.fromisoformat(ends):
-        return f"The request waits, and a verdict is taken, until {_time(ends)}"
-    return f"The request waits until {_time(waits)}; a verdict is taken until {_time(ends)}"
+        return f"Request and review expire: {_time(ends)}"
+    return f"Request expires: {_time(waits)}. Review expires: {_time(ends)}"
 
 
 def _time(moment: str) -> str:
@@ -282,7 +282,7 @@ def _button(told: Mapping[str, Any]) -> list[dict[str, Any]]:
     link = told["link"]
     if link is None or len(link) > LINK:
         return []
-    button = {"type": "button", "action_id": "open_review", "text": _plain("Open the review", 75), "url": link}
+    button = {"type": "button", "action_id": "open_review", "text": _plain("Open review", 75), "url": link}
     return [{"type": "actions", "elements": [button]}]
 
 

@@ -92,7 +92,7 @@ class ReviewerQueue:
 LEASE: Final = 60.0
 HOLD: Final = 20.0  # seconds between two renewals while a command runs
 NEWS: Final = 3_600.0  # seconds during which a reviewer is notified of a review's outcome
-OVER: Final = "nobody is asked any more"
+OVER: Final = "no longer needed"
 
 
 class OutboxContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +185,7 @@ class DeliveryAttempt:
         world = self._world
         given = await command.give(world.store, world.log, review, said.raw, door=door, now=world.wall())
         return (
-            RetryLater(f"{said.said}, with a verdict that does not read")
+            RetryLater(f"{said.said}, with an invalid verdict")
             if given is None
             else VerdictReceived(b"", f"{said.said}, {given}")
         )
@@ -193,7 +193,7 @@ class DeliveryAttempt:
     async def _command(self, review: Review, argv: list[str]) -> Said | None:
         """Run the command. None: it was stopped because the review has ended or another process has the delivery."""
         if self._delivery.event != "review.opened":
-            return Delivered("a command is not told of it")
+            return Delivered("commands are not notified of this event")
         world = self._world
         data = await asyncio.to_thread(formats.data, review, await self._view(review), callback=True)
         running = asyncio.create_task(
@@ -246,7 +246,7 @@ class DeliveryAttempt:
             case EndpointGone(said=words):
                 self._queue.gone = True
                 return await self._failed(
-                    review, f"{words}: it is told nothing more until the policy is loaded anew", None
+                    review, f"{words}: the endpoint gets no more messages until the policy is reloaded", None
                 )
             case _ as never:
                 assert_never(never)

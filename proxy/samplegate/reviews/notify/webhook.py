@@ -97,12 +97,12 @@ async def checked(
     if allowed:
         return tuple(allowed)[:MOST_ADDRESSES]
     if not addresses:
-        return Forbidden("it has no address")
+        return Forbidden("the host has no address")
     public = plain and any(is_public(address) for address in addresses)
     what = (
-        "is reached by plain http outside of webhook_networks"
+        "is reached over plain http but is not in webhook_networks"
         if public
-        else "is no public address and in no network of webhook_networks"
+        else "is neither a public address nor in webhook_networks"
     )
     return Forbidden(f"{addresses[0]} {what}")
 
@@ -207,9 +207,9 @@ def url_of(webhook: Webhook, place: SecretSources) -> str | WebhookNotReady:
     """The webhook's URL, from the policy, a file or a variable."""
     found = webhook.url or place.read("url", webhook.url_file, webhook.url_env)
     if found is None:
-        return WebhookNotReady("there is no url")
+        return WebhookNotReady("the webhook has no url")
     if isinstance(found, str) and (not found.isascii() or not found.isprintable() or " " in found):
-        return WebhookNotReady("its url holds more than one line, blanks or characters that are not ASCII")
+        return WebhookNotReady("the webhook's url contains line breaks, spaces or non-ASCII characters")
     return found
 
 
@@ -230,9 +230,9 @@ def keys_of(webhook: Webhook, place: SecretSources) -> tuple[bytes, ...] | Webho
             continue
         key = key_of(found)
         if key is None:
-            return WebhookNotReady(f"{name} is no base64 behind whsec_")
+            return WebhookNotReady(f"{name} is not valid base64, with or without the prefix whsec_")
         keys.append(key)
-    return tuple(keys) or WebhookNotReady("there is no secret_file or secret_env")
+    return tuple(keys) or WebhookNotReady("the webhook has no secret_file or secret_env")
 
 
 BODIES: Final[Mapping[Format, Callable[[Delivery, Review, ReviewView], bytes]]] = {
@@ -352,15 +352,15 @@ async def send(message: WebhookMessage, way: NetworkAccess, *, now: float) -> Sa
         async with asyncio.timeout(way.bounds.total):
             return await _send(message, way, now)
     except TimeoutError:
-        return RetryLater("no answer in time")
+        return RetryLater("timed out")
     except aiohttp.ClientConnectorCertificateError:
-        return RetryLater("its certificate does not hold")
+        return RetryLater("invalid TLS certificate")
     except (aiohttp.ClientSSLError, ssl.SSLError):
-        return RetryLater("no TLS with it")
+        return RetryLater("TLS connection failed")
     except socket.gaierror:
-        return RetryLater("its name has no address")
+        return RetryLater("host name not found")
     except (aiohttp.InvalidURL, ValueError):
-        return DeliveryRefused("its URL cannot be used")
+        return DeliveryRefused("invalid URL")
     except (aiohttp.ClientError, OSError) as problem:
         return RetryLater(_kind(problem))
 
@@ -369,16 +369,16 @@ def _kind(problem: Exception) -> str:
     """A fault without the peer's words, because aiohttp's messages quote the response."""
     cause = problem.os_error if isinstance(problem, aiohttp.ClientConnectorError) else problem
     return (
-        "the connection was refused"
+        "connection refused"
         if isinstance(cause, ConnectionRefusedError)
-        else f"the connection failed: {type(cause).__name__}"
+        else f"connection failed: {type(cause).__name__}"
     )
 
 
 async def _send(message: WebhookMessage, way: NetworkAccess, now: float) -> Said:
     url = URL(message.url)
     if url.scheme not in ("http", "https") or not url.host or url.user is not None:
-        return DeliveryRefused("its URL cannot be used")
+        return DeliveryRefused("invalid URL")
     proxy = proxy_of(url, way.environment)
     end = url if proxy is None else proxy
     if proxy is not None and isinstance(found := await _literal(url, way), Forbidden):
@@ -455,7 +455,7 @@ def _connector(addresses: Sequence[str], tls: ssl.SSLContext | None) -> aiohttp.
     def only_checked(info: tuple[Any, ...]) -> socket.socket:
         """Check once more, because literal addresses bypass the resolver, and aiohttp may change."""
         if info[4][0] not in addresses:
-            raise PermissionError("an address that was not checked")
+            raise PermissionError("the address was not checked")
         return socket.socket(info[0], info[1], info[2])
 
     return aiohttp.TCPConnector(
@@ -512,15 +512,13 @@ async def _read(answer: aiohttp.ClientResponse, bounds: WebhookBounds, now: floa
     if status >= 500 or status in _AGAIN:
         return RetryLater(str(status), retry_after(answer.headers.get("Retry-After"), now))
     if not 200 <= status < 300:
-        return DeliveryRefused(
-            f"{status}, a redirect, which is not followed" if status in range(300, 400) else str(status)
-        )
+        return DeliveryRefused(f"{status}, redirect not followed" if status in range(300, 400) else str(status))
     body = bytearray()
     async for piece in answer.content.iter_chunked(16 * 1024):
         body += piece
         if len(body) > bounds.body:
             odd = None if status == 202 else _media_type(answer)
-            return Delivered(f"{status}, with more than {bounds.body} bytes, which are not read", odd=odd)
+            return Delivered(f"{status}, response of more than {bounds.body} bytes not read", odd=odd)
     if holds_verdict(bytes(body)):
         return VerdictReceived(bytes(body), str(status))
     return Delivered(str(status), odd=None if status == 202 or _acknowledges(bytes(body)) else _media_type(answer))

@@ -50,10 +50,10 @@ def list_filter(query: Sequence[tuple[str, str]], person: Person) -> Filter | li
     for name, value in query:
         given.setdefault(name, []).append(value)
     problems = [(name[:MAX_NAME], f"is not one of {', '.join(_NAMES)}") for name in given.keys() - set(_NAMES)]
-    problems += [(name, "stands twice") for name in given.keys() - _SEVERAL if len(given[name]) > 1]
+    problems += [(name, "is given more than once") for name in given.keys() - _SEVERAL if len(given[name]) > 1]
     for name, values in given.items():
         problems += [(name, what) for what in dict.fromkeys(_wrong(name, value) for value in values) if what]
-        problems += [(name, f"stands more than {MAX_VALUES} times")] if len(values) > MAX_VALUES else []
+        problems += [(name, f"is given more than {MAX_VALUES} times")] if len(values) > MAX_VALUES else []
     return problems or _filter(given, person)
 
 
@@ -66,12 +66,12 @@ def _wrong(name: str, value: str) -> str:
             return (
                 ""
                 if _limit.fullmatch(value) and 1 <= int(value) <= MAX_LIMIT
-                else f"is no whole number from 1 to {MAX_LIMIT}"
+                else f"must be a whole number from 1 to {MAX_LIMIT}"
             )
         case "before":
-            return "" if ID.fullmatch(value) else "is no id of a review"
+            return "" if ID.fullmatch(value) else "is not a review ID"
         case "reviewer" | "server":
-            return "" if 0 < len(value) <= MAX_NAME else f"is empty, or longer than {MAX_NAME} characters"
+            return "" if 0 < len(value) <= MAX_NAME else f"must have 1 to {MAX_NAME} characters"
     return ""
 
 
@@ -189,7 +189,7 @@ class ReviewApi:
                 if stands.state == "withdrawn"
                 else ""
             )
-            said = f"it is not pending any more: {stands.state}{f' ({why})' if why else ''}"
+            said = f"the review is no longer pending: {stands.state}{f' ({why})' if why else ''}"
             return await to_thread.run_sync(lambda: problem(409, said, review=self._told(stands, giver.show)))
         self._web.log.info("verdict.given", review=review.id, verdict=verdict.word, who=giver.who, door=giver.door)
         return await self._shown(outcome, giver.show)
@@ -206,7 +206,7 @@ class ReviewApi:
         if review is None or not person.sees(review):
             return missing()
         if not person.decides(review):
-            return problem(403, "this token may look at reviews, not decide them")
+            return problem(403, "this token can view reviews but not decide them")
         return review, Decider(person.name, "api", "full")
 
     async def _by_callback(self, request: Request, token: str) -> tuple[Review, Decider] | Response:
@@ -246,7 +246,7 @@ class ReviewApi:
         """
         wait = self._mistakes.attempt(sender(request.scope))
         return (
-            problem(429, "too many wrong tokens came from here", headers={"retry-after": str(wait)})
+            problem(429, "too many wrong tokens from this address; try again later", headers={"retry-after": str(wait)})
             if wait
             else refused
         )

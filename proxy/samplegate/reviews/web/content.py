@@ -140,10 +140,10 @@ def picture(block: Mapping[str, Any]) -> Picture | str:
         return f"it is larger than {MAX_BYTES // 1024**2} MiB"
     found = _type(data)
     if found is None:
-        return "its bytes are none of PNG, JPEG, GIF and WebP"
+        return "it is not a PNG, JPEG, GIF or WebP file"
     width, height = _size(found, data)
     if width * height > MAX_PIXELS:
-        return f"it has {width} x {height} pixels, too many to unfold"
+        return f"it has too many pixels ({width} x {height})"
     return Picture(found, data, width, height)
 
 
@@ -387,13 +387,13 @@ class ContentReader:
             case "tool_result":
                 return self._result(block)
             case _:
-                return Block("note", self._space.json(block), "content of another type")
+                return Block("note", self._space.json(block), "unknown type of content")
 
     def _image(self, block: Mapping[str, Any]) -> Block:
         self._pictures += 1
         found = picture(block)
         if isinstance(found, str):
-            return Block("note", note=f"a picture that is not shown: {found}")
+            return Block("note", note=f"picture not shown: {found}")
         pixels = f", {found.width} x {found.height} pixels" if found.width else ""
         return Block("image", note=f"{found.type}{pixels}, {size(len(found.data))}", picture=self._pictures - 1)
 
@@ -413,7 +413,7 @@ def _pictures(content: Any) -> int:
 def _sound(block: Mapping[str, Any]) -> str:
     """A note instead of a player: the raw JSON has the audio. The hash distinguishes two recordings."""
     data = decoded(block)
-    said = str(block.get("mimeType", ""))[:60]
+    media_type = str(block.get("mimeType", ""))[:60]
     if data is None:
-        return f"sound, said to be {said}, whose data is not base64"
-    return f"sound, said to be {said}, {size(len(data))}, SHA-256 {hashlib.sha256(data).hexdigest()[:16]}"
+        return f"audio, declared as {media_type}, but its data is not base64"
+    return f"audio, declared as {media_type}, {size(len(data))}, SHA-256 {hashlib.sha256(data).hexdigest()[:16]}"

@@ -112,21 +112,21 @@ def problem(status: int, detail: str, *, headers: Mapping[str, str] | None = Non
 def unfit(problems: Sequence[tuple[str, str]]) -> Response:
     """422: invalid input, with the path of each problem."""
     told = [{"path": path, "what": what} for path, what in problems]
-    return problem(422, "the request has problems; each says where and what", problems=told)
+    return problem(422, "the request is invalid; see problems", problems=told)
 
 
 def unknown() -> Response:
     """401: the token is missing or unknown."""
     return problem(
         401,
-        "no token that is known; send `Authorization: Bearer` and a token of `people` in the settings",
+        "missing or unknown token; send `Authorization: Bearer` with a token of `people` in the settings",
         headers=CHALLENGE,
     )
 
 
 def missing() -> Response:
     """404: the review does not exist or belongs to other reviewers. The response does not reveal which."""
-    return problem(404, "there is no such review for this token")
+    return problem(404, "there is no such review, or this token may not see it")
 
 
 Role: TypeAlias = Literal["viewer", "reviewer", "admin"]

@@ -131,7 +131,7 @@ class EventStream(Response):
         bell = self._feed.enter()
         if bell is None:
             await error_response(
-                scope, 503, f"as many as {MAX_LISTENERS} listen already; try again later", {"retry-after": "30"}
+                scope, 503, f"all {MAX_LISTENERS} event streams are in use; try again later", {"retry-after": "30"}
             )(scope, receive, send)
             return
         try:

@@ -162,25 +162,25 @@ def _hints(field: Field) -> Iterator[str]:
     if field.type in ("integer", "number"):
         yield "a whole number" if field.type == "integer" else "a number"
     formats = {
-        "email": "an e-mail address",
-        "uri": "an absolute address, such as https://example.com/",
+        "email": "an email address",
+        "uri": "an absolute URL, such as https://example.com/",
         "date": "a date, such as 2026-11-22",
     }
-    formats["date-time"] = "a moment with its time zone, such as 2026-11-22T10:03:00Z or 2026-11-22T11:03:00+01:00"
-    if field.type == "string" and (said := formats.get(str(schema.get("format")))):
-        yield said
+    formats["date-time"] = "a date and time with a time zone, such as 2026-11-22T10:03:00Z or 2026-11-22T11:03:00+01:00"
+    if field.type == "string" and (words := formats.get(str(schema.get("format")))):
+        yield words
     for name, words in _BOUNDS.items():
         if name in schema:
             yield words.format(json.dumps(schema[name]))
     if field.type == "string" and schema.get("pattern"):
-        yield f"matches the expression {str(schema['pattern'])[:MAX_LABEL]}"
+        yield f"matches the pattern {str(schema['pattern'])[:MAX_LABEL]}"
 
 
 _BOUNDS: Final = {
     "minimum": "at least {}", "exclusiveMinimum": "more than {}", "maximum": "at most {}",
     "exclusiveMaximum": "less than {}",
     "multipleOf": "a multiple of {}", "minLength": "at least {} characters", "maxLength": "at most {} characters",
-    "minItems": "at least {} of them", "maxItems": "at most {} of them",
+    "minItems": "at least {} selected", "maxItems": "at most {} selected",
 }  # fmt: skip
 
 _to_number: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,40})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?\Z")
@@ -205,7 +205,7 @@ def content(form: Form, posted: Posted) -> tuple[dict[str, Any], dict[str, str]]
         elif value is not UNFILLED:
             values[field.name] = value
         elif field.required:
-            problems[field.name] = "is needed"
+            problems[field.name] = "is required"
     return values, problems
 
 
@@ -244,7 +244,7 @@ def _picked(field: Field, numbers: Any) -> Any:
     """
     values = dict(_numbered(field))
     if not set(numbers) <= values.keys():
-        return FormProblem("must be some of the choices")
+        return FormProblem("must be among the choices")
     picked = [value for number, value in values.items() if number in numbers]
     return picked if picked or (field.required and not field.schema.get("minItems")) else UNFILLED
 
@@ -254,10 +254,12 @@ def number(typed: str, *, whole: bool) -> Any:
     text = typed.strip().replace("\u2212", "-")
     found = _to_number.match(text)
     if found is None or (whole and (found[1] or found[2])):
-        return FormProblem("must be a whole number" if whole else "must be a number, with a point for fractions")
+        return FormProblem(
+            "must be a whole number" if whole else "must be a number, with a decimal point for fractions"
+        )
     value: int | float = json.loads(text)
     too_large = math.isinf(value) if isinstance(value, float) else abs(value) > MAX_INTEGER
-    return FormProblem("is too large a number") if too_large else value
+    return FormProblem("is too large") if too_large else value
 
 
 def as_json(posted: Posted) -> Mapping[str, Any] | str:
@@ -266,7 +268,7 @@ def as_json(posted: Posted) -> Mapping[str, Any] | str:
         value = decode((first_value(posted, "content") or "").encode("utf-8", "replace"), max_bytes=1 << 20)
     except JsonFault as fault:
         return f"is not JSON: {fault}"
-    return value if isinstance(value, dict) else "must be an object with the fields of the form"
+    return value if isinstance(value, dict) else "must be an object with the form's fields"
 
 
 _NAMES: Final = {
@@ -276,7 +278,7 @@ _NAMES: Final = {
     "edits.temperature": ("edit.temperature", "Temperature"),
     "reason": ("reason", "Reason"),
     "tell_server": ("reason", "Reason"),
-    "digest": ("", "What was shown"),
+    "digest": ("", "Digest"),
     "action": ("", "Answer"),
 }
 _message: Final = re.compile(r"edits\.messages\.(\d+)(?:\.content)?(?:\.(\d+))?")
@@ -361,9 +363,7 @@ def answers(review: Review) -> tuple[Editor, ...]:
     if review.answer is None:
         return (Editor("answer.0", "Your answer", ""),)
     found = list(texts(review.answer.get("content")))
-    return _fitting(
-        [Editor(f"answer.{b}", f"Part {b + 1}" if len(found) > 1 else "The answer", text) for b, text in found]
-    )
+    return _fitting([Editor(f"answer.{b}", f"Part {b + 1}" if len(found) > 1 else "Answer", text) for b, text in found])
 
 
 def _fitting(found: list[Editor]) -> tuple[Editor, ...]:
@@ -478,10 +478,8 @@ def _dropped(do: str, review: Review, found: TypedForm) -> str | None:
             edit = "Release with edits" if review.stage == "answer" else "Approve with edits"
             return f'Your edits would be lost ({labels}). Choose "{edit}", or undo the edits.'
         case "edit", "untouched":
-            return (
-                f'Nothing is edited. Choose "{"Release" if review.stage == "answer" else "Approve"}" to let it pass as'
-                " it is."
-            )
+            button = "Release" if review.stage == "answer" else "Approve"
+            return f'Nothing was edited. Choose "{button}" to send it unchanged.'
         case (("approve" | "edit"), "written"):
             return 'The answer that you wrote would be lost. Choose "Send this answer", or remove it.'
         case "answer", "edited":
@@ -545,7 +543,7 @@ def edits(review: Review, posted: Posted) -> tuple[dict[str, Any], dict[str, str
 def _number(now: Any, typed: str | None, *, whole: bool) -> Any:
     if typed is None or (not typed.strip() and now is None):
         return now
-    return number(typed, whole=whole) if typed.strip() else FormProblem("cannot be taken out, only changed")
+    return number(typed, whole=whole) if typed.strip() else FormProblem("cannot be removed, only changed")
 
 
 def _messages(params: Mapping[str, Any], posted: Posted) -> Iterator[Any]:

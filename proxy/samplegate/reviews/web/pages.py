@@ -52,7 +52,7 @@ def review_summary(review: Review) -> ReviewSummary:
     if review.stage == "answer":
         return ReviewSummary("answer", first_words(next(_texts(review.answer or {}), "")))
     if review.kind == "sampling":
-        return ReviewSummary("last user text", first_words(_last(review.params)))
+        return ReviewSummary("last user message", first_words(_last(review.params)))
     if review.mode == "url":
         return ReviewSummary("host", _host(str(review.params.get("url", ""))))
     return ReviewSummary("message", first_words(str(review.params.get("message", ""))))
@@ -90,7 +90,7 @@ def _host(url: str) -> str:
     address = shown_url(url)
     if address.host:
         return address.host if address.host_unicode == address.host else f"{address.host} ({address.host_unicode})"
-    return "none that all programs read alike" if "//" in url else "none"
+    return "unclear" if "//" in url else "none"
 
 
 Phase: TypeAlias = Literal["waits", "outlived", "used", "taken", "kept", "unused", "expired", "withdrawn"]
@@ -136,23 +136,25 @@ def _phase(review: Review, now: float, request_until: float, kept_until: float) 
 
 
 def request_summary(review: Review) -> str:
-    """The request in a few words, to follow the server's name."""
+    """The request in a few words, as a title that the server's name completes."""
     if review.stage == "answer":
-        return "gets an answer of a model"
+        return "Model's answer for"
     if review.kind == "sampling":
-        return "asks a model"
+        return "Sampling request from"
     if review.mode == "url":
-        return "wants a web page opened"
+        return "URL request from"
     schema = review.params.get("requestedSchema")
     fields = schema.get("properties") if isinstance(schema, dict) else None
-    return f"asks for {many(len(fields), 'value')}" if isinstance(fields, dict) and fields else "asks for consent"
+    return (
+        f"Form with {many(len(fields), 'field')} from" if isinstance(fields, dict) and fields else "Consent form from"
+    )
 
 
 def kind(review: Review) -> str:
     """The kind of review in at most two words."""
     if review.kind == "sampling":
         return "Model answer" if review.stage == "answer" else "Sampling"
-    return "Web page" if review.mode == "url" else "Form"
+    return "URL" if review.mode == "url" else "Form"
 
 
 class ShownVerdict(msgspec.Struct, frozen=True):
@@ -179,7 +181,7 @@ def outcome(review: Review, space: PageBudget) -> ShownVerdict | None:
         return ShownVerdict((), (), str(result.get("action", "")), None if not content else space.json(content))
     changed = [*diff.of_edits(review.params, model, edits)]
     if review.answer is not None and "content" in result:
-        changed += diff.of_content(review.answer.get("content"), result["content"], "The answer")
+        changed += diff.of_content(review.answer.get("content"), result["content"], "Answer")
     blocks = ContentReader(space).content(result["content"]) if "content" in result and review.answer is None else ()
     return ShownVerdict(short(changed), blocks, "", None)
 
@@ -187,7 +189,7 @@ def outcome(review: Review, space: PageBudget) -> ShownVerdict | None:
 def changes(review: Review, typed: TypedForm) -> tuple[ShownChange, ...]:
     """The changes by the edits in the form."""
     if review.answer is not None:
-        return short(diff.of_content(review.answer.get("content"), typed.answer, "The answer"))
+        return short(diff.of_content(review.answer.get("content"), typed.answer, "Answer"))
     model = review.bounds.models[0] if review.bounds and review.bounds.models else ""
     return short(diff.of_edits(review.params, model, typed.edits))
 
@@ -412,8 +414,8 @@ class Pages:
                     request,
                     person,
                     503,
-                    "The reviews cannot be reached",
-                    "Their store does not answer. Nothing was decided; try again.",
+                    "Reviews are unavailable",
+                    "The review store does not respond. Nothing was decided. Try again.",
                 )
 
         return handle
@@ -457,7 +459,9 @@ class Pages:
         if review is None:
             return self._missing(request, person)
         if not person.decides(review):
-            return self._notice(request, person, 403, "You may only look", "Your role is viewer: a reviewer decides.")
+            return self._notice(
+                request, person, 403, "Not permitted", "Your role is viewer. Only reviewers can decide."
+            )
         if review.state != "pending":
             return await self._shown(request, person, review, status=409)
         return await self._tried(request, person, review, posted)
@@ -533,8 +537,8 @@ class Pages:
             request,
             person,
             404,
-            "There is no such review",
-            "It was never there, is forgotten, or is not for you to see.",
+            "Review not found",
+            "It does not exist, was deleted, or is not visible to you.",
         )
 
     def _notice(self, request: Request, person: Person, status: int, title: str, text: str) -> Response:

@@ -49,7 +49,7 @@ async def serve(request: Request) -> Response:
     """A static file. Only listed names are served, so a request cannot reach other files."""
     name = request.path_params["name"]
     if name not in TYPES:
-        return PlainTextResponse("there is no such file\n", 404)
+        return PlainTextResponse("file not found\n", 404)
     data, digest = _read(name)
     keep = _KEEP if request.url.query == digest else "no-cache"
     return Response(data, 200, {"cache-control": keep}, TYPES[name])
@@ -58,7 +58,11 @@ async def serve(request: Request) -> Response:
 ROUTE: Final = Route("/reviews/static/{name}", serve)
 
 MOST: Final = 50
-_MEANINGS: Final = {"joined": "the same request came again and waits"}
+_MEANINGS: Final = {
+    "joined": "the same request arrived again and is waiting",
+    "told": "notification delivered",
+    "untold": "notification failed",
+}
 """Explanations of events whose names are not clear by themselves."""
 
 

@@ -109,8 +109,8 @@ _HEADERS: Final = {
 }
 _CLOSE: Final = {"connection": "close"}  # otherwise the rest of the body would be read as the next request
 _DETAILS: Final = {
-    404: "nothing is here; /reviews is the page and /v1/openapi.json describes the API",
-    405: "this path does not take this method",
+    404: "not found; open /reviews for the page or /v1/openapi.json for the API",
+    405: "this path does not support this method",
 }
 
 
@@ -159,18 +159,16 @@ class PageGuard:
             case BodyTooLarge():
                 return too_large(scope)
             case BodyTooSlow():
-                return error_response(scope, 408, "body: did not come to its end in time; send it at once", _CLOSE)
+                return error_response(scope, 408, "body: not complete in time; send it without delay", _CLOSE)
             case ClientDisconnect():
-                return error_response(scope, 400, "body: ended before its end; send all of it", _CLOSE)
+                return error_response(scope, 400, "body: incomplete; send all of it", _CLOSE)
             case Unavailable():
                 self._web.log.error("web.unavailable", path=path_for_log(scope["path"]), why=str(problem))
-                return error_response(
-                    scope, 503, "the store of reviews cannot be reached; try again", {"retry-after": "5"}
-                )
+                return error_response(scope, 503, "the review store is unavailable; try again", {"retry-after": "5"})
         self._web.log.error(
             "web.failed", method=scope["method"][:16], path=path_for_log(scope["path"]), exc_info=problem
         )
-        return error_response(scope, 500, "a fault in the gate; the log has it")
+        return error_response(scope, 500, "internal error; the gate's log has the details")
 
     def _refused(self, scope: Scope) -> Response | None:
         headers = headers_of(scope)
@@ -178,15 +176,15 @@ class PageGuard:
             return error_response(
                 scope,
                 403,
-                "host: this name is not one of the listener's; use an address, localhost or the host of reviews_url",
+                "host: not a name of this listener; use an IP address, localhost or the host of reviews_url",
             )
         if is_cross_origin(headers, self._web):
             return error_response(
-                scope, 403, "origin: a page of another site sent this; open the page of the reviews itself"
+                scope, 403, "origin: the request comes from another site; open the reviews page directly"
             )
         announced, most = headers.length(), bound_of(scope["path"])
         if announced is None:
-            return error_response(scope, 400, "content-length: is no number of bytes; send one")
+            return error_response(scope, 400, "content-length: not a number of bytes; send a valid one")
         return too_large(scope) if announced > most else None
 
 
@@ -227,7 +225,7 @@ def error_response(
 
 def too_large(scope: MutableMapping[str, Any]) -> Response:
     """413, without waiting for the rest of the body."""
-    return error_response(scope, 413, f"body: is larger than {bound_of(scope['path'])} bytes; send less", _CLOSE)
+    return error_response(scope, 413, f"body: larger than {bound_of(scope['path'])} bytes; send less", _CLOSE)
 
 
 def bound_of(path: str) -> int:

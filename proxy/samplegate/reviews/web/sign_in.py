@@ -132,7 +132,7 @@ tokens a little safer.
 """
 
 _SESSION: Final = "samplegate.session"
-_FOREIGN: Final = "This form was not sent by a page of ours"
+_FOREIGN: Final = "This form comes from another site"
 _place: Final = re.compile(r"/reviews(?:/[A-Za-z0-9_-]{1,64}){0,2}(?:\?[A-Za-z0-9_.=&%+-]{0,500})?")
 
 
@@ -174,7 +174,7 @@ async def read_form(web: Web, request: Request) -> Mapping[str, list[str]] | Res
     session: PageSession | None = request.scope.get(_SESSION)
     if session is None:
         return _said(
-            web, request, 403, "You are not signed in any more", "Nothing was decided. Sign in, and send it again."
+            web, request, 403, "You are no longer signed in", "Nothing was decided. Sign in and submit the form again."
         )
     form = await _fields(web, request)
     if isinstance(form, Response):
@@ -185,8 +185,8 @@ async def read_form(web: Web, request: Request) -> Mapping[str, list[str]] | Res
             web,
             request,
             403,
-            "This form is not of your session",
-            "Nothing was decided. Load the page again, and send it from there.",
+            "This form belongs to another session",
+            "Nothing was decided. Reload the page and submit the form again.",
         )
     return form
 
@@ -261,7 +261,7 @@ class SignIn:
         if request.method != "POST":
             return self._page(request, 200, back_to(request.query_params.get("next", HOME)), "")
         if not is_own_page(headers_of(request.scope), self._web):
-            return _said(self._web, request, 403, _FOREIGN, "Open the sign-in page, and use its form.")
+            return _said(self._web, request, 403, _FOREIGN, "Open the sign-in page and use its form.")
         form = await _fields(self._web, request)
         if isinstance(form, Response):
             return form
@@ -281,11 +281,11 @@ class SignIn:
         address = sender(request.scope)
         wait = self._mistakes.attempt(address)
         if wait:
-            response = self._page(request, 429, place, f"too many wrong tokens; try again in {wait} seconds")
+            response = self._page(request, 429, place, f"Too many wrong tokens. Try again in {wait} seconds.")
             response.headers["retry-after"] = str(wait)
             return response
         self._web.log.warning("person.refused", address=address)
-        return self._page(request, 403, place, "nobody has this token; look whether it is whole")
+        return self._page(request, 403, place, "Unknown token. Check that you copied all of it.")
 
     async def _welcome(self, person: Person, token: str, place: str) -> Response:
         """A new session with a new ID, whatever cookie the request has."""
@@ -305,7 +305,7 @@ class SignIn:
         if self._ended.add(session.claims):
             self._web.log.warning(
                 "person.sessions_ended",
-                why=f"more than {MAX_ENDED} sessions were signed out; one token's are all over",
+                why=f"more than {MAX_ENDED} sessions were signed out; all sessions of one token have ended",
             )
         self._web.log.info("person.signed_out", person=session.person.name)
         response = RedirectResponse(SIGN_IN, 303)
@@ -353,10 +353,14 @@ class SessionMiddleware:
 async def _fields(web: Web, request: Request) -> dict[str, list[str]] | Response:
     """The fields of a posted form, each with its values as received; otherwise an error page."""
     if is_cross_site(headers_of(request.scope)):
-        return _said(web, request, 403, _FOREIGN, "Nothing was done. Open the page of the reviews itself.")
+        return _said(web, request, 403, _FOREIGN, "Nothing was changed. Open the reviews page directly.")
     if headers_of(request.scope).media_type() != "application/x-www-form-urlencoded":
         return _said(
-            web, request, 415, "This is no form", "Nothing was done. Forms come as application/x-www-form-urlencoded."
+            web,
+            request,
+            415,
+            "This is not a form",
+            "Nothing was changed. Send forms as application/x-www-form-urlencoded.",
         )
     try:
         text = (await request.body()).decode("ascii")

@@ -143,10 +143,10 @@ async def test_only_the_allowed_ones_of_a_name_s_addresses_are_left() -> None:
 @pytest.mark.parametrize(
     ("addresses", "plain", "why"),
     [
-        (("169.254.169.254",), False, "169.254.169.254 is no public address and in no network of webhook_networks"),
-        (("8.8.8.8",), True, "8.8.8.8 is reached by plain http outside of webhook_networks"),
-        (("10.0.0.1",), True, "10.0.0.1 is no public address and in no network of webhook_networks"),
-        ((), False, "it has no address"),
+        (("169.254.169.254",), False, "169.254.169.254 is neither a public address nor in webhook_networks"),
+        (("8.8.8.8",), True, "8.8.8.8 is reached over plain http but is not in webhook_networks"),
+        (("10.0.0.1",), True, "10.0.0.1 is neither a public address nor in webhook_networks"),
+        ((), False, "the host has no address"),
     ],
 )
 async def test_why_a_name_is_forbidden_is_said(addresses: tuple[str, ...], plain: bool, why: str) -> None:

@@ -44,7 +44,7 @@ def test_what_is_bound_cannot_be_moved_from_one_part_to_the_next() -> None:
     ["", "cb1.", "cb1..", TOKEN + "x", TOKEN[:-1], TOKEN.replace("cb1", "cb2"), f"{TOKEN}\n", "cb1.١." + "A" * 43],
 )
 def test_what_is_no_token_is_said_so(token: str) -> None:
-    assert "is no callback token" == callback_fault(KEY, token, "rv_1", DIGEST, NOW)
+    assert "is not a callback token" == callback_fault(KEY, token, "rv_1", DIGEST, NOW)
 
 
 @given(st.text())

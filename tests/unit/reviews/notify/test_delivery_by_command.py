@@ -63,10 +63,10 @@ async def test_a_command_that_says_nothing_leaves_it_to_others_and_has_the_callb
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("""print('{"verdict":"approve"}'); raise SystemExit(3)""", "it ended with code 3"),
-        ("print('approve')", "code 0, with a verdict that does not read"),
-        ("print('{}')", "code 0, with a verdict that does not read"),
-        ("""print('{"verdict":"approve","edits":{"maxTokens":99999}}')""", "code 0, with a verdict that does not read"),
+        ("""print('{"verdict":"approve"}'); raise SystemExit(3)""", "the command exited with code 3"),
+        ("print('approve')", "exit code 0, with an invalid verdict"),
+        ("print('{}')", "exit code 0, with an invalid verdict"),
+        ("""print('{"verdict":"approve","edits":{"maxTokens":99999}}')""", "exit code 0, with an invalid verdict"),
     ],
 )
 async def test_a_command_that_fails_decides_nothing_and_is_run_again(out: Outside, text: str, why: str) -> None:

@@ -40,7 +40,7 @@ def test_the_newest_key_comes_first(place: SecretSources, webhook: dict[str, Any
 @pytest.mark.parametrize(
     ("webhook", "why"),
     [
-        ({}, "there is no secret_file or secret_env"),
+        ({}, "the webhook has no secret_file or secret_env"),
         ({"secret_file": "nowhere"}, "secret_file nowhere cannot be read: No such file or directory"),
         ({"secret_file": "empty"}, "secret_file empty is empty"),
         ({"secret_file": "large"}, f"secret_file large is larger than {MAX_BYTES} bytes"),
@@ -61,7 +61,7 @@ def test_a_key_that_cannot_be_read_is_said_and_never_shown(
 
 
 def test_a_key_that_is_no_base64_is_none(tmp_path: Path) -> None:
-    assert WebhookNotReady("secret is no base64 behind whsec_") == keys_of(
+    assert WebhookNotReady("secret is not valid base64, with or without the prefix whsec_") == keys_of(
         Webhook(secret_env="K"), SecretSources(tmp_path, {"K": "whsec_!!"})
     )
 
@@ -74,10 +74,10 @@ def test_a_key_that_is_no_base64_is_none(tmp_path: Path) -> None:
         ({"url_env": "HOOK"}, "https://hooks.example/T3"),
         (
             {"url_file": "urls"},
-            WebhookNotReady("its url holds more than one line, blanks or characters that are not ASCII"),
+            WebhookNotReady("the webhook's url contains line breaks, spaces or non-ASCII characters"),
         ),
         ({"url_env": "UNSET"}, WebhookNotReady("url_env UNSET is not set or empty")),
-        ({}, WebhookNotReady("there is no url")),
+        ({}, WebhookNotReady("the webhook has no url")),
     ],
 )
 def test_the_address_is_read_from_where_it_stands(place: SecretSources, webhook: dict[str, Any], url: object) -> None:

@@ -156,15 +156,15 @@ def form_said(about: Review) -> Any:
     return next(
         one["text"]
         for one in texts(body("review.opened", replace(about, show="full")))
-        if one["text"].startswith("*It asks for*")
+        if one["text"].startswith("*Fields*")
     )
 
 
 def test_a_field_is_told_with_what_it_takes() -> None:
     said = form_said(form(["port"], **FIELDS))
     for line in (
-        "color (one of a list)\n    default: r\n    - r: Red\n    - g: Green\n",
-        "port (integer, required): Port\n    must be at least 1, at most 9\n",
+        "color (single choice)\n    default: r\n    - r: Red\n    - g: Green\n",
+        "port (integer, required): Port\n    constraints: at least 1, at most 9\n",
     ):
         assert line in said
     assert "hunter2" not in said
@@ -174,17 +174,17 @@ def test_a_form_that_is_too_long_with_it_is_told_without() -> None:
     said = form_said(
         form([], **{f"f{n}": {"type": "string", "enum": [f"choice {m} of it" for m in range(30)]} for n in range(20)})
     )
-    assert all(f"f{n} (one of a list)" in said for n in range(20))
-    assert "choice" not in said
-    assert "(what each may be is at the page)" in said
+    assert all(f"f{n} (single choice)" in said for n in range(20))
+    assert "of it" not in said
+    assert "(see the review page for constraints and choices)" in said
 
 
 @pytest.mark.parametrize(
     ("until", "says"),
     [
-        (None, ["The request waits, and a verdict is taken, until ", 900]),
-        (NOW + 900, ["The request waits, and a verdict is taken, until ", 900]),
-        (NOW + 45, ["The request waits until ", 45, "; a verdict is taken until ", 900]),
+        (None, ["Request and review expire: ", 900]),
+        (NOW + 900, ["Request and review expire: ", 900]),
+        (NOW + 45, ["Request expires: ", 45, ". Review expires: ", 900]),
     ],
 )
 def test_both_ends_are_told(until: float | None, says: list[str | int]) -> None:

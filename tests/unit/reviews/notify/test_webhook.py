@@ -163,7 +163,7 @@ async def test_a_peer_that_does_not_want_it_has_refused(status: str) -> None:
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See", "307 Temporary", "308 Permanent"])
 async def test_a_redirect_is_a_fault_and_is_not_followed(status: str) -> None:
     async with endpoint() as inside:
-        assert DeliveryRefused(f"{status[:3]}, a redirect, which is not followed") == await said_to(
+        assert DeliveryRefused(f"{status[:3]}, redirect not followed") == await said_to(
             answer(status, Location=inside.url)
         )
         assert 0 == inside.connections
@@ -187,7 +187,7 @@ async def _half_a_head(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 @pytest.mark.parametrize("behave", [_silence, _dribble, _half_a_head])
 async def test_a_peer_that_is_slow_is_left_when_its_time_is_over(behave: Behave) -> None:
-    assert RetryLater("no answer in time") == await behaving(behave, bounds=WebhookBounds(total=0.3))
+    assert RetryLater("timed out") == await behaving(behave, bounds=WebhookBounds(total=0.3))
 
 
 async def test_a_look_up_that_hangs_is_left_too() -> None:
@@ -195,16 +195,14 @@ async def test_a_look_up_that_hangs_is_left_too() -> None:
         await asyncio.Event().wait()
         return ()
 
-    assert RetryLater("no answer in time") == await post(
-        "https://hooks.example/", lookup=hang, bounds=WebhookBounds(total=0.1)
-    )
+    assert RetryLater("timed out") == await post("https://hooks.example/", lookup=hang, bounds=WebhookBounds(total=0.1))
 
 
 async def test_a_peer_that_never_greets_is_left_when_the_time_to_connect_is_over(tmp_path: Path) -> None:
     _, client = contexts("hooks.example", tmp_path)
     async with endpoint() as deaf:  # waits for the end of an HTTP head, which TLS never sends
         said = await post(f"https://127.0.0.1:{deaf.port}/", tls=client, bounds=WebhookBounds(connect=0.2, total=10))
-    assert RetryLater("no answer in time") == said
+    assert RetryLater("timed out") == said
 
 
 async def _reset(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -228,14 +226,14 @@ async def _huge_head(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 async def test_a_connection_that_fails_is_tried_again_without_a_word_of_the_peer_s(behave: Behave) -> None:
     said = await behaving(behave)
     assert isinstance(said, RetryLater)
-    assert said.said.startswith("the connection failed: ")
-    assert said.said.removeprefix("the connection failed: ").isidentifier()
+    assert said.said.startswith("connection failed: ")
+    assert said.said.removeprefix("connection failed: ").isidentifier()
 
 
 async def test_a_refused_connection_is_tried_again() -> None:
     async with endpoint() as hook:
         pass
-    assert RetryLater("the connection was refused") == await post(hook.url)
+    assert RetryLater("connection refused") == await post(hook.url)
 
 
 async def test_a_huge_body_is_not_read_to_its_end() -> None:
@@ -249,7 +247,7 @@ async def test_a_huge_body_is_not_read_to_its_end() -> None:
             await writer.drain()
             sent += 65_536
 
-    assert Delivered("200, with more than 65536 bytes, which are not read", odd="none") == await behaving(flood)
+    assert Delivered("200, response of more than 65536 bytes not read", odd="none") == await behaving(flood)
     assert sent < 64 * 1024 * 1024
 
 
@@ -262,7 +260,7 @@ async def test_an_https_hook_with_a_good_certificate_is_told(tmp_path: Path) -> 
 async def test_a_certificate_that_is_another_s_or_nobody_s_gets_nothing_to_read(tmp_path: Path) -> None:
     server, client = contexts("other.example", tmp_path)
     async with endpoint(ok(APPROVED), tls=server) as hook:
-        assert [RetryLater("its certificate does not hold")] * 2 == [
+        assert [RetryLater("invalid TLS certificate")] * 2 == [
             await post(hook.url, tls=client),
             await post(hook.url),
         ]
@@ -328,7 +326,7 @@ async def test_the_socket_itself_goes_to_checked_addresses_only() -> None:
         return ["127.0.0.2"]  # the client would connect to the literal address
 
     async with endpoint(ok(APPROVED)) as hook:
-        assert RetryLater("the connection failed: PermissionError") == await post(hook.url, lookup=another)
+        assert RetryLater("connection failed: PermissionError") == await post(hook.url, lookup=another)
         assert 0 == hook.connections
 
 
@@ -345,7 +343,7 @@ async def test_the_socket_itself_goes_to_checked_addresses_only() -> None:
     ],
 )
 async def test_an_address_that_cannot_be_used_is_refused(url: str) -> None:
-    assert DeliveryRefused("its URL cannot be used") == await post(url)
+    assert DeliveryRefused("invalid URL") == await post(url)
 
 
 async def test_https_goes_by_the_environment_s_proxy_and_the_certificate_still_has_to_hold(tmp_path: Path) -> None:
@@ -353,7 +351,7 @@ async def test_https_goes_by_the_environment_s_proxy_and_the_certificate_still_h
     async with endpoint(ok(APPROVED), tls=server) as hook, connect_proxy(hook.port) as proxy:
         by = {"HTTPS_PROXY": f"http://me:pw@127.0.0.1:{proxy.port}"}
         assert VerdictReceived(APPROVED, "200") == await post("https://hooks.example/x", environment=by, tls=client)
-        assert RetryLater("its certificate does not hold") == await post(
+        assert RetryLater("invalid TLS certificate") == await post(
             "https://other.example/x", environment=by, tls=client
         )
     assert ["CONNECT hooks.example:443 HTTP/1.1", "CONNECT other.example:443 HTTP/1.1"] == [

@@ -20,7 +20,7 @@ from tests.fakes.reviews import NOW, form, review
 pytestmark = pytest.mark.anyio
 OTHER_ID = "rv_" + "b" * 24
 JSON = {"content-type": "application/json"}
-WRONG = "no token that is known; send `Authorization: Bearer` and a token of `people` in the settings"
+WRONG = "missing or unknown token; send `Authorization: Bearer` with a token of `people` in the settings"
 
 
 def said(of: Review, **more: Any) -> dict[str, Any]:
@@ -43,7 +43,9 @@ async def test_a_person_of_its_reviewer_sees_it_whole_and_others_do_not_see_it_a
         "/v1/reviews/x",
         "/v1/reviews/rv_%0a",
     ):
-        assert (404, "there is no such review for this token") == plain(await client(app, OTHER).get(path))
+        assert (404, "there is no such review, or this token may not see it") == plain(
+            await client(app, OTHER).get(path)
+        )
     assert [] == (await client(app, OTHER).get("/v1/reviews")).json()["reviews"]
     assert [] == (await client(app, OTHER).get("/v1/reviews", params={"reviewer": "ops"})).json()["reviews"]
 
@@ -81,16 +83,16 @@ async def test_the_list_is_of_the_states_servers_and_kinds_that_are_asked_for() 
 @pytest.mark.parametrize(
     ("query", "path", "what"),
     [
-        ("limit=0", "limit", "is no whole number from 1 to 200"),
-        ("limit=201", "limit", "is no whole number from 1 to 200"),
-        ("limit=x", "limit", "is no whole number from 1 to 200"),
-        ("limit=1&limit=2", "limit", "stands twice"),
+        ("limit=0", "limit", "must be a whole number from 1 to 200"),
+        ("limit=201", "limit", "must be a whole number from 1 to 200"),
+        ("limit=x", "limit", "must be a whole number from 1 to 200"),
+        ("limit=1&limit=2", "limit", "is given more than once"),
         ("state=open", "state", "is not one of pending, approved, rejected, answered, expired, withdrawn"),
         ("kind=", "kind", "is not one of sampling, elicitation"),
-        ("before=rv_x", "before", "is no id of a review"),
-        ("server=", "server", "is empty, or longer than 200 characters"),
-        (f"reviewer={'r' * 201}", "reviewer", "is empty, or longer than 200 characters"),
-        ("&".join(["reviewer=r"] * 51), "reviewer", "stands more than 50 times"),
+        ("before=rv_x", "before", "is not a review ID"),
+        ("server=", "server", "must have 1 to 200 characters"),
+        (f"reviewer={'r' * 201}", "reviewer", "must have 1 to 200 characters"),
+        ("&".join(["reviewer=r"] * 51), "reviewer", "is given more than 50 times"),
         ("stat=pending", "stat", "is not one of reviewer, state, server, kind, limit, before"),
     ],
 )
@@ -199,10 +201,10 @@ async def test_who_may_only_look_decides_nothing_and_others_do_not_learn_of_it()
     asked = await house.open()
     app = house.app()
     path = f"/v1/reviews/{ID}/verdict"
-    assert (403, "this token may look at reviews, not decide them") == plain(
+    assert (403, "this token can view reviews but not decide them") == plain(
         await client(app, VIEWER).post(path, json=said(asked))
     )
-    assert (404, "there is no such review for this token") == plain(
+    assert (404, "there is no such review, or this token may not see it") == plain(
         await client(app, OTHER).post(path, json=said(asked))
     )
     assert (401, WRONG) == plain(await client(app).post(path, json=said(asked)))
@@ -303,7 +305,7 @@ async def test_a_callbacks_token_decides_its_own_review_once() -> None:
         *(found.json()[name] for name in ("state", "who", "door")),
     )
     again = await ask.post(path, json=said(asked, verdict="approve"))
-    assert (409, "it is not pending any more: rejected") == plain(again)
+    assert (409, "the review is no longer pending: rejected") == plain(again)
     assert all("request" not in each for each in (found.json(), again.json()["review"]))
     assert "rejected" == house.store.reviews[ID].state
 
@@ -394,7 +396,7 @@ async def test_without_its_store_it_says_so_and_nothing_of_where_it_is(path: str
         if method == "GET" and token != OPS:
             continue
         found = await client(app, token).request(method, path, json=said(asked) if method == "POST" else None)
-        assert (503, "the store of reviews cannot be reached; try again") == plain(found)
+        assert (503, "the review store is unavailable; try again") == plain(found)
         assert "5" == found.headers["retry-after"]
         house.store.fault = None
     assert "web.unavailable" in {event for event, _ in house.log.told}
@@ -408,7 +410,7 @@ async def test_a_fault_of_ours_is_told_in_one_sentence_and_logged_whole() -> Non
 
     house.store.get = broken  # type: ignore[method-assign,assignment]
     found = await client(house.app(), OPS).get(f"/v1/reviews/{ID}")
-    assert (500, "a fault in the gate; the log has it") == plain(found)
+    assert (500, "internal error; the gate's log has the details") == plain(found)
     ((event, fields),) = house.log.told
     assert ("web.failed", f"/v1/reviews/{ID}", "s3cret") == (event, fields["path"], str(fields["exc_info"]))
 

@@ -100,7 +100,7 @@ async def test_what_is_not_there_is_said_in_the_words_of_who_asks(path: str) -> 
     if found.status_code == 200:  # the client resolved the dots itself
         return
     assert (404, "application/problem+json") == (found.status_code, found.headers["content-type"])
-    assert found.json()["detail"].startswith("nothing is here")
+    assert found.json()["detail"].startswith("not found")
     plain = await client(House().app()).get("/else")
     assert (404, "text/plain; charset=utf-8") == (plain.status_code, plain.headers["content-type"])
 

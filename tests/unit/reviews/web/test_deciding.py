@@ -42,31 +42,31 @@ def pending(house: House, review: Review) -> bool:
 async def test_signing_in_leads_back_to_the_review_that_was_asked_for(house: House) -> None:
     await house.open(shown.sampling())
     ann = await Visitor(house.app()).open(f"/reviews/{shown.sampling().id}")
-    assert "Sign in to the reviews" == ann.heading
+    assert "Sign in to samplegate reviews" == ann.heading
     await ann.fill("Token", "wrong").press("Sign in")
-    assert "Nobody has this token" in ann.alert
+    assert "Unknown token" in ann.alert
     assert "Problem: Sign in - samplegate" == ann.title
     await ann.fill("Token", OPS).press("Sign in")
-    assert "tickets asks a model" == ann.heading
+    assert "Sampling request from tickets" == ann.heading
     await ann.press("Sign out")
-    assert "Sign in to the reviews" == ann.heading
-    assert "Sign in to the reviews" == (await ann.open(f"/reviews/{shown.sampling().id}")).heading
+    assert "Sign in to samplegate reviews" == ann.heading
+    assert "Sign in to samplegate reviews" == (await ann.open(f"/reviews/{shown.sampling().id}")).heading
 
 
 async def test_a_request_is_found_in_the_list_and_approved_as_it_is(house: House) -> None:
     review = shown.sampling()
     ann = await at(house)
-    assert "Nothing waits." in ann.page.text
+    assert "No pending reviews." in ann.page.text
     await house.open(review)
     await ann.follow("Refresh")
-    assert "(1) Waiting - samplegate" == ann.title
-    await ann.follow("tickets asks a model")
+    assert "(1) Pending reviews - samplegate" == ann.title
+    await ann.follow("Sampling request from tickets")
     assert ["three sentences"] == [node.text for node in ann.page.all("strong") if "sentences" in node.text]
-    assert ["Picture 1 that was sent along"] == [node.attrs["alt"] for node in ann.page.all("img")]
+    assert ["Attached picture 1"] == [node.attrs["alt"] for node in ann.page.all("img")]
     assert "$0.013" in [node.text for node in ann.page.all("dd")]
     await ann.press("Approve")
     assert "Approved by ann" in ann.standing
-    assert "As it was asked, without edits." in ann.page.text
+    assert "Approved without edits." in ann.page.text
     kept = house.store.reviews[review.id]
     assert ("approved", None, "ann", "page") == (kept.state, verdict(house, review).edits, kept.who, kept.door)
 
@@ -77,13 +77,13 @@ async def test_edits_are_shown_before_they_are_approved_and_never_dropped(house:
     ann.fill("Message 1 (user)", "Summarise it in one line.").fill("Max tokens", "5000").choose("Model", "quick")
     await ann.press("Show changes")
     assert any("quick" in node.text for node in ann.changes.all("ins"))
-    assert "must be 1 to 500" in ann.changes.text
+    assert "must be from 1 to 500" in ann.changes.text
     await ann.press("Approve")
     assert 'Your edits would be lost (Messages, Model, Max tokens). Choose "Approve with edits"' in ann.alert
     assert any("line" in node.text for node in ann.changes.all("ins"))
     await ann.press("Approve with edits")
     assert "Not submitted" in ann.alert
-    assert "Max tokens: must be 1 to 500" in ann.alert
+    assert "Max tokens must be from 1 to 500" in ann.alert
     assert ("5000", "quick") == (ann.value("Max tokens"), ann.value("Model"))
     assert "Summarise it in one line." == ann.value("Message 1 (user)")
     assert pending(house, review)
@@ -103,7 +103,7 @@ async def test_undone_edits_are_no_edits(house: House) -> None:
     review = shown.sampling()
     ann = await at(house, review)
     await ann.fill("Temperature", "0.9").press("Show changes")
-    assert ["[put in: 0.9]"] == [node.text for node in ann.changes.all("ins")]
+    assert ["[added: 0.9]"] == [node.text for node in ann.changes.all("ins")]
     await ann.fill("Temperature", "0.2").press("Approve")
     assert "Approved by ann" in ann.standing
     assert None is verdict(house, review).edits
@@ -119,7 +119,7 @@ async def test_a_models_answer_is_released_as_it_is(house: House) -> None:
 async def test_an_edited_answer_is_shown_and_never_dropped_by_release(house: House) -> None:
     review = shown.answer()
     ann = await at(house, review)
-    await ann.fill("The answer", "The export job on db-7 fails for want of disk.").press("Show changes")
+    await ann.fill("Answer", "The export job on db-7 fails for want of disk.").press("Show changes")
     assert any("A restart did not help." in node.text for node in ann.changes.all("del"))
     await ann.press("Release")
     assert 'Your edits would be lost (Answer). Choose "Release with edits"' in ann.alert
@@ -146,7 +146,7 @@ async def test_edits_and_an_answer_of_ones_own_are_not_both_used(house: House) -
 async def test_a_person_answers_in_place_of_a_model(house: House) -> None:
     review = shown.sampling(bounds=None, why="no model fits: it brings a picture")
     ann = await at(house, review)
-    assert "It cannot be approved: no model fits" in ann.page.text
+    assert "This request cannot be approved: no model fits" in ann.page.text
     assert not {"Approve", "Approve with edits"} & set(ann.buttons)
     await ann.fill("Your answer", "The disk of db-7 is full.\nFree some.").press("Send this answer")
     assert "Answered by ann" in ann.standing
@@ -155,7 +155,7 @@ async def test_a_person_answers_in_place_of_a_model(house: House) -> None:
     assert text("The disk of db-7 is full.\nFree some.") == result["content"]
 
 
-@pytest.mark.parametrize("label", ["Temperature", "The server sees the reason"])
+@pytest.mark.parametrize("label", ["Temperature", "Show the reason to the server"])
 async def test_the_enter_key_in_a_field_decides_nothing(label: str, house: House) -> None:
     ann = await at(house, shown.sampling())
     await ann.enter(label)
@@ -164,11 +164,13 @@ async def test_the_enter_key_in_a_field_decides_nothing(label: str, house: House
     assert pending(house, shown.sampling())
 
 
-@pytest.mark.parametrize(("told", "said"), [(True, "The server is told it."), (False, "The server is not told it.")])
+@pytest.mark.parametrize(
+    ("told", "said"), [(True, "The server sees this reason."), (False, "The server does not see this reason.")]
+)
 async def test_a_request_is_rejected_with_a_reason(told: bool, said: str, house: House) -> None:
     review = shown.sampling()
     ann = await at(house, review)
-    ann.fill("Reason", "Not with customer data").check("The server sees the reason", on=told)
+    ann.fill("Reason", "Not with customer data").check("Show the reason to the server", on=told)
     await ann.press("Reject")
     assert "Rejected by ann" in ann.standing
     assert said in ann.page.text
@@ -179,11 +181,11 @@ async def test_a_request_is_rejected_with_a_reason(told: bool, said: str, house:
 async def test_a_reason_that_is_to_be_seen_must_be_there(house: House) -> None:
     review = shown.sampling()
     ann = await at(house, review)
-    await ann.check("The server sees the reason").press("Reject")
+    await ann.check("Show the reason to the server").press("Reject")
     assert "true" == ann.field("Reason").attrs["aria-invalid"]
-    assert "checked" in ann.field("The server sees the reason").attrs
+    assert "checked" in ann.field("Show the reason to the server").attrs
     assert pending(house, review)
-    assert "tickets asks a model" == (await ann.open(f"/reviews/{review.id}/verdict")).heading
+    assert "Sampling request from tickets" == (await ann.open(f"/reviews/{review.id}/verdict")).heading
     assert ann.url.endswith(review.id)
 
 
@@ -206,10 +208,10 @@ FILLED: dict[str, Any] = {
 async def test_a_form_of_every_kind_of_field_is_corrected_and_sent(house: House) -> None:
     review = shown.form()
     ann = await at(house, review)
-    assert "A verdict now answers the next same request" in ann.page.text
-    assert "This looks like a secret" in ann.page.text
+    assert "A decision now answers the next identical request" in ann.page.text
+    assert "This field seems to ask for a secret" in ann.page.text
     assert "" == ann.value("API key")
-    assert "deployer asks for 13 values - samplegate" == ann.title
+    assert "Form with 13 fields from deployer - samplegate" == ann.title
     assert ["main"] == [node.attrs["id"] for node in ann.page.all("main")]
     assert (1, 1, 1) == tuple(len(ann.page.all(tag)) for tag in ("h1", "nav", "main"))
     assert 1 == len([node for node in ann.page.all("header") if node.parent is not None and node.parent.tag == "body"])
@@ -217,9 +219,9 @@ async def test_a_form_of_every_kind_of_field_is_corrected_and_sent(house: House)
     assert "Not submitted" in ann.alert
     assert ann.title.startswith("Problem: ")
     summary = ann.page.one(role="alert")
-    wrong = {node.text.partition(":")[0] for node in summary.all("li")}
+    wrong = {node.one("strong").text for node in summary.all("li")}
     assert {"Service name", "Contact", "Port", "Region"} == wrong
-    fields = {node.text.partition(":")[0]: node.attrs["href"] for node in summary.all("a")}
+    fields = {node.one("strong").text: node.attrs["href"] for node in summary.all("a")}
     assert wrong == set(fields)
     for label, href in fields.items():
         assert ("true", href) == (ann.field(label).attrs["aria-invalid"], f"#{ann.field(label).attrs['id']}")
@@ -230,7 +232,7 @@ async def test_a_form_of_every_kind_of_field_is_corrected_and_sent(house: House)
     ann.fill("Restart at", "2026-11-22T10:00:00Z").fill("Share of traffic", "0.25")
     ann.check("Yes", "Restart now").check("Large (l)", "Size").choose("Region", "Region 3 (r3)").check("edge", "Tags")
     await ann.fill("Notes", "one\ntwo").press("Check")
-    assert '"port": 8443' in ann.page.one(role="group", aria_label="What would be sent").text
+    assert '"port": 8443' in ann.page.one(role="group", aria_label="Values to send").text
     assert pending(house, review)
     await ann.press("Accept and send")
     assert "Answered by ann" in ann.standing
@@ -245,17 +247,17 @@ async def test_a_note_comes_with_the_acceptance_of_a_form(house: House) -> None:
     assert "agreed by phone" == verdict(house, review).reason
 
 
-@pytest.mark.parametrize("action", ["Decline", "Cancel"])
-async def test_a_form_is_declined_or_cancelled(action: str, house: House) -> None:
+@pytest.mark.parametrize(("button", "action"), [("Decline", "decline"), ("Dismiss", "cancel")])
+async def test_a_form_is_declined_or_cancelled(button: str, action: str, house: House) -> None:
     ann = await at(house, shown.form())
-    await ann.press(action)
-    assert f"The server's question was answered: {action.lower()}." in ann.page.text
-    assert {"action": action.lower()} == verdict(house, shown.form()).result
+    await ann.press(button)
+    assert f"Action: {action}." in ann.page.text
+    assert {"action": action} == verdict(house, shown.form()).result
 
 
-@pytest.mark.parametrize("action", ["Accept", "Decline", "Cancel"])
+@pytest.mark.parametrize(("button", "action"), [("Accept", "accept"), ("Decline", "decline"), ("Dismiss", "cancel")])
 async def test_an_address_is_text_with_its_host_apart_and_is_answered_without_being_opened(
-    action: str, house: House
+    button: str, action: str, house: House
 ) -> None:
     review = shown.url()
     ann = await at(house, review)
@@ -264,15 +266,15 @@ async def test_an_address_is_text_with_its_host_apart_and_is_answered_without_be
     assert "https://login.xn--pypal-4ve.com/consent?client=night-shift&state=81f2" == address.text
     assert ([], None) == (address.all("a"), address.around("a"))
     assert "punycode" in ann.page.text
-    assert "You are not the user whom the server meant to open it." in ann.page.text
-    await ann.press(action)
+    assert "The server wants its own user to open this URL. You are not that user." in ann.page.text
+    await ann.press(button)
     assert "Answered by ann" in ann.standing
-    assert {"action": action.lower()} == verdict(house, review).result
+    assert {"action": action} == verdict(house, review).result
 
 
 async def test_who_only_looks_has_nothing_to_press(house: House) -> None:
     cleo = await at(house, shown.sampling(), VIEWER)
-    assert "You may only look: your role is viewer." in cleo.page.text
+    assert "You can view this review but not decide it (role: viewer)." in cleo.page.text
     assert ["Sign out"] == cleo.buttons
 
 
@@ -281,7 +283,7 @@ async def test_the_list_is_filtered_by_its_form(house: House) -> None:
     await house.open(shown.url())
     ann = await at(house)
     await ann.fill("Server", "calendar").press("Filter")
-    assert ["calendar wants a web page opened"] == [node.text for node in ann.page.all("h2")]
+    assert ["URL request from calendar"] == [node.text for node in ann.page.all("h2")]
     assert "calendar" == ann.value("Server")
-    await (await ann.follow("All")).fill("Server", "mail").press("Filter")
-    assert "None that waits fits the filter" in ann.page.text
+    await (await ann.follow("Clear filter")).fill("Server", "mail").press("Filter")
+    assert "No pending reviews match the filter" in ann.page.text

@@ -158,14 +158,14 @@ def test_a_value_has_the_type_of_its_field(schema: Any, typed: str, value: Any) 
     [
         ("integer", "twelve", "must be a whole number"),
         ("integer", "1.5", "must be a whole number"),
-        ("integer", "9" * 30, "is too large a number"),
-        ("number", "1,5", "must be a number, with a point for fractions"),
-        ("number", "1e999", "is too large a number"),
+        ("integer", "9" * 30, "is too large"),
+        ("number", "1,5", "must be a number, with a decimal point for fractions"),
+        ("number", "1e999", "is too large"),
         ("number", "NaN", "must be a number"),
         ("number", "0x10", "must be a number"),
         ("boolean", "maybe", "must be yes or no"),
         ({"type": "string", "enum": ["a"]}, "7", "must be one of the choices"),
-        ({"type": "array", "items": {"type": "string", "enum": ["a"]}}, "a", "must be some of the choices"),
+        ({"type": "array", "items": {"type": "string", "enum": ["a"]}}, "a", "must be among the choices"),
     ],
 )
 def test_what_is_no_value_of_the_field_is_a_problem_at_it(schema: Any, typed: str, what: str) -> None:
@@ -186,7 +186,7 @@ def test_what_is_no_value_of_the_field_is_a_problem_at_it(schema: Any, typed: st
 )
 def test_an_empty_field_is_left_out_or_needed(schema: Any) -> None:
     assert ({}, {}) == content(form(field=schema), {})
-    assert ({}, {"field": "is needed"}) == content(form(["field"], field=schema), {})
+    assert ({}, {"field": "is required"}) == content(form(["field"], field=schema), {})
 
 
 def test_no_default_is_sent_that_was_taken_out() -> None:
@@ -237,7 +237,7 @@ def test_a_form_that_comes_back_untouched_edits_nothing() -> None:
         "edit__temperature": "",
     }
     assert Verdict(word="approve") == verdict(found, do="approve", **fields)
-    assert "Nothing is edited" in parse_form(found, posted(digest=DIGEST, do="edit", **fields)).problems[""]
+    assert "Nothing was edited" in parse_form(found, posted(digest=DIGEST, do="edit", **fields)).problems[""]
 
 
 def test_edits_are_of_the_field_that_was_changed() -> None:

@@ -26,7 +26,7 @@ def test_a_line_of_several_has_the_time_of_the_last() -> None:
 
 def test_a_join_is_explained() -> None:
     opened, joined = lines(events("opened", "joined"))
-    assert ("", "the same request came again and waits") == (opened.meaning, joined.meaning)
+    assert ("", "the same request arrived again and is waiting") == (opened.meaning, joined.meaning)
 
 
 def test_of_many_lines_the_last_are_shown() -> None:

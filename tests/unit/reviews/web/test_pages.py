@@ -133,9 +133,9 @@ async def test_a_row_says_what_it_is_about_by_which_rule_and_for_how_much(house:
         )
     )
     page = Read((await (await signed_in(house)).get("/reviews")).text)
-    assert "last user text Sort U+202Ethis <b>" in page.text
+    assert "last user message Sort U+202Ethis <b>" in page.text
     assert "rule tickets-need-a-person" in page.text
-    assert "costs at worst $0.013" in page.text
+    assert "max cost $0.013" in page.text
     assert [] == page.all("b")
 
 
@@ -152,7 +152,7 @@ async def test_what_waits_is_filtered(house: House) -> None:
     assert ["rv_2", "rv_3"] == await ids("?server=b")
     assert ["rv_2"] == await ids("?reviewer=legal")
     assert ["rv_3"] == await ids("?kind=elicitation&server=b")
-    assert "None that waits fits the filter" in (await ask.get("/reviews?server=c")).text
+    assert "No pending reviews match the filter" in (await ask.get("/reviews?server=c")).text
 
 
 async def test_a_filter_does_not_widen_what_somebody_sees(house: House) -> None:
@@ -181,8 +181,8 @@ async def test_a_page_behind_the_last_says_so(house: House) -> None:
     await house.open()
     for after in (ID, "rv_forgotten", "<script>"):
         page = Read((await (await signed_in(house)).get("/reviews", params={"after": after})).text)
-        assert "No more wait" in page.text
-        assert "Nothing waits" not in page.text
+        assert "No more pending reviews" in page.text
+        assert "No pending reviews" not in page.text
         assert "/reviews" in [attrs["href"] for attrs in page.all("a") if attrs["href"].startswith("/reviews")]
 
 
@@ -192,14 +192,14 @@ async def test_the_same_request_that_comes_again_and_again_is_one_line(house: Ho
         house.store.seek(review().lookup, stage="request", waiter=f"w{n}", now=NOW + n, seconds=0.5)
     found = Read((await (await signed_in(house)).get(f"/reviews/{ID}")).text).text
     assert 1 == found.count("joined")
-    assert re.search(r"joined 3 times\s+the same request came again and waits", found)
+    assert re.search(r"joined 3 times\s+the same request arrived again and is waiting", found)
 
 
 async def test_nobody_sees_what_is_not_for_them(house: House) -> None:
     await house.open()
     ask = await signed_in(house, OTHER)
-    assert "Nothing waits" in (await ask.get("/reviews")).text
-    assert "None" in (await ask.get("/reviews/history")).text
+    assert "No pending reviews" in (await ask.get("/reviews")).text
+    assert "No reviews yet" in (await ask.get("/reviews/history")).text
     assert [404, 404, 404] == [
         (await ask.get(f"/reviews/{ID}{rest}")).status_code for rest in ("", "/raw", "/content/0")
     ]
@@ -267,7 +267,7 @@ async def test_a_late_verdict_sees_how_it_stands(house: House) -> None:
     await post(ask, do="reject", reason="no")
     found = await post(other, do="approve")
     assert 409 == found.status_code
-    assert "Your verdict was not taken" in found.text
+    assert "Your decision was not recorded" in found.text
     assert "by ann" in Read(found.text).text
     assert "rejected" == house.store.reviews[ID].state
 
@@ -278,7 +278,7 @@ async def test_a_verdict_after_its_time_is_late(house: House) -> None:
     house.now = NOW + 900
     found = await post(ask, do="approve")
     assert 409 == found.status_code
-    assert "Nobody decided in time" in found.text
+    assert "Expired without a decision" in found.text
 
 
 async def test_a_verdict_on_something_else_than_what_was_shown_is_refused(house: House) -> None:
@@ -286,7 +286,7 @@ async def test_a_verdict_on_something_else_than_what_was_shown_is_refused(house:
     ask = await signed_in(house)
     found = await post(ask, do="approve", digest="sha256:" + "cd" * 32)
     assert 422 == found.status_code
-    assert "something else was shown" in found.text
+    assert "does not match this review" in found.text
     assert "pending" == house.store.reviews[ID].state
 
 
@@ -341,7 +341,7 @@ async def test_an_approval_with_edits_is_refused_where_nothing_is_edited(house: 
     await house.open()
     found = await post(await signed_in(house), do="edit")
     assert 422 == found.status_code
-    assert 'Nothing is edited. Choose "Approve"' in Read(found.text).text
+    assert 'Nothing was edited. Choose "Approve"' in Read(found.text).text
     assert "pending" == house.store.reviews[ID].state
 
 
@@ -357,7 +357,7 @@ async def test_the_server_is_never_told_a_reason_by_an_approval(house: House) ->
     await house.open()
     found = await post(await signed_in(house), do="approve", reason="looks fine", tell_server="yes")
     assert 422 == found.status_code
-    assert "only a rejection tells the server its reason" in Read(found.text).text
+    assert "is only allowed with verdict 'reject'" in Read(found.text).text
     assert "pending" == house.store.reviews[ID].state
 
 
@@ -423,7 +423,7 @@ async def test_what_only_says_that_it_is_a_picture_is_not_sent(house: House) -> 
     await house.open(shown.sampling(id=ID, params={"messages": [{"role": "user", "content": bad}]}))
     ask = await signed_in(house)
     assert 404 == (await ask.get(f"/reviews/{ID}/content/0")).status_code
-    assert "its bytes are none of PNG" in (await ask.get(f"/reviews/{ID}")).text
+    assert "it is not a PNG" in (await ask.get(f"/reviews/{ID}")).text
 
 
 async def test_all_of_it_is_there_as_text(house: House) -> None:
@@ -446,7 +446,7 @@ async def test_a_store_that_cannot_be_reached_is_said_so(house: House) -> None:
     house.store.get = gone  # type: ignore[method-assign]
     found = await ask.get(f"/reviews/{ID}")
     assert 503 == found.status_code
-    assert "cannot be reached" in found.text
+    assert "Reviews are unavailable" in found.text
     assert "the disk" not in found.text
 
 
@@ -606,7 +606,7 @@ async def test_an_address_to_open_is_never_a_link(house: House) -> None:
     page = Read((await (await signed_in(house)).get(f"/reviews/{ID}")).text)
     assert [] == [attrs for _, attrs in page.tags for value in attrs.values() if "pypal" in value]
     assert "https://login.xn--pypal-4ve.com/consent" in page.text
-    assert "You are not the user whom the server meant to open it" in page.text
+    assert "The server wants its own user to open this URL" in page.text
 
 
 async def test_huge_texts_are_cut_and_it_is_said_at_the_decision(house: House) -> None:
@@ -614,14 +614,14 @@ async def test_huge_texts_are_cut_and_it_is_said_at_the_decision(house: House) -
     await house.open(shown.sampling(id=ID, params={"messages": messages, "maxTokens": 5}))
     found = await (await signed_in(house)).get(f"/reviews/{ID}")
     assert len(found.content) < 4_000_000
-    assert "Not all of it is shown here" in found.text
+    assert "Not shown on this page" in found.text
 
 
 async def test_ten_thousand_messages_make_a_page(house: House) -> None:
     messages = [{"role": "user", "content": text(f"message {n}")} for n in range(10_000)]
     await house.open(shown.sampling(id=ID, params={"messages": messages, "maxTokens": 5}))
     found = await (await signed_in(house)).get(f"/reviews/{ID}")
-    assert "9,800 messages or parts had no room" in Read(found.text).text
+    assert "9,800 messages or parts. Check the raw JSON first." in Read(found.text).text
 
 
 async def test_pictures_keep_their_numbers_where_messages_have_no_room(house: House) -> None:

@@ -128,7 +128,7 @@ async def test_nobody_is_led_elsewhere_after_signing_in(place: str, house: House
 
 async def test_a_wrong_token_is_no_session_and_is_nowhere_in_the_log(house: House) -> None:
     found = await sign_in(client(house.app()), "sg_gues5")
-    assert (403, "nobody has this token; look whether it is whole") == (found.status_code, found.json()["problem"])
+    assert (403, "Unknown token. Check that you copied all of it.") == (found.status_code, found.json()["problem"])
     assert "set-cookie" not in found.headers
     assert [("person.refused", {"address": "10.0.0.9"})] == house.log.told
 

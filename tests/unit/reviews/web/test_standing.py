@@ -39,6 +39,6 @@ def test_what_is_asked_in_words() -> None:
         for each in (review(), model_answer(), address(), form(a="string"), form(a="string", b="string"), form())
     ]
     assert [
-        "asks a model", "gets an answer of a model", "wants a web page opened", "asks for 1 value",
-        "asks for 2 values", "asks for consent"
+        "Sampling request from", "Model's answer for", "URL request from", "Form with 1 field from",
+        "Form with 2 fields from", "Consent form from"
     ] == found  # fmt: skip

@@ -61,7 +61,7 @@ async function reloadList() {
   if (!fresh) return;
   document.title = page.title;
   const count = Number(fresh.dataset.count);
-  if (count !== before) document.getElementById("told").textContent = count === 1 ? "1 review waits" : `${count} reviews wait`;
+  if (count !== before) document.getElementById("told").textContent = count === 1 ? "1 pending review" : `${count} pending reviews`;
   if (focused) document.querySelector(`[data-id="${CSS.escape(focused)}"] a`)?.focus();
   tick();
 }
@@ -77,7 +77,7 @@ async function reloadStanding() {
   const standing = document.getElementById("standing");
   standing.setAttribute("role", "alert");
   const again = document.createElement("p");
-  const link = Object.assign(document.createElement("a"), { href: review.dataset.at, textContent: "Load the page again to see what was said" });
+  const link = Object.assign(document.createElement("a"), { href: review.dataset.at, textContent: "Reload to see the result" });
   again.append(link);
   standing.append(again);
   for (const button of document.querySelectorAll(".review button")) button.disabled = true;
