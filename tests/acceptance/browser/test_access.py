@@ -79,7 +79,7 @@ def test_axe_finds_nothing_on_the_way_from_the_sign_in_to_a_decision(
     looked.at("a wrong token")
     page.get_by_label("Token").fill(OPS)
     page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("link", name="edit", exact=True).click()
+    page.get_by_role("link", name="your edits").click()
     page.get_by_label("Message 1 (user)").fill("Summarise it in one line.")
     expect(page.get_by_role("group", name="Changes").locator("ins").first).to_be_visible()
     looked.at("changes")

@@ -35,7 +35,7 @@ def test_a_stranger_is_signed_in_by_no_form_of_another_site_and_led_to_the_revie
         f'<a href="{site.url}/reviews/{shown.sampling().id}">a review waits</a>',
     )
     page.get_by_role("button").click()
-    expect(page.get_by_text("a page of another site sent this")).to_be_visible()
+    expect(page.get_by_text("the request comes from another site")).to_be_visible()
     assert [] == page.context.cookies()
     page.goto(MAIL)
     page.get_by_role("link").click()
@@ -56,7 +56,7 @@ def test_who_is_signed_in_decides_by_no_form_of_another_site_and_is_led_straight
         f'<a href="{site.url}/reviews/{opened.id}">a review waits</a>',
     )
     page.get_by_role("button").click()
-    expect(page.get_by_text("a page of another site sent this")).to_be_visible()
+    expect(page.get_by_text("the request comes from another site")).to_be_visible()
     assert "pending" == site.get(opened.id).state
     page.goto(MAIL)
     page.get_by_role("link").click()

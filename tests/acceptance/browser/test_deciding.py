@@ -85,7 +85,7 @@ def test_edits_are_shown_while_they_are_typed_and_never_dropped(page: Page, site
     review = shown.sampling()
     site.open(review)
     page.goto(f"/reviews/{review.id}")
-    page.get_by_role("link", name="edit", exact=True).click()  # opens the form, which is folded
+    page.get_by_role("link", name="your edits").click()  # opens the form, which is folded
     approve, edit = (page.get_by_role("button", name=name, exact=True) for name in ("Approve", "Approve with edits"))
     changes = page.get_by_role("group", name="Changes")
     page.get_by_label("Temperature").fill("0.9")
@@ -149,7 +149,7 @@ def test_a_models_answer_is_edited_and_released(page: Page, site: Site) -> None:
     review = shown.answer()
     site.open(review)
     page.goto(f"/reviews/{review.id}")
-    page.get_by_role("link", name="edit it").click()
+    page.get_by_role("link", name="your edits").click()
     page.get_by_label("Answer", exact=True).fill("The export job on db-7 fails for want of disk.")
     expect(page.get_by_role("button", name="Release", exact=True)).to_be_disabled()
     expect(page.get_by_role("group", name="Changes").locator("del")).to_contain_text("A restart did not help.")

@@ -71,8 +71,8 @@ def test_the_page_of_a_refused_form_still_follows_and_leads_back(page: Page, sit
     assert page.url.endswith("/verdict")
     decide(site, shown.sampling().id)
     expect(page.locator("#standing")).to_contain_text("Rejected by ben")
-    page.get_by_role("link", name="Load the page again").click()
-    expect(page.get_by_text("The verdict", exact=True)).to_be_visible()
+    page.get_by_role("link", name="Reload to see the result").click()
+    expect(page.get_by_role("heading", name="Decision", exact=True)).to_be_visible()
     assert page.url.endswith(shown.sampling().id)
 
 
