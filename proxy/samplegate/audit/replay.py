@@ -26,17 +26,20 @@ from samplegate.protocol.requests import ELICITATION, SAMPLING, BadRequest, Clie
 from samplegate.protocol.strictjson import JsonFault, decode
 from samplegate.secret_names import REMOVED, secret_fields, without_secrets
 
-NO_CONTENTS: Final = "the record has no contents, and matching depends on them; record with `record_content: full`"
-NO_CLIENT: Final = "it depends on the client's capabilities, which are not recorded; use --client"
-REMOVED_PARTS: Final = (
-    "it depends on content that was removed from the record: secrets in a prompt, secret-looking fields, the user or"
-    " query of a URL"
+# These sentences are values in the output of `replay --json`, so they must not change.
+NO_CONTENTS: Final = (
+    "the record has no contents, and the rules that may take it look at them; record with `record_content: full`"
 )
-SHORTENED: Final = "names in the record are shortened"
-UNREADABLE: Final = "the recorded contents are not a valid request"
-BRAKES: Final = "loop detection decided it, and is not replayed"
-FAULT: Final = "an internal error decided it"
-UNASKED: Final = "the client answered before it was asked, so no request was decided"
+NO_CLIENT: Final = "it depends on what the client had declared, which no record says; give --client"
+REMOVED_PARTS: Final = (
+    "it depends on what was removed from the record: secrets in a prompt, fields that look like one, the query of an"
+    " address"
+)
+SHORTENED: Final = "names in the record were shortened"
+UNREADABLE: Final = "its contents do not read as a request any more"
+BRAKES: Final = "a brake decided it, and those are not replayed"
+FAULT: Final = "a fault in the gate decided it"
+UNASKED: Final = "the client answered unasked, and no request was decided"
 
 _GRANTS: Final = frozenset({"allow", "answer", "forward", "escalate"})
 _user: Final = re.compile(r"^([^/?#]*//)\[removed\]@")

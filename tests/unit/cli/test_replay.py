@@ -65,7 +65,7 @@ def test_records_without_contents_are_decided_as_far_as_they_go_and_the_rest_say
     assert 0 == ended.code
     assert "2 requests under new.yaml: 1 the same, 0 changed, 1 unknown" in ended.out
     assert (
-        "       1  the record has no contents, and matching depends on them; record with"
+        "       1  the record has no contents, and the rules that may take it look at them; record with"
         " `record_content: full`" in ended.out
     )
 
