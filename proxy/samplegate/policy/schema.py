@@ -128,7 +128,7 @@ class Price(Strict, frozen=True):
 class Model(Strict, frozen=True):
     """A model that the gate may call. `name` is the policy's name, `model` is litellm's name or `scripted`."""
 
-    name: Annotated[str, Meta(description="Your name of the model, for rules and hints.")]
+    name: Annotated[str, Meta(description="Your name for the model, used in rules and hints.")]
     model: Annotated[
         str, Meta(description="The model as litellm names it, `provider/model`; or `scripted`, which is built in.")
     ]
@@ -138,7 +138,7 @@ class Model(Strict, frozen=True):
         str | None, Meta(description="The file with the provider's API key, relative to the policy.")
     ] = None
     max_tokens: Annotated[
-        Positive | None, Meta(description="The maximum of output tokens for every request to the model.")
+        Positive | None, Meta(description="The maximum number of output tokens per request to the model.")
     ] = None
     price: Annotated[
         Price | None,
@@ -161,7 +161,9 @@ class Model(Strict, frozen=True):
     context: Annotated[
         Positive | None,
         Meta(
-            description="The maximum of input and output tokens together. Default: the input limit in litellm's table."
+            description=(
+                "The maximum number of input and output tokens together. Default: the input limit in litellm's table."
+            )
         ),
     ] = None
     intelligence: Annotated[
@@ -179,7 +181,7 @@ class Model(Strict, frozen=True):
             ),
         ),
     ] = 1.25
-    image_tokens: Annotated[Positive, Meta(description="The tokens that one image counts as.")] = 10_000
+    image_tokens: Annotated[Positive, Meta(description="The number of tokens that one image counts as.")] = 10_000
     """Providers count between some hundred and some ten thousand tokens per image."""
     warm: Annotated[
         bool,
@@ -212,7 +214,7 @@ class StopSequences(Strict, frozen=True):
     """Limit on stop sequences. Further ones are dropped and logged."""
 
     max: Annotated[
-        Count, Meta(description="The maximum of stop sequences to pass on. The others are dropped and logged.")
+        Count, Meta(description="The maximum number of stop sequences to pass on. Others are dropped and logged.")
     ]
 
 
@@ -243,7 +245,7 @@ class With(Strict, frozen=True):
     ] = []
     prefer: Annotated[
         Quality | Weights | None,
-        Meta(description="The criterion for the choice of the model, whatever the server prefers."),
+        Meta(description="The criterion for choosing the model, regardless of the server's priorities."),
     ] = None
     fallback: Annotated[
         bool, Meta(description="Whether the next suitable model is tried if a model fails before its first token.")
@@ -252,7 +254,8 @@ class With(Strict, frozen=True):
         Secrets | None,
         Meta(
             description=(
-                "What happens to secrets in the prompt and in the answer. Without it, secrets are not searched for."
+                "What happens to secrets in the prompt and in the answer. Without this key, the gate does not search"
+                " for secrets."
             )
         ),
     ] = None
@@ -270,7 +273,7 @@ class With(Strict, frozen=True):
         ),
     ] = "keep"
     max_tokens: Annotated[
-        Positive | None, Meta(description="The maximum of output tokens. A request for more is lowered to it.")
+        Positive | None, Meta(description="The maximum number of output tokens. Larger requests are lowered to it.")
     ] = None
     temperature: Annotated[
         Temperature | None,
@@ -288,7 +291,7 @@ class With(Strict, frozen=True):
     ] = "keep"
     timeout: Annotated[
         Duration | None,
-        Meta(description="The timeout of the model. Default: as long as the client and the server wait."),
+        Meta(description="The timeout of the model call. Default: as long as the client and the server wait."),
     ] = None
 
 
@@ -336,8 +339,8 @@ class Reviewer(Strict, frozen=True):
         Duration,
         Meta(
             description=(
-                "How long a decision that came after the end of its request answers the next identical request, once;"
-                " `0s`: never."
+                "How long a decision that comes after its request has ended can answer the next identical request,"
+                " once. `0s`: never."
             )
         ),
     ] = "24h"
@@ -503,7 +506,7 @@ class Limit(Strict, frozen=True):
     ] = []
     warn_at: Annotated[
         Annotated[float, Meta(gt=0, le=1)] | None,
-        Meta(description="The share of the limit at which the log has a warning, once per period."),
+        Meta(description="The share of the limit at which a warning is logged, once per period."),
     ] = None
 
 
@@ -512,7 +515,7 @@ class Brakes(Strict, frozen=True):
 
     requests_per_call: Annotated[
         Positive | None,
-        Meta(description="The maximum of requests that a server may send during one call of the client."),
+        Meta(description="The maximum number of requests that a server may send during one call of the client."),
     ] = None
     repeats: Annotated[
         Annotated[int, Meta(ge=2)] | None,

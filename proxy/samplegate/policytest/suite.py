@@ -135,7 +135,7 @@ class Edited(Strict, frozen=True):
     system_prompt: Annotated[str | None, Meta(description="The system prompt; an empty one removes it.")] = (
         msgspec.field(default=None, name="systemPrompt")
     )
-    model: Annotated[str | None, Meta(description="Your name of a model that the rule allows.")] = None
+    model: Annotated[str | None, Meta(description="Your name for a model that the rule allows.")] = None
     max_tokens: Annotated[int | None, Meta(description="The output tokens.")] = msgspec.field(
         default=None, name="maxTokens"
     )
@@ -175,7 +175,7 @@ class Expect(Strict, frozen=True, rename={"as_": "as"}):
     rule: Annotated[str | None, Meta(description="The name of the rule that decided.")] = None
     reason: Annotated[
         Literal["rule", "no_rule", "cannot", "not_offered", "malformed", "limit", "brake", "review", "timeout"] | None,
-        Meta(description="The reason of the decision. `review` and `timeout` are possible with a verdict only."),
+        Meta(description="The reason for the decision. `review` and `timeout` need a verdict."),
     ] = None
     reviewer: Annotated[str | None, Meta(description="The reviewer to whom the request is escalated.")] = None
     review_answer: Annotated[
@@ -194,10 +194,10 @@ class Expect(Strict, frozen=True, rename={"as_": "as"}):
     ] = None
     model: Annotated[str | None, Meta(description="The model that is called first.")] = None
     models: Annotated[list[str] | None, Meta(description="All models that would be called, in order.")] = None
-    max_tokens: Annotated[Positive | None, Meta(description="The output tokens in the call of the model.")] = None
+    max_tokens: Annotated[Positive | None, Meta(description="The output tokens requested from the model.")] = None
     params: Annotated[
         dict[str, Any] | None,
-        Meta(description="The params of the call of the model, by MCP's names; null for a member that must be absent."),
+        Meta(description="The params of the model call, by MCP's names; null for a member that must be absent."),
     ] = None
     content: Annotated[Any, Meta(description="The content of the answer.")] = None
     as_: Annotated[
@@ -293,7 +293,7 @@ class Step(Asked, frozen=True, kw_only=True):
             ge=1,
             le=10_000,
             description=(
-                "Steps only: how often the request is made at that moment, each time with the expected result."
+                "Steps only: how many times the request is made at that moment, each time with the expected result."
                 " `limits` are compared after the last one."
             ),
         ),
@@ -309,7 +309,7 @@ class Case(Asked, frozen=True, kw_only=True):
         Meta(
             description=(
                 'The time at which the case begins, such as `"2026-01-31T23:59:00Z"` (quoted), for limits of a day or'
-                " month. Default: a noon in mid-month."
+                " month. Default: noon in mid-month."
             )
         ),
     ] = None

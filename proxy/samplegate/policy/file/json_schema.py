@@ -15,7 +15,7 @@ from samplegate.policy.file.reviewer_checks import ADDRESSES, KEYS, OLD_KEYS
 from samplegate.policy.file.rule_checks import ELICITATION_ONLY, FORM_ONLY, MAY_BE_EMPTY, SAMPLING_ONLY, URL_ONLY
 from samplegate.policy.schema import Policy
 
-EFFECT: Final = "What is done with a request that the rule matches."
+EFFECT: Final = "What happens to a request that the rule matches."
 """Description of the tag key ``effect``, which is not a field."""
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
