@@ -83,7 +83,9 @@ class Hold:
         draws = draws_of(self._compiled, decision, claimant(round))
         if isinstance(draws, str):
             return draws, None
-        draws = claims.carried(uncounted(self._compiled, draws) if self._counted else draws, self._request.draws)
+        draws = claims.unreserved_draws(
+            uncounted(self._compiled, draws) if self._counted else draws, self._request.draws
+        )
         answer = await self._ports.reserve(draws, None)
         if isinstance(answer, Refused):
             return sentence(answer), answer.limit
@@ -95,7 +97,7 @@ class Hold:
         """Settle the tried model at ``spent``; None if it cannot have cost anything."""
         reserved, self._try = self._try, None
         if reserved is not None and reserved.draws:
-            await self._settle(reserved, claims.truth(reserved.draws, self._compiled.limit_specs, spent))
+            await self._settle(reserved, claims.actual_draws(reserved.draws, self._compiled.limit_specs, spent))
 
     async def close(self) -> None:
         """End the reservation. Idempotent, and safe during a cancellation."""

@@ -25,7 +25,7 @@ from samplegate.policy import answers
 from samplegate.policy.deadlines import hold
 from samplegate.policy.decide import decide
 from samplegate.policy.decisions import Allowed, Decision, Escalated
-from samplegate.policy.schema import MOST_REVIEWED, AllowRule, EscalateRule, Stage
+from samplegate.policy.schema import MAX_REVIEW_BYTES, AllowRule, EscalateRule, Stage
 from samplegate.protocol import strictjson
 from samplegate.protocol.outcomes import Answered, DecidedBy, Denied, Outcome, Reason, Unanswered
 from samplegate.protocol.rounds import SAMPLING
@@ -320,9 +320,10 @@ async def sample_seen(pending: PendingRequest, decision: Decision, allowed: Allo
     if done is not None:
         if not isinstance(done.outcome, Answered):
             return msgspec.structs.replace(done, review=pending.verdict, reviewed=pending.reviewed)
-        if len(done.outcome.result) > MOST_REVIEWED:
+        if len(done.outcome.result) > MAX_REVIEW_BYTES:
             large = (
-                f"the answer has {len(done.outcome.result)} bytes, more than a reviewer can be shown ({MOST_REVIEWED})"
+                f"the answer has {len(done.outcome.result)} bytes, more than a reviewer can be shown"
+                f" ({MAX_REVIEW_BYTES})"
             )
             return _done(pending, Unanswered(Reason.REVIEW, detail=large), decision, done)
         found = create.of_answer(context_of(pending, decision), allowed, done.outcome.result)

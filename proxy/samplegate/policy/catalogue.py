@@ -67,7 +67,7 @@ Table: TypeAlias = Mapping[str, Mapping[str, Any]]
 """litellm's entries by ``Model.model``, untyped, as in litellm's file."""
 
 SCRIPTED: Final = "scripted"
-MOST_TOKENS: Final = 2**31 - 1
+MAX_TOKENS: Final = 2**31 - 1
 """The largest integer that every provider handles; token counts stop there."""
 
 _TIER: Final = re.compile(r"(input|output)_cost_per_token_above_([0-9]{1,6})k_tokens")
@@ -162,7 +162,7 @@ def _start(tier: Any) -> int:
     """The start of an entry of ``tiered_pricing``; -1 if the entry is invalid."""
     span = tier.get("range") if isinstance(tier, Mapping) else None
     start = span[0] if isinstance(span, list) and span else None
-    return int(start) if _is_number(start) and 0 <= start <= MOST_TOKENS else -1
+    return int(start) if _is_number(start) and 0 <= start <= MAX_TOKENS else -1
 
 
 def _written(prices: Mapping[str, Any]) -> int | None:
@@ -199,7 +199,7 @@ def _units(dollars: Any, scale: int = SCALE["usd"]) -> int | None:
 
 
 def _count(tokens: Any) -> int | None:
-    return min(int(tokens), MOST_TOKENS) if _is_number(tokens) and tokens >= 1 else None
+    return min(int(tokens), MAX_TOKENS) if _is_number(tokens) and tokens >= 1 else None
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:

@@ -90,13 +90,13 @@ def charges_of(
     return tuple(draws)
 
 
-def truth(draws: Iterable[Draw], specs: Mapping[str, LimitSpec], spent: Worst | None) -> tuple[Draw, ...]:
+def actual_draws(draws: Iterable[Draw], specs: Mapping[str, LimitSpec], spent: Worst | None) -> tuple[Draw, ...]:
     """The same draws with the actual amounts. ``spent`` None: nothing was spent, so tokens and dollars are returned.
     Requests always stay drawn."""
     return tuple(_true(draw, specs.get(draw.limit), spent) for draw in draws)
 
 
-def carried(draws: Iterable[Draw], held: Iterable[Draw]) -> tuple[Draw, ...]:
+def unreserved_draws(draws: Iterable[Draw], held: Iterable[Draw]) -> tuple[Draw, ...]:
     """The draws that a further try of a request must still reserve, in addition to ``held``.
 
     A retried request is still one request: it draws no second request or slot on an account that already has one. Each

@@ -4,7 +4,7 @@ The server chooses the input. So the bound assumes what tokenizers can do, not w
 per byte of UTF-8. Content other than text is counted as described at each constant. A model's ``margin`` covers
 uncounted tokens, and the ledger books an overrun. A tool's schema counts with its references expanded, because some
 providers get it that way: a dozen definitions that refer to each other twice expand to gigabytes. A schema larger than
-``MOST`` is not sent.
+``MAX_TOOL_CHARACTERS`` is not sent.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from samplegate.policy.catalogue import MOST_TOKENS, ModelFacts, Rates, Worst
+from samplegate.policy.catalogue import MAX_TOKENS, ModelFacts, Rates, Worst
 from samplegate.policy.schema import Model
 
-MOST: Final = 400_000
+MAX_TOOL_CHARACTERS: Final = 400_000
 """Characters of all tools of a request: more is never sent."""
 _CHAIN: Final = 48  # nested references; a schema with more is not sent either
 _STEPS: Final = 20_000
-"""References to follow in one schema, each to every definition of its name. A schema with more counts as ``MOST``; real
-ones have hundreds."""
+"""References to follow in one schema, each to every definition of its name. A schema with more counts as
+``MAX_TOOL_CHARACTERS``; real ones have hundreds."""
 _AROUND: Final = 6  # the quotes, colon, comma and spaces of a member
 
 _Use: TypeAlias = str | int
@@ -40,8 +40,8 @@ class _Definitions(msgspec.Struct):
 
 
 def grown(schema: Mapping[str, Any]) -> int:
-    """Maximum characters of the schema's JSON with references expanded. ``MOST`` if larger, or if the references form a
-    cycle."""
+    """Maximum characters of the schema's JSON with references expanded. ``MAX_TOOL_CHARACTERS`` if larger, or if
+    the references form a cycle."""
     found = _definitions(schema)
     return _total(found, 0, {}, 0)
 
@@ -82,23 +82,23 @@ def _total(found: _Definitions, number: int, known: dict[int, int], depth: int) 
     if number in known:
         return known[number]
     if depth > _CHAIN:
-        return MOST
-    known[number] = MOST  # a definition that is reached again on its own path is in a cycle
+        return MAX_TOOL_CHARACTERS
+    known[number] = MAX_TOOL_CHARACTERS  # a definition that is reached again on its own path is in a cycle
     size, itself = found.sizes[number], 0
     for use in found.uses[number]:
         targets = (use,) if isinstance(use, int) else found.names.get(use, ())
         found.left -= len(targets)
         if found.left < 0:
-            return MOST
+            return MAX_TOOL_CHARACTERS
         for target in targets:
             if target == number:
                 itself += 1
             else:
                 size += _total(found, target, known, depth + 1)
-        if size >= MOST:
-            return MOST
+        if size >= MAX_TOOL_CHARACTERS:
+            return MAX_TOOL_CHARACTERS
     # a recursive definition is expanded once within itself, no deeper
-    known[number] = min(size * (1 + itself), MOST)
+    known[number] = min(size * (1 + itself), MAX_TOOL_CHARACTERS)
     return known[number]
 
 
@@ -112,7 +112,7 @@ silence can be smaller still; that is booked as an overrun."""
 CHARACTERS_PER_TOKEN: Final = 8
 """Lower bound of a text's tokens: no language needs fewer than one token per eight characters; English needs one per
 four or five."""
-MOST_UNITS: Final = 2**62
+MAX_USD_UNITS: Final = 2**62
 """The largest amount in a ledger's integers: 4.6 million dollars."""
 
 _MEDIA: Final = frozenset({"text", "image", "audio"})
@@ -149,7 +149,7 @@ def worst_of(model: Model, facts: ModelFacts, read: PromptCount, output_tokens: 
     return _worst(facts, _input(model, facts, read), output_tokens, read.audio > 0)
 
 
-MOST_REPORTED: Final = 1_000_000
+MAX_REPORTED_TOKENS: Final = 1_000_000
 """Maximum tokens that a provider's usage may have for one answer, unless the request or the model has a higher bound. A
 higher count is implausible and would block a bucket for years."""
 
@@ -161,8 +161,8 @@ def actual(
     read = reading(params)
     worst = _input(model, facts, read)
     most_read, most_written = (
-        max(worst, facts.context or 0, MOST_REPORTED),
-        max(params["maxTokens"], facts.max_output or 0, MOST_REPORTED),
+        max(worst, facts.context or 0, MAX_REPORTED_TOKENS),
+        max(params["maxTokens"], facts.max_output or 0, MAX_REPORTED_TOKENS),
     )
     tokens = worst if input_tokens is None else min(input_tokens, most_read)
     return _worst(
@@ -182,11 +182,11 @@ def _input(model: Model, facts: ModelFacts, read: PromptCount) -> int:
     tokens = math.ceil((read.text + read.images * model.image_tokens + read.audio) * model.margin)
     # with an api_base, a model of this name may read more than the table's limit
     known = model.context is not None or model.api_base is None
-    return min(tokens, facts.context if known and facts.context is not None else MOST_TOKENS)
+    return min(tokens, facts.context if known and facts.context is not None else MAX_TOKENS)
 
 
 def _worst(facts: ModelFacts, input_tokens: int, output_tokens: int, audio: bool) -> Worst:
-    usd = None if facts.rates is None else min(_price(facts.rates, input_tokens, output_tokens, audio), MOST_UNITS)
+    usd = None if facts.rates is None else min(_price(facts.rates, input_tokens, output_tokens, audio), MAX_USD_UNITS)
     return Worst(input_tokens, output_tokens, usd)
 
 
@@ -263,12 +263,12 @@ class _Counter:
 
     def tool(self, tool: Mapping[str, Any]) -> None:
         """Add a tool, with its references expanded. Once the expanded tools exceed the sendable size, each further one
-        counts as ``MOST``."""
+        counts as ``MAX_TOOL_CHARACTERS``."""
         schema = tool["inputSchema"]
         raw = msgspec.json.encode(schema)
         self.json([tool["name"], tool.get("description"), schema])
-        if b'"$ref"' in raw and len(raw) < MOST:
-            size = grown(schema) if self.grown < MOST else MOST
+        if b'"$ref"' in raw and len(raw) < MAX_TOOL_CHARACTERS:
+            size = grown(schema) if self.grown < MAX_TOOL_CHARACTERS else MAX_TOOL_CHARACTERS
             self.grown += size
             self.tokens += max(size - len(raw), 0) * (1 if raw.isascii() else 3)
 

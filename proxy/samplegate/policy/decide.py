@@ -33,7 +33,7 @@ from samplegate.policy.facts import Facts
 from samplegate.policy.ledger import Draw
 from samplegate.policy.match import CompiledPolicy, compile_policy
 from samplegate.policy.schema import (
-    MOST_REVIEWED,
+    MAX_REVIEW_BYTES,
     AllowRule,
     AnswerRule,
     DenyRule,
@@ -118,7 +118,7 @@ def _walk(
         if index < start:
             continue
         rule = entry.rule
-        if not entry.takes(facts):
+        if not entry.matches(facts):
             if steps is not None:
                 steps.append(_step(rule, False, entry.matcher.complaint(facts)))
             continue
@@ -190,8 +190,10 @@ def _carry_out(compiled: CompiledPolicy, rule: Rule, facts: Facts, situation: Si
 def _escalate(compiled: CompiledPolicy, rule: EscalateRule, facts: Facts) -> Feasible | Infeasible:
     reviewer = compiled.policy.reviewers[rule.reviewer]
     timeout, late = seconds(rule.timeout or reviewer.timeout), seconds(reviewer.late_verdict)
-    if facts.request.size > MOST_REVIEWED:
-        return Infeasible(f"the request has {facts.request.size} bytes, but a review can have at most {MOST_REVIEWED}")
+    if facts.request.size > MAX_REVIEW_BYTES:
+        return Infeasible(
+            f"the request has {facts.request.size} bytes, but a review can have at most {MAX_REVIEW_BYTES}"
+        )
     if facts.is_sampling:
         made = _allow(compiled, rule, facts)
         if isinstance(made, Feasible):
@@ -330,7 +332,7 @@ def later(compiled: CompiledPolicy, request: Request, situation: Situation, deci
     return msgspec.structs.replace(found, shadows=(*decision.shadows, *found.shadows))
 
 
-def unless_taken(found: Decision, refused: Decision, what: str) -> Decision:
+def unless_matched(found: Decision, refused: Decision, what: str) -> Decision:
     """``found``, or if no later rule matched, unanswered because of a limit of ``refused``."""
     if found.reason is not Reason.NO_RULE:
         return found
@@ -346,7 +348,7 @@ def after_refusal(
     detail = f"rule {decision.rule}: {what}"
     match decision.on_limit:
         case "next":
-            return unless_taken(later(compiled, request, situation, decision), decision, what)
+            return unless_matched(later(compiled, request, situation, decision), decision, what)
         case "deny":
             return msgspec.structs.replace(
                 decision, act=DenyAs("cancel"), effect="deny", reason=Reason.LIMIT, detail=detail, limits=()

@@ -88,7 +88,7 @@ SCALE: Final[dict[Quantity, int]] = {
 }
 """Units per one of each quantity. A dollar has 10**12, so 0.01 dollars per million tokens are 10_000 units per
 token."""
-MOST: Final = 10**18
+MAX_UNITS: Final = 10**18
 """Maximum units of a limit: a million dollars, 10**12 tokens. A level of four times that still fits into the 64 bits of
 a database."""
 SKEW: Final = 10.0
@@ -96,7 +96,7 @@ SKEW: Final = 10.0
 some seconds for the state."""
 FORGOTTEN: Final = 24 * 3600.0
 """Seconds without a draw after which a call or session counts as over."""
-_CEILING: Final = 4 * MOST  # a provider may report any number of tokens, but the level must stay storable
+_CEILING: Final = 4 * MAX_UNITS  # a provider may report any number of tokens, but the level must stay storable
 # ticks per second: a float is exact in them until the year 2242, and whole numbers keep the draining exact
 _TICKS: Final = 2**20
 

@@ -102,7 +102,7 @@ class Matcher(msgspec.Struct, frozen=True):
     probes: tuple[Probe, ...]
     names_call: bool
     """Whether it has a tool or method anywhere, also under ``not``."""
-    takes_no_call: bool
+    matches_no_call: bool
     """Whether it has ``tool: none``, not under a ``not``."""
 
     def holds(self, facts: Facts | Known, every: bool) -> Holds:
@@ -115,7 +115,7 @@ class Matcher(msgspec.Struct, frozen=True):
             # Without a call in flight the conditions may fail, so the result cannot be True.
             return _all(self.probes, facts) and None
         if not calls:
-            return self._during(facts, None) if self.takes_no_call else False
+            return self._during(facts, None) if self.matches_no_call else False
         if len(calls) == 1:
             return self._during(facts, calls[0])
         values = [self._during(facts, call) for call in calls]
@@ -134,7 +134,7 @@ class Matcher(msgspec.Struct, frozen=True):
         if not self.names_call or facts.calls is UNKNOWN:
             return self._first(facts)
         if not facts.calls:
-            if not self.takes_no_call:
+            if not self.matches_no_call:
                 return "tool: no call is in flight, but the rule names a tool or method"
             facts.during(None)
             return self._first(facts)
@@ -206,11 +206,11 @@ class CompiledRule(msgspec.Struct, frozen=True):
         conditions, probes = tuple(condition for condition, _ in pairs), tuple(probe for _, probe in pairs)
         return CompiledRule(
             self.rule,
-            Matcher(conditions, probes, matcher.names_call and not settled, matcher.takes_no_call),
+            Matcher(conditions, probes, matcher.names_call and not settled, matcher.matches_no_call),
             self.grants,
         )
 
-    def takes(self, facts: Facts | Known) -> bool:
+    def matches(self, facts: Facts | Known) -> bool:
         """Whether the rule applies to a request. A doubtful case (an ambiguous URL) is denied and never granted."""
         matcher = self.matcher
         held = matcher.holds(facts, self.grants) if matcher.names_call else _all(matcher.probes, facts)
@@ -341,7 +341,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def unnamed(compiled: CompiledPolicy, server: str) -> bool:
+def has_no_rule_for(compiled: CompiledPolicy, server: str) -> bool:
     """Whether there are rules, but none can match a request of this server."""
     known = Known(UNKNOWN, {"server": server})
     return bool(compiled.entries) and all(entry.holds(known) is False for entry in compiled.entries)

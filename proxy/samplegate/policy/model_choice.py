@@ -17,7 +17,7 @@ from samplegate.policy.catalogue import SCRIPTED, ModelFacts
 from samplegate.policy.conditions import globs, is_glob, short_value
 from samplegate.policy.cost import CHARACTERS_PER_TOKEN, PromptCount, reading, worst_of
 from samplegate.policy.facts import Facts, hint_names
-from samplegate.policy.prompt import BoundedPrompt, bounded, most_tokens
+from samplegate.policy.prompt import BoundedPrompt, bounded, max_output_tokens
 from samplegate.policy.schema import Model, ModelRule, Policy, Quality, Weights, With
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class RequestTraits:
         if facts.context is None:
             return None
         # the policy's `context` covers input and output together, the table's limit only the input
-        answer = most_tokens(with_, model, facts, self.params["maxTokens"]) if model.context is not None else 0
+        answer = max_output_tokens(with_, model, facts, self.params["maxTokens"]) if model.context is not None else 0
         if self.size // CHARACTERS_PER_TOKEN + answer <= facts.context:
             return None  # a character has at least one byte: no need to count
         tokens = self.reading.least
@@ -208,7 +208,7 @@ def taken(model: Model, facts: ModelFacts) -> frozenset[str]:
     return facts.accepts | _SCRIPTED if model.model == SCRIPTED else facts.accepts
 
 
-def nobody(needs: frozenset[str], unfit: Mapping[str, str], takes: Mapping[str, frozenset[str]]) -> str:
+def no_model_reason(needs: frozenset[str], unfit: Mapping[str, str], takes: Mapping[str, frozenset[str]]) -> str:
     """The message when no model fits: the missing ability, or each model's reason from ``unfit``."""
     if missing := needs.difference(*takes.values()):
         return (
@@ -267,7 +267,7 @@ def choose(compiled: CompiledPolicy, rule: ModelRule, facts: Facts) -> ModelChoi
     fitting = [model for model in allowed if model.name not in unfit] if unfit else allowed
     if not fitting:
         takes = {model.name: taken(model, _facts(compiled, model)) for model in allowed}
-        return ModelChoice((), nobody(request.needs, unfit, takes), unfit=unfit)
+        return ModelChoice((), no_model_reason(request.needs, unfit, takes), unfit=unfit)
     if len(fitting) == 1:
         return ModelChoice(tuple(fitting), _only(rule, unfit), unfit=unfit)
     weights, whose = wanted(rule.with_.prefer, facts.request.params.get("modelPreferences"))
@@ -298,7 +298,7 @@ def _scores(
         for model in fitting:
             facts = _facts(compiled, model)
             usd[model.name] = worst_of(
-                model, facts, request.reading, most_tokens(rule.with_, model, facts, request.params["maxTokens"])
+                model, facts, request.reading, max_output_tokens(rule.with_, model, facts, request.params["maxTokens"])
             ).usd
     return rank(fitting, weights, usd)
 

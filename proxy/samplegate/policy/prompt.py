@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.policy.catalogue import MOST_TOKENS, ModelFacts
+from samplegate.policy.catalogue import MAX_TOKENS, ModelFacts
 from samplegate.policy.schema import Model, Prepend, With
 
 Failure: TypeAlias = Literal[
@@ -91,7 +91,7 @@ def bounded(with_: With, model: Model, facts: ModelFacts, params: Mapping[str, A
     (``toolChoice: none``, R9)."""
     asked: dict[str, Any] = {
         "messages": params["messages"],
-        "maxTokens": most_tokens(with_, model, facts, params["maxTokens"]),
+        "maxTokens": max_output_tokens(with_, model, facts, params["maxTokens"]),
     }
     if prompt := _system_prompt(with_, params.get("systemPrompt")):
         asked["systemPrompt"] = prompt
@@ -122,11 +122,11 @@ def _changed(params: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
     return changed
 
 
-def most_tokens(with_: With, model: Model, facts: ModelFacts, wanted: int) -> int:
+def max_output_tokens(with_: With, model: Model, facts: ModelFacts, wanted: int) -> int:
     """The lowest of the requested, the rule's, the model's and its provider's maximum: fewer tokens are allowed, more
     are not (R3)."""
     return min(
-        most for most in (wanted, with_.max_tokens, model.max_tokens, facts.max_output, MOST_TOKENS) if most is not None
+        most for most in (wanted, with_.max_tokens, model.max_tokens, facts.max_output, MAX_TOKENS) if most is not None
     )
 
 

@@ -44,7 +44,7 @@ def redactor(policy: Policy, detectors: Mapping[str, str]) -> Redactor | None:
     None if no rule of the policy looks for secrets. Raises ``re2.error`` for an invalid RE2 expression; the loader
     rejects those of a policy.
     """
-    if not looks(policy):
+    if not searches_secrets(policy):
         return None
     return of_patterns({**detectors, **policy.secrets})
 
@@ -54,12 +54,12 @@ def of_patterns(patterns: Mapping[str, str]) -> Redactor:
     return Redactor(finder(patterns))
 
 
-def looks(policy: Policy) -> bool:
+def searches_secrets(policy: Policy) -> bool:
     """Whether a rule of the policy looks for secrets. Otherwise the detector's patterns need not be read."""
-    return any(isinstance(rule, AllowRule | EscalateRule) and seeks(rule.with_.secrets) for rule in policy.rules)
+    return any(isinstance(rule, AllowRule | EscalateRule) and is_enabled(rule.with_.secrets) for rule in policy.rules)
 
 
-def seeks(secrets: Secrets | None) -> bool:
+def is_enabled(secrets: Secrets | None) -> bool:
     """Whether a rule's settings look for secrets in the prompt or the answer."""
     return secrets is not None and (secrets.prompt, secrets.answer) != ("keep", "keep")
 

@@ -18,7 +18,7 @@ Stage: TypeAlias = Literal["request", "answer"]
 """The subject of a review: the server's request before any action, or a model's answer before the server gets it."""
 
 # bytes of a request or an answer that a reviewer gets: some images; each is kept for days
-MOST_REVIEWED: Final = 8 * 1024 * 1024
+MAX_REVIEW_BYTES: Final = 8 * 1024 * 1024
 
 
 Mode: TypeAlias = Literal["form", "url"]

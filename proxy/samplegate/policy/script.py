@@ -54,7 +54,7 @@ NAME: Final = "scripted"
 """The model's name in a result if the case has none."""
 
 _WORD: Final = re.compile(r"\S+\s*")
-_MOST_FILLED: Final = 1_000_000  # characters of a group in an answer
+_MAX_GROUP_CHARACTERS: Final = 1_000_000  # characters of a group in an answer
 _NO_TURNS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -207,7 +207,7 @@ def _count(text: str) -> int:
 
 
 def _fill(answer: str, groups: Mapping[str, str]) -> str:
-    return PLACE.sub(lambda place: place[0][1:-1] if place[1] else groups[place[2]][:_MOST_FILLED], answer)
+    return PLACE.sub(lambda place: place[0][1:-1] if place[1] else groups[place[2]][:_MAX_GROUP_CHARACTERS], answer)
 
 
 def _texts(params: Mapping[str, Any]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from samplegate.policy import claims
 from samplegate.policy.capabilities import can_forward, offer_to
 from samplegate.policy.catalogue import Worst
 from samplegate.policy.claims import Claimant
-from samplegate.policy.decide import CompiledPolicy, after_refusal, explain, unless_taken, worst_of
+from samplegate.policy.decide import CompiledPolicy, after_refusal, explain, unless_matched, worst_of
 from samplegate.policy.decisions import (
     Decision,
     DenyAs,
@@ -141,7 +141,7 @@ class CaseResult(msgspec.Struct, frozen=True):
     """Every walk of its requests along the rules, without duplicates."""
 
 
-def scenery(asked: Asked, compiled: CompiledPolicy) -> StepRequest:
+def step_request(asked: Asked, compiled: CompiledPolicy) -> StepRequest:
     """A step's request with its claimant. Without names, all calls of one tool in a case are one call; with no call,
     the session is the call."""
     origin = suite.origin(asked)
@@ -199,7 +199,7 @@ def came(played: Played) -> StepOutcome:
         elif told := _told(played, record, decision, edited, end):
             looked[-1] = msgspec.structs.replace(looked[-1], why=f"{looked[-1].why}; {told}")
         elif record.reason is Reason.LIMIT:
-            decision = unless_taken(decision, before, steps[-1].why)
+            decision = unless_matched(decision, before, steps[-1].why)
         steps += looked
     return StepOutcome(decision, _got(played, record, decision, cost), tuple(steps), tuple(walks))
 

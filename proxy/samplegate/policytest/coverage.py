@@ -152,7 +152,7 @@ def _fails(way: _Way, place: int, entry: CompiledRule) -> bool:
     """Whether the rule matched and could not be carried out."""
     if way.walk.place == place:
         return way.walk.end == "otherwise"
-    return entry.takes(way.facts)
+    return entry.matches(way.facts)
 
 
 def _alternatives(place: int, entry: CompiledRule) -> Iterator[_Arm]:
@@ -194,10 +194,10 @@ def _without_not(entry: CompiledRule) -> CompiledRule | None:
     if len(pairs) == len(matcher.conditions):
         return None
     bare = Matcher(
-        tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs), matcher.names_call, matcher.takes_no_call
+        tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs), matcher.names_call, matcher.matches_no_call
     )
     return CompiledRule(entry.rule, bare, entry.grants)
 
 
 def _kept_away(place: int, entry: CompiledRule, without: CompiledRule) -> Callable[[_Way], bool]:
-    return lambda way: way.came_to(place) and not entry.takes(way.facts) and without.takes(way.facts)
+    return lambda way: way.came_to(place) and not entry.matches(way.facts) and without.matches(way.facts)

@@ -30,7 +30,7 @@ from samplegate.policy.decide import CompiledPolicy, compile_policy
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.policy.schema import Policy, Stage, seconds
-from samplegate.policytest.compare import CaseResult, Played, StepRequest, compare, scenery
+from samplegate.policytest.compare import CaseResult, Played, StepRequest, compare, step_request
 from samplegate.policytest.load import Moment, PlacedCase
 from samplegate.policytest.suite import FREE, START, Said
 from samplegate.policytest.suite import Verdict as Given
@@ -70,7 +70,7 @@ async def _play(placed: PlacedCase, compiled: CompiledPolicy) -> list[tuple[Mome
             step = moment.step
             at = at if step.at is None else seconds(step.at)
             await stage.until(start + at)
-            scene = scenery(step, replace(compiled, environment=step.environment or {}))
+            scene = step_request(step, replace(compiled, environment=step.environment or {}))
             for turn in range(1, step.repeat + 1):
                 wants = turn == step.repeat and step.expect is not None and step.expect.limits is not None
                 found.append((moment, turn, await stage.put(scene, measured=wants)))

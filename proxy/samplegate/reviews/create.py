@@ -18,7 +18,7 @@ from samplegate.policy import model_choice
 from samplegate.policy.decide import CompiledPolicy, worst_of
 from samplegate.policy.decisions import Allowed, Decision, Escalated
 from samplegate.policy.facts import Facts
-from samplegate.policy.prompt import BOUND, most_tokens
+from samplegate.policy.prompt import BOUND, max_output_tokens
 from samplegate.policy.schema import AllowRule, EscalateRule, ModelRule, Policy, Prepend, seconds
 from samplegate.protocol.request_state import params_digest
 from samplegate.protocol.requests import Call, Request
@@ -239,7 +239,9 @@ def _digest(
 def _bounds(compiled: CompiledPolicy, rule: ModelRule, allowed: Allowed, params: Mapping[str, Any]) -> EditBounds:
     with_ = rule.with_
     asked = params["maxTokens"]  # the server's own maximum must not be exceeded (R3)
-    most = {name: most_tokens(with_, compiled.model(name), compiled.catalogue[name], asked) for name in allowed.models}
+    most = {
+        name: max_output_tokens(with_, compiled.model(name), compiled.catalogue[name], asked) for name in allowed.models
+    }
     return EditBounds(
         models=allowed.models,
         max_tokens=most,

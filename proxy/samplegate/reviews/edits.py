@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from samplegate.policy import model_choice
-from samplegate.policy.catalogue import MOST_TOKENS
+from samplegate.policy.catalogue import MAX_TOKENS
 from samplegate.policy.decide import CompiledPolicy, decide, question
 from samplegate.policy.decisions import Allowed, Decision, Situation
 from samplegate.policy.facts import Facts
@@ -198,7 +198,7 @@ def _model(bounds: EditBounds, edits: Edits) -> list[FieldProblem]:
 def _tokens(review: Review, bounds: EditBounds, edits: Edits) -> list[FieldProblem]:
     """Check the bound of the model that will be asked. It may differ from the model that the policy chose."""
     model = edits.model if edits.model in bounds.models else next(iter(bounds.models), "")
-    most = min(bounds.max_tokens.get(model or "", MOST_TOKENS), MOST_TOKENS)
+    most = min(bounds.max_tokens.get(model or "", MAX_TOKENS), MAX_TOKENS)
     if edits.max_tokens is not None:
         return (
             []

@@ -160,6 +160,6 @@ def compile_loaded(
         policy,
         loaded.environment if environment is None else environment,
         catalogue=loaded.catalogue,
-        detectors=secret_patterns.known() if redaction.looks(policy) else {},
+        detectors=secret_patterns.known() if redaction.searches_secrets(policy) else {},
         scripts=load_rule_scripts(policy, folder),
     )

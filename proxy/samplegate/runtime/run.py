@@ -32,7 +32,7 @@ from samplegate.audit.decision_log import DecisionLog, decision_log
 from samplegate.errors import Unavailable
 from samplegate.files import check_writable
 from samplegate.policy.file import load
-from samplegate.policy.match import unnamed
+from samplegate.policy.match import has_no_rule_for
 from samplegate.protocol import frames, results
 from samplegate.protocol.bridge.negotiation import EraNegotiator
 from samplegate.protocol.rawjson import Malformed
@@ -188,7 +188,7 @@ def check_state(rules: Rules, settings: config.ProcessSettings) -> None:
 def warnings(run: Run) -> list[str]:
     """Warnings that do not prevent the start."""
     found = [*run.warnings, *map(str, run.rules.policy.warnings), *run.rules.models.problems()]
-    if unnamed(run.rules.compiled, run.settings.server):
+    if has_no_rule_for(run.rules.compiled, run.settings.server):
         found.append(f"no rule can match a server named {run.settings.server!r}; set its name with --server")
     return found
 

@@ -23,7 +23,7 @@ from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.servers import ServerSettings
 from samplegate.errors import Unavailable
 from samplegate.policy.catalogue import SCRIPTED
-from samplegate.policy.match import unnamed
+from samplegate.policy.match import has_no_rule_for
 from samplegate.runtime.process import Rules
 from samplegate.runtime.run import check_state, read_rules, without_webhooks
 from samplegate.sampler.keys import child_environment
@@ -143,7 +143,7 @@ def _warnings(rules: Rules, settings: ServeSettings) -> list[str]:
     found += [
         f"no rule can match a server named {name!r}; rename it, or add a rule for it"
         for name in settings.servers
-        if unnamed(rules.compiled, name)
+        if has_no_rule_for(rules.compiled, name)
     ]
     return found + (
         reviewer_warnings(settings.people, rules.policy.policy.reviewers) if settings.people != PeopleSettings() else []

@@ -28,7 +28,7 @@ class EnvFileError(Exception):
         self.problems = problems
 
 
-class _Wrong(ValueError):
+class _InvalidLine(ValueError):
     pass
 
 
@@ -50,9 +50,9 @@ def parse(text: str, *, file: str) -> dict[str, str]:
             if variable is not None:
                 name, value = variable
                 if name in found:
-                    raise _Wrong(f"duplicate variable {name}, first on line {lines[name]}; remove one")
+                    raise _InvalidLine(f"duplicate variable {name}, first on line {lines[name]}; remove one")
                 found[name], lines[name] = value, number
-        except _Wrong as wrong:
+        except _InvalidLine as wrong:
             problems.append(f"{file}:{number}: {wrong}")
     if problems:
         raise EnvFileError(problems)
@@ -65,11 +65,13 @@ def _variable(line: str) -> tuple[str, str] | None:
         return None
     parts = _line.match(line)
     if parts is None:
-        raise _Wrong("the line is not a variable; write NAME=value")  # does not quote the line: it may be a pasted key
+        raise _InvalidLine(
+            "the line is not a variable; write NAME=value"
+        )  # does not quote the line: it may be a pasted key
     if not _name.match(parts[1]):
-        raise _Wrong("invalid variable name; use letters, digits and underscores, and no digit at the start")
+        raise _InvalidLine("invalid variable name; use letters, digits and underscores, and no digit at the start")
     if "\0" in line:
-        raise _Wrong(f"{parts[1]} contains a NUL character; remove it")
+        raise _InvalidLine(f"{parts[1]} contains a NUL character; remove it")
     return parts[1], _value(parts[1], parts[2])
 
 
@@ -78,7 +80,7 @@ def _value(name: str, text: str) -> str:
         return _comment.sub("", text).rstrip(" \t")
     quoted = _single.match(text) if text[0] == "'" else _double.match(text)
     if quoted is None:
-        raise _Wrong(
+        raise _InvalidLine(
             f"{name} has an unclosed quote, or text after its closing quote; write a line break as \\n in double quotes"
         )
     if text[0] == "'":
@@ -88,7 +90,7 @@ def _value(name: str, text: str) -> str:
 
 def _escaped(name: str, character: str) -> str:
     if character not in _escapes:
-        raise _Wrong(f"{name} has an unknown escape sequence; write \\\\ for a backslash, or use single quotes")
+        raise _InvalidLine(f"{name} has an unknown escape sequence; write \\\\ for a backslash, or use single quotes")
     return _escapes[character]
 
 

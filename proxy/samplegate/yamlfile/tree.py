@@ -232,7 +232,7 @@ def _number(text: str) -> Plain:
     return text
 
 
-def reread(text: str) -> Plain:
+def unquoted_value(text: str) -> Plain:
     """The value that the text would have without quotes; the text itself if that is invalid."""
     try:
         return _number(text)

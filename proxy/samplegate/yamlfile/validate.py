@@ -37,8 +37,8 @@ from samplegate.yamlfile.tree import (
     plain,
     problems,
     quoted,
-    reread,
     shown,
+    unquoted_value,
 )
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -91,7 +91,7 @@ class Validator:
                 }
             if isinstance(member, inspect.AnyType):
                 return plain(node)
-        return self._misfit(node.mark, f"expected {described(kinds)}, got a mapping", kinds, path)
+        return self._misfit(node.mark, f"expected {type_words(kinds)}, got a mapping", kinds, path)
 
     def _sequence(self, node: Sequence, kinds: list[Type], path: Path) -> Any:
         for member in kinds:
@@ -99,11 +99,11 @@ class Validator:
                 return [self.value(item, member.item_type, (*path, index)) for index, item in enumerate(node.items)]
             if isinstance(member, inspect.AnyType):
                 return plain(node)
-        return self._misfit(node.mark, f"expected {described(kinds)}, got a list", kinds, path)
+        return self._misfit(node.mark, f"expected {type_words(kinds)}, got a list", kinds, path)
 
     def _scalar(self, node: Scalar, kinds: list[Type], path: Path) -> Any:
         if node.value is None and not any(isinstance(m, inspect.AnyType) for m in kinds):
-            what = f"expected {described(kinds)}, got nothing; set a value or remove the key"
+            what = f"expected {type_words(kinds)}, got nothing; set a value or remove the key"
             return self._misfit(node.mark, what, kinds, path)
         for member in kinds:
             if fits(node.value, member):
@@ -112,7 +112,7 @@ class Validator:
                     self.fault(node.mark, path, why)
                     return placeholder(member)
                 return node.value
-        what = f"{shown(node, path)} is not {described(kinds)}{_remedy(node, kinds)}"
+        what = f"{shown(node, path)} is not {type_words(kinds)}{_remedy(node, kinds)}"
         return self._misfit(node.mark, what, kinds, path)
 
     def _misfit(self, mark: Mark, what: str, kinds: list[Type], path: Path) -> Any:
@@ -174,7 +174,7 @@ class Validator:
                 out[key] = value
         for key, known in keys.fields.items():
             if known.required and key not in node.entries:
-                self.fault(node.mark, (*path, key), f"the key is required; {asked(key, known.type)}")
+                self.fault(node.mark, (*path, key), f"the key is required; {required_key_remedy(key, known.type)}")
                 out[key] = placeholder(known.type)
         return out
 
@@ -207,8 +207,8 @@ class _Keys(msgspec.Struct, frozen=True):
 def _remedy(node: Scalar, kinds: list[Type]) -> str:
     if not isinstance(node.value, str):
         return "; quote it" if any(fits(node.text, kind) for kind in kinds) else ""
-    unquoted = reread(node.text)
-    return "; remove the quotes" if any(fits(unquoted, kind) for kind in kinds) else nearest(node, kinds)
+    unquoted = unquoted_value(node.text)
+    return "; remove the quotes" if any(fits(unquoted, kind) for kind in kinds) else suggestion(node, kinds)
 
 
 def read(
@@ -321,7 +321,7 @@ def bad_pattern(value: object) -> str | None:
     )
 
 
-def described(members: list[Type]) -> str:
+def type_words(members: list[Type]) -> str:
     """The accepted values in words."""
     return " or ".join(dict.fromkeys(_words(member) for member in members))
 
@@ -348,13 +348,13 @@ def _words(type: Type) -> str:
             return "a mapping"
 
 
-def asked(key: str, type: Type) -> str:
+def required_key_remedy(key: str, type: Type) -> str:
     """The remedy for a missing key."""
     match bare(type):
         case inspect.LiteralType(values=[only]):
             return f"add `{key}: {only}`"
         case _:
-            return f"set it to {described(members(type))}"
+            return f"set it to {type_words(members(type))}"
 
 
 def _bounds(number: inspect.IntType | inspect.FloatType) -> str:
@@ -368,7 +368,7 @@ def _bounds(number: inspect.IntType | inspect.FloatType) -> str:
     return (" " if number.gt is not None else " of ") + " and ".join(parts) if parts else ""
 
 
-def nearest(node: Scalar, members: list[Type]) -> str:
+def suggestion(node: Scalar, members: list[Type]) -> str:
     """A suggestion from the type's literals, worded by ``did_you_mean``."""
     choices = [str(v) for m in members if isinstance(bare(m), inspect.LiteralType) for v in bare(m).values]  # type: ignore[attr-defined]
     return did_you_mean(node.text, choices)

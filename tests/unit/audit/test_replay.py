@@ -13,7 +13,7 @@ from samplegate.audit.replay import Changed, ReplayedDecision, Same, Undetermine
 from samplegate.policy.decide import CompiledPolicy, compile_policy
 from samplegate.policy.file.load import load
 from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match
-from samplegate.policytest.compare import scenery
+from samplegate.policytest.compare import step_request
 from samplegate.policytest.load import load_cases
 from samplegate.protocol.requests import BadRequest, ClientCapabilities, Request
 from tests.fakes import logged
@@ -274,7 +274,7 @@ def told(policy: Path) -> Iterator[tuple[CompiledPolicy, Request, bool]]:
     loaded = load(policy.read_text(), file="f", environment={}).policy
     for placed in cases:
         for moment in placed.moments:
-            scene = scenery(moment.step, compile_policy(loaded, moment.step.environment or {}))
+            scene = step_request(moment.step, compile_policy(loaded, moment.step.environment or {}))
             if not isinstance(scene.item.request, BadRequest):
                 yield scene.compiled, scene.item.request, scene.situation.can_forward
 

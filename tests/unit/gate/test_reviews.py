@@ -14,7 +14,7 @@ import pytest
 from samplegate.errors import Unavailable
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.prompt import Sampled, SampleFailed
-from samplegate.policy.schema import MOST_REVIEWED
+from samplegate.policy.schema import MAX_REVIEW_BYTES
 from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered
 from samplegate.protocol.rounds import ForwardRound, Open, Release, Settled
 from samplegate.reviews.review import Door, Edits, Filter, Review, Verdict
@@ -432,7 +432,7 @@ async def test_an_answer_of_before_is_recorded_with_the_model_that_wrote_it() ->
 
 
 async def test_an_answer_that_is_too_large_for_a_person_is_not_released_unseen() -> None:
-    room = Room(answer=Sampled(({"type": "text", "text": "x" * (MOST_REVIEWED + 1)},), "gpt", "endTurn", 3, 4))
+    room = Room(answer=Sampled(({"type": "text", "text": "x" * (MAX_REVIEW_BYTES + 1)},), "gpt", "endTurn", 3, 4))
     release = await room.settled(*pushed(LOOK, policy=POLICY))
     assert isinstance(release.outcome, Unanswered)
     assert (Reason.REVIEW, []) == (release.outcome.reason, list(room.store.list(Filter())))
@@ -441,7 +441,7 @@ async def test_an_answer_that_is_too_large_for_a_person_is_not_released_unseen()
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the answer is read in a thread
 async def test_a_request_that_is_too_large_for_a_person_is_not_escalated() -> None:
     room = Room()
-    large = sample(messages=[{"role": "user", "content": {"type": "text", "text": "x" * (MOST_REVIEWED + 1)}}])
+    large = sample(messages=[{"role": "user", "content": {"type": "text", "text": "x" * (MAX_REVIEW_BYTES + 1)}}])
     release = await room.settled(*pushed(ASK, params=large, policy=POLICY))
     assert isinstance(release.outcome, Unanswered)
     assert Reason.CANNOT is release.outcome.reason

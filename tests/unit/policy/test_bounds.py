@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.policy.catalogue import MOST_TOKENS, ModelFacts
+from samplegate.policy.catalogue import MAX_TOKENS, ModelFacts
 from samplegate.policy.prompt import bounded
 from samplegate.policy.schema import Prepend, StopSequences, Temperature, With
 from tests.fakes.requests import MODELS, sampling
@@ -96,7 +96,7 @@ def test_params_stay_within_the_bounds_of_the_rule_and_the_model(
 
 
 @pytest.mark.parametrize(
-    ("expected", "facts", "wanted"), [(50, ModelFacts(max_output=50), 100), (MOST_TOKENS, ModelFacts(), 2**40)]
+    ("expected", "facts", "wanted"), [(50, ModelFacts(max_output=50), 100), (MAX_TOKENS, ModelFacts(), 2**40)]
 )
 def test_no_model_is_asked_for_more_than_it_can_write(expected: int, facts: ModelFacts, wanted: int) -> None:
     asked = bounded(With(), MODELS[1], facts, sampling(maxTokens=wanted).params)

@@ -8,7 +8,15 @@ from typing import Final
 import pytest
 
 from samplegate.policy.catalogue import Worst
-from samplegate.policy.claims import MAX_ACCOUNTS, Claimant, carried, charges_of, limit_specs, needs_state, truth
+from samplegate.policy.claims import (
+    MAX_ACCOUNTS,
+    Claimant,
+    actual_draws,
+    charges_of,
+    limit_specs,
+    needs_state,
+    unreserved_draws,
+)
 from samplegate.policy.ledger import SCALE, Draw, LimitSpec
 from samplegate.policy.schema import Limit, Policy
 from samplegate.protocol.requests import Call, Origin
@@ -206,7 +214,7 @@ def test_in_truth_requests_stand_and_what_was_spent_is_what_it_came_to(
     spent: Worst | None, expected: list[int]
 ) -> None:
     compiled, found = draws(*ALL)
-    true = truth(found, compiled, spent)
+    true = actual_draws(found, compiled, spent)
     assert expected == [draw.amount for draw in true]
     assert [(draw.limit, draw.key) for draw in found] == [(draw.limit, draw.key) for draw in true]
 
@@ -214,7 +222,7 @@ def test_in_truth_requests_stand_and_what_was_spent_is_what_it_came_to(
 def test_another_try_draws_tokens_and_dollars_anew_and_no_second_request() -> None:
     compiled, found = draws(*ALL)
     held = [draw for draw in found if compiled[draw.limit].quantity in ("requests", "concurrent")]
-    assert ["read", "written", "money"] == [draw.limit for draw in carried(found, held)]
+    assert ["read", "written", "money"] == [draw.limit for draw in unreserved_draws(found, held)]
 
 
 def test_another_try_draws_on_the_account_of_its_own_model() -> None:
@@ -222,8 +230,8 @@ def test_another_try_draws_on_the_account_of_its_own_model() -> None:
     first, second = (charges_of(["l"], compiled, who(model=name), MOST) for name in ("a", "b"))
     assert not isinstance(first, str)
     assert not isinstance(second, str)
-    assert second == carried(second, first)
-    assert () == carried(first, first)
+    assert second == unreserved_draws(second, first)
+    assert () == unreserved_draws(first, first)
 
 
 def test_a_policy_without_limits_has_no_terms() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.policy import cost
-from samplegate.policy.catalogue import MOST_TOKENS, ModelFacts, Rates, Tier, Worst
+from samplegate.policy.catalogue import MAX_TOKENS, ModelFacts, Rates, Tier, Worst
 from samplegate.policy.cost import actual, least, reading, worst
 from samplegate.policy.schema import Model
 
@@ -228,7 +228,7 @@ def test_the_least_that_any_request_comes_to_is_more_than_nothing_and_no_more_th
 
 def test_an_amount_fits_what_a_ledger_holds() -> None:
     dear = ModelFacts(Rates(10**12, 10**12))
-    assert cost.MOST_UNITS == worst(MODEL, dear, asked(text("x" * 10), most=MOST_TOKENS)).usd
+    assert cost.MAX_USD_UNITS == worst(MODEL, dear, asked(text("x" * 10), most=MAX_TOKENS)).usd
 
 
 def test_ten_megabytes_are_counted_in_a_moment() -> None:

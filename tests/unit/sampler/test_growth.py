@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.policy.cost import MOST, grown
+from samplegate.policy.cost import MAX_TOOL_CHARACTERS, grown
 from samplegate.sampler.worker import request
 from samplegate.sampler.worker.request import Unfit
 
@@ -48,13 +48,13 @@ def test_a_definition_that_names_itself_is_not_endless() -> None:
         {"$defs": {"a": {"x": ref("b")}, "b": {"x": ref("a")}}, **ref("a")},
         {"$defs": {f"d{n}": {"x": ref(f"d{n + 1}"), "y": ref(f"d{n + 1}")} for n in range(40)}, **ref("d0")},
         {"$defs": {f"d{n}": ref(f"d{n + 1}") for n in range(5000)}, **ref("d0")},
-        {"description": "x" * MOST, **ref("a"), "$defs": {"a": {}}},
+        {"description": "x" * MAX_TOOL_CHARACTERS, **ref("a"), "$defs": {"a": {}}},
     ],
     ids=["a circle", "doubling", "a long chain", "a long text"],
 )
 def test_what_is_never_sent_is_the_most_and_found_in_a_moment(schema: dict[str, Any]) -> None:
     start = time.thread_time()
-    assert grown(schema) >= MOST
+    assert grown(schema) >= MAX_TOOL_CHARACTERS
     assert time.thread_time() - start < 1
 
 
@@ -74,7 +74,7 @@ NODES = st.recursive(
 def test_it_is_no_less_than_what_the_sampler_finds_before_it_sends(node: dict[str, Any], defs: dict[str, Any]) -> None:
     schema = {"properties": {"p": node}, "$defs": defs}
     try:
-        _, left = request.fit(schema, "at", MOST)
+        _, left = request.fit(schema, "at", MAX_TOOL_CHARACTERS)
     except Unfit:
         return
-    assert grown(schema) >= MOST - left
+    assert grown(schema) >= MAX_TOOL_CHARACTERS - left

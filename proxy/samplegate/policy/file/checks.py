@@ -14,7 +14,7 @@ from samplegate.policy.conditions import is_glob, names
 from samplegate.policy.file import limit_checks, model_checks, reviewer_checks, rule_checks, timeouts
 from samplegate.policy.file.draft import Draft
 from samplegate.policy.file.rule_checks import texts
-from samplegate.policy.redaction import looks, seeks
+from samplegate.policy.redaction import is_enabled, searches_secrets
 from samplegate.policy.schema import AllowRule, EscalateRule, Peer
 from samplegate.regex import searcher
 from samplegate.yamlfile import envfile
@@ -139,7 +139,7 @@ def check_secrets(draft: Draft) -> None:
         if (
             isinstance(rule, AllowRule | EscalateRule)
             and rule.with_.secrets is not None
-            and not seeks(rule.with_.secrets)
+            and not is_enabled(rule.with_.secrets)
             and draft.sound(*path)
         ):
             draft.warn(
@@ -148,7 +148,7 @@ def check_secrets(draft: Draft) -> None:
                 " or remove the key",
                 key=True,
             )
-    if draft.policy.secrets and not looks(draft.policy) and draft.sound("rules"):
+    if draft.policy.secrets and not searches_secrets(draft.policy) and draft.sound("rules"):
         draft.warn(
             ("secrets",),
             "no rule searches for secrets, so the patterns have no effect; add `secrets: {}` to the `with` of an allow"

@@ -23,7 +23,7 @@ class Draft:
         """Whether nothing at, below or above ``path`` is broken, so that its value is the file's."""
         return path not in self._above and not any(path[:size] in self._broken for size in range(len(path)))
 
-    def says(self, *path: str | int) -> bool:
+    def has_value(self, *path: str | int) -> bool:
         """Whether the file has a value at ``path``, rather than a default."""
         return find(self.root, path) is not None
 

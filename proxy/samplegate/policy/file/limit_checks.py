@@ -15,8 +15,8 @@ from samplegate.policy.claims import amounts, units
 from samplegate.policy.file import timeouts
 from samplegate.policy.file.draft import Draft
 from samplegate.policy.file.reviewer_checks import asks_no_model
-from samplegate.policy.ledger import MOST, SCALE, Window, zone
-from samplegate.policy.prompt import most_tokens
+from samplegate.policy.ledger import MAX_UNITS, SCALE, Window, zone
+from samplegate.policy.prompt import max_output_tokens
 from samplegate.policy.schema import AllowRule, AnswerRule, EscalateRule, ForwardRule, Limit, Model, ModelRule, Rule
 from samplegate.yamlfile.tree import Path, quoted
 from samplegate.yamlfile.validate import did_you_mean
@@ -89,8 +89,8 @@ def _limit(draft: Draft, path: Path, limit: Limit) -> None:
         counted = units(quantity, amount)
         if counted < 1:
             draft.problem((*path, quantity), f"{amount:g} is too small; use at least {1 / SCALE[quantity]:g}")
-        elif counted > MOST:
-            draft.problem((*path, quantity), f"{amount:g} is too large; use at most {MOST // SCALE[quantity]:g}")
+        elif counted > MAX_UNITS:
+            draft.problem((*path, quantity), f"{amount:g} is too large; use at most {MAX_UNITS // SCALE[quantity]:g}")
     _window(draft, path, limit)
     for index, by in enumerate(limit.by):
         if by in limit.by[:index]:
@@ -103,7 +103,7 @@ def _window(draft: Draft, path: Path, limit: Limit) -> None:
             ("per", "counts simultaneous requests, not requests over a period"),
             ("warn_at", "limits have no warning"),
         ):
-            if draft.says(*path, name):
+            if draft.has_value(*path, name):
                 draft.problem((*path, name), f"`concurrent` {what}; remove the key", key=True)
     elif limit.per is None:
         draft.problem(
@@ -154,7 +154,7 @@ def _brakes(draft: Draft) -> None:
 def _rule(draft: Draft, path: Path, rule: Drawing) -> None:
     limits = draft.policy.limits
     seen: set[str] = set()
-    if draft.says(*path, "limits") and not rule.limits and draft.sound(*path, "limits"):
+    if draft.has_value(*path, "limits") and not rule.limits and draft.sound(*path, "limits"):
         draft.problem((*path, "limits"), "the list is empty; add limits or remove the key")
     for at, name in _listed(path, rule):
         if not draft.sound(*at):
@@ -192,10 +192,10 @@ def _of_no_model(draft: Draft, at: Path, name: str, limit: Limit) -> None:
 
 def _on_limit(draft: Draft, path: Path, rule: Drawing) -> None:
     at: Path = (*path, "on_limit")
-    if not draft.says(*at) or not draft.sound(*at) or not draft.sound(*path, "limits"):
+    if not draft.has_value(*at) or not draft.sound(*at) or not draft.sound(*path, "limits"):
         return
     if not rule.limits:
-        if not draft.says(*path, "limits"):
+        if not draft.has_value(*path, "limits"):
             draft.warn(at, "the rule has no limits, so the key has no effect; add limits or remove the key", key=True)
         return
     if rule.shadow:
@@ -233,7 +233,7 @@ def _models(draft: Draft, rule: ModelRule) -> list[Model]:
 def _least(rule: ModelRule, model: Model, facts: ModelFacts) -> dict[str, int | None]:
     """The minimum that a matching request reserves for a model, in units; None if unknown."""
     asked = rule.match.max_tokens.min if rule.match.max_tokens is not None else None
-    output = most_tokens(rule.with_, model, facts, max(asked or 1, 1))
+    output = max_output_tokens(rule.with_, model, facts, max(asked or 1, 1))
     least = cost.least(model, facts)
     return {
         "input_tokens": least.input_tokens * SCALE["input_tokens"],

@@ -14,10 +14,10 @@ from samplegate.urls import has_user, split
 from samplegate.yamlfile.tree import UNSEEN, Path, quoted
 from samplegate.yamlfile.validate import did_you_mean
 
-DEAREST: Final = 1_000_000.0
+MAX_PRICE: Final = 1_000_000.0
 """Dollars per million tokens, which is one dollar per token. The most expensive models cost a thousandth of it."""
-LARGEST_MARGIN: Final = 100.0
-MOST_COUNTED: Final = 2**31 - 1
+MAX_MARGIN: Final = 100.0
+MAX_TOKEN_COUNT: Final = 2**31 - 1
 """Tokens; more than any model reads or any image has."""
 
 VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -91,7 +91,7 @@ def known_models(draft: Draft, path: Path, names: Iterable[str]) -> None:
     """Check that every name in the list at ``path`` is a model."""
     models = [model.name for model in draft.policy.models]
     for index, name in enumerate(names):
-        at = (*path, index) if draft.says(*path, index) else path
+        at = (*path, index) if draft.has_value(*path, index) else path
         if draft.sound(*at) and name not in models:
             there = did_you_mean(name, models) or (
                 f"; the policy's models are {', '.join(map(quoted, models[:20]))}"
@@ -148,22 +148,22 @@ def _scripted(draft: Draft, path: Path, model: Model) -> None:
 def _numbers(draft: Draft, path: Path, model: Model) -> None:
     """Check price, margin, token counts and abilities."""
     for name in ("input", "output"):
-        if model.price is not None and draft.sound(*path, "price", name) and getattr(model.price, name) > DEAREST:
+        if model.price is not None and draft.sound(*path, "price", name) and getattr(model.price, name) > MAX_PRICE:
             draft.problem(
                 (*path, "price", name),
                 f"{getattr(model.price, name):g} is more than a dollar per token; prices are in dollars per million"
                 " tokens",
             )
-    if draft.sound(*path, "margin") and model.margin > LARGEST_MARGIN:
+    if draft.sound(*path, "margin") and model.margin > MAX_MARGIN:
         draft.problem(
             (*path, "margin"),
-            f"{model.margin:g} is too large; use at most {LARGEST_MARGIN:g} (default: 1.25)",
+            f"{model.margin:g} is too large; use at most {MAX_MARGIN:g} (default: 1.25)",
         )
     for name in ("context", "image_tokens"):
-        if draft.sound(*path, name) and (getattr(model, name) or 0) > MOST_COUNTED:
+        if draft.sound(*path, name) and (getattr(model, name) or 0) > MAX_TOKEN_COUNT:
             draft.problem(
                 (*path, name),
-                f"{getattr(model, name)} tokens are more than any model accepts; use at most {MOST_COUNTED}",
+                f"{getattr(model, name)} tokens are more than any model accepts; use at most {MAX_TOKEN_COUNT}",
             )
     both = draft.sound(*path, "context") and draft.sound(*path, "max_tokens")
     if both and model.context is not None and (model.max_tokens or 0) >= model.context:

@@ -45,7 +45,7 @@ def _always_can(match: Match) -> bool:
 
 def _reviewer(draft: Draft, path: Path, reviewer: Reviewer) -> None:
     timeouts.check_span(draft, (*path, "timeout"), reviewer.timeout)
-    if seconds(reviewer.late_verdict) > timeouts.LONGEST:
+    if seconds(reviewer.late_verdict) > timeouts.MAX_DURATION:
         draft.problem(
             (*path, "late_verdict"),
             f"{quoted(reviewer.late_verdict)} is longer than a year; use at most 8784h, or 0s for never",
@@ -95,7 +95,7 @@ def _known(draft: Draft, path: Path, name: str) -> None:
 def _show(draft: Draft, path: Path, rule: ModelRule) -> None:
     """Check ``show``, which has no effect without a webhook or command."""
     at: Path = (*path, "show")
-    if not draft.says(*at) or not draft.sound("reviewers"):
+    if not draft.has_value(*at) or not draft.sound("reviewers"):
         return
     if isinstance(rule, AllowRule) and rule.review_answer is None:
         if draft.sound(*path, "review_answer"):
@@ -118,13 +118,13 @@ def _escalate(draft: Draft, path: Path, rule: EscalateRule) -> None:
         timeouts.check_span(draft, timeout, rule.timeout)
     if asks_no_model(rule.match) and draft.sound(*path, "match"):
         for key in ("with", "review_answer"):
-            if draft.says(*path, key):
+            if draft.has_value(*path, key):
                 draft.problem(
                     (*path, key),
                     "the key is for sampling, but the rule matches only elicitations; remove one of the two",
                     key=True,
                 )
-    if draft.says(*path, "otherwise") and _always_can(rule.match) and draft.sound(*path, "match"):
+    if draft.has_value(*path, "otherwise") and _always_can(rule.match) and draft.sound(*path, "match"):
         draft.warn(
             (*path, "otherwise"),
             "reviewers can be shown every request except some forms, and the rule matches no forms, so the key has no"

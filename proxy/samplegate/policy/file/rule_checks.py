@@ -62,7 +62,7 @@ def _effect(draft: Draft, path: Path, rule: RuleBase) -> None:
             check_answer(draft, path, rule)
         case ForwardRule():
             timeouts.check_timeout(draft, path, rule.match, rule.timeout, (*path, "timeout"))
-            if rule.timeout is None and draft.says(*path, "on_timeout") and draft.sound(*path, "timeout"):
+            if rule.timeout is None and draft.has_value(*path, "on_timeout") and draft.sound(*path, "timeout"):
                 draft.warn(
                     (*path, "on_timeout"),
                     "the rule has no timeout, so the key has no effect; add one or remove the key",
@@ -71,20 +71,20 @@ def _effect(draft: Draft, path: Path, rule: RuleBase) -> None:
         case EscalateRule():
             if rule.with_.models or draft.policy.models:
                 _with(draft, path, rule)
-            elif draft.says(*path, "with") and draft.sound("models"):
+            elif draft.has_value(*path, "with") and draft.sound("models"):
                 draft.warn(
                     (*path, "with"),
                     "the policy has no models, so nothing can be approved; add one under models or remove the key",
                     key=True,
                 )
         case DenyRule():
-            if draft.says(*path, "as") and rule.match.kind == "sampling":
+            if draft.has_value(*path, "as") and rule.match.kind == "sampling":
                 draft.problem(
                     (*path, "as"),
                     "the key is for elicitations, but the match has `kind: sampling`; remove one of the two",
                     key=True,
                 )
-            if draft.says(*path, "otherwise"):
+            if draft.has_value(*path, "otherwise"):
                 draft.warn(
                     (*path, "otherwise"),
                     "a deny rule can always be carried out, so the key has no effect; remove it",
@@ -104,7 +104,7 @@ def _with(draft: Draft, path: Path, rule: ModelRule) -> None:
     with_: Path = (*path, "with")
     if draft.policy.models or isinstance(rule, EscalateRule):
         model_checks.known_models(draft, (*with_, "models"), rule.with_.models)
-    if not rule.with_.models and draft.says(*with_, "models") and draft.sound(*with_, "models"):
+    if not rule.with_.models and draft.has_value(*with_, "models") and draft.sound(*with_, "models"):
         draft.problem((*with_, "models"), "the list is empty; add models, or remove the key to use all of them")
     _bounds(draft, with_, rule.with_)
     timeouts.check_timeout(draft, path, rule.match, rule.with_.timeout, (*with_, "timeout"))
@@ -401,14 +401,14 @@ def check_answer(draft: Draft, path: Path, rule: AnswerRule) -> None:
     """Check that the rule can answer the requests that it matches."""
     kind = rule.match.kind
     content: Path = (*path, "content")
-    if draft.says(*path, "cases"):
+    if draft.has_value(*path, "cases"):
         _cases(draft, path, rule)
         return
     if kind is None and draft.sound(*path, "match", "kind"):
         draft.problem(
             (*path, "match"), "an answer rule needs a kind; add `kind: sampling` or `kind: elicitation` to the match"
         )
-    if rule.content is None and draft.says(*content):
+    if rule.content is None and draft.has_value(*content):
         draft.problem(content, "the value is missing; set one or remove the key")
     elif rule.content is None and not rule.defaults and draft.sound(*content) and draft.sound(*path, "defaults"):
         more = ", `defaults: true`" if kind != "sampling" else ""
@@ -425,7 +425,7 @@ def check_answer(draft: Draft, path: Path, rule: AnswerRule) -> None:
 def _cases(draft: Draft, path: Path, rule: AnswerRule) -> None:
     """Check a rule with `cases`, which answers both kinds and has no other content."""
     for name in ("content", "defaults"):
-        if draft.says(*path, name):
+        if draft.has_value(*path, name):
             draft.problem((*path, name), "the rule answers from its `cases`; remove one of the two", key=True)
     if rule.cases is not None and not rule.cases.strip() and draft.sound(*path, "cases"):
         draft.problem((*path, "cases"), "the file name is empty; set one, relative to this file")
@@ -456,7 +456,7 @@ def texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 def _sampling(draft: Draft, path: Path, rule: AnswerRule) -> None:
     content: Path = (*path, "content")
-    if draft.says(*path, "defaults"):
+    if draft.has_value(*path, "defaults"):
         draft.problem(
             (*path, "defaults"),
             "the key is for elicitations, but the match has `kind: sampling`; remove one of the two",

@@ -19,7 +19,7 @@ from samplegate.policy.schema import AllowRule, EscalateRule, Match, Peer, Polic
 from samplegate.protocol.requests import Origin
 from samplegate.yamlfile.tree import Path, quoted
 
-LONGEST: Final = 366 * 24 * 3600.0  # a longer timeout is a typing error
+MAX_DURATION: Final = 366 * 24 * 3600.0  # a longer timeout is a typing error
 
 
 def check_timeout(draft: Draft, rule: Path, match: Match, timeout: str | None, path: Path) -> None:
@@ -61,8 +61,8 @@ def _said(span: float) -> str:
 
 
 def check_span(draft: Draft, path: Path, duration: str) -> None:
-    """Check that a duration is above zero and at most LONGEST."""
-    if not 0 < seconds(duration) <= LONGEST:
+    """Check that a duration is above zero and at most MAX_DURATION."""
+    if not 0 < seconds(duration) <= MAX_DURATION:
         draft.problem(path, f"{quoted(duration)} is out of range; use more than 0s and at most 8784h")
 
 
