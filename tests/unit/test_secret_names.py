@@ -43,7 +43,7 @@ def test_a_field_is_secret_by_name_title_or_format() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "description",
     [
         "Your password, please",
         "Enter your PIN",
@@ -53,12 +53,14 @@ def test_a_field_is_secret_by_name_title_or_format() -> None:
         "x" * 500 + " password",
     ],
 )
-def test_a_field_is_secret_by_what_it_says_of_itself(said: str) -> None:
-    assert frozenset({"f"}) == secret_fields({"properties": {"f": {"description": said}, "g": {"description": "Why"}}})
+def test_a_field_is_secret_by_what_it_says_of_itself(description: str) -> None:
+    assert frozenset({"f"}) == secret_fields(
+        {"properties": {"f": {"description": description}, "g": {"description": "Why"}}}
+    )
 
 
 @pytest.mark.parametrize(
-    "said",
+    "description",
     [
         "Pass this on to the next reviewer",
         "Pin it to the board",
@@ -69,8 +71,8 @@ def test_a_field_is_secret_by_what_it_says_of_itself(said: str) -> None:
         None,
     ],
 )
-def test_ordinary_prose_makes_no_secret(said: object) -> None:
-    assert frozenset() == secret_fields({"properties": {"f": {"description": said}}})
+def test_ordinary_prose_makes_no_secret(description: object) -> None:
+    assert frozenset() == secret_fields({"properties": {"f": {"description": description}}})
 
 
 def test_a_name_too_long_to_be_read_counts_as_secret() -> None:

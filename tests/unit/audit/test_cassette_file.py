@@ -49,7 +49,7 @@ def played(path: Path, asked: dict[str, Any], turn: int = 0) -> Picked:
     return pick(parse(path.read_text("utf-8"), file="tape.yaml"), "taped", asked, {fingerprint(asked): turn})
 
 
-def said(path: Path, asked: dict[str, Any], turn: int = 0) -> str:
+def replayed_text(path: Path, asked: dict[str, Any], turn: int = 0) -> str:
     picked = played(path, asked, turn).result
     assert isinstance(picked, Sampled)
     return str(picked.content[0]["text"])
@@ -155,7 +155,7 @@ def test_the_same_question_with_other_answers_is_answered_in_turn(tape: Cassette
     for answer in ("a", "a", "b", "c", "c", "c"):
         model(tape, params(), result(text(answer)))
 
-    assert ["a", "a", "b", "c", "c", "c", "c"] == [said(path, params(), turn) for turn in range(7)]
+    assert ["a", "a", "b", "c", "c", "c", "c"] == [replayed_text(path, params(), turn) for turn in range(7)]
     assert 4 == tape.cases
 
 
@@ -174,7 +174,11 @@ def test_a_tape_is_added_to_only_what_it_does_not_know(path: Path) -> None:
     model(second, params("more"), result(text("other")))
     second.close()
 
-    assert ("old", "old", "other") == (said(path, params()), said(path, params(), 1), said(path, params("more")))
+    assert ("old", "old", "other") == (
+        replayed_text(path, params()),
+        replayed_text(path, params(), 1),
+        replayed_text(path, params("more")),
+    )
     assert 1 == second.cases
 
 
@@ -211,7 +215,7 @@ def test_what_somebody_wrote_by_hand_may_be_added_to(path: Path) -> None:
     tape = Cassette.open(path)
     model(tape, params(), result(text("hi")))
     tape.close()
-    assert ("hi", "mine") == (said(path, params()), said(path, params("mine")))
+    assert ("hi", "mine") == (replayed_text(path, params()), replayed_text(path, params("mine")))
 
 
 def test_an_empty_file_is_a_tape(path: Path) -> None:
@@ -219,7 +223,7 @@ def test_an_empty_file_is_a_tape(path: Path) -> None:
     tape = Cassette.open(path)
     model(tape, params(), result(text("hi")))
     tape.close()
-    assert "hi" == said(path, params())
+    assert "hi" == replayed_text(path, params())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="flock")

@@ -23,7 +23,7 @@ CHUNKED = (
 
 
 @asynccontextmanager
-async def saying(*pieces: bytes, stays: bool = False) -> AsyncIterator[str]:
+async def server_sending(*pieces: bytes, stays: bool = False) -> AsyncIterator[str]:
     """The URL of a server that responds with these pieces, then closes the connection, or waits for the client to close
     it if ``stays``."""
     over = asyncio.Event()
@@ -46,9 +46,9 @@ async def saying(*pieces: bytes, stays: bool = False) -> AsyncIterator[str]:
             await over.wait()
 
 
-async def answered(*pieces: bytes) -> tuple[bytes, bytes] | None:
+async def response_to(*pieces: bytes) -> tuple[bytes, bytes] | None:
     """The response that a connection reads from these pieces; None if there is no valid response."""
-    async with saying(*pieces) as at:
+    async with server_sending(*pieces) as at:
         connection = await connect(at)
         try:
             return await connection.ask(b"x", 10)
@@ -61,14 +61,14 @@ async def answered(*pieces: bytes) -> tuple[bytes, bytes] | None:
 @pytest.mark.parametrize("whole", [JSON, CHUNKED])
 async def test_an_answer_counts_once_it_is_whole(whole: bytes) -> None:
     for cut in (len(whole), 20, len(whole) - 3):
-        found = await answered(whole[:cut], whole[cut:])
+        found = await response_to(whole[:cut], whole[cut:])
         assert found is not None
         check(*found, b"10000001")
-    assert await answered(whole[:-3]) is None
+    assert await response_to(whole[:-3]) is None
 
 
 async def test_a_header_is_found_whatever_its_case_and_keeps_its_value() -> None:
-    found = await answered(JSON)
+    found = await response_to(JSON)
     assert found is not None
     assert "aB" == header(found[0], b"mcp-session-id")
 
@@ -101,7 +101,7 @@ def test_each_call_has_an_id_of_its_own_and_the_same_length(era: Era) -> None:
 
 
 async def test_a_lap_with_a_wrong_answer_is_none() -> None:
-    async with saying(JSON.replace(b"10000001", b"10000009"), stays=True) as at:
+    async with server_sending(JSON.replace(b"10000001", b"10000009"), stays=True) as at:
         client = await load.client(at, "legacy", 1, plain=True)
         with pytest.raises(Wrong, match="10000009"):
             await load.lap(client, 1, 5)

@@ -41,7 +41,7 @@ def test_without_headers_it_is_a_server_at_a_url(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         (
             "Authorization",
@@ -56,10 +56,10 @@ def test_without_headers_it_is_a_server_at_a_url(tmp_path: Path) -> None:
         ("A=lines", "--header-from: lines: contains no valid value for the header a; write one line of ASCII into it"),
     ],
 )
-def test_what_can_be_no_header_is_told_and_its_value_is_not(given: str, told: str, tmp_path: Path) -> None:
+def test_what_can_be_no_header_is_told_and_its_value_is_not(given: str, expected: str, tmp_path: Path) -> None:
     for name, text in (("token", "s3cret"), ("empty", " \n"), ("lines", "s3cret\r\nX: s3cret")):
         (tmp_path / name).write_text(text)
-    assert [told] == read(tmp_path, given)[1]
+    assert [expected] == read(tmp_path, given)[1]
 
 
 def test_a_header_that_is_given_twice_is_told(tmp_path: Path) -> None:

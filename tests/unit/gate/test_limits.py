@@ -504,12 +504,14 @@ async def test_what_a_provider_says_about_waiting_is_in_the_record() -> None:
     assert 1 == world.records[0].detail.count("model cheap")
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(0.25, "0.25 s"), (12.0, "12 s"), (600.0, "10 min"), (68_500.0, "19 h")])
-async def test_how_long_a_limit_is_full_is_said_in_words_of_its_size(seconds: float, said: str) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "duration"), [(0.25, "0.25 s"), (12.0, "12 s"), (600.0, "10 min"), (68_500.0, "19 h")]
+)
+async def test_how_long_a_limit_is_full_is_said_in_words_of_its_size(seconds: float, duration: str) -> None:
     world = World()
     world.purse.out = Refused("rate", "full", seconds, "limit rate: 2 requests of 2 are drawn")
     d, round = pushed(allow("rate"), policy=POLICY)
     await world.settled(d, round)
     detail = world.records[0].detail
-    assert said in detail
+    assert duration in detail
     assert 1 == detail.count("limit rate")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 MOST: Final = 10  # max tokens of the server's request
 
 
-async def came_to(tokens: int, **given: Any) -> tuple[object, Record]:
+async def run_model(tokens: int, **given: Any) -> tuple[object, Record]:
     """The outcome and the record if the model writes ``tokens`` tokens; ``given`` is added to the rule."""
     rule = {**ALLOW, "with": {"models": ["m"], **given}}
     d, round = pushed(rule, params={**sample(), "maxTokens": MOST}, policy={"models": MODELS}, sampling={})
@@ -41,7 +41,7 @@ async def came_to(tokens: int, **given: Any) -> tuple[object, Record]:
     ],
 )
 async def test_an_answer_a_little_over_the_limit_is_passed_on(tokens: int, given: dict[str, Any], stop: str) -> None:
-    outcome, record = await came_to(tokens, **given)
+    outcome, record = await run_model(tokens, **given)
     assert isinstance(outcome, Answered)
     said = json.loads(outcome.result)
     assert (stop, "hi", "answered") == (said["stopReason"], said["content"]["text"], record.outcome)
@@ -49,7 +49,7 @@ async def test_an_answer_a_little_over_the_limit_is_passed_on(tokens: int, given
 
 @pytest.mark.parametrize(("tokens", "given"), [(13, {}), (11, {"on_overrun": "withhold"}), (10_000, {})])
 async def test_a_longer_answer_is_withheld(tokens: int, given: dict[str, Any]) -> None:
-    outcome, record = await came_to(tokens, **given)
+    outcome, record = await run_model(tokens, **given)
     assert isinstance(outcome, Unanswered)
     assert (Reason.MODEL, -1, "unanswered") == (outcome.reason, outcome.code, record.outcome)
     assert f"returned {tokens} output tokens, more than maxTokens ({MOST})" in (record.detail or "")

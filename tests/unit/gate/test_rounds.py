@@ -27,25 +27,25 @@ from tests.unit.gate.test_limits import MODELS, allow
 pytestmark = pytest.mark.anyio
 
 
-class Alarms(Timers):
+class NotifyingTimers(Timers):
     """Timers that report when one is set."""
 
-    def __init__(self, clock: Clock, told: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, notify: Callable[[], None]) -> None:
         super().__init__(clock)
-        self._told = told
+        self._notify = notify
 
     def __call__(self, seconds: float, what: Callable[[], None]) -> Timer:
-        self._told()
+        self._notify()
         return super().__call__(seconds, what)
 
 
-class Till:
+class LimitedGate:
     """A gate with real limits and a clock that the test moves."""
 
     def __init__(self, d: Dialogue, folder: Path, answer: Any = None) -> None:
         self.clock = Clock()
         self._news = anyio.Event()
-        self.timers = Alarms(self.clock, lambda: self._news.set())
+        self.timers = NotifyingTimers(self.clock, lambda: self._news.set())
         self.world = World() if answer is None else World(answer)
         self.admission = Admission(d.compiled.limit_specs, state=folder, clock=self.clock, log=Log(), later=self.timers)
         self.world.purse.reserve, self.world.purse.settle = self.admission.reserve, self.admission.settle  # type: ignore[method-assign]
@@ -89,13 +89,13 @@ async def test_a_round_that_needs_more_slots_than_there_are_does_not_wait_for_it
     d, round = asked(
         allow("room", on_limit="wait"), policy=policy(room={"concurrent": 1}), a=sample("a"), b=sample("b")
     )
-    till = Till(d, tmp_path)
+    limited = LimitedGate(d, tmp_path)
     async with anyio.create_task_group() as group:
-        group.start_soon(till.run, round, "it")
+        group.start_soon(limited.run, round, "it")
         await all_blocked()
-        assert ["it"] == list(till.ended), "it waits for what it holds itself"
-    assert Reason.LIMIT is till.reason("it", "b")
-    assert not till.held
+        assert ["it"] == list(limited.ended), "it waits for what it holds itself"
+    assert Reason.LIMIT is limited.reason("it", "b")
+    assert not limited.held
 
 
 async def test_two_rounds_do_not_wait_for_what_each_holds(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ async def test_two_rounds_do_not_wait_for_what_each_holds(tmp_path: Path) -> Non
     limits = policy(first={"concurrent": 2}, second={"concurrent": 4})
     d, one_round = asked(*rules, policy=limits, a=sample("a"), b=sample("b"))
     _, other_round = asked(*rules, policy=limits, a=sample("c"), b=sample("d"))
-    till = Till(d, tmp_path)
-    real, tries = till.world.gate(d).ports.reserve, 0
+    limited = LimitedGate(d, tmp_path)
+    real, tries = limited.world.gate(d).ports.reserve, 0
 
     async def slow(draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
         """Each round gets its first request's slot before any gets its second's, as with a state on a disk."""
@@ -115,16 +115,16 @@ async def test_two_rounds_do_not_wait_for_what_each_holds(tmp_path: Path) -> Non
             await all_blocked()
         return got
 
-    till.world.purse.reserve = slow  # type: ignore[method-assign]
-    till.gate = till.world.gate(d)
+    limited.world.purse.reserve = slow  # type: ignore[method-assign]
+    limited.gate = limited.world.gate(d)
     async with anyio.create_task_group() as group:
-        group.start_soon(till.run, one_round, "one")
-        group.start_soon(till.run, other_round, "other")
+        group.start_soon(limited.run, one_round, "one")
+        group.start_soon(limited.run, other_round, "other")
         for _ in range(10):
             await all_blocked()
-        assert {"one", "other"} == set(till.ended), "each waits for the slot that the other holds"
-    assert [None] * 4 == [till.reason(name, key) for name in ("one", "other") for key in ("a", "b")]
-    assert not till.held
+        assert {"one", "other"} == set(limited.ended), "each waits for the slot that the other holds"
+    assert [None] * 4 == [limited.reason(name, key) for name in ("one", "other") for key in ("a", "b")]
+    assert not limited.held
 
 
 async def test_a_round_that_waits_holds_nothing_that_others_could_use(tmp_path: Path) -> None:
@@ -135,18 +135,18 @@ async def test_a_round_that_waits_holds_nothing_that_others_could_use(tmp_path: 
     d, first = asked(free, narrow, wide, policy=limits, a=sample("narrow"))
     _, waits = asked(free, narrow, wide, policy=limits, a=sample("b"), b=sample("narrow"))
     _, passes = pushed(free, narrow, wide, policy=limits, params=sample("free"))
-    till = Till(d, tmp_path)
-    await till.run(first, "first")
+    limited = LimitedGate(d, tmp_path)
+    await limited.run(first, "first")
     async with anyio.create_task_group() as group:
-        group.start_soon(till.run, waits, "waits")
+        group.start_soon(limited.run, waits, "waits")
         await all_blocked()
-        assert "waits" not in till.ended
-        assert not till.held
-        await till.timers.pass_(31)
-        assert (None, None) == (till.reason("waits", "a"), till.reason("waits", "b"))
-    await till.run(passes, "passes")
-    assert till.reason("passes", "") is None
-    assert not till.held
+        assert "waits" not in limited.ended
+        assert not limited.held
+        await limited.timers.pass_(31)
+        assert (None, None) == (limited.reason("waits", "a"), limited.reason("waits", "b"))
+    await limited.run(passes, "passes")
+    assert limited.reason("passes", "") is None
+    assert not limited.held
 
 
 async def test_slots_that_were_reserved_together_are_free_when_the_last_of_them_is_over(tmp_path: Path) -> None:
@@ -160,29 +160,29 @@ async def test_slots_that_were_reserved_together_are_free_when_the_last_of_them_
     rule = allow("room", on_limit="wait")
     d, first = asked(rule, policy=limits, a=sample("c"))
     _, second = asked(rule, policy=limits, a=sample("a"), b=sample("b"))
-    till = Till(d, tmp_path, slow)
+    limited = LimitedGate(d, tmp_path, slow)
 
     async def room() -> bool:
-        got = await till.admission.reserve([Draw("room", "[]", 1)], None)
+        got = await limited.admission.reserve([Draw("room", "[]", 1)], None)
         if isinstance(got, Reserved):
-            await till.admission.settle(got, ())
+            await limited.admission.settle(got, ())
         return isinstance(got, Reserved)
 
     async with anyio.create_task_group() as group:
-        group.start_soon(till.run, first, "first")
+        group.start_soon(limited.run, first, "first")
         await all_blocked()
-        group.start_soon(till.run, second, "second")
+        group.start_soon(limited.run, second, "second")
         await all_blocked()
-        assert 1 == len(till.world.asked), "there is room for one of two: neither is asked"
+        assert 1 == len(limited.world.asked), "there is room for one of two: neither is asked"
         go["c"].set()
         await all_blocked()
-        assert 3 == len(till.world.asked)
+        assert 3 == len(limited.world.asked)
         go["a"].set()
         await all_blocked()
         assert not await room()
         go["b"].set()
     assert await room()
-    assert not till.held
+    assert not limited.held
 
 
 async def test_a_request_that_waited_in_vain_leaves_the_others_of_its_round_what_they_had(tmp_path: Path) -> None:
@@ -198,40 +198,40 @@ async def test_a_request_that_waited_in_vain_leaves_the_others_of_its_round_what
     limits = policy(forms={"requests": 1, "per": "1h"}, room={"concurrent": 1})
     d, first = asked(form, allow("room"), policy=limits, a=params)
     _, second = asked(form, allow("room"), policy=limits, a=sample("a"), b=params)
-    till = Till(d, tmp_path)
-    await till.run(first, "first")
+    limited = LimitedGate(d, tmp_path)
+    await limited.run(first, "first")
     async with anyio.create_task_group() as group:
-        group.start_soon(till.run, second, "second")
-        await till.until(lambda: till.timers.left > 0)
-        await till.timers.pass_(400)
-        await till.until(lambda: "second" in till.ended)
-    assert (None, Reason.LIMIT) == (till.reason("second", "a"), till.reason("second", "b"))
-    assert not till.held
-    await till.admission.aclose()
+        group.start_soon(limited.run, second, "second")
+        await limited.until(lambda: limited.timers.left > 0)
+        await limited.timers.pass_(400)
+        await limited.until(lambda: "second" in limited.ended)
+    assert (None, Reason.LIMIT) == (limited.reason("second", "a"), limited.reason("second", "b"))
+    assert not limited.held
+    await limited.admission.aclose()
 
 
 async def test_a_warning_that_cannot_be_told_leaves_nothing_reserved(tmp_path: Path) -> None:
     d, round = pushed(
         allow("few", "room"), policy=policy(few={"requests": 2, "per": "1m", "warn_at": 0.5}, room={"concurrent": 1})
     )
-    till = Till(d, tmp_path)
+    limited = LimitedGate(d, tmp_path)
 
     def broken(note: Note) -> None:
         raise RuntimeError(note.event)
 
-    till.world.notes = type("Notes", (), {"append": staticmethod(broken)})()
-    till.gate = till.world.gate(d)
-    await till.run(round, "it")
-    assert Reason.ERROR is till.reason("it", "")
-    assert not till.held
+    limited.world.notes = type("Notes", (), {"append": staticmethod(broken)})()
+    limited.gate = limited.world.gate(d)
+    await limited.run(round, "it")
+    assert Reason.ERROR is limited.reason("it", "")
+    assert not limited.held
 
 
 async def test_a_limit_that_a_fallback_takes_over_its_mark_is_warned_of(tmp_path: Path) -> None:
     limits = policy(tokens={"output_tokens": 1000, "per": "1m", "warn_at": 0.14})
     d, round = pushed(allow("tokens", models=("cheap", "dear")), policy=limits)
-    till = Till(d, tmp_path, SampleFailed("unreachable", "503"))
-    await till.run(round, "it")
-    assert ["limit.warned"] == [note.event for note in till.world.notes if note.event == "limit.warned"]
+    limited = LimitedGate(d, tmp_path, SampleFailed("unreachable", "503"))
+    await limited.run(round, "it")
+    assert ["limit.warned"] == [note.event for note in limited.world.notes if note.event == "limit.warned"]
 
 
 URL = {"mode": "url", "elicitationId": "e", "url": "https://a.example/x", "message": "open"}
@@ -247,36 +247,38 @@ def failed(d: Dialogue, id: int, urls: int = 1) -> Any:
 async def test_a_limit_holds_for_urls_in_an_error_too(tmp_path: Path) -> None:
     d = Dialogue({**URLS, "limits": ["few"]}, limits={"few": {"requests": 2, "per": "1m"}})
     d.open_legacy(elicitation={"url": {}})
-    till = Till(d, tmp_path)
+    limited = LimitedGate(d, tmp_path)
     for number in (1, 2, 3):
-        await till.run(failed(d, number), str(number))
-    assert [None, None, Reason.LIMIT] == [till.reason(str(number), "0") for number in (1, 2, 3)]
-    assert not till.held
+        await limited.run(failed(d, number), str(number))
+    assert [None, None, Reason.LIMIT] == [limited.reason(str(number), "0") for number in (1, 2, 3)]
+    assert not limited.held
 
 
 async def test_also_one_that_counts_by_call(tmp_path: Path) -> None:
     d = Dialogue({**URLS, "limits": ["loop"]}, limits={"loop": {"requests": 2, "per": "call"}})
     d.open_legacy(elicitation={"url": {}})
-    till = Till(d, tmp_path)
-    await till.run(failed(d, 1, urls=2), "two")
-    await till.run(failed(d, 2, urls=3), "three")
-    assert till.reason("two", "0") is None
+    limited = LimitedGate(d, tmp_path)
+    await limited.run(failed(d, 1, urls=2), "two")
+    await limited.run(failed(d, 2, urls=3), "three")
+    assert limited.reason("two", "0") is None
     (blocked,) = [
-        release.outcome for release in till.ended["three"].releases.values() if isinstance(release.outcome, Unanswered)
+        release.outcome
+        for release in limited.ended["three"].releases.values()
+        if isinstance(release.outcome, Unanswered)
     ]
     assert Reason.LIMIT is blocked.reason
-    assert not till.held
+    assert not limited.held
 
 
 async def test_urls_that_could_not_be_recorded_draw_nothing(tmp_path: Path) -> None:
     d = Dialogue({**URLS, "limits": ["few"]}, limits={"few": {"requests": 1, "per": "1m"}})
     d.open_legacy(elicitation={"url": {}})
-    till = Till(d, tmp_path)
-    till.world.broken_log = True
-    await till.run(failed(d, 1), "lost")
-    till.world.broken_log = False
-    await till.run(failed(d, 2), "kept")
-    assert (Reason.RECORDS, None) == (till.reason("lost", "0"), till.reason("kept", "0"))
+    limited = LimitedGate(d, tmp_path)
+    limited.world.broken_log = True
+    await limited.run(failed(d, 1), "lost")
+    limited.world.broken_log = False
+    await limited.run(failed(d, 2), "kept")
+    assert (Reason.RECORDS, None) == (limited.reason("lost", "0"), limited.reason("kept", "0"))
 
 
 async def test_a_fault_while_a_record_is_made_is_no_answer_and_takes_no_other_record_with_it(tmp_path: Path) -> None:
@@ -284,7 +286,7 @@ async def test_a_fault_while_a_record_is_made_is_no_answer_and_takes_no_other_re
     params = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {"ok": {"type": "boolean"}}}}
     form = {"name": "f", "match": {"kind": "elicitation"}, "effect": "answer", "content": {"ok": True}}
     d, round = asked(rule, form, policy={**policy(), "secrets": {"x": "XXX"}}, a=sample("a"), b=params)
-    till = Till(d, tmp_path)
+    limited = LimitedGate(d, tmp_path)
 
     class Broken:
         """A redactor with a bug."""
@@ -294,10 +296,10 @@ async def test_a_fault_while_a_record_is_made_is_no_answer_and_takes_no_other_re
                 raise RuntimeError("a bug")
             return ()
 
-    till.gate = Gate(replace(d.compiled, redactor=Redactor(Broken())), "hash", till.gate.ports)  # type: ignore[arg-type]
-    await till.run(round, "it")
-    assert (Reason.RECORDS, None) == (till.reason("it", "a"), till.reason("it", "b"))
-    assert ["b"] == [record.key for record in till.world.records]
+    limited.gate = Gate(replace(d.compiled, redactor=Redactor(Broken())), "hash", limited.gate.ports)  # type: ignore[arg-type]
+    await limited.run(round, "it")
+    assert (Reason.RECORDS, None) == (limited.reason("it", "a"), limited.reason("it", "b"))
+    assert ["b"] == [record.key for record in limited.world.records]
 
 
 async def test_a_retry_that_is_withdrawn_while_it_is_decided_is_recorded_under_its_first_name() -> None:

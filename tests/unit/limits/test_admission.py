@@ -382,7 +382,7 @@ def make_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "reason"),
     [
         (lambda state: make_file(state.parent), "cannot be created: {parent} is not a folder"),
         (make_file, "is not a folder"),
@@ -392,13 +392,13 @@ def make_file(path: Path) -> None:
     ids=["a file above", "a file", "a folder for the file", "a file for the folder"],
 )
 def test_a_folder_that_cannot_be_written_is_told_before_the_start(
-    tmp_path: Path, make: Callable[[Path], None], said: str
+    tmp_path: Path, make: Callable[[Path], None], reason: str
 ) -> None:
     state = tmp_path / "above" / "state"
     make(state)
     with pytest.raises(Unavailable) as problem:
         check_writable(state)
-    expected = f"limits: state folder {state} {said.format(parent=state.parent)}; set --state to a writable folder"
+    expected = f"limits: state folder {state} {reason.format(parent=state.parent)}; set --state to a writable folder"
     assert expected == str(problem.value)
 
 

@@ -14,8 +14,8 @@ from samplegate.policy.schema import Model, Price
 PRICED: Final[dict[str, Any]] = {"input_cost_per_token": 2.5e-07, "output_cost_per_token": 2e-06}
 
 
-def facts(entry: Any = None, **said: Any) -> ModelFacts:
-    model = Model(name="m", **{"model": "a/b", **said})
+def facts(entry: Any = None, **keys: Any) -> ModelFacts:
+    model = Model(name="m", **{"model": "a/b", **keys})
     return known([model], {} if entry is None else {model.model: entry})["m"]
 
 
@@ -46,7 +46,7 @@ def test_what_the_policy_says_goes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("keys", "expected"),
     [
         ({}, ModelFacts(Rates(0, 0), None, None, frozenset({"image", "audio", "tools"}))),
         (
@@ -57,9 +57,9 @@ def test_what_the_policy_says_goes_first() -> None:
     ],
 )
 def test_scripted_costs_nothing_and_takes_everything_unless_the_policy_says_otherwise(
-    said: dict[str, Any], expected: ModelFacts
+    keys: dict[str, Any], expected: ModelFacts
 ) -> None:
-    assert expected == facts({**PRICED, "max_input_tokens": 1}, model="scripted", cases="c.yaml", **said)
+    assert expected == facts({**PRICED, "max_input_tokens": 1}, model="scripted", cases="c.yaml", **keys)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ JSON = st.recursive(
 )
 
 
-def told(*ids: str) -> dict[str, Any]:
+def tool_conversation(*ids: str) -> dict[str, Any]:
     """A conversation in which tools are used, with these ids."""
     uses = [{"type": "tool_use", "id": id, "name": "look", "input": {}} for id in ids]
     results = [
@@ -66,13 +66,13 @@ def test_a_form_is_its_message_and_its_fields() -> None:
 
 
 def test_the_ids_of_tool_uses_count_by_their_place() -> None:
-    assert fingerprint(told("a", "b")) == fingerprint(told("toolu_01", "call_7"))
+    assert fingerprint(tool_conversation("a", "b")) == fingerprint(tool_conversation("toolu_01", "call_7"))
 
 
 def test_results_that_answer_each_others_use_are_something_else() -> None:
-    crossed = told("a", "b")
+    crossed = tool_conversation("a", "b")
     crossed["messages"][1]["content"][0]["toolUseId"], crossed["messages"][1]["content"][1]["toolUseId"] = "b", "a"
-    assert fingerprint(told("a", "b")) != fingerprint(crossed)
+    assert fingerprint(tool_conversation("a", "b")) != fingerprint(crossed)
 
 
 def test_it_is_the_same_in_every_version() -> None:

@@ -417,7 +417,7 @@ def test_settling_on_a_forgotten_account_books_no_more_than_an_overrun() -> None
 
 
 @pytest.mark.parametrize(
-    ("quantity", "units", "said"),
+    ("quantity", "units", "text"),
     [
         ("usd", 12_500_000_000, "0.0125 USD"),
         ("usd", 5 * 10**12, "5 USD"),
@@ -431,8 +431,8 @@ def test_settling_on_a_forgotten_account_books_no_more_than_an_overrun() -> None
         ("concurrent", 3, "3 at a time"),
     ],
 )
-def test_an_amount_is_shown_as_a_person_writes_it(quantity: Any, units: int, said: str) -> None:
-    assert said == amount_text(LimitSpec("l", quantity, 10, "day"), units)
+def test_an_amount_is_shown_as_a_person_writes_it(quantity: Any, units: int, text: str) -> None:
+    assert text == amount_text(LimitSpec("l", quantity, 10, "day"), units)
 
 
 def test_an_account_is_stored_as_a_short_list() -> None:

@@ -47,7 +47,7 @@ def text(value: str) -> dict[str, Any]:
     return {"type": "text", "text": value}
 
 
-def said(value: str) -> str:
+def redacted(value: str) -> str:
     """A text after redaction."""
     cleaned: str = clean_params(REDACTOR, params(text(value)))[0]["messages"][0]["content"]["text"]
     return cleaned
@@ -213,11 +213,11 @@ def test_names_that_differ_in_their_secrets_only_stay_apart() -> None:
     ],
 )
 def test_a_text_becomes(before: str, after: str) -> None:
-    assert after == said(before)
+    assert after == redacted(before)
 
 
 def test_a_text_without_a_secret_keeps_even_half_a_character() -> None:
-    assert "\ud83d" == said("\ud83d")
+    assert "\ud83d" == redacted("\ud83d")
 
 
 def test_finds_that_overlap_are_blotted_out_as_one() -> None:
@@ -230,7 +230,7 @@ def test_finds_that_overlap_are_blotted_out_as_one() -> None:
 @given(st.text(string.printable + "é😀\ud800", max_size=200), st.integers(0, 200))
 def test_no_secret_is_left_and_the_rest_is_what_it_was(around: str, at: int) -> None:
     before = around[:at] + "T-4711" + around[at:]
-    after = said(before)
+    after = redacted(before)
     assert "T-4711" not in after
     if "\ud800" not in around and "<<" not in around and "=" not in around and "T-" not in around:
         assert before.replace("T-4711", BLOT) == after
@@ -245,7 +245,7 @@ BIG: Final = 1024 * 1024  # bytes: enough that quadratic work would exceed any t
 @pytest.mark.parametrize("unit", ["T-", "T-1234", "<<", "user=a", "<<T-1234 ", "aaaaaaaT", "\ud800", "é"])
 def test_a_mebibyte_of_anything_takes_bounded_time(unit: str) -> None:
     value = (unit * (BIG // len(unit) + 1))[:BIG]
-    after = said(value)
+    after = redacted(value)
     assert {} == clean_params(REDACTOR, params(text(after)))[1]
 
 

@@ -41,7 +41,7 @@ def choose(script: Script, name: str, params: dict[str, Any]) -> SampleResult:
     return pick(script, name, params).result
 
 
-def said(text: str, model: str = "scripted", stop: str = "endTurn", heard: int = 0, words: int = 1) -> Sampled:
+def sampled(text: str, model: str = "scripted", stop: str = "endTurn", heard: int = 0, words: int = 1) -> Sampled:
     return Sampled(({"type": "text", "text": text},), model, stop, heard, words)
 
 
@@ -68,7 +68,7 @@ def test_every_condition_of_a_case_must_hold() -> None:
 def test_the_newest_message_is_searched_first() -> None:
     script = parse('cases: [{text: "n=(?P<n>[0-9])", answer: "{n}"}]', file="f")
 
-    assert said("2", heard=2) == choose(script, "trial", asked("n=1", "n=2"))
+    assert sampled("2", heard=2) == choose(script, "trial", asked("n=1", "n=2"))
 
 
 def test_all_blocks_of_a_message_are_searched() -> None:
@@ -81,7 +81,7 @@ def test_all_blocks_of_a_message_are_searched() -> None:
 def test_plain_text_is_no_expression_and_the_file_may_say_all_that_a_model_says() -> None:
     result = choose(SCRIPT, "trial", asked("the audit entry (draft"))
 
-    assert said("Deleted at last.", "trial-1", "because", 12, 2) == result
+    assert sampled("Deleted at last.", "trial-1", "because", 12, 2) == result
 
 
 def test_nothing_that_fits_is_a_failure_and_no_guess() -> None:
@@ -94,19 +94,21 @@ def test_nothing_that_fits_is_a_failure_and_no_guess() -> None:
 def test_a_case_without_conditions_takes_everything() -> None:
     script = parse("cases: [{answer: whatever you say}]", file="f")
 
-    assert said("whatever you say", words=3) == choose(script, "trial", {"messages": [], "maxTokens": 3})
+    assert sampled("whatever you say", words=3) == choose(script, "trial", {"messages": [], "maxTokens": 3})
 
 
 def test_an_answer_is_cut_to_the_tokens_asked_for() -> None:
     script = parse("cases: [{answer: one two  three four}]", file="f")
 
-    assert said("one two", stop="maxTokens", heard=2, words=2) == choose(script, "trial", asked("hello there", most=2))
+    assert sampled("one two", stop="maxTokens", heard=2, words=2) == choose(
+        script, "trial", asked("hello there", most=2)
+    )
 
 
 def test_tokens_named_by_the_file_are_reported_as_they_are_so_that_an_overrun_can_be_tried() -> None:
     script = parse("cases: [{answer: one, output_tokens: 500}]", file="f")
 
-    assert said("one", heard=1, words=500) == choose(script, "trial", asked("hello", most=10))
+    assert sampled("one", heard=1, words=500) == choose(script, "trial", asked("hello", most=10))
 
 
 def test_a_group_that_took_no_part_is_empty_and_an_empty_answer_fails() -> None:
@@ -273,7 +275,7 @@ cases:
         assert expected == reply(self.SCRIPT, {"message": message, "requestedSchema": {}})
 
     def test_sampling_takes_no_case_of_an_elicitation(self) -> None:
-        assert said("anything", heard=2) == choose(self.SCRIPT, "trial", asked("Delete 12"))
+        assert sampled("anything", heard=2) == choose(self.SCRIPT, "trial", asked("Delete 12"))
 
     def test_no_case_is_no_reply(self) -> None:
         assert reply(SCRIPT, {"message": "joke"}) is None

@@ -43,26 +43,30 @@ def asked(case: str) -> tuple[str, Any]:
     return wire(placed.case)
 
 
-def said(text: str) -> list[dict[str, Any]]:
+def user_messages(text: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": {"type": "text", "text": text}}]
 
 
 @pytest.mark.parametrize(
     ("short", "params"),
     [
-        ("sampling: hi", {"messages": said("hi"), "maxTokens": 1000}),
+        ("sampling: hi", {"messages": user_messages("hi"), "maxTokens": 1000}),
         (
             "sampling: {text: hi, maxTokens: 5, systemPrompt: s}",
-            {"messages": said("hi"), "maxTokens": 5, "systemPrompt": "s"},
+            {"messages": user_messages("hi"), "maxTokens": 5, "systemPrompt": "s"},
         ),
         (
             "sampling: {text: hi, hints: [a, b]}",
-            {"messages": said("hi"), "maxTokens": 1000, "modelPreferences": {"hints": [{"name": "a"}, {"name": "b"}]}},
+            {
+                "messages": user_messages("hi"),
+                "maxTokens": 1000,
+                "modelPreferences": {"hints": [{"name": "a"}, {"name": "b"}]},
+            },
         ),
         ("sampling: {messages: [], temperature: 0}", {"messages": [], "maxTokens": 1000, "temperature": 0}),
         (
             "sampling: {text: hi, stopSequences: [a], includeContext: none}",
-            {"messages": said("hi"), "maxTokens": 1000, "stopSequences": ["a"], "includeContext": "none"},
+            {"messages": user_messages("hi"), "maxTokens": 1000, "stopSequences": ["a"], "includeContext": "none"},
         ),
     ],
 )
@@ -354,7 +358,7 @@ PEOPLE = "server: people, elicitation: {fields: {count: {type: integer, maximum:
 
 
 @pytest.mark.parametrize(
-    ("case", "said", "why"),
+    ("case", "expected", "why"),
     [
         (
             f"{PEOPLE}, verdict: approve",
@@ -381,10 +385,10 @@ PEOPLE = "server: people, elicitation: {fields: {count: {type: integer, maximum:
         ),
     ],
 )
-def test_a_verdict_that_nobody_could_give_fails_the_case(case: str, said: Any, why: str) -> None:
+def test_a_verdict_that_nobody_could_give_fails_the_case(case: str, expected: Any, why: str) -> None:
     (trial,) = trials(f"  - {{name: one, {case}, expect: {{effect: escalate}}}}\n")
     (mismatch,) = [mismatch for mismatch in trial.mismatches if mismatch.what == "verdict"]
-    assert said == mismatch.expected
+    assert expected == mismatch.expected
     assert why in mismatch.got
 
 

@@ -14,7 +14,7 @@ NEW, OLD = "2025-11-25", "2025-06-18"
 TITLED = [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]
 
 
-def one(field: Any, **around: Any) -> dict[str, Any]:
+def single_field(field: Any, **around: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"f": field}, **around}
 
 
@@ -47,8 +47,8 @@ def flat(schema: Any, revision: str = NEW) -> Form:
     ],
 )
 def test_a_field_of_the_specification_is_flat(type_: str, field: dict[str, Any], in_old: bool) -> None:
-    assert [type_] == [found.type for found in flat(one(field)).fields]
-    assert in_old is isinstance(read_form(one(field), OLD), Form)
+    assert [type_] == [found.type for found in flat(single_field(field)).fields]
+    assert in_old is isinstance(read_form(single_field(field), OLD), Form)
 
 
 @pytest.mark.parametrize(
@@ -67,39 +67,39 @@ def test_a_field_of_the_specification_is_flat(type_: str, field: dict[str, Any],
         {"type": "object", "properties": {}, "allOf": []},
         {"type": "object", "properties": {}, "additionalProperties": {"$ref": "#"}},
         {"type": "object", "properties": {str(n): {"type": "string"} for n in range(1001)}},
-        one(True),
-        one({}),
-        one({"type": "null"}),
-        one({"type": ["string", "null"]}),
-        one({"type": "object", "properties": {}}),
-        one({"anyOf": [{"type": "string"}, {"type": "null"}]}),
-        one({"$ref": "#/$defs/a"}),
-        one({"type": "string", "$ref": "https://example.com/schema"}),
-        one({"type": "string", "not": {}}),
-        one({"type": "string", "if": {}}),
-        one({"type": "string", "minLength": -1}),
-        one({"type": "string", "minLength": True}),
-        one({"type": "string", "maxLength": 1.5}),
-        one({"type": "string", "format": 1}),
-        one({"type": "string", "pattern": 1}),
-        one({"type": "string", "pattern": "(?=a)"}),
-        one({"type": "string", "pattern": "("}),
-        one({"type": "string", "pattern": "a" * 1001}),
-        one({"type": "string", "enum": []}),
-        one({"type": "string", "enum": [1]}),
-        one({"type": "string", "enum": ["a"], "oneOf": TITLED}),
-        one({"type": "string", "oneOf": [{"type": "string"}]}),
-        one({"type": "string", "oneOf": [{"const": "a", "$ref": "x"}]}),
-        one({"type": "integer", "enum": [1]}),
-        one({"type": "number", "minimum": "0"}),
-        one({"type": "number", "multipleOf": 0}),
-        one({"type": "number", "exclusiveMinimum": True}),
-        one({"type": "array"}),
-        one({"type": "array", "items": {"type": "string"}}),
-        one({"type": "array", "items": {"type": "integer", "enum": ["a"]}}),
-        one({"type": "array", "items": {"anyOf": [{"type": "string"}]}}),
-        one({"type": "array", "items": {"type": "string", "enum": ["a"]}, "uniqueItems": 1}),
-        one({"type": "array", "items": {"type": "string", "enum": ["a"]}, "contains": {}}),
+        single_field(True),
+        single_field({}),
+        single_field({"type": "null"}),
+        single_field({"type": ["string", "null"]}),
+        single_field({"type": "object", "properties": {}}),
+        single_field({"anyOf": [{"type": "string"}, {"type": "null"}]}),
+        single_field({"$ref": "#/$defs/a"}),
+        single_field({"type": "string", "$ref": "https://example.com/schema"}),
+        single_field({"type": "string", "not": {}}),
+        single_field({"type": "string", "if": {}}),
+        single_field({"type": "string", "minLength": -1}),
+        single_field({"type": "string", "minLength": True}),
+        single_field({"type": "string", "maxLength": 1.5}),
+        single_field({"type": "string", "format": 1}),
+        single_field({"type": "string", "pattern": 1}),
+        single_field({"type": "string", "pattern": "(?=a)"}),
+        single_field({"type": "string", "pattern": "("}),
+        single_field({"type": "string", "pattern": "a" * 1001}),
+        single_field({"type": "string", "enum": []}),
+        single_field({"type": "string", "enum": [1]}),
+        single_field({"type": "string", "enum": ["a"], "oneOf": TITLED}),
+        single_field({"type": "string", "oneOf": [{"type": "string"}]}),
+        single_field({"type": "string", "oneOf": [{"const": "a", "$ref": "x"}]}),
+        single_field({"type": "integer", "enum": [1]}),
+        single_field({"type": "number", "minimum": "0"}),
+        single_field({"type": "number", "multipleOf": 0}),
+        single_field({"type": "number", "exclusiveMinimum": True}),
+        single_field({"type": "array"}),
+        single_field({"type": "array", "items": {"type": "string"}}),
+        single_field({"type": "array", "items": {"type": "integer", "enum": ["a"]}}),
+        single_field({"type": "array", "items": {"anyOf": [{"type": "string"}]}}),
+        single_field({"type": "array", "items": {"type": "string", "enum": ["a"]}, "uniqueItems": 1}),
+        single_field({"type": "array", "items": {"type": "string", "enum": ["a"]}, "contains": {}}),
     ],
 )
 def test_anything_more_is_not_flat(schema: Any) -> None:
@@ -121,7 +121,7 @@ def test_a_form_has_a_bounded_number_of_patterns() -> None:
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        (one({"type": "null"}), "requestedSchema.properties.f: type is not supported in a flat form"),
+        (single_field({"type": "null"}), "requestedSchema.properties.f: type is not supported in a flat form"),
         (
             {"type": "object", "properties": {"a\x1b[2J\u202eb": {}}},
             "requestedSchema.properties.'a\\x1b[2J\\u202eb': type is not supported in a flat form",
@@ -190,27 +190,27 @@ def test_a_misfit_shows_a_peers_name_escaped() -> None:
     ],
 )
 def test_content_fits_or_not(field: dict[str, Any], good: list[Any], bad: list[Any]) -> None:
-    form = flat(one(field))
+    form = flat(single_field(field))
     assert [None] * len(good) == [check(form, {"f": value}) for value in good]
     assert [] == [value for value in bad if check(form, {"f": value}) is None]
 
 
 def test_a_missing_required_field_does_not_fit() -> None:
-    assert check(flat(one({"type": "string"}, required=["f"])), {}) == "a required field is missing"
-    assert check(flat(one({"type": "string"})), {}) is None
+    assert check(flat(single_field({"type": "string"}, required=["f"])), {}) == "a required field is missing"
+    assert check(flat(single_field({"type": "string"})), {}) is None
 
 
 def test_a_field_too_many_fits_unless_the_form_forbids_it() -> None:
-    assert check(flat(one({"type": "string"})), {"g": "x"}) is None
-    assert check(flat(one({"type": "string"}, additionalProperties=False)), {"g": "x"}) is not None
+    assert check(flat(single_field({"type": "string"})), {"g": "x"}) is None
+    assert check(flat(single_field({"type": "string"}, additionalProperties=False)), {"g": "x"}) is not None
 
 
 def test_a_misfit_is_told_without_the_value() -> None:
-    assert check(flat(one({"type": "string", "maxLength": 1})), {"f": "hunter2"}) == "'f' violates maxLength"
+    assert check(flat(single_field({"type": "string", "maxLength": 1})), {"f": "hunter2"}) == "'f' violates maxLength"
 
 
 def test_a_pattern_that_hangs_other_engines_is_checked_at_once() -> None:
-    form = flat(one({"type": "string", "pattern": "^(a+)+$"}))
+    form = flat(single_field({"type": "string", "pattern": "^(a+)+$"}))
     assert check(form, {"f": "a" * 5000 + "b"}) == "'f' violates pattern"
     assert check(form, {"f": "a\ud800"}) == "'f' violates pattern"
 
@@ -241,7 +241,7 @@ TYPES = st.sampled_from(["string", "number", "integer", "boolean", "array", "obj
 
 @given(st.dictionaries(WORDS, JSON | TYPES, max_size=4), TYPES, JSON)
 def test_no_schema_and_no_value_raises(field: dict[str, Any], type_: str, value: Any) -> None:
-    form = read_form(one({"type": type_} | field), NEW)
+    form = read_form(single_field({"type": type_} | field), NEW)
     if isinstance(form, Form):
         said = check(form, {"f": value})
         assert said is None or isinstance(said, str)

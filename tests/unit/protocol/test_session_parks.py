@@ -58,7 +58,7 @@ def asks(id: Any, requests: Any, **more: Any) -> dict[str, Any]:
     return result(id, resultType="input_required", inputRequests=requests, **more)
 
 
-def put_off(d: Dialogue, effects: list[Effect]) -> str:
+def defer(d: Dialogue, effects: list[Effect]) -> str:
     """The request state that the client gets when the gate defers the one round among ``effects``."""
     (shown,) = to_client(d.hand_on(effects))
     assert {"resultType", "requestState"} == set(shown["result"])
@@ -66,7 +66,7 @@ def put_off(d: Dialogue, effects: list[Effect]) -> str:
     return state
 
 
-def back(d: Dialogue, state: str, id: Any, **more: Any) -> list[Effect]:
+def client_retry(d: Dialogue, state: str, id: Any, **more: Any) -> list[Effect]:
     """The client's retry."""
     return d.client(call(id, requestState=state, **more))
 
@@ -76,7 +76,7 @@ def parked(requests: Any = None, **more: Any) -> tuple[Dialogue, Round, str]:
     d = Dialogue(ALLOW, ANSWER)
     d.client(call(1))
     opened = d.server(asks(1, requests or {"k": ask(sample())}, **more))
-    return d, one(opened, Open).round, put_off(d, opened)
+    return d, one(opened, Open).round, defer(d, opened)
 
 
 def is_empty(d: Dialogue) -> bool:
@@ -93,7 +93,7 @@ class TestARoundThatIsPutOff:
 
     def test_nothing_of_it_reaches_the_server_until_it_is_settled(self) -> None:
         d, _, state = parked(requestState="theirs")
-        opened = back(d, state, 2)
+        opened = client_retry(d, state, 2)
         assert [] == to_server(opened)
         (retry,) = to_server(d.settle(opened))
         assert ("theirs", ["k"]) == (retry["params"]["requestState"], list(retry["params"]["inputResponses"]))
@@ -103,7 +103,7 @@ class TestARoundThatIsPutOff:
     def test_its_requests_and_their_names_are_as_before_however_often_it_returns(self) -> None:
         d, first, state = parked({"a": ask(sample()), "b": ask(form())})
         for id in range(2, PARKS + 2):
-            opened = back(d, state, id)
+            opened = client_retry(d, state, id)
             round = one(opened, Open).round
             assert {key: item.params for key, item in first.items.items()} == {
                 key: item.params for key, item in round.items.items()
@@ -116,30 +116,30 @@ class TestARoundThatIsPutOff:
                 round.returned.ids,
             )
             if round.parks:
-                state = put_off(d, opened)
+                state = defer(d, opened)
 
     def test_it_is_decided_again_by_the_policy_in_force_at_its_return(self) -> None:
         _, _, state = parked()
         stricter = Dialogue(DENY)
-        assert not one(back(stricter, state, 2), Open).round.items["k"].offered
+        assert not one(client_retry(stricter, state, 2), Open).round.items["k"].offered
 
     def test_what_the_client_sends_along_is_no_answer_to_anything(self) -> None:
         """The client was asked nothing (T3)."""
         d, _, state = parked()
-        round = one(back(d, state, 2, inputResponses={"k": REPLY}), Open).round
+        round = one(client_retry(d, state, 2, inputResponses={"k": REPLY}), Open).round
         assert round.returned is not None
         assert ({}, {}) == (round.returned.replies, round.returned.seen)
 
     @pytest.mark.parametrize("outcome", [Denied(Reason.RULE), Unanswered(Reason.TIMEOUT)])
     def test_it_can_end_the_call(self, outcome: Outcome) -> None:
         d, _, state = parked()
-        out = d.settle(back(d, state, 2), answers={"k": outcome})
+        out = d.settle(client_retry(d, state, 2), answers={"k": outcome})
         assert ([], 2, True) == (to_server(out), to_client(out)[0]["id"], to_client(out)[0]["result"]["isError"])
         assert is_empty(d)
 
     def test_the_client_may_take_a_try_back(self) -> None:
         d, _, state = parked()
-        round = one(back(d, state, 2), Open).round
+        round = one(client_retry(d, state, 2), Open).round
         gone = d.client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
         assert [Withdraw(round.id), Over(0)] == gone
         assert [] == d.done(
@@ -149,16 +149,16 @@ class TestARoundThatIsPutOff:
     def test_a_state_is_good_for_this_call_only(self) -> None:
         d, _, state = parked()
         for params in ({"name": "y"}, {"arguments": {"n": 2}}):
-            (end,) = to_client(back(d, state, 2, **params))
+            (end,) = to_client(client_retry(d, state, 2, **params))
             assert -32602 == end["error"]["code"]
 
     def test_its_age_counts_from_the_last_time_that_it_was_put_off(self) -> None:
         d, _, state = parked()
         for id in (2, 3):
             d.now += LIFETIME - 1
-            state = put_off(d, back(d, state, id))
+            state = defer(d, client_retry(d, state, id))
         d.now += LIFETIME
-        assert -32602 == to_client(back(d, state, 4))[0]["error"]["code"]
+        assert -32602 == to_client(client_retry(d, state, 4))[0]["error"]["code"]
 
     def test_the_servers_rounds_are_not_counted_up_by_it(self) -> None:
         d = Dialogue(ALLOW)
@@ -167,7 +167,7 @@ class TestARoundThatIsPutOff:
         for number in range(1, MAX_ROUNDS + 1):
             opened = d.server(asks(wire, {"k": ask(sample())}))
             if number < 5:
-                opened = back(d, put_off(d, opened), number)
+                opened = client_retry(d, defer(d, opened), number)
             (retry,) = to_server(d.settle(opened))
             wire = retry["id"]
         assert Reason.ROUNDS is one(d.server(asks(wire, {"k": ask(sample())})), Open).round.items["k"].refused
@@ -190,15 +190,15 @@ class TestBeforeAndBehindAForward:
         requests = {"mine": ask(form()), "r": ROOTS, "local": ask(sample())}
         (shown,) = to_client(d.hand_on(d.server(asks(1, requests, requestState="theirs")), "mine"))
         assert {"mine", "r"} == set(shown["result"]["inputRequests"])
-        return d, back(d, shown["result"]["requestState"], 2, inputResponses=replies)
+        return d, client_retry(d, shown["result"]["requestState"], 2, inputResponses=replies)
 
     def test_what_the_client_has_answered_is_there_again_at_every_return(self) -> None:
         accept = {"action": "accept", "content": {"confirm": True, "n": 1.0}}
         d, opened = self.asked(mine=accept, r={"roots": []}, local={"forged": True})
         for id in (3, 4):
-            opened = back(
+            opened = client_retry(
                 d,
-                put_off(d, opened),
+                defer(d, opened),
                 id,
                 inputResponses={"mine": {"action": "decline"}, "local": {}, "r": {"roots": [1]}},
             )
@@ -219,7 +219,7 @@ class TestBeforeAndBehindAForward:
 
     def test_a_key_that_the_client_left_out_stays_left_out(self) -> None:
         d, opened = self.asked(r={"roots": []})
-        round = one(back(d, put_off(d, opened), 3, inputResponses={"mine": {"action": "accept"}}), Open).round
+        round = one(client_retry(d, defer(d, opened), 3, inputResponses={"mine": {"action": "accept"}}), Open).round
         assert round.returned is not None
         assert {"r"} == set(round.returned.replies)
         assert "mine" in round.returned.seen
@@ -234,20 +234,22 @@ class TestBeforeAndBehindAForward:
         seen = {"f": SealedDecision("d", "forward", "r", verify=True, timeout=10.0)}
         (shown,) = to_client(d.done(one(opened, Open).round, ForwardRound(frozenset({"f"}), seen, "hash", NONCE)))
         d.now += took
-        opened = back(d, shown["result"]["requestState"], 2, inputResponses={"f": {"action": "decline"}})
+        opened = client_retry(d, shown["result"]["requestState"], 2, inputResponses={"f": {"action": "decline"}})
         for id in (3, 4):
-            state = put_off(d, opened)
+            state = defer(d, opened)
             d.now += 50.0
-            opened = back(d, state, id)
+            opened = client_retry(d, state, id)
             round = one(opened, Open).round
             assert round.returned is not None
             assert SealedDecision("d", "forward", "r", verify=True, late=late) == round.returned.seen["f"]
 
     def test_a_forward_still_works_after_a_round_that_was_put_off(self) -> None:
         d, _, state = parked()
-        (retry,) = to_server(d.settle(back(d, state, 2)))
+        (retry,) = to_server(d.settle(client_retry(d, state, 2)))
         (shown,) = to_client(d.hand_on(d.server(asks(retry["id"], {"f": ask(form())})), "f"))
-        round = one(back(d, shown["result"]["requestState"], 3, inputResponses={"f": {"action": "accept"}}), Open).round
+        round = one(
+            client_retry(d, shown["result"]["requestState"], 3, inputResponses={"f": {"action": "accept"}}), Open
+        ).round
         assert round.returned is not None
         assert {"f"} == set(round.returned.replies)
 
@@ -259,7 +261,7 @@ class TestHowOften:
         opened, left = d.server(asks(0, {"k": ask(sample())})), []
         for id in range(1, PARKS + 1):
             left.append(one(opened, Open).round.parks)
-            opened = back(d, put_off(d, opened), id)
+            opened = client_retry(d, defer(d, opened), id)
         assert (list(range(PARKS, 0, -1)), 0) == (left, one(opened, Open).round.parks)
 
     def test_what_was_forwarded_counts_too_and_so_do_the_rounds_before(self) -> None:
@@ -268,7 +270,9 @@ class TestHowOften:
         wire: Any = 0
         for number in (1, 2):
             (shown,) = to_client(d.hand_on(d.server(asks(wire, {"f": ask(form())})), "f"))
-            opened = back(d, shown["result"]["requestState"], number, inputResponses={"f": {"action": "accept"}})
+            opened = client_retry(
+                d, shown["result"]["requestState"], number, inputResponses={"f": {"action": "accept"}}
+            )
             assert PARKS - number == one(opened, Open).round.parks
             (retry,) = to_server(d.settle(opened, answers={"f": Answered(b"{}", "client")}))
             wire = retry["id"]
@@ -279,7 +283,7 @@ class TestHowOften:
         d.client(call(0))
         opened = d.server(asks(0, {"k": ask(sample())}))
         for id in range(1, PARKS + 1):
-            opened = back(d, put_off(d, opened), id)
+            opened = client_retry(d, defer(d, opened), id)
         with pytest.raises(ValueError, match="put off"):
             d.hand_on(opened)
         assert to_client(d.settle(opened, answers={"k": Unanswered(Reason.ERROR)}))[0]["result"]["isError"]
@@ -338,7 +342,9 @@ class TestHowLarge:
         (shown,) = to_client(d.hand_on(d.server(asks(1, {"f": ask(sample())})), "f"))
         found = []
         for id, size in enumerate((10, request_state.MAX_PARKED), 2):
-            opened = back(d, shown["result"]["requestState"], id, inputResponses={"f": {**REPLY, "more": "x" * size}})
+            opened = client_retry(
+                d, shown["result"]["requestState"], id, inputResponses={"f": {**REPLY, "more": "x" * size}}
+            )
             found.append(one(opened, Open).round.parks)
         assert [PARKS - 1, 0] == found
 
@@ -349,7 +355,7 @@ class TestHowLarge:
         each = request_state.MAX_PARKED // 64 - 200
         opened = d.server(asks(1, {f"k{n:02}": ask(sample("x" * each)) for n in range(64)}))
         assert PARKS == one(opened, Open).round.parks
-        assert len(json.dumps(call(2, requestState=put_off(d, opened)))) < 1024 * 1024
+        assert len(json.dumps(call(2, requestState=defer(d, opened)))) < 1024 * 1024
 
     def test_answers_that_are_no_text_cannot_be_kept(self) -> None:
         d = Dialogue(FORWARD)
@@ -369,24 +375,24 @@ class TestTime:
         assert 0.0 == round.called
         for id, now in ((2, 55.0), (3, 110.0)):
             d.now = now
-            opened = back(d, state, id)
+            opened = client_retry(d, state, id)
             assert now == one(opened, Open).round.called
-            state = put_off(d, opened)
+            state = defer(d, opened)
 
     def test_so_it_does_for_what_the_server_asks_behind_it(self) -> None:
         d, _, state = parked()
         d.now = 55.0
-        (retry,) = to_server(d.settle(back(d, state, 2)))
+        (retry,) = to_server(d.settle(client_retry(d, state, 2)))
         d.now = 60.0
         assert 55.0 == one(d.server(asks(retry["id"], {"k": ask(sample())})), Open).round.called
 
     def test_a_forward_behind_it_counts_from_there(self) -> None:
         d, _, state = parked()
         d.now = 55.0
-        (retry,) = to_server(d.settle(back(d, state, 2)))
+        (retry,) = to_server(d.settle(client_retry(d, state, 2)))
         (shown,) = to_client(d.hand_on(d.server(asks(retry["id"], {"f": ask(form())})), "f"))
         d.now = 70.0
-        assert 55.0 == one(back(d, shown["result"]["requestState"], 3), Open).round.called
+        assert 55.0 == one(client_retry(d, shown["result"]["requestState"], 3), Open).round.called
 
 
 class TestAGateThatIsStartedAgain:
@@ -401,12 +407,12 @@ class TestAGateThatIsStartedAgain:
         (shown,) = to_client(
             before.hand_on(before.server(asks(1, {"f": ask(form()), "k": ask(sample())}, requestState="theirs")), "f")
         )
-        opened = back(before, shown["result"]["requestState"], 2, inputResponses={"f": {"action": "decline"}})
+        opened = client_retry(before, shown["result"]["requestState"], 2, inputResponses={"f": {"action": "decline"}})
         was = one(opened, Open).round
-        state = put_off(before, opened)
+        state = defer(before, opened)
 
         after = self.gate("two", epoch=1_000_060.0)
-        opened = back(after, state, 3)
+        opened = client_retry(after, state, 3)
         round = one(opened, Open).round
         assert round.returned is not None
         assert (was.call_ids, PARKS - 2, 0.0) == (round.call_ids, round.parks, round.called)
@@ -427,7 +433,7 @@ class TestAGateThatIsStartedAgain:
 
     def test_with_another_key_it_says_that_the_state_is_not_its_own(self) -> None:
         _, _, state = parked()
-        (end,) = to_client(back(self.gate("two", bytes(32)), state, 2))
+        (end,) = to_client(client_retry(self.gate("two", bytes(32)), state, 2))
         assert -32602 == end["error"]["code"]
 
 
@@ -443,7 +449,7 @@ class TestTheCallItself:
         d.client(self.modern())
         opened = d.server(asks(1, {"k": ask(sample())}))
         assert (one(opened, Open).round.arguments or b"").startswith(self.ARGUMENTS)
-        state = put_off(d, opened)
+        state = defer(d, opened)
         line = (
             self.modern()
             .replace(b'"name"', b'"requestState":"' + state.encode() + b'","name"')

@@ -34,7 +34,7 @@ def test_choices_are_read_however_they_are_written(schema: dict[str, Any], expec
 
 
 @pytest.mark.parametrize(
-    ("default", "said"),
+    ("default", "expected"),
     [
         (True, "true"),
         (3, "3"),
@@ -45,21 +45,21 @@ def test_choices_are_read_however_they_are_written(schema: dict[str, Any], expec
         ("x" * 500, "x" * 197 + "..."),
     ],
 )
-def test_a_default_is_told_as_it_is_typed_unless_it_is_a_secret(default: Any, said: str) -> None:
-    assert [f"default: {said}"] == list(lines({"type": "string", "default": default}, secret=False))
+def test_a_default_is_told_as_it_is_typed_unless_it_is_a_secret(default: Any, expected: str) -> None:
+    assert [f"default: {expected}"] == list(lines({"type": "string", "default": default}, secret=False))
     assert [] == list(lines({"type": "string", "default": default}, secret=True))
 
 
 @given(st.dictionaries(st.sampled_from(WORDS), ANYTHING, max_size=6))
 def test_whatever_a_schema_holds_is_told_in_few_short_lines(schema: dict[str, Any]) -> None:
-    said = [kind(schema), *lines(schema, secret=False)]
-    assert len(said) <= 34
-    assert all(len(line) <= 2_000 for line in said[1:])
+    found = [kind(schema), *lines(schema, secret=False)]
+    assert len(found) <= 34
+    assert all(len(line) <= 2_000 for line in found[1:])
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "expected"),
     [(-1, "0 s"), (42.9, "42 s"), (119, "119 s"), (120, "2 min"), (7_200, "2 h"), (86_400, "24 h"), (259_200, "3 d")],
 )
-def test_spans_are_said_as_people_say_them(seconds: float, said: str) -> None:
-    assert said == span(seconds)
+def test_spans_are_said_as_people_say_them(seconds: float, expected: str) -> None:
+    assert expected == span(seconds)

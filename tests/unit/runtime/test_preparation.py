@@ -11,20 +11,22 @@ from samplegate.runtime.run import read_rules
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (None, "cannot be read: no such file or directory"),
         (b"version: 1\n# \xff\n", "cannot be read: byte 13 is not UTF-8; save it as UTF-8 text"),
     ],
     ids=["missing", "another encoding"],
 )
-def test_a_policy_that_cannot_be_read_is_told_with_its_file(content: bytes | None, told: str, tmp_path: Path) -> None:
+def test_a_policy_that_cannot_be_read_is_told_with_its_file(
+    content: bytes | None, message: str, tmp_path: Path
+) -> None:
     file = tmp_path / "policy.yaml"
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(Unavailable) as refused:
         read_rules(file, {})
-    assert f"{file}: {told}" == str(refused.value)
+    assert f"{file}: {message}" == str(refused.value)
 
 
 def test_a_folder_is_no_policy(tmp_path: Path) -> None:

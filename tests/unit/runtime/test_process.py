@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 ROOM = "room: {concurrent: 1, by: []}"
 
 
-class Told(Models):
+class TrackedModels(Models):
     """Models that count how often they were closed."""
 
     ended = 0
@@ -90,12 +90,12 @@ rules:
 """
     )
     loaded = load_policy(text, file="policy.yaml", environment={})
-    models = Told(loaded.policy.models, folder=folder, environment={})
+    models = TrackedModels(loaded.policy.models, folder=folder, environment={})
     return Rules(loaded, compile_loaded(loaded, folder), models)
 
 
 def ended(rules: Rules) -> int:
-    assert isinstance(rules.models, Told)
+    assert isinstance(rules.models, TrackedModels)
     return rules.models.ended
 
 
@@ -103,7 +103,7 @@ def house_of(first: Rules, folder: Path) -> ProcessContext:
     return ProcessContext(first, state=folder / "state", decisions=NoDecisionLog(), log=EventLog("error", "json"))
 
 
-class Talk:
+class Conversation:
     """One conversation: a server that sends requests, and a client without capabilities."""
 
     def __init__(self, context: ProcessContext) -> None:
@@ -131,9 +131,9 @@ def line(frame: Any) -> bytes:
 
 
 @asynccontextmanager
-async def talking(context: ProcessContext) -> AsyncIterator[Talk]:
+async def conversation(context: ProcessContext) -> AsyncIterator[Conversation]:
     """A conversation until the block ends."""
-    talk, over = Talk(context), anyio.Event()
+    talk, over = Conversation(context), anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(talk.wiring.relay.run, over.wait)
         await all_blocked()
@@ -155,7 +155,7 @@ async def test_rounds_that_are_open_end_under_the_policy_they_began_with_and_its
 ) -> None:
     old, new = rules(tmp_path, "old"), rules(tmp_path, "new")
     context = house_of(old, tmp_path)
-    async with talking(context) as one, talking(context) as other:
+    async with conversation(context) as one, conversation(context) as other:
         held = await all_room(context)
         await one.ask(7)
         await other.ask(8)
@@ -186,7 +186,7 @@ async def test_the_models_of_a_policy_that_no_round_runs_under_end_at_once(tmp_p
 async def test_a_round_that_is_withdrawn_lets_the_old_models_go_too(tmp_path: Path) -> None:
     old = rules(tmp_path, "old")
     context = house_of(old, tmp_path)
-    async with talking(context) as talk:
+    async with conversation(context) as talk:
         await all_room(context)
         await talk.ask(7)
         await context.retire(context.replace(rules(tmp_path, "new")))
@@ -198,7 +198,7 @@ async def test_a_round_that_is_withdrawn_lets_the_old_models_go_too(tmp_path: Pa
 async def test_a_round_that_waits_for_a_limit_the_new_policy_lacks_is_refused(tmp_path: Path) -> None:
     old, new = rules(tmp_path, "old"), rules(tmp_path, "new", "other: {requests: 5, per: 1m, by: []}")
     context = house_of(old, tmp_path)
-    async with talking(context) as talk:
+    async with conversation(context) as talk:
         held = await all_room(context)
         await talk.ask(7)
         await context.retire(context.replace(new))
@@ -215,7 +215,7 @@ async def test_what_is_drawn_goes_on_and_brakes_that_are_the_same_too(tmp_path: 
     limit, brakes = "often: {requests: 2, per: day, tz: UTC, by: []}", "brakes: {repeats: 9}"
     context = house_of(rules(tmp_path, "old", limit, brakes), tmp_path)
     before = context.brakes
-    async with talking(context) as talk:
+    async with conversation(context) as talk:
         await talk.ask(7)
         assert "old" == await talk.server.answer(7)
         await context.retire(context.replace(rules(tmp_path, "new", limit, brakes)))

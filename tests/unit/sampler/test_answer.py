@@ -35,7 +35,7 @@ def refused(heard: ResponseAccumulator, offer: AnswerBounds = OFFER) -> tuple[st
     return raised.value.failure, str(raised.value.what)
 
 
-def said(*words: str, **more: Any) -> ResponseAccumulator:
+def accumulated(*words: str, **more: Any) -> ResponseAccumulator:
     return ResponseAccumulator(texts=list(words), stop="stop", **more)
 
 
@@ -44,7 +44,7 @@ def use(id: str | None = "1", name: str = "a_b", arguments: str = "{}", **more: 
 
 
 def test_text_then_images_then_uses() -> None:
-    heard = said("a", "b", images=["data:image/PNG;base64,YQ=="], calls=[use(arguments='{"x": 1}')])
+    heard = accumulated("a", "b", images=["data:image/PNG;base64,YQ=="], calls=[use(arguments='{"x": 1}')])
 
     blocks = [
         {"type": "text", "text": "ab"},
@@ -67,7 +67,7 @@ def test_text_then_images_then_uses() -> None:
     ],
 )
 def test_ids_are_unique_and_not_those_of_the_conversation(given: list[str | None], expected: list[str]) -> None:
-    blocks = answered(said(calls=[use(id) for id in given]))["content"]
+    blocks = answered(accumulated(calls=[use(id) for id in given]))["content"]
 
     assert expected == [block["id"] for block in blocks]
 
@@ -85,7 +85,7 @@ def test_ids_are_unique_and_not_those_of_the_conversation(given: list[str | None
     ],
 )
 def test_a_signature_is_kept_if_it_is_one(call: PartialToolCall, signature: str | None) -> None:
-    (block,) = answered(said(calls=[call]))["content"]
+    (block,) = answered(accumulated(calls=[call]))["content"]
 
     assert (None if signature is None else {PROVIDER: {"thought_signature": signature}}) == block.get("_meta")
 
@@ -97,12 +97,12 @@ def test_arguments_that_are_no_object_are_refused(arguments: str) -> None:
     assert (
         "error",
         "the arguments of tool call 1 are not a JSON object; raise max_tokens, or use another model",
-    ) == refused(said(calls=[use(arguments=arguments)]))
+    ) == refused(accumulated(calls=[use(arguments=arguments)]))
 
 
 @pytest.mark.parametrize(("levels", "taken"), [(MAX_DEPTH - 2, True), (MAX_DEPTH + 1, False)])
 def test_arguments_are_bounded_in_depth(levels: int, taken: bool) -> None:
-    heard = said(calls=[use(arguments='{"a":' + "[" * levels + "]" * levels + "}")])
+    heard = accumulated(calls=[use(arguments='{"a":' + "[" * levels + "]" * levels + "}")])
 
     if taken:
         assert answered(heard)["content"]
@@ -111,45 +111,57 @@ def test_arguments_are_bounded_in_depth(levels: int, taken: bool) -> None:
 
 
 def test_no_arguments_are_an_empty_object() -> None:
-    assert {} == answered(said(calls=[use(arguments="")]))["content"][0]["input"]
+    assert {} == answered(accumulated(calls=[use(arguments="")]))["content"][0]["input"]
 
 
 @pytest.mark.parametrize(
     ("heard", "failure", "what"),
     [
-        (said(calls=[use(name="rm")]), "error", "the answer calls an unknown tool (2 were offered)"),
-        (said(calls=[use(name="a.b")]), "error", "the answer calls an unknown tool"),
-        (said(calls=[use(name="")]), "error", "the answer calls an unknown tool"),
-        (said("x", audio=True), "error", "the answer contains audio, which is not supported"),
+        (accumulated(calls=[use(name="rm")]), "error", "the answer calls an unknown tool (2 were offered)"),
+        (accumulated(calls=[use(name="a.b")]), "error", "the answer calls an unknown tool"),
+        (accumulated(calls=[use(name="")]), "error", "the answer calls an unknown tool"),
+        (accumulated("x", audio=True), "error", "the answer contains audio, which is not supported"),
         (
-            said("x", images=["http://evil/x.png"]),
+            accumulated("x", images=["http://evil/x.png"]),
             "error",
             "the answer has an image that is not embedded as base64; use another model",
         ),
-        (said("x", images=[None]), "error", "the answer has an image that is not embedded"),
-        (said("x", images=["data:image/png;base64,%%"]), "error", "the answer has an image that is not embedded"),
-        (said("x", images=["data:text/html;base64,YQ=="]), "error", "the answer has an image that is not embedded"),
-        (said(f"the key is {SECRET}"), "error", "the answer contains an API key of the gate and is withheld"),
-        (said(SECRET[:5], SECRET[5:]), "error", "the answer contains an API key of the gate and is withheld"),
+        (accumulated("x", images=[None]), "error", "the answer has an image that is not embedded"),
         (
-            said(calls=[use(arguments=f'{{"a": "{SECRET}"}}')]),
+            accumulated("x", images=["data:image/png;base64,%%"]),
+            "error",
+            "the answer has an image that is not embedded",
+        ),
+        (
+            accumulated("x", images=["data:text/html;base64,YQ=="]),
+            "error",
+            "the answer has an image that is not embedded",
+        ),
+        (accumulated(f"the key is {SECRET}"), "error", "the answer contains an API key of the gate and is withheld"),
+        (accumulated(SECRET[:5], SECRET[5:]), "error", "the answer contains an API key of the gate and is withheld"),
+        (
+            accumulated(calls=[use(arguments=f'{{"a": "{SECRET}"}}')]),
             "error",
             "the answer contains an API key of the gate and is withheld",
         ),
         (
-            said(calls=[use(arguments=f'{{"a": "\\u0073{SECRET[1:]}"}}')]),
+            accumulated(calls=[use(arguments=f'{{"a": "\\u0073{SECRET[1:]}"}}')]),
             "error",
             "the answer contains an API key of the gate and is withheld",
         ),
-        (said(calls=[use(id=SECRET)]), "error", "the answer contains an API key of the gate and is withheld"),
-        (said(calls=[use(signature=SECRET)]), "error", "the answer contains an API key of the gate and is withheld"),
+        (accumulated(calls=[use(id=SECRET)]), "error", "the answer contains an API key of the gate and is withheld"),
+        (
+            accumulated(calls=[use(signature=SECRET)]),
+            "error",
+            "the answer contains an API key of the gate and is withheld",
+        ),
         (
             ResponseAccumulator(texts=["x"], stop=SECRET),
             "error",
             "the answer contains an API key of the gate and is withheld",
         ),
-        (said(), "empty", "None"),
-        (said(refusal=True), "refused", "None"),
+        (accumulated(), "empty", "None"),
+        (accumulated(refusal=True), "refused", "None"),
         (ResponseAccumulator(stop="SAFETY", mapped="content_filter"), "refused", "None"),
         (ResponseAccumulator(stop="content_filter"), "refused", "None"),
     ],
@@ -167,9 +179,9 @@ def test_a_required_use_must_be_there() -> None:
 
     assert (
         "the answer has no tool call although toolChoice requires one; use another model"
-        == refused(said("x"), offer)[1]
+        == refused(accumulated("x"), offer)[1]
     )
-    assert answered(said("x", calls=[use(name="c")]), offer)["content"]
+    assert answered(accumulated("x", calls=[use(name="c")]), offer)["content"]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +213,7 @@ def test_stop_reasons(stop: str | None, uses: bool, expected: str | None) -> Non
     ("model", "expected"), [("m-1", "m-1"), (None, None), ("a\nb", None), ("x" * 257, None), (f"m-{SECRET}", None)]
 )
 def test_the_model_is_a_name_or_nothing(model: str | None, expected: str | None) -> None:
-    assert expected == answered(said("x", model=model))["model"]
+    assert expected == answered(accumulated("x", model=model))["model"]
 
 
 CALLS = st.builds(

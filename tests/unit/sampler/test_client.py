@@ -56,7 +56,7 @@ async def running(
         await made.aclose()
 
 
-def deaf(pieces: int) -> None:
+def ignore_progress(pieces: int) -> None:
     """Ignores progress."""
 
 
@@ -79,7 +79,7 @@ async def test_a_scripted_model_answers_and_starts_no_worker(environment: dict[s
 
     async with running(STILLBORN, environment, trial, folder=tmp_path) as models:
         await models.warm()
-        result = await models.sample(request("trial"), deaf)
+        result = await models.sample(request("trial"), ignore_progress)
 
         assert Sampled(({"type": "text", "text": "scripted words"},), "scripted", "endTurn", 1, 2) == result
         assert models.pid is None
@@ -99,7 +99,7 @@ async def test_every_problem_of_every_case_file_is_told(environment: dict[str, s
 async def test_nothing_is_started_before_the_first_request(environment: dict[str, str]) -> None:
     async with running(ECHO, environment) as models:
         assert models.pid is None
-        assert isinstance(await models.sample(request(), deaf), Sampled)
+        assert isinstance(await models.sample(request(), ignore_progress), Sampled)
         assert models.pid is not None
 
 
@@ -107,7 +107,7 @@ async def test_a_crash_fails_the_call_in_flight_and_the_next_call_has_a_new_work
     async with running(MORTAL, environment) as models:
         await models.warm()
         first = models.pid
-        failure, message = failed(await models.sample(request(), deaf))
+        failure, message = failed(await models.sample(request(), ignore_progress))
 
         assert (
             "crashed",
@@ -123,8 +123,8 @@ async def test_a_worker_that_dies_at_its_start_is_not_started_again_at_once(envi
         assert (
             "crashed",
             "model real: the worker process exited with code 3; try again, the next request starts a new one",
-        ) == failed(await models.sample(request(), deaf))
-        failure, message = failed(await models.sample(request(), deaf))
+        ) == failed(await models.sample(request(), ignore_progress))
+        failure, message = failed(await models.sample(request(), ignore_progress))
 
         assert "crashed" == failure
         assert "(failed start 1; the next attempt is in " in message
@@ -133,7 +133,7 @@ async def test_a_worker_that_dies_at_its_start_is_not_started_again_at_once(envi
 async def test_a_worker_that_cannot_start_says_why(environment: dict[str, str]) -> None:
     async with running(EXCUSED, environment) as models:
         assert ("crashed", "model real: the worker process cannot start: no litellm here; install it") == failed(
-            await models.sample(request(), deaf)
+            await models.sample(request(), ignore_progress)
         )
 
 
@@ -142,13 +142,13 @@ async def test_a_command_that_is_not_there_is_a_failure_and_no_exception(
 ) -> None:
     models = Models([REAL], folder=Path(), environment=environment, command=[str(tmp_path / "nothing")])
 
-    assert "crashed" == failed(await models.sample(request(), deaf))[0]
+    assert "crashed" == failed(await models.sample(request(), ignore_progress))[0]
     await models.aclose()
 
 
 async def test_a_worker_that_breaks_the_protocol_is_killed_and_not_quoted(environment: dict[str, str]) -> None:
     async with running(RUDE, environment) as models:
-        failure, message = failed(await models.sample(request(), deaf))
+        failure, message = failed(await models.sample(request(), ignore_progress))
 
         assert "crashed" == failure
         assert "sk-secret" not in message
@@ -161,7 +161,7 @@ async def test_a_worker_that_answers_with_too_long_a_line_is_killed(
     async with running(
         READY + "sys.stdin.readline(); print('x' * 5000, flush=True); sys.stdin.read()", environment
     ) as models:
-        assert "crashed" == failed(await models.sample(request(), deaf))[0]
+        assert "crashed" == failed(await models.sample(request(), ignore_progress))[0]
 
 
 async def test_a_worker_that_does_not_confirm_a_cancel_is_killed(
@@ -173,18 +173,18 @@ async def test_a_worker_that_does_not_confirm_a_cancel_is_killed(
         other: list[SampleResult] = []
 
         async def wait() -> None:
-            other.append(await models.sample(request(), deaf))
+            other.append(await models.sample(request(), ignore_progress))
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
-            assert "timeout" == failed(await models.sample(request(timeout=0.05), deaf))[0]
+            assert "timeout" == failed(await models.sample(request(timeout=0.05), ignore_progress))[0]
         assert "crashed" == failed(other[0])[0]
         assert "did not cancel a call" in failed(other[0])[1]
 
 
 async def test_a_time_out_counts_the_start_and_does_not_end_it(environment: dict[str, str]) -> None:
     async with running("import sys\nsys.stdin.read()", environment) as models:
-        assert "timeout" == failed(await models.sample(request(timeout=0.05), deaf))[0]
+        assert "timeout" == failed(await models.sample(request(timeout=0.05), ignore_progress))[0]
     assert models.pid is None
 
 
@@ -226,7 +226,7 @@ async def test_a_worker_that_dies_after_the_first_token_leaves_a_call_that_had_s
     environment: dict[str, str],
 ) -> None:
     async with running(TALKATIVE, environment) as models:
-        result = await models.sample(request(), deaf)
+        result = await models.sample(request(), ignore_progress)
 
     assert isinstance(result, SampleFailed)
     assert ("crashed", True, False) == (result.failure, result.started, result.free)
@@ -234,7 +234,7 @@ async def test_a_worker_that_dies_after_the_first_token_leaves_a_call_that_had_s
 
 async def test_an_answer_without_content_is_a_failure(environment: dict[str, str]) -> None:
     async with running(SPEECHLESS, environment) as models:
-        assert "error" == failed(await models.sample(request(), deaf))[0]
+        assert "error" == failed(await models.sample(request(), ignore_progress))[0]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ async def test_an_answer_without_content_is_a_failure(environment: dict[str, str
 async def test_what_was_never_sent_is_free(environment: dict[str, str], program: str, named: str, free: bool) -> None:
     keyless = Model(name="keyless", model="openai/x", api_key_env="NOT_SET")
     async with running(program, environment, REAL, keyless) as models:
-        result = await models.sample(request(named), deaf)
+        result = await models.sample(request(named), ignore_progress)
 
     assert isinstance(result, SampleFailed)
     assert (free, False) == (result.free, result.started)
@@ -253,7 +253,7 @@ async def test_what_was_never_sent_is_free(environment: dict[str, str], program:
 
 async def test_a_time_out_before_anything_was_sent_is_free(environment: dict[str, str]) -> None:
     async with running("import sys\nsys.stdin.read()", environment) as models:
-        result = await models.sample(request(timeout=0.05), deaf)
+        result = await models.sample(request(timeout=0.05), ignore_progress)
 
     assert isinstance(result, SampleFailed)
     assert ("timeout", True) == (result.failure, result.free)
@@ -264,9 +264,9 @@ async def test_a_scripts_delay_is_kept_within_the_time_out(environment: dict[str
     trial = Model(name="trial", model="scripted", cases="trial.yaml")
     async with running(STILLBORN, environment, trial, folder=tmp_path) as models:
         began = anyio.current_time()
-        assert isinstance(await models.sample(request("trial"), deaf), Sampled)
+        assert isinstance(await models.sample(request("trial"), ignore_progress), Sampled)
         assert anyio.current_time() - began >= 0.05
-        result = await models.sample(request("trial", timeout=0.01), deaf)
+        result = await models.sample(request("trial", timeout=0.01), ignore_progress)
 
     assert isinstance(result, SampleFailed)
     assert ("timeout", True) == (result.failure, result.free)
@@ -286,13 +286,13 @@ async def test_closing_fails_the_calls_in_flight_and_those_that_come_later(envir
         await models.warm()
 
         async def ask() -> None:
-            results.append(await models.sample(request(), deaf))
+            results.append(await models.sample(request(), ignore_progress))
 
         async with anyio.create_task_group() as group:
             group.start_soon(ask)
             await anyio.lowlevel.checkpoint()
             await models.aclose()
-        results.append(await models.sample(request(), deaf))
+        results.append(await models.sample(request(), ignore_progress))
     assert ["crashed", "crashed"] == [failed(result)[0] for result in results]
 
 
@@ -301,17 +301,20 @@ async def test_a_request_that_is_too_large_is_not_sent(
 ) -> None:
     monkeypatch.setattr("samplegate.sampler.process.MAX_FRAME", 100)
     async with running(DEAF, environment) as models:
-        assert "bad_request" == failed(await models.sample(request(), deaf))[0]
+        assert "bad_request" == failed(await models.sample(request(), ignore_progress))[0]
 
 
 async def test_a_key_file_is_read_for_each_call(environment: dict[str, str], tmp_path: Path) -> None:
     keyed = Model(name="keyed", model="openai/x", api_key_file="key")
     async with running(ECHO, environment, keyed, folder=tmp_path) as models:
-        assert ("bad_key", 1) == (failed(await models.sample(request("keyed"), deaf))[0], len(models.problems()))
+        assert ("bad_key", 1) == (
+            failed(await models.sample(request("keyed"), ignore_progress))[0],
+            len(models.problems()),
+        )
         assert models.pid is None
         for key in ("first", "second"):
             (tmp_path / "key").write_text(f" {key}\n", "utf-8")
-            result = await models.sample(request("keyed"), deaf)
+            result = await models.sample(request("keyed"), ignore_progress)
             assert isinstance(result, Sampled)
             assert key == result.content[0]["text"]
         assert [] == models.problems()

@@ -6,7 +6,7 @@ import pytest
 
 from samplegate.policy.prompt import Sampled
 from samplegate.policy.schema import Model
-from tests.unit.sampler.test_client import ECHO, REAL, deaf, is_running, request, running
+from tests.unit.sampler.test_client import ECHO, REAL, ignore_progress, is_running, request, running
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 KEYED = Model(name="real", model="openai/x", api_base="http://127.0.0.1:9/v1", api_key_env="A_KEY")
@@ -21,7 +21,7 @@ async def test_a_policy_of_the_same_environment_takes_the_worker_over(environmen
         assert first == after.pid
         await before.aclose()
         assert is_running(first)
-        assert isinstance(await after.sample(request(), deaf), Sampled)
+        assert isinstance(await after.sample(request(), ignore_progress), Sampled)
         assert first == after.pid
 
 
@@ -35,6 +35,6 @@ async def test_a_policy_of_another_environment_starts_its_own_which_has_the_new_
         assert after.pid is None
         await after.warm()
         assert len({before.pid, after.pid, None}) == 3
-        answered = await after.sample(request(), deaf)
+        answered = await after.sample(request(), ignore_progress)
         assert isinstance(answered, Sampled)
         assert "sk-new-0123456789" == answered.content[0]["text"]

@@ -12,7 +12,7 @@ from samplegate.server.reload import SingleFlight
 pytestmark = pytest.mark.anyio
 
 
-class Act:
+class Operation:
     """An operation that runs until the test lets it end."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Act:
 
 
 async def test_whoever_asks_while_one_is_under_way_gets_the_next_together_with_the_others() -> None:
-    act = Act()
+    act = Operation()
     joined = SingleFlight(act)
     with anyio.fail_after(10):
         first = asyncio.ensure_future(joined())
@@ -50,7 +50,7 @@ async def test_whoever_asks_while_one_is_under_way_gets_the_next_together_with_t
 
 
 async def test_askers_before_it_has_begun_share_one() -> None:
-    act = Act()
+    act = Operation()
     joined = SingleFlight(act)
     act.go.release()
     with anyio.fail_after(10):
@@ -58,7 +58,7 @@ async def test_askers_before_it_has_begun_share_one() -> None:
 
 
 async def test_one_after_the_other_each_gets_its_own() -> None:
-    act = Act()
+    act = Operation()
     joined = SingleFlight(act)
     for number in (1, 2, 3):
         act.go.release()
@@ -67,7 +67,7 @@ async def test_one_after_the_other_each_gets_its_own() -> None:
 
 
 async def test_an_asker_who_leaves_ends_nothing_for_the_others() -> None:
-    act = Act()
+    act = Operation()
     joined = SingleFlight(act)
     with anyio.fail_after(10):
         leaving, staying = asyncio.ensure_future(joined()), asyncio.ensure_future(joined())
@@ -96,7 +96,7 @@ async def test_a_fault_reaches_every_asker_and_the_next_begins_anew() -> None:
 
 
 async def test_the_end_ends_what_is_under_way_and_what_waits() -> None:
-    act = Act()
+    act = Operation()
     joined = SingleFlight(act)
     with anyio.fail_after(10):
         first = asyncio.ensure_future(joined())

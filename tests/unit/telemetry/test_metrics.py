@@ -160,7 +160,7 @@ def test_every_metric_reaches_the_file(tmp_path: Path, metric: Metric) -> None:
     assert f"# TYPE {metric.name} {metric.type}\n" in content
 
 
-class Turns:
+class ManualSleep:
     """Sleeps that end when the test lets them."""
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ class Turns:
 
 @pytest.mark.anyio
 async def test_the_file_is_written_now_and_then_and_a_fault_is_told_once(tmp_path: Path) -> None:
-    metrics, turns, told = Metrics(), Turns(), io.StringIO()
+    metrics, turns, told = Metrics(), ManualSleep(), io.StringIO()
     path = tmp_path / "folder" / "x.prom"
     async with anyio.create_task_group() as group:
         group.start_soon(MetricsFile(metrics, path).keep, 15.0, EventLog(stream=told), turns.sleep)

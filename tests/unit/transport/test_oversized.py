@@ -12,21 +12,21 @@ from samplegate.transport.lines import HEAD, TAIL, Lines
 LINE = b"a" * HEAD + b"x" * 5000 + b"z" * TAIL
 
 
-class Ends:
+class Recorder:
     """A receiver that keeps its callbacks."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[bytes, ...]] = []
+        self.calls: list[tuple[bytes, ...]] = []
 
     def received(self, line: bytes) -> None:
-        self.told.append((line,))
+        self.calls.append((line,))
 
     def oversized(self, size: int, head: bytes) -> None:
         assert size > 2000
-        self.told.append((b"begin", head))
+        self.calls.append((b"begin", head))
 
     def oversized_end(self, head: bytes, tail: bytes) -> None:
-        self.told.append((b"end", head, tail))
+        self.calls.append((b"end", head, tail))
 
     def ended(self) -> None:
         """Ignored here."""
@@ -35,11 +35,11 @@ class Ends:
 @pytest.mark.parametrize("chunk", [1, 7, 500, 4096, 1 << 20])
 def test_begin_and_end_are_told_and_the_next_line_is_taken(chunk: int) -> None:
     async def feed() -> list[tuple[bytes, ...]]:
-        ends = Ends()
+        ends = Recorder()
         lines = Lines(ends, 2000)
         text = LINE + b"\nnext\n"
         for start in range(0, len(text), chunk):
             lines.feed(text[start : start + chunk])
-        return ends.told
+        return ends.calls
 
     assert [(b"begin", LINE[:HEAD]), (b"end", LINE[:HEAD], LINE[-TAIL:]), (b"next",)] == asyncio.run(feed())

@@ -81,8 +81,8 @@ def test_the_events_do_not_depend_on_the_chunks(text: bytes, cuts: list[int]) ->
     st.one_of(st.none(), st.integers(0, sse.MAX_RETRY)),
     st.text(max_size=20),
 )
-def test_what_is_written_is_read_as_it_was(data: bytes, id: str | None, retry: int | None, said: str) -> None:
-    wire = sse.comment(said) + sse.event(data, id, retry) + sse.event(b"next")
+def test_what_is_written_is_read_as_it_was(data: bytes, id: str | None, retry: int | None, comment: str) -> None:
+    wire = sse.comment(comment) + sse.event(data, id, retry) + sse.event(b"next")
     expected = ServerSentEvent(data, b"message" if data else b"", None if id is None else id.encode(), retry)
     assert [expected, ServerSentEvent(b"next", b"message")] == parsed(wire)
 

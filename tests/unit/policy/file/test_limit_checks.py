@@ -37,7 +37,7 @@ def draft(limit: str, rule: str = "", models: str = MODELS) -> Draft:
     return Draft(msgspec.convert(value, Policy, strict=True), root, set())
 
 
-def said(limit: str, rule: str, catalogue: Catalogue) -> list[str]:
+def warnings_of(limit: str, rule: str, catalogue: Catalogue) -> list[str]:
     read = draft(limit, rule)
     limit_checks.check_prices(read, catalogue)
     return [fault.what for fault in read.problems]
@@ -50,17 +50,17 @@ LONG: Final = ", max_tokens: {min: 1000}}, effect: allow"
 
 
 def test_an_unknown_price_under_a_dollar_limit_names_limit_models_and_remedy() -> None:
-    (what,) = said("{usd: 5, per: day, tz: UTC}", ANY, {"small": CHEAP})
+    (what,) = warnings_of("{usd: 5, per: day, tz: UTC}", ANY, {"small": CHEAP})
     assert (
         "'l' is in dollars, but the price of model 'big' is unknown; add `price: {input: , output: }` to the model,"
         " or remove the model from the rule's `with.models`" == what
     )
-    (both,) = said("{usd: 5, per: day, tz: UTC}", ANY, {"small": ModelFacts()})
+    (both,) = warnings_of("{usd: 5, per: day, tz: UTC}", ANY, {"small": ModelFacts()})
     assert "the price of models 'big', 'small' is unknown" in both
 
 
 def test_what_a_person_may_approve_needs_a_price_too() -> None:
-    (what,) = said("{usd: 5, per: day, tz: UTC}", ASKS, {"small": CHEAP})
+    (what,) = warnings_of("{usd: 5, per: day, tz: UTC}", ASKS, {"small": CHEAP})
     assert "the price of model 'big' is unknown" in what
 
 
@@ -90,7 +90,7 @@ def test_what_a_person_may_approve_needs_a_price_too() -> None:
     ],
 )
 def test_a_limit_that_some_request_fits_into_is_no_problem(limit: str, rule: str, catalogue: Catalogue) -> None:
-    assert [] == said(limit, rule, catalogue)
+    assert [] == warnings_of(limit, rule, catalogue)
 
 
 @pytest.mark.parametrize(
@@ -107,15 +107,15 @@ def test_a_limit_that_some_request_fits_into_is_no_problem(limit: str, rule: str
     ],
 )
 def test_a_limit_that_the_smallest_request_does_not_fit_into_is_a_problem(limit: str, rule: str, needed: str) -> None:
-    (what,) = said(limit, rule, KNOWN)
+    (what,) = warnings_of(limit, rule, KNOWN)
     assert what.startswith("'l' admits no request: the smallest request that matches this rule may need ")
     assert what.endswith(f"{needed}; raise the limit")
 
 
 def test_the_smallest_request_is_what_its_cost_says() -> None:
     smallest = least(Model(name="big", model="a/b"), DEAR)
-    assert [] == said(f"{{input_tokens: {smallest.input_tokens}, per: 1m}}", BIG, KNOWN)
-    assert [] != said(f"{{input_tokens: {smallest.input_tokens - 1}, per: 1m}}", BIG, KNOWN)
+    assert [] == warnings_of(f"{{input_tokens: {smallest.input_tokens}, per: 1m}}", BIG, KNOWN)
+    assert [] != warnings_of(f"{{input_tokens: {smallest.input_tokens - 1}, per: 1m}}", BIG, KNOWN)
 
 
 def test_a_machine_without_time_zones_is_told_what_to_install_and_knows_utc(monkeypatch: pytest.MonkeyPatch) -> None:

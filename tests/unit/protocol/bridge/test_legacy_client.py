@@ -72,7 +72,7 @@ class TestOpening:
         assert LEGACY[-1] == Bridge().open(revision=asked)["protocolVersion"]
 
     @pytest.mark.parametrize(
-        ("client", "server", "told"),
+        ("client", "server", "expected"),
         [
             ({}, {"extensions": {"a/b": {}}}, {}),
             (
@@ -90,8 +90,8 @@ class TestOpening:
             ({}, [], {}),
         ],
     )
-    def test_the_client_is_told_only_of_what_can_be_relayed(self, client: Any, server: Any, told: Any) -> None:
-        assert told == Bridge().open(client, server=server)["capabilities"]
+    def test_the_client_is_told_only_of_what_can_be_relayed(self, client: Any, server: Any, expected: Any) -> None:
+        assert expected == Bridge().open(client, server=server)["capabilities"]
 
     @pytest.mark.parametrize(
         ("meta", "info"),
@@ -105,14 +105,14 @@ class TestOpening:
         assert info == Bridge().open(_meta=meta)["serverInfo"]
 
     def test_members_that_would_be_read_as_the_handshake_are_ours(self) -> None:
-        told = Bridge().open(
+        opened = Bridge().open(
             protocolVersion="2026-07-28",
             serverInfo={"name": "evil"},
             instructions=["no text"],
             supportedVersions=["2026-07-28"],
         )
-        assert ("2025-11-25", {"name": "s", "version": "2"}) == (told["protocolVersion"], told["serverInfo"])
-        assert "instructions" not in told
+        assert ("2025-11-25", {"name": "s", "version": "2"}) == (opened["protocolVersion"], opened["serverInfo"])
+        assert "instructions" not in opened
 
     @pytest.mark.parametrize("versions", [["2025-11-25"], [], None, "2026-07-28", [1]])
     def test_a_server_that_names_no_modern_revision_is_not_bridged(self, versions: Any) -> None:
@@ -308,7 +308,7 @@ class TestRequests:
 
 class TestResults:
     @pytest.mark.parametrize(
-        ("said", "told"),
+        ("said", "expected"),
         [
             ({"resultType": "complete", "tools": [], "ttlMs": 5, "cacheScope": "public"}, {"tools": []}),
             ({"tools": [], "_meta": {SERVER_INFO: {"name": "s"}}}, {"tools": []}),
@@ -317,12 +317,12 @@ class TestResults:
             ({"resultType": "complete"}, {}),
         ],
     )
-    def test_members_of_the_modern_era_are_taken_out(self, said: Any, told: Any) -> None:
+    def test_members_of_the_modern_era_are_taken_out(self, said: Any, expected: Any) -> None:
         d = Bridge()
         d.open()
         d.client(request(1, "tools/list"))
         out = d.server(result(1, **said))
-        assert [{"jsonrpc": "2.0", "id": 1, "result": told}] == to_client(out)
+        assert [{"jsonrpc": "2.0", "id": 1, "result": expected}] == to_client(out)
         assert one(out, ToClient).last
 
     def test_the_rest_of_a_result_stays_byte_for_byte(self) -> None:
@@ -372,15 +372,15 @@ class TestResults:
         assert {"content": []} == said["result"]
 
     @pytest.mark.parametrize(
-        ("code", "told"),
+        ("code", "expected"),
         [(-32021, -32603), (-32022, -32603), (-32020, -32603), (-32602, -32602), (-32601, -32601), (-1, -1), (7, 7)],
     )
-    def test_errors_pass_but_for_codes_of_the_modern_era(self, code: int, told: int) -> None:
+    def test_errors_pass_but_for_codes_of_the_modern_era(self, code: int, expected: int) -> None:
         d = Bridge()
         d.open()
         d.call()
         (said,) = to_client(d.server(error(1, code, "because", data={"requiredCapabilities": {}})))
-        assert {"code": told, "message": "because", "data": {"requiredCapabilities": {}}} == said["error"]
+        assert {"code": expected, "message": "because", "data": {"requiredCapabilities": {}}} == said["error"]
 
     def test_requests_of_the_server_are_refused(self) -> None:
         d = Bridge(FORWARD)
@@ -579,14 +579,14 @@ class TestWhatIsLeft:
         assert {"tools": "outputSchema"} == said["result"]
 
     @pytest.mark.parametrize(
-        ("code", "told"), [(b'"x"', -32603), (b"null", -32603), (b"-32021.0", -32603), (b"-32000.0", -32000)]
+        ("code", "expected"), [(b'"x"', -32603), (b"null", -32603), (b"-32021.0", -32603), (b"-32000.0", -32000)]
     )
-    def test_codes_are_read_as_numbers(self, code: bytes, told: object) -> None:
+    def test_codes_are_read_as_numbers(self, code: bytes, expected: object) -> None:
         d = Bridge()
         d.open()
         d.call()
         (said,) = to_client(d.server(b'{"jsonrpc":"2.0","id":1,"error":{"code":%s,"message":"m"}}' % code))
-        assert told == said["error"]["code"]
+        assert expected == said["error"]["code"]
 
     def test_batches_are_bounded(self) -> None:
         d = Bridge()
@@ -613,8 +613,8 @@ class TestMappedIds:
         seen = d.call(1, _meta={"progressToken": "p"})
         assert 1 != seen["id"]
         token = seen["params"]["_meta"]["progressToken"]
-        (told,) = to_client(d.server(notification("notifications/progress", progressToken=token, progress=4)))
-        assert {"progressToken": "p", "progress": 4} == told["params"]
+        (sent,) = to_client(d.server(notification("notifications/progress", progressToken=token, progress=4)))
+        assert {"progressToken": "p", "progress": 4} == sent["params"]
         (asked,) = to_client(d.handed_on({"s": ask(sample())}, id=seen["id"]))
         (retry,) = to_server(d.returned(d.client(result(asked["id"], role="assistant"))))
         token = retry["params"]["_meta"]["progressToken"]
@@ -629,8 +629,8 @@ class TestMappedIds:
         assert [5] == [
             line["id"] for line in to_client(d.server(notification("notifications/subscriptions/acknowledged", **tag)))
         ]
-        (told,) = to_client(d.server(notification("notifications/resources/updated", uri="a:1", **tag)))
-        assert {"uri": "a:1"} == told["params"]
+        (sent,) = to_client(d.server(notification("notifications/resources/updated", uri="a:1", **tag)))
+        assert {"uri": "a:1"} == sent["params"]
         assert [listen["id"]] == [
             line["params"]["requestId"] for line in to_server(d.client(request(6, "resources/unsubscribe", uri="a:1")))
         ]

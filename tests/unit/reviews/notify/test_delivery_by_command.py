@@ -90,7 +90,7 @@ async def test_what_became_of_it_is_no_command_s_business(out: Outside) -> None:
     assert "x" == (out.folder / "ran").read_text()
 
 
-class Long:
+class BlockingCommand:
     """A command that waits until something is written to its FIFO. The test can wait for its start and its end."""
 
     def __init__(self, out: Outside) -> None:
@@ -127,31 +127,33 @@ class Long:
 
 
 @pytest.fixture
-async def long(out: Outside) -> Any:
-    one = Long(out)
+async def blocking(out: Outside) -> Any:
+    one = BlockingCommand(out)
     yield one
     one.close()
 
 
-async def test_a_command_is_its_process_s_for_as_long_as_it_runs(out: Outside, long: Long) -> None:
+async def test_a_command_is_its_process_s_for_as_long_as_it_runs(out: Outside, blocking: BlockingCommand) -> None:
     asked = await out.ask(expires=NOW + 900)
     async with running(out.outbox()), running(out.outbox(random=lambda n: b"\x01" * n)):
-        assert b"up" == await long.said()
+        assert b"up" == await blocking.said()
         for _ in range(20):
             out.clock.move(HOLD)
             held = out.clock.now + LEASE
             await out.store.until(lambda held=held: out.store.one.held_until >= held)  # type: ignore[misc]
         assert [("ops", 1)] == out.store.taken
-        await asyncio.to_thread(long.go.write_text, "")
+        await asyncio.to_thread(blocking.go.write_text, "")
         await out.store.until(lambda: out.store.one.state == "done")
     assert ("approved", "command") == (out.store.reviews[asked.id].state, out.store.reviews[asked.id].door)
 
 
 @pytest.mark.parametrize("how", ["withdrawn", "decided", "expired"])
-async def test_a_command_that_nobody_waits_for_any_more_is_killed(out: Outside, long: Long, how: str) -> None:
+async def test_a_command_that_nobody_waits_for_any_more_is_killed(
+    out: Outside, blocking: BlockingCommand, how: str
+) -> None:
     asked = await out.ask(expires=NOW + 900)
     async with running(out.outbox()):
-        assert b"up" == await long.said()
+        assert b"up" == await blocking.said()
         match how:
             case "withdrawn":
                 out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
@@ -159,22 +161,24 @@ async def test_a_command_that_nobody_waits_for_any_more_is_killed(out: Outside, 
                 out.store.decide(asked.id, Verdict(word="reject"), who="ann", door="page", now=NOW)
             case _:
                 out.clock.move(901)
-        assert b"" == await long.said()
+        assert b"" == await blocking.said()
         await out.store.until(lambda: out.store.one.state == "failed")
     assert OVER == out.store.one.said
 
 
-async def test_a_command_is_killed_at_shutdown_and_run_again_by_the_next_process(out: Outside, long: Long) -> None:
+async def test_a_command_is_killed_at_shutdown_and_run_again_by_the_next_process(
+    out: Outside, blocking: BlockingCommand
+) -> None:
     asked = await out.ask(expires=NOW + 900)
     async with running(out.outbox()):
-        assert b"up" == await long.said()
-    assert b"" == await long.said()
+        assert b"up" == await blocking.said()
+    assert b"" == await blocking.said()
     assert "waiting" == out.store.one.state
-    long.again()
+    blocking.again()
     async with running(out.outbox(random=lambda n: b"\x01" * n)):
         out.clock.move(LEASE)
-        assert b"up" == await long.said()
-        await asyncio.to_thread(long.go.write_text, "")
+        assert b"up" == await blocking.said()
+        await asyncio.to_thread(blocking.go.write_text, "")
         await out.store.until(lambda: out.store.reviews[asked.id].state == "approved")
 
 

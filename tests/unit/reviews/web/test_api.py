@@ -23,7 +23,7 @@ JSON = {"content-type": "application/json"}
 WRONG = "missing or unknown token; send `Authorization: Bearer` with a token of `people` in the settings"
 
 
-def said(of: Review, **more: Any) -> dict[str, Any]:
+def verdict_body(of: Review, **more: Any) -> dict[str, Any]:
     return {"verdict": "reject", "digest": of.digest, **more}
 
 
@@ -129,7 +129,9 @@ async def test_a_verdict_counts_and_says_who_gave_it_by_what_door() -> None:
     house = House()
     asked = await house.open()
     ask = client(house.app(), OPS)
-    found = await ask.post(f"/v1/reviews/{ID}/verdict", json=said(asked, verdict="approve", edits={"maxTokens": 50}))
+    found = await ask.post(
+        f"/v1/reviews/{ID}/verdict", json=verdict_body(asked, verdict="approve", edits={"maxTokens": 50})
+    )
     assert (200, "approved", "ann", "api") == (
         found.status_code,
         *(found.json()[name] for name in ("state", "who", "door")),
@@ -156,7 +158,7 @@ async def test_an_approval_never_drops_an_edit_that_it_cannot_read(misplaced: di
     house = House()
     asked = await house.open()
     async with client(house.app(), OPS) as ask:
-        found = await ask.post(f"/v1/reviews/{ID}/verdict", json=said(asked, verdict="approve", **misplaced))
+        found = await ask.post(f"/v1/reviews/{ID}/verdict", json=verdict_body(asked, verdict="approve", **misplaced))
     assert 422 == found.status_code
     assert "pending" == house.store.reviews[ID].state
 
@@ -165,7 +167,7 @@ async def test_one_of_twenty_verdicts_at_once_counts_and_the_others_are_told_whi
     house = House()
     asked = await house.open()
     app = house.app()
-    given = [said(asked), said(asked, verdict="approve")] * 10
+    given = [verdict_body(asked), verdict_body(asked, verdict="approve")] * 10
     found = await asyncio.gather(
         *(
             client(app, ADMIN if index % 3 else OPS).post(f"/v1/reviews/{ID}/verdict", json=each)
@@ -187,7 +189,10 @@ async def test_one_of_twenty_counts_over_two_stores_on_one_file_too(tmp_path: Pa
         assert await stores[0].write(lambda store: store.open(asked, announce=False, most=1))
         apps = [reviews_app(msgspec.structs.replace(house.web, store=store)) for store in stores]
         found = await asyncio.gather(
-            *(client(apps[number % 2], OPS).post(f"/v1/reviews/{ID}/verdict", json=said(asked)) for number in range(20))
+            *(
+                client(apps[number % 2], OPS).post(f"/v1/reviews/{ID}/verdict", json=verdict_body(asked))
+                for number in range(20)
+            )
         )
         assert [200] + [409] * 19 == sorted(each.status_code for each in found)
         assert {"rejected"} == {each.json()["review"]["state"] for each in found if each.status_code == 409}
@@ -202,13 +207,13 @@ async def test_who_may_only_look_decides_nothing_and_others_do_not_learn_of_it()
     app = house.app()
     path = f"/v1/reviews/{ID}/verdict"
     assert (403, "this token can view reviews but not decide them") == plain(
-        await client(app, VIEWER).post(path, json=said(asked))
+        await client(app, VIEWER).post(path, json=verdict_body(asked))
     )
     assert (404, "there is no such review, or this token may not see it") == plain(
-        await client(app, OTHER).post(path, json=said(asked))
+        await client(app, OTHER).post(path, json=verdict_body(asked))
     )
-    assert (401, WRONG) == plain(await client(app).post(path, json=said(asked)))
-    assert (401, WRONG) == plain(await client(app, "nobody").post(path, json=said(asked)))
+    assert (401, WRONG) == plain(await client(app).post(path, json=verdict_body(asked)))
+    assert (401, WRONG) == plain(await client(app, "nobody").post(path, json=verdict_body(asked)))
     assert "pending" == house.store.reviews[ID].state
 
 
@@ -299,12 +304,12 @@ async def test_a_callbacks_token_decides_its_own_review_once() -> None:
     asked = await house.open()
     app = house.app()
     ask, path = client(app, await token_for(house, asked)), f"/v1/reviews/{ID}/verdict"
-    found = await ask.post(path, json=said(asked))
+    found = await ask.post(path, json=verdict_body(asked))
     assert (200, "rejected", "callback", "callback") == (
         found.status_code,
         *(found.json()[name] for name in ("state", "who", "door")),
     )
-    again = await ask.post(path, json=said(asked, verdict="approve"))
+    again = await ask.post(path, json=verdict_body(asked, verdict="approve"))
     assert (409, "the review is no longer pending: rejected") == plain(again)
     assert all("request" not in each for each in (found.json(), again.json()["review"]))
     assert "rejected" == house.store.reviews[ID].state
@@ -323,10 +328,10 @@ async def test_a_callbacks_token_opens_nothing_else() -> None:
         ("GET", "/v1/reviews/events"),
     ]:
         assert 401 == (await client(app, token).request(method, path)).status_code
-    answer = await client(app, token).post(f"/v1/reviews/{OTHER_ID}/verdict", json=said(other))
+    answer = await client(app, token).post(f"/v1/reviews/{OTHER_ID}/verdict", json=verdict_body(other))
     assert (401, "the token is not the callback token of this review") == plain(answer)
     assert (401, "the token is not the callback token of this review") == plain(
-        await client(app, token).post(f"/v1/reviews/rv_{'z' * 24}/verdict", json=said(other))
+        await client(app, token).post(f"/v1/reviews/rv_{'z' * 24}/verdict", json=verdict_body(other))
     )
     assert {"pending"} == {each.state for each in house.store.reviews.values()}
 
@@ -343,7 +348,9 @@ async def test_a_callbacks_token_that_was_not_made_for_this_is_refused(changed: 
     house = House()
     asked = await house.open()
     values = {"key": house.store.key(), "review_id": ID, "digest": asked.digest, "expires": NOW + 60, **changed}
-    found = await client(house.app(), formats.make(**values)).post(f"/v1/reviews/{ID}/verdict", json=said(asked))
+    found = await client(house.app(), formats.make(**values)).post(
+        f"/v1/reviews/{ID}/verdict", json=verdict_body(asked)
+    )
     assert (401, f"the token {why}") == plain(found)
     assert "pending" == house.store.reviews[ID].state
 
@@ -360,7 +367,7 @@ async def test_a_callbacks_token_that_was_changed_is_refused(change: Any) -> Non
     house = House()
     asked = await house.open()
     found = await client(house.app(), change(await token_for(house, asked))).post(
-        f"/v1/reviews/{ID}/verdict", json=said(asked)
+        f"/v1/reviews/{ID}/verdict", json=verdict_body(asked)
     )
     assert 401 == found.status_code
     assert "pending" == house.store.reviews[ID].state
@@ -372,7 +379,7 @@ async def test_a_verdict_after_its_time_is_told_that_it_expired() -> None:
     house.now = asked.expires
     ask = client(house.app(), OPS)
     assert "expired" == (await ask.get(f"/v1/reviews/{ID}")).json()["state"]
-    found = await ask.post(f"/v1/reviews/{ID}/verdict", json=said(asked))
+    found = await ask.post(f"/v1/reviews/{ID}/verdict", json=verdict_body(asked))
     assert (409, "expired") == (found.status_code, found.json()["review"]["state"])
 
 
@@ -395,7 +402,7 @@ async def test_without_its_store_it_says_so_and_nothing_of_where_it_is(path: str
         method = "POST" if path.endswith("verdict") else "GET"
         if method == "GET" and token != OPS:
             continue
-        found = await client(app, token).request(method, path, json=said(asked) if method == "POST" else None)
+        found = await client(app, token).request(method, path, json=verdict_body(asked) if method == "POST" else None)
         assert (503, "the review store is unavailable; try again") == plain(found)
         assert "5" == found.headers["retry-after"]
         house.store.fault = None
@@ -438,7 +445,9 @@ async def test_the_verdict_of_a_store_that_forgot_the_review_meanwhile_is_none()
         return None
 
     house.store.decide = gone  # type: ignore[method-assign]
-    assert 404 == (await client(house.app(), OPS).post(f"/v1/reviews/{ID}/verdict", json=said(asked))).status_code
+    assert (
+        404 == (await client(house.app(), OPS).post(f"/v1/reviews/{ID}/verdict", json=verdict_body(asked))).status_code
+    )
 
 
 async def test_what_was_said_is_shown_in_the_form_in_which_it_is_given() -> None:

@@ -9,7 +9,7 @@ from samplegate.reviews.web.context import dollars, many, moment, size, span, st
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "expected"),
     [
         (0, "0 s"),
         (-5, "0 s"),
@@ -22,12 +22,12 @@ from samplegate.reviews.web.context import dollars, many, moment, size, span, st
         (90_000, "1 d 1 h"),
     ],
 )
-def test_a_span_has_its_two_largest_units(seconds: float, said: str) -> None:
-    assert said == span(seconds)
+def test_a_span_has_its_two_largest_units(seconds: float, expected: str) -> None:
+    assert expected == span(seconds)
 
 
 @pytest.mark.parametrize(
-    ("amount", "said"),
+    ("amount", "expected"),
     [
         ("0", "$0.00"),
         ("0.013", "$0.013"),
@@ -37,8 +37,8 @@ def test_a_span_has_its_two_largest_units(seconds: float, said: str) -> None:
         ("1234.5", "$1,234.50"),
     ],
 )
-def test_money_below_a_dollar_has_two_digits_that_count_and_is_never_rounded_down(amount: str, said: str) -> None:
-    assert said == dollars(round(float(amount) * SCALE["usd"]))
+def test_money_below_a_dollar_has_two_digits_that_count_and_is_never_rounded_down(amount: str, expected: str) -> None:
+    assert expected == dollars(round(float(amount) * SCALE["usd"]))
 
 
 def test_moments_are_told_in_utc() -> None:
@@ -50,11 +50,11 @@ def test_a_moment_beyond_the_calendar_is_its_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "expected"),
     [(1, "1 byte"), (512, "512 bytes"), (3481, "3.4 KiB"), (1024**2 * 12, "12 MiB"), (1024**3 * 5, "5,120 MiB")],
 )
-def test_sizes(count: int, said: str) -> None:
-    assert said == size(count)
+def test_sizes(count: int, expected: str) -> None:
+    assert expected == size(count)
 
 
 def test_one_and_many() -> None:

@@ -261,19 +261,21 @@ async def test_many_clients_at_once_each_get_their_own_answer() -> None:
         assert list(range(200)) == await asyncio.gather(*(one(n) for n in range(200)))
 
 
-def counted(bounds: HttpBounds, told: list[str] | None = None) -> Connections:
-    return Connections(Front(bounds=bounds).app, bounds, refused=lambda: None if told is None else told.append("busy"))
+def counted(bounds: HttpBounds, refusals: list[str] | None = None) -> Connections:
+    return Connections(
+        Front(bounds=bounds).app, bounds, refused=lambda: None if refusals is None else refusals.append("busy")
+    )
 
 
 @BOTH_LOOPS
 async def test_one_connection_too_many_is_told_to_come_back_whether_it_asks_or_not() -> None:
-    told: list[str] = []
-    async with serving(Front(), counted(HttpBounds(connections=3), told)) as port:
+    refusals: list[str] = []
+    async with serving(Front(), counted(HttpBounds(connections=3), refusals)) as port:
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         asked, silent = await raw(port, request(LIST)), await raw(port)
         for _, writer in idle:
             writer.close()
-    assert ["busy", "busy"] == told
+    assert ["busy", "busy"] == refusals
     assert asked == silent
     assert asked.startswith(b"HTTP/1.1 503 ")
     assert b"\r\nretry-after: 5\r\n" in asked

@@ -151,7 +151,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         (TRACE, TRACE),
         (TRACE.upper(), ""),
@@ -161,10 +161,10 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         (TRACE + "-" + "y" * 999, ""),
     ],
 )
-async def test_a_trace_context_is_told_if_its_form_is_right(value: str, told: str) -> None:
+async def test_a_trace_context_is_told_if_its_form_is_right(value: str, expected: str) -> None:
     front = Front()
     await front.modern("tools/list", traceparent=value).done()
-    assert told == front.told[0].traceparent
+    assert expected == front.told[0].traceparent
 
 
 @pytest.mark.parametrize("modern", [True, False])
@@ -189,13 +189,13 @@ async def test_each_request_is_told_once_with_labels_of_ours() -> None:
     await session.ask(method="acme/" + "x" * 1000).done()
     await front.modern("tools/list", caller="bob").done()
     await front.post(ASK).done()
-    told = [(one.caller, one.era, one.method, one.status, one.form, one.reason) for one in front.told]
+    expected = [(one.caller, one.era, one.method, one.status, one.form, one.reason) for one in front.told]
     assert [
         ("ann", "legacy", "initialize", 200, "json", ""),
         ("ann", "legacy", "other", 200, "json", ""),
         ("bob", "modern", "tools/list", 200, "json", ""),
         ("local", "legacy", "tools/list", 400, "json", "session"),
-    ] == told
+    ] == expected
     assert front.told[0].session == front.told[1].session != ""
     assert all(one.session not in session.id and session.id not in repr(one) for one in front.told if one.session)
     assert {one.reason for one in front.told} <= REASONS | {""}

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 NOW = HttpBounds(commit=0.0)
 
 
-def asking(id: str) -> bytes:
+def server_request(id: str) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": id, "method": "sampling/createMessage", "params": {}}).encode()
 
 
@@ -44,7 +44,7 @@ async def test_a_request_goes_to_another_call_where_its_own_was_left() -> None:
     session = await opened()
     stream = await gone(session, 1)
     call, _ = await streaming(session, 2)
-    session.conversation.streams[stream].ask("q", asking("q"))
+    session.conversation.streams[stream].ask("q", server_request("q"))
     await call.heard(1)
     assert ["q"] == asked(call)
 
@@ -54,7 +54,7 @@ async def test_a_request_goes_to_the_listener_before_it_goes_to_another_call() -
     stream = await gone(session, 1)
     listener = await session.get().begun()
     call, _ = await streaming(session, 2)
-    session.conversation.streams[stream].ask("q", asking("q"))
+    session.conversation.streams[stream].ask("q", server_request("q"))
     await listener.heard(1)
     assert (["q"], []) == (asked(listener), asked(call))
 
@@ -66,7 +66,7 @@ async def test_a_request_that_waits_goes_on_the_next_stream_and_on_no_other(resu
     await call.until(lambda call: bool(call.events))
     call.disconnect()
     await call.done()
-    session.conversation.streams[stream].ask("q", asking("q"))
+    session.conversation.streams[stream].ask("q", server_request("q"))
     session.conversation.streams[0].send(note("news"), False)
     chosen = await session.get(last_event_id=last_id(call)).begun() if resumed else (await streaming(session, 2))[0]
     await chosen.heard(1)
@@ -81,7 +81,7 @@ async def test_a_request_that_its_connection_was_not_handed_goes_to_another() ->
     call, stream = await streaming(session, 1)
     await call.until(lambda call: bool(call.events))
     call.disconnect()
-    session.conversation.streams[stream].ask("q", asking("q"))  # the gate has not seen the disconnect
+    session.conversation.streams[stream].ask("q", server_request("q"))  # the gate has not seen the disconnect
     session.conversation.streams[stream].send(result(1, {}), True)
     await call.done()
     back = await session.get(last_event_id=last_id(call)).done()
@@ -92,7 +92,7 @@ async def test_a_request_that_its_connection_was_not_handed_goes_to_another() ->
 
 async def test_a_request_that_no_stream_takes_in_time_is_given_back() -> None:
     session = await opened(HttpBounds(commit=0.0, unread=0.01))
-    session.conversation.streams[0].ask("q", asking("q"))
+    session.conversation.streams[0].ask("q", server_request("q"))
     await session.conversation.until(lambda: session.conversation.unreached == ["q"])
     listener = await session.get().begun()
     session.conversation.streams[0].send(note("news"), False)
@@ -104,7 +104,7 @@ async def test_a_request_for_which_there_is_no_room_is_given_back() -> None:
     session = await opened(HttpBounds(event_bytes=1000))
     ids = [f"q{number}" for number in range(5)]
     for id in ids:
-        session.conversation.streams[0].ask(id, asking(id) + b" " * 400)
+        session.conversation.streams[0].ask(id, server_request(id) + b" " * 400)
     await session.conversation.until(lambda: bool(session.conversation.unreached))
     listener = await session.get().begun()
     await listener.heard(5 - len(session.conversation.unreached))
@@ -114,7 +114,7 @@ async def test_a_request_for_which_there_is_no_room_is_given_back() -> None:
 async def test_a_request_that_is_cancelled_while_it_waits_never_reaches_the_client() -> None:
     session = await opened()
     for id in ("q1", "q2"):
-        session.conversation.streams[0].ask(id, asking(id))
+        session.conversation.streams[0].ask(id, server_request(id))
     session.conversation.streams[0].cancel("q1", cancelling("q1"))
     listener = await session.get().begun()
     await listener.heard(1)
@@ -125,7 +125,7 @@ async def test_a_request_that_is_cancelled_while_it_waits_never_reaches_the_clie
 async def test_a_cancellation_follows_its_request_where_the_call_was_answered_between() -> None:
     session = await opened()
     call, stream = await streaming(session, 1)
-    session.conversation.streams[stream].ask("q", asking("q"))
+    session.conversation.streams[stream].ask("q", server_request("q"))
     session.conversation.streams[stream].send(result(1, {}), True)
     session.conversation.streams[stream].cancel("q", cancelling("q"))
     await call.done()
@@ -149,11 +149,11 @@ async def test_nothing_of_a_session_that_is_over_is_kept() -> None:
     session = await opened()
     stream = await gone(session, 1)
     for at in (0, stream):
-        session.conversation.streams[at].ask(f"q{at}", asking("q"))
+        session.conversation.streams[at].ask(f"q{at}", server_request("q"))
     await session.delete().done()
     await session.conversation.until(lambda: session.conversation.over)
     for at in (0, stream):
-        session.conversation.streams[at].ask("q", asking("q"))
+        session.conversation.streams[at].ask("q", server_request("q"))
         session.conversation.streams[at].cancel("q", cancelling("q"))
         session.conversation.streams[at].send(note("late"), False)
     assert 0 == session.front.sessions.held.total

@@ -184,15 +184,15 @@ async def test_a_request_that_is_cancelled_before_anything_was_said_ends_as_an_e
     assert (200, True, b"") == (call.status, call.is_stream, call.body)
 
 
-@pytest.mark.parametrize(("revision", "told"), [(LEGACY, -32800), ("2025-06-18", None)])
+@pytest.mark.parametrize(("revision", "code"), [(LEGACY, -32800), ("2025-06-18", None)])
 async def test_a_stream_whose_request_is_cancelled_ends_so_that_nobody_comes_back_for_it(
-    revision: str, told: int | None
+    revision: str, code: int | None
 ) -> None:
     session = await Front(Served(silent, revision=revision), bounds=HttpBounds(commit=0.0)).opened(revision=revision)
     call = await session.ask(7).begun()
     session.conversation.streams[session.conversation.got[1][0]].over()
     await call.done()
-    assert ([] if told is None else [(7, told)]) == [(event["id"], event["error"]["code"]) for event in call.data]
+    assert ([] if code is None else [(7, code)]) == [(event["id"], event["error"]["code"]) for event in call.data]
 
 
 # -- batches

@@ -20,7 +20,7 @@ def tool(name: str, header: str | None = "Region") -> dict[str, object]:
     return {"name": name, "inputSchema": {"type": "object", "properties": {"region": {"type": "string", **extra}}}}
 
 
-class Lists(Served):
+class ToolServer(Served):
     """A server whose list can change."""
 
     def __init__(self, *tools: dict[str, object], streams: bool = False) -> None:
@@ -48,7 +48,7 @@ async def called(
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_call_must_mirror_what_the_list_said(streams: bool) -> None:
-    front = Front(Lists(tool("t"), streams=streams))
+    front = Front(ToolServer(tool("t"), streams=streams))
     await front.modern("tools/list").done()
     assert (200, None) == await called(front, {"region": "eu"}, mcp_param_region="eu")
     assert (200, None) == await called(front, {"region": "eu"}, mcp_param_region="=?base64?ZXU=?=")
@@ -63,7 +63,7 @@ async def test_a_call_must_mirror_what_the_list_said(streams: bool) -> None:
 
 
 async def test_headers_that_no_tool_names_count_for_nothing() -> None:
-    front = Front(Lists(tool("t"), tool("u", None)))
+    front = Front(ToolServer(tool("t"), tool("u", None)))
     await front.modern("tools/list").done()
     assert (200, None) == await called(front, {"region": "eu"}, name="u", mcp_param_region="us")
     assert (200, None) == await called(front, {"region": "eu"}, name="unlisted", mcp_param_region="us")
@@ -71,14 +71,14 @@ async def test_headers_that_no_tool_names_count_for_nothing() -> None:
 
 
 async def test_each_caller_is_held_to_what_it_was_told_itself() -> None:
-    front = Front(Lists(tool("t")))
+    front = Front(ToolServer(tool("t")))
     await front.modern("tools/list", caller="ann").done()
     assert (400, -32020) == await called(front, {"region": "eu"}, "ann")
     assert (200, None) == await called(front, {"region": "eu"}, "bob")
 
 
 async def test_a_list_that_has_changed_counts() -> None:
-    served = Lists(tool("t"))
+    served = ToolServer(tool("t"))
     front = Front(served)
     await front.modern("tools/list").done()
     served.tools = [tool("t", None)]

@@ -17,7 +17,7 @@ NOW = HttpBounds(commit=0.0)
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
 
-async def told(conversation: Conversation, *streams: int) -> None:
+async def assert_closed_once(conversation: Conversation, *streams: int) -> None:
     """Wait until the conversation was notified of these streams; check that it was notified of each once, and of no
     other."""
     await conversation.until(lambda: set(streams) <= set(conversation.closed))
@@ -50,7 +50,7 @@ async def test_the_gate_is_told_once_and_not_while_it_sends() -> None:
     for _ in range(3):
         await session.ask().done()
     streams = [stream for stream, _ in session.conversation.got]
-    await told(session.conversation, *streams)
+    await assert_closed_once(session.conversation, *streams)
     assert [streams[:1], streams[:2], streams[:3]] == while_sending
 
 
@@ -71,7 +71,7 @@ async def test_a_stream_is_over_with_its_last_answer() -> None:
     assert stream not in session.conversation.closed
     answer(session, stream)
     await call.done()
-    await told(session.conversation, session.conversation.got[0][0], stream)
+    await assert_closed_once(session.conversation, session.conversation.got[0][0], stream)
 
 
 async def test_a_batch_is_over_with_the_last_of_its_answers() -> None:
@@ -83,7 +83,7 @@ async def test_a_batch_is_over_with_the_last_of_its_answers() -> None:
     assert stream not in session.conversation.closed
     answer(session, stream)
     await call.done()
-    await told(session.conversation, session.conversation.got[0][0], stream)
+    await assert_closed_once(session.conversation, session.conversation.got[0][0], stream)
 
 
 async def test_a_stream_whose_client_went_is_over_with_its_answer() -> None:
@@ -95,7 +95,7 @@ async def test_a_stream_whose_client_went_is_over_with_its_answer() -> None:
     stream = session.conversation.got[-1][0]
     assert stream not in session.conversation.closed
     answer(session, stream)
-    await told(session.conversation, session.conversation.got[0][0], stream)
+    await assert_closed_once(session.conversation, session.conversation.got[0][0], stream)
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -105,7 +105,7 @@ async def test_a_client_that_comes_back_for_an_answer_again_and_again_ends_its_s
     answer(session, stream)
     for _ in range(times):
         await session.get(last_event_id=place).done()
-    await told(session.conversation, session.conversation.got[0][0], stream)
+    await assert_closed_once(session.conversation, session.conversation.got[0][0], stream)
 
 
 async def test_a_client_that_is_back_before_the_answer_ends_the_stream_once() -> None:
@@ -116,7 +116,7 @@ async def test_a_client_that_is_back_before_the_answer_ends_the_stream_once() ->
     answer(session, stream)
     await asyncio.gather(first.done(), second.done())
     assert [json.loads(result(1, {}))] == second.data
-    await told(session.conversation, session.conversation.got[0][0], stream)
+    await assert_closed_once(session.conversation, session.conversation.got[0][0], stream)
 
 
 async def test_a_client_that_is_back_and_goes_again_leaves_a_stream_that_ends_with_its_answer() -> None:
@@ -127,7 +127,7 @@ async def test_a_client_that_is_back_and_goes_again_leaves_a_stream_that_ends_wi
     await back.done()
     assert stream not in session.conversation.closed
     answer(session, stream)
-    await told(session.conversation, session.conversation.got[0][0], stream)
+    await assert_closed_once(session.conversation, session.conversation.got[0][0], stream)
 
 
 async def test_a_conversation_that_is_over_when_a_stream_is_opened_leaves_nothing_asked() -> None:
@@ -145,7 +145,7 @@ async def test_a_conversation_that_is_over_when_a_stream_is_opened_leaves_nothin
     found = front.sessions.find(session.id, "docs", "local")
     assert found is not None
     assert ([], 0) == (list(found.asking), found.visits)
-    await told(session.conversation, *(stream for stream, _ in session.conversation.got))
+    await assert_closed_once(session.conversation, *(stream for stream, _ in session.conversation.got))
 
 
 # -- traces
