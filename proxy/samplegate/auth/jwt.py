@@ -26,7 +26,7 @@ from samplegate.urls import url_error
 
 PREFIX: Final = "jwt:"
 """Prefix of the names of JWT callers. Names of static tokens have no colon, so neither kind can imitate the other."""
-MOST_KEYS: Final = 4  # keys of the same name and kind that are tried: an issuer has one, or two during a rotation
+MAX_KEYS_TRIED: Final = 4  # keys of the same name and kind that are tried: an issuer has one, or two during a rotation
 _principal: Final = re.compile(r"[\x21-\x7e]{1,256}\Z")  # printable ASCII, which logs show unchanged
 _LATEST: Final = 2**53  # Unix seconds; a float represents integers up to this value exactly
 _types: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})  # without `logout+jwt` and the issuer's other tokens
@@ -129,7 +129,7 @@ class JwtTokens:
 
     def _claims(self, token: str, algorithm: str, keys: Sequence[jwt.PyJWK]) -> Mapping[str, Any]:
         failed = "signature"
-        for key in keys[:MOST_KEYS]:
+        for key in keys[:MAX_KEYS_TRIED]:
             try:
                 claims = jwt.decode(
                     token,

@@ -15,7 +15,7 @@ from samplegate.config.servers import ServerSettings
 from samplegate.policy.conditions import globs
 from samplegate.request_headers import found_by_digest
 
-KEPT: Final = 4_096  # verified callers in the cache; some hundred bytes each
+MAX_CACHED: Final = 4_096  # verified callers in the cache; some hundred bytes each
 SECONDS: Final = 60.0
 """Seconds for which a verified token is accepted again without verification, even if its key is withdrawn meanwhile."""
 
@@ -101,7 +101,7 @@ class Bearers:
         if until <= now:
             raise Unauthenticated("expired")
         self._seen[_digest(token)] = caller, until
-        if len(self._seen) > KEPT:
+        if len(self._seen) > MAX_CACHED:
             self._seen.popitem(last=False)
         return caller
 

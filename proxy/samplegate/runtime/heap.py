@@ -18,12 +18,12 @@ from typing import Final, NoReturn
 
 import anyio
 
-APART: Final = 4 << 20
+OWN_MAPPING_FROM: Final = 4 << 20
 """Bytes from which a block gets its own mapping. Smaller blocks stay cheap, because a mapping costs a page fault for
 each of its pages."""
-CALM: Final = 1.0
+TRIM_DELAY: Final = 1.0
 """Seconds without a large frame before the heap is trimmed."""
-KEPT: Final = 8 << 20
+MAX_FREE: Final = 8 << 20
 """Bytes that may stay free at the heap's end."""
 NEW_OBJECTS: Final = 10_000
 """New objects between two garbage collections: a few megabytes at most."""
@@ -39,8 +39,8 @@ def fix_malloc() -> None:
 
     with suppress(OSError, AttributeError):  # musl has no mallopt
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MMAP_THRESHOLD, APART)
-        mallopt(_TRIM_THRESHOLD, KEPT)
+        mallopt(_MMAP_THRESHOLD, OWN_MAPPING_FROM)
+        mallopt(_TRIM_THRESHOLD, MAX_FREE)
 
 
 def freeze_objects() -> None:
@@ -59,22 +59,22 @@ class Trimmer:
 
     def __init__(self, held: Callable[[], int]) -> None:
         self._held = held
-        self._came = anyio.Event()
+        self._large_frame = anyio.Event()
 
-    def came(self) -> None:
+    def report_large_frame(self) -> None:
         """Report a large frame."""
-        self._came.set()
+        self._large_frame.set()
 
     async def watch(self) -> NoReturn:
         """Trim the heap whenever large frames stop, and again when fewer bytes are held than at the last trim."""
         while True:
-            await self._came.wait()
+            await self._large_frame.wait()
             held = sys.maxsize
-            while self._came.is_set() or held > KEPT:
-                if self._came.is_set():
-                    self._came, held = anyio.Event(), sys.maxsize
-                await anyio.sleep(CALM)
-                if not self._came.is_set() and (now := self._held()) < held:
+            while self._large_frame.is_set() or held > MAX_FREE:
+                if self._large_frame.is_set():
+                    self._large_frame, held = anyio.Event(), sys.maxsize
+                await anyio.sleep(TRIM_DELAY)
+                if not self._large_frame.is_set() and (now := self._held()) < held:
                     held = now
                     _trim()
 

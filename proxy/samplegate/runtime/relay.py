@@ -417,7 +417,7 @@ def _unanswered(round: Round) -> Settled:
     return Settled({key: Release(outcome, round.id) for key in round.items})
 
 
-SOONEST: Final = 0.01  # seconds between two checks of the requests in flight, at least
+MIN_CHECK_INTERVAL: Final = 0.01  # seconds between two checks of the requests in flight, at least
 
 
 async def enforce_timeouts(start: float, call: float, silent: Callable[[], None], relay: Relay) -> None:
@@ -443,4 +443,4 @@ async def enforce_timeouts(start: float, call: float, silent: Callable[[], None]
             waits.append(call if oldest is None else oldest + call - now)
         if not waits:
             return
-        await anyio.sleep(max(min(waits), SOONEST))
+        await anyio.sleep(max(min(waits), MIN_CHECK_INTERVAL))

@@ -240,7 +240,7 @@ async def converse(run: Run, relay: Relay, set_shutdown_deadline: Callable[[floa
             ends = [partial(end, own) for end in server.ends]
             trimmer = heap.Trimmer(lambda: relay.session.state.held)
             input_ends = partial(_input_ends, relay, client, own, run.settings.end_of_input_timeout)
-            relay.on_large = trimmer.came
+            relay.on_large = trimmer.report_large_frame
             code = await _first(
                 input_ends, *ends, lambda: _signalled(relay), lambda: _silent(run, relay), trimmer.watch
             )

@@ -29,9 +29,9 @@ from samplegate.runtime.run import check_state, read_rules, without_webhooks
 from samplegate.sampler.keys import child_environment
 from samplegate.transport.subprocess import unresolved
 
-LEAST: Final = 32
+MIN_KEY_BYTES: Final = 32
 """Bytes of a key file, at least."""
-MOST: Final = 64 * 1024
+MAX_KEY_BYTES: Final = 64 * 1024
 """Bytes of a key file, at most: a larger file is not a key."""
 
 _PURPOSE: Final = b"samplegate seal 1"
@@ -47,19 +47,21 @@ def seal_key(file: Path | None) -> bytes | None:
         return None
     try:
         with file.open("rb") as opened:
-            found = opened.read(MOST + 1)
+            found = opened.read(MAX_KEY_BYTES + 1)
     except OSError as problem:
         raise Unavailable(
             f"seal_key_file: {file} cannot be read: {(problem.strerror or str(problem)).lower()}"
         ) from None
-    if len(found) > MOST:
-        raise Unavailable(f"seal_key_file: {file} is larger than {MOST} bytes, so it is not a key; {_remedy}")
+    if len(found) > MAX_KEY_BYTES:
+        raise Unavailable(f"seal_key_file: {file} is larger than {MAX_KEY_BYTES} bytes, so it is not a key; {_remedy}")
     line = found.removesuffix(b"\n").removesuffix(b"\r")
     # otherwise the line end belongs to a key of random bytes
-    if found.endswith(b"\n") and (len(line) >= LEAST or len(found) < LEAST):
+    if found.endswith(b"\n") and (len(line) >= MIN_KEY_BYTES or len(found) < MIN_KEY_BYTES):
         found = line
-    if len(found) < LEAST:
-        raise Unavailable(f"seal_key_file: {file} has {len(found)} bytes, but a key needs at least {LEAST}; {_remedy}")
+    if len(found) < MIN_KEY_BYTES:
+        raise Unavailable(
+            f"seal_key_file: {file} has {len(found)} bytes, but a key needs at least {MIN_KEY_BYTES}; {_remedy}"
+        )
     return hmac.digest(_PURPOSE, found, hashlib.sha256)
 
 

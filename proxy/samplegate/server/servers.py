@@ -43,27 +43,27 @@ if TYPE_CHECKING:
     import aiohttp
 
 
-FIRST: Final = 0.5  # seconds
-LONGEST: Final = 30.0  # seconds: the longest wait for a restart after an operator has fixed the cause
-STEADY: Final = 60.0  # seconds after which a start counts as successful, so that the count of deaths begins anew
+FIRST_DELAY: Final = 0.5  # seconds
+MAX_DELAY: Final = 30.0  # seconds: the longest wait for a restart after an operator has fixed the cause
+STABLE_AFTER: Final = 60.0  # seconds after which a start counts as successful, so that the count of deaths begins anew
 
 
 class Backoff(msgspec.Struct, frozen=True):
     """Restart delay after the deaths of one server's processes."""
 
     deaths: int = 0
-    """Deaths in a row, each before its process ran for ``STEADY``."""
+    """Deaths in a row, each before its process ran for ``STABLE_AFTER``."""
 
     def died(self, started: float, now: float) -> Backoff:
         """The state after another death; both times are monotonic seconds."""
-        return Backoff(1 if now - started >= STEADY else self.deaths + 1)
+        return Backoff(1 if now - started >= STABLE_AFTER else self.deaths + 1)
 
     @property
     def wait(self) -> float:
         """Seconds from the latest death to the next start."""
         if self.deaths <= 1:
             return 0.0
-        return min(LONGEST, FIRST * 2.0 ** min(self.deaths - 2, 32))
+        return min(MAX_DELAY, FIRST_DELAY * 2.0 ** min(self.deaths - 2, 32))
 
 
 class ProcessQuota:
@@ -94,8 +94,8 @@ class ProcessQuota:
             del self._of[caller]
 
 
-EVERYBODY: Final = ""  # the key of the conversation that all callers share
-KEPT: Final = 300.0  # seconds that the eras of a server at a URL are remembered
+ALL_CALLERS: Final = ""  # the key of the conversation that all callers share
+ERAS_EXPIRE: Final = 300.0  # seconds that the eras of a server at a URL are remembered
 BUSY: Final = 5  # Retry-After in seconds if the process quota is used up
 
 
@@ -184,13 +184,13 @@ class ServerRuntime:
 
     async def modern(self, caller: str, frame: Frame) -> ServerConversation | CallerView:
         """The conversation that this caller's modern requests share. Raises ConversationRefused."""
-        key = Key(EVERYBODY if self._is_shared_by_all() else caller)
+        key = Key(ALL_CALLERS if self._is_shared_by_all() else caller)
         if self._prefers_legacy(key, caller, frame):
             key = Key(caller, True)
         found = self._shared.get(key)
         if found is None or found.over:
             found = await self._one(key, caller)
-        return CallerView(found, caller) if key.caller == EVERYBODY else found
+        return CallerView(found, caller) if key.caller == ALL_CALLERS else found
 
     def _prefers_legacy(self, key: Key, caller: str, frame: Frame) -> bool:
         """Whether a frame goes to a conversation that prefers the legacy eras; never for a client with a modern
@@ -296,7 +296,7 @@ class ServerRuntime:
         self._witnessed.refresh()
         for live in self._all:
             self._learn(live)
-        if self._behind.streams and self._clock() - self._learned > KEPT:
+        if self._behind.streams and self._clock() - self._learned > ERAS_EXPIRE:
             self._eras = None  # another server may be behind the URL by now
         wiring = SessionWiring(
             self._context,
@@ -436,7 +436,7 @@ def _died_probing(conversation: ServerConversation) -> bool:
     return isinstance(session, EraNegotiator) and session.died_probing
 
 
-ALONE: Final = "/mcp"
+SINGLE_SERVER_PATH: Final = "/mcp"
 
 
 def path_of(name: str) -> str:
@@ -522,7 +522,7 @@ class Public:
         by_name = {name: kept.get(name) or self._made(settings) for name, settings in servers.items()}
         by_path = {path_of(name): mounted for name, mounted in by_name.items()}
         if len(servers) == 1:
-            by_path[ALONE] = next(iter(by_name.values()))
+            by_path[SINGLE_SERVER_PATH] = next(iter(by_name.values()))
 
         def put() -> None:
             self._by_name, self._by_path, self._environment = by_name, by_path, environment

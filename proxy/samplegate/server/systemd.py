@@ -16,7 +16,7 @@ from typing import Final
 
 import anyio
 
-LONGEST: Final = 200  # characters of a status line
+MAX_STATUS: Final = 200  # characters of a status line
 # seconds that a state change waits for a full socket queue; the watchdog's message does not wait
 PATIENCE: Final = 0.5
 NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
@@ -92,4 +92,4 @@ def _native(address: str | None) -> str | bytes | None:
 
 def _status(line: str) -> list[str]:
     """The status as one line: a line end in it would begin another variable."""
-    return [f"STATUS={''.join(c if c.isprintable() else ' ' for c in line[:LONGEST])}"] if line else []
+    return [f"STATUS={''.join(c if c.isprintable() else ' ' for c in line[:MAX_STATUS])}"] if line else []

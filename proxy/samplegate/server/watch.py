@@ -27,10 +27,10 @@ import msgspec
 from samplegate.protocol.rounds import Note
 
 QUIET: Final = 100  # milliseconds without another change before a notification: an editor writes, renames and removes
-MOST: Final = 2000  # milliseconds that changes are collected if they do not stop
+MAX_DEBOUNCE: Final = 2000  # milliseconds that changes are collected if they do not stop
 TICK: Final = 5.0  # seconds between checks of the files without a notification
 POLL: Final = 2.0  # the same if folders cannot be watched
-COARSE: Final = 0.02  # seconds by which a file system's clock may be behind ours
+CLOCK_LAG: Final = 0.02  # seconds by which a file system's clock may be behind ours
 
 Mark: TypeAlias = tuple[int, int, int, int, int]
 """Device, inode, size, mtime and ctime (nanoseconds) of a file. If the mark differs, the file has changed."""
@@ -59,7 +59,7 @@ async def notices(folders: Collection[str], stop: asyncio.Event) -> AsyncGenerat
     async for found in awatch(
         *sorted(folders),
         watch_filter=None,
-        debounce=MOST,
+        debounce=MAX_DEBOUNCE,
         step=QUIET,
         stop_event=stop,
         rust_timeout=int(TICK * 1000),
@@ -200,7 +200,7 @@ class ReloadTriggers:
 
     def _is_new(self, before: Mark | None, mark: Mark | None, known: bool) -> bool:
         """Whether a file is new or changed. A file that a reload added was read between its trigger and now."""
-        return before != mark if known else mark is not None and mark[4] / 1e9 > self._since - COARSE
+        return before != mark if known else mark is not None and mark[4] / 1e9 > self._since - CLOCK_LAG
 
     async def _folders(self) -> dict[str, tuple[int, int]]:
         files = tuple(self._files())

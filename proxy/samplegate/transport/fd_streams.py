@@ -27,7 +27,7 @@ from typing import Final
 
 from samplegate.transport.lines import Backlog, Lines, one_line
 
-LOOK: Final = 0.2
+HANG_UP_POLL: Final = 0.2
 """Seconds between two checks, and before the first one: a side that pauses only briefly is still read to its end in
 order."""
 _GONE: Final = getattr(select, "POLLHUP", 0) | getattr(select, "POLLERR", 0) | getattr(select, "POLLRDHUP", 0)
@@ -50,7 +50,7 @@ class HangUp:
     def watch(self) -> None:
         """Start the check. The descriptor must be open."""
         if _GONE:
-            self._next = asyncio.get_running_loop().call_later(LOOK, self._look)
+            self._next = asyncio.get_running_loop().call_later(HANG_UP_POLL, self._check)
 
     def stop(self) -> None:
         """Stop the check. May be called again."""
@@ -58,7 +58,7 @@ class HangUp:
             self._next.cancel()
             self._next = None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._has_gone():
             self._next = None
             self._gone()
@@ -203,7 +203,7 @@ class PolledWriter:
             self._backlog.dropped += 1
         elif written <= len(line):
             self._queue.extend(pieces)
-            self._taken(written)
+            self._discard_written(written)
             self._loop.add_writer(self._fd, self._ready)
             self._backlog.add(len(line) + 1 - written)
 
@@ -247,14 +247,14 @@ class PolledWriter:
         written = self._write(list(islice(self._queue, GATHER)))
         if not written:
             return
-        self._taken(written)
+        self._discard_written(written)
         if not self._queue:
             self._loop.remove_writer(self._fd)
             if self._closing:
                 self._close()
         self._backlog.remove(written)
 
-    def _taken(self, size: int) -> None:
+    def _discard_written(self, size: int) -> None:
         queue = self._queue
         while size >= len(queue[0]):
             size -= len(queue.popleft())
@@ -319,8 +319,8 @@ class ThreadedReader:
     def _run(self) -> None:
         with suppress(RuntimeError):  # the loop is closed
             while chunk := self._next():
-                self._loop.call_soon_threadsafe(self._took, chunk)
-            self._loop.call_soon_threadsafe(self._took, b"")
+                self._loop.call_soon_threadsafe(self._receive_chunk, chunk)
+            self._loop.call_soon_threadsafe(self._receive_chunk, b"")
         os.close(self._fd)
 
     def _next(self) -> bytes:
@@ -328,7 +328,7 @@ class ThreadedReader:
         self._wanted.clear()
         return _read(self._fd) if self._open else b""
 
-    def _took(self, chunk: bytes) -> None:
+    def _receive_chunk(self, chunk: bytes) -> None:
         if not chunk:
             self._open = False
             self._hang_up.stop()

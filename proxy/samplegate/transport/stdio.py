@@ -16,7 +16,14 @@ from collections.abc import Callable, Container
 from contextlib import suppress
 from typing import Protocol
 
-from samplegate.transport.fd_streams import LOOK, PIPE_SIZE, PolledReader, PolledWriter, ThreadedReader, ThreadedWriter
+from samplegate.transport.fd_streams import (
+    HANG_UP_POLL,
+    PIPE_SIZE,
+    PolledReader,
+    PolledWriter,
+    ThreadedReader,
+    ThreadedWriter,
+)
 from samplegate.transport.lines import MAX_LINE, Backlog, Backlogged, Lines, Receiver
 
 
@@ -80,7 +87,7 @@ class LineLink(Backlogged):
     async def unread(self) -> None:
         """Wait until no process reads our output. Never returns if the system cannot report that (files, Windows)."""
         while not self._writer.has_no_reader():  # noqa: ASYNC110 - no event reports this
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(HANG_UP_POLL)
 
     async def read_out(self, timeout: float) -> bool:
         """Wait until the receiver will get no more calls, at most ``timeout`` seconds. False on timeout."""

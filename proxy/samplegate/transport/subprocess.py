@@ -27,8 +27,8 @@ from samplegate.transport.fd_streams import PIPE_SIZE
 from samplegate.transport.lines import MAX_LINE, Receiver
 from samplegate.transport.stdio import CannotStart, LineLink, connect
 
-LONGEST: Final = 1000  # characters of a stderr line; longer lines are cut
-MOST: Final = 50  # lines passed on from one read; the others are only counted. An even number
+MAX_STDERR_CHARS: Final = 1000  # characters of a stderr line; longer lines are cut
+MAX_LINES_PER_READ: Final = 50  # lines passed on from one read; the others are only counted. An even number
 PAUSE: Final = 0.05  # seconds between two reads
 # seconds to read the last output of a process; a descendant that is still running may keep its stderr open
 LAST: Final = 0.2
@@ -65,7 +65,7 @@ class Stderr(asyncio.Protocol):
         *lines, rest = (self._rest + data).split(b"\n")
         if self._cut:  # the start of this line was already passed on
             self._cut, lines, rest = not lines, lines[1:], rest if lines else b""
-        if len(rest) > 4 * LONGEST:
+        if len(rest) > 4 * MAX_STDERR_CHARS:
             lines, rest, self._cut = [*lines, rest], b"", True
         self._rest = rest
         self._take(lines)
@@ -99,19 +99,19 @@ class Stderr(asyncio.Protocol):
         """Pass on the lines that are not blank. If there are too many, pass on the first and the last, where errors
         usually are."""
         full = [line for line in lines if line.strip()]
-        left_out = max(0, len(full) - MOST)
-        for line in full[: MOST // 2] if left_out else full:
+        left_out = max(0, len(full) - MAX_LINES_PER_READ)
+        for line in full[: MAX_LINES_PER_READ // 2] if left_out else full:
             self._tell(_text(line), 0)
         if left_out:
-            first, *others = full[-(MOST // 2) :]
+            first, *others = full[-(MAX_LINES_PER_READ // 2) :]
             self._tell(_text(first), left_out)
             for line in others:
                 self._tell(_text(line), 0)
 
 
 def _text(line: bytes) -> str:
-    text = line[: 4 * LONGEST].decode("utf-8", "replace").strip()
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    text = line[: 4 * MAX_STDERR_CHARS].decode("utf-8", "replace").strip()
+    return text if len(text) <= MAX_STDERR_CHARS else f"{text[: MAX_STDERR_CHARS - 1]}…"
 
 
 PLACE: Final = "command"

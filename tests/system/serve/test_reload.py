@@ -17,7 +17,7 @@ from samplegate.audit.decision_log import NoDecisionLog
 from samplegate.config.values import Address
 from samplegate.errors import Unavailable
 from samplegate.runtime.process import ProcessContext
-from samplegate.server.prepare import LEAST, MOST, ServeConfig, read_all, seal_key
+from samplegate.server.prepare import MAX_KEY_BYTES, MIN_KEY_BYTES, ServeConfig, read_all, seal_key
 from samplegate.server.reload import Changes, ReloadPlan, Reloads
 from samplegate.telemetry.log import EventLog
 from tests.fakes.daemon import ASK_FORM, asking, client, serving
@@ -258,7 +258,14 @@ async def test_a_round_that_a_client_took_along_goes_on_at_another_gate_of_the_s
 
 def test_a_seal_key_is_the_same_wherever_its_file_is_read_and_another_of_another(tmp_path: Path) -> None:
     keys = []
-    for text in (b"a" * LEAST, b"a" * LEAST + b"\n", b"a" * LEAST + b"\r\n", b"b" * LEAST, b"\n" * LEAST, b"c" * MOST):
+    for text in (
+        b"a" * MIN_KEY_BYTES,
+        b"a" * MIN_KEY_BYTES + b"\n",
+        b"a" * MIN_KEY_BYTES + b"\r\n",
+        b"b" * MIN_KEY_BYTES,
+        b"\n" * MIN_KEY_BYTES,
+        b"c" * MAX_KEY_BYTES,
+    ):
         (tmp_path / "seal").write_bytes(text)
         keys.append(seal_key(tmp_path / "seal"))
     assert keys[0] == keys[1] == keys[2]
@@ -278,8 +285,8 @@ def test_a_seal_key_is_the_same_wherever_its_file_is_read_and_another_of_another
             "has 30 bytes, but a key needs at least 32; create a key with `openssl rand -hex 32`",
         ),
         (
-            b"a" * (MOST + 1),
-            f"is larger than {MOST} bytes, so it is not a key; create a key with `openssl rand -hex 32`",
+            b"a" * (MAX_KEY_BYTES + 1),
+            f"is larger than {MAX_KEY_BYTES} bytes, so it is not a key; create a key with `openssl rand -hex 32`",
         ),
     ],
     ids=["none", "empty", "short", "long"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.auth.tokens import KEPT, SECONDS, Bearers, Caller, StaticTokens, Unauthenticated
+from samplegate.auth.tokens import MAX_CACHED, SECONDS, Bearers, Caller, StaticTokens, Unauthenticated
 
 pytestmark = pytest.mark.anyio
 
@@ -63,8 +63,8 @@ async def test_without_a_verifier_only_static_tokens_are_taken() -> None:
 
 async def test_what_is_remembered_is_bounded_and_holds_no_token() -> None:
     verifier = Verifier()
-    for number in range(KEPT + 100):
+    for number in range(MAX_CACHED + 100):
         await verifier.ask(f"token-{number}")
     assert verifier.bearers.known("token-0") is None
-    assert verifier.bearers.known(f"token-{KEPT + 99}") is not None
-    assert KEPT == len(verifier.bearers._seen)
+    assert verifier.bearers.known(f"token-{MAX_CACHED + 99}") is not None
+    assert MAX_CACHED == len(verifier.bearers._seen)

@@ -9,11 +9,11 @@ import anyio
 import pytest
 
 from samplegate.runtime import heap
-from samplegate.runtime.heap import CALM, KEPT, Trimmer
+from samplegate.runtime.heap import MAX_FREE, TRIM_DELAY, Trimmer
 from tests.fakes.virtual_time import VIRTUAL
 
 pytestmark = pytest.mark.anyio
-MOMENT = CALM / 4
+MOMENT = TRIM_DELAY / 4
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ class Heap:
     async def frame(self, held: int) -> None:
         """A large frame arrives, after which ``held`` bytes are held. The next frame may follow a moment later."""
         self.held = held
-        self.trimmer.came()
+        self.trimmer.report_large_frame()
         await anyio.sleep(MOMENT)
 
 
@@ -55,20 +55,20 @@ async def test_it_is_trimmed_once_when_large_frames_stop(monkeypatch: pytest.Mon
         for _ in range(12):
             await seen.frame(held=0)
         assert 0 == seen.trims
-        await anyio.sleep(10 * CALM)
+        await anyio.sleep(10 * TRIM_DELAY)
         assert 1 == seen.trims
 
 
 async def test_it_is_trimmed_again_when_less_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     async with watched(monkeypatch) as seen:
-        await seen.frame(held=3 * KEPT)
-        await anyio.sleep(10 * CALM)
+        await seen.frame(held=3 * MAX_FREE)
+        await anyio.sleep(10 * TRIM_DELAY)
         assert 1 == seen.trims
-        seen.held = 2 * KEPT
-        await anyio.sleep(10 * CALM)
+        seen.held = 2 * MAX_FREE
+        await anyio.sleep(10 * TRIM_DELAY)
         assert 2 == seen.trims
         seen.held = 0
-        await anyio.sleep(10 * CALM)
+        await anyio.sleep(10 * TRIM_DELAY)
         assert 3 == seen.trims
 
 
@@ -76,6 +76,6 @@ async def test_it_is_trimmed_again_after_frames_that_came_after_a_pause(monkeypa
     """A slow peer's frames arrive seconds apart, and each leaves more bytes held."""
     async with watched(monkeypatch) as seen:
         for number in range(1, 5):
-            await seen.frame(held=number * 2 * KEPT)
-            await anyio.sleep(3 * CALM)
+            await seen.frame(held=number * 2 * MAX_FREE)
+            await anyio.sleep(3 * TRIM_DELAY)
             assert number == seen.trims

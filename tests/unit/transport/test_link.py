@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pytest
 
-from samplegate.transport.fd_streams import LOOK, READ_SIZE, HangUp
+from samplegate.transport.fd_streams import HANG_UP_POLL, READ_SIZE, HangUp
 from samplegate.transport.lines import HEAD, HIGH_WATER, LOW_WATER, MAX_LINE
 from samplegate.transport.stdio import LineLink, connect
 from tests.fakes.loops import BOTH_LOOPS
@@ -257,7 +257,7 @@ async def test_a_peer_that_stays_is_not_read_while_reading_is_paused(peer: Peer)
     held = HangUp(peer.theirs[0], recorder.ended)
     held.watch()
     with suppress(TimeoutError):
-        async with asyncio.timeout(3 * LOOK):
+        async with asyncio.timeout(3 * HANG_UP_POLL):
             await recorder.until_ended()
     held.stop()
     assert 0 == recorder.ends

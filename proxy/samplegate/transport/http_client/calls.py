@@ -21,12 +21,19 @@ from samplegate.protocol.rounds import Note
 from samplegate.protocol.session_state import INITIALIZE
 from samplegate.transport.http_client import wire
 from samplegate.transport.http_client.headers import CALL, LIST, Mirror
-from samplegate.transport.http_client.streams import MAX_TRIES, SESSION, Cursor, SharedStreams, is_message, taken_up
-from samplegate.transport.http_client.wire import HttpFault, SessionGone, of_status
+from samplegate.transport.http_client.streams import (
+    MAX_TRIES,
+    SESSION,
+    Cursor,
+    SharedStreams,
+    get_event_stream,
+    is_message,
+)
+from samplegate.transport.http_client.wire import HttpFault, SessionGone, status_fault
 from samplegate.transport.sse import Oversized, ServerSentEvent
 
 LINGER: Final = 1.0  # seconds that a stream may stay open after its answer; a server ends it at once or never
-_OURS_TO_SAY: Final = frozenset({401, 403})
+_CREDENTIAL_STATUSES: Final = frozenset({401, 403})
 """HTTP statuses about the gate's own credentials. The server's text for these is not for the client."""
 
 
@@ -61,7 +68,7 @@ class HttpCall(ABC):
         except Malformed as problem:
             self._fail(HttpFault(f"its answer cannot be parsed: {problem.fault}", transport="malformed"))
         except (HttpFault, aiohttp.ClientError, OSError) as error:
-            self._fail(wire.of_error(error))
+            self._fail(wire.error_fault(error))
         except Exception:
             self._note("remote.failed", exc_info=True)
             self._fail(HttpFault("internal error in the gate; see its log"))
@@ -113,7 +120,7 @@ class HttpCall(ABC):
         if status == 200 and kind:
             return HttpFault("HTTP 200: its response is neither JSON nor an event stream", httpStatus=200)
         return (
-            of_status(status)
+            status_fault(status)
             if status >= 300
             else HttpFault(f"HTTP {status}: its response has no answer", httpStatus=status)
         )
@@ -121,8 +128,8 @@ class HttpCall(ABC):
     async def _refused(self, response: aiohttp.ClientResponse, kind: str) -> Frame:
         """The JSON-RPC error in an HTTP error response, under the request's own id: some servers write another. Raises
         HttpFault."""
-        fault = of_status(response.status)
-        if kind != wire.JSON or response.status in _OURS_TO_SAY:
+        fault = status_fault(response.status)
+        if kind != wire.JSON or response.status in _CREDENTIAL_STATUSES:
             raise fault
         try:
             found = wire.read(await wire.body(response, min(wire.MAX_ERROR, self.shared.max_frame), self.shared.flow))
@@ -251,9 +258,9 @@ class LegacyCall(HttpCall):
         refusal = await self._post({} if self._begins else self.shared.legacy.headers())
         if refusal is not None:
             self._answer(refusal)
-        await self._take_up()
+        await self._resume()
 
-    async def _take_up(self) -> None:
+    async def _resume(self) -> None:
         """Resume the stream where it broke off, as long as it has an event id."""
         tries = 0
         while not self.answered and self.cursor.id is not None:
@@ -261,7 +268,7 @@ class LegacyCall(HttpCall):
                 raise HttpFault("its stream was cut off and could not be resumed", transport="broken")
             await asyncio.sleep(self.cursor.pause(tries))
             self.cursor.moved = False
-            response = await taken_up(self.shared, self.cursor)
+            response = await get_event_stream(self.shared, self.cursor)
             if response is not None:
                 try:
                     await self._stream(response)

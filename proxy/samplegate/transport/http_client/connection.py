@@ -24,7 +24,7 @@ from samplegate.transport.http_client import wire
 from samplegate.transport.http_client.calls import HttpCall, LegacyCall, ModernCall
 from samplegate.transport.http_client.headers import Mirror
 from samplegate.transport.http_client.streams import SharedStreams, Standalone
-from samplegate.transport.http_client.wire import HttpFault, Wire, of_error, of_status
+from samplegate.transport.http_client.wire import HttpFault, Wire, error_fault, status_fault
 from samplegate.transport.lines import MAX_LINE, Backlog, Backlogged
 
 MAX_CONNECTIONS: Final = 2_000  # each open stream needs one; typical descriptor limits are 1,024 to 65,536
@@ -115,7 +115,7 @@ class NotificationQueue:
             async with asyncio.timeout(TIME):
                 await self._post(frame, own())
         except (HttpFault, aiohttp.ClientError, OSError) as error:
-            self._say(frame, of_error(error))
+            self._say(frame, error_fault(error))
         except Exception:
             self._shared.note(Note("remote.failed", {"origin": self._shared.wire.origin, "exc_info": True}))
 
@@ -127,7 +127,7 @@ class NotificationQueue:
         if response.status == 404 and self._shared.legacy.id is not None:
             self._shared.lost()
         if response.status >= 300:
-            raise of_status(response.status)
+            raise status_fault(response.status)
         self._told(frame)
 
     def _say(self, frame: Frame, fault: HttpFault) -> None:

@@ -20,7 +20,7 @@ from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Note
 from samplegate.protocol.session_state import MAX_TOOL
 from samplegate.transport.http_client import wire
-from samplegate.transport.http_client.wire import HttpFault, Wire, of_error
+from samplegate.transport.http_client.wire import HttpFault, Wire, error_fault
 
 LIST: Final = "tools/list"
 CALL: Final = "tools/call"
@@ -117,7 +117,7 @@ class Mirror:
                 await self._pages(_only(meta), version)
             self._fresh_until = asyncio.get_running_loop().time() + FRESH
         except (HttpFault, Malformed, aiohttp.ClientError, OSError) as error:
-            fault = error.fault if isinstance(error, Malformed) else of_error(error).reason
+            fault = error.fault if isinstance(error, Malformed) else error_fault(error).reason
             self._note(Note("tools.unlisted", {"origin": self._wire.origin, "fault": fault}))
             self._rests_until = asyncio.get_running_loop().time() + COOL
             return False

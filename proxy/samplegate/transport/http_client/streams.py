@@ -18,7 +18,7 @@ from samplegate.protocol.frames import Frame
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Note
 from samplegate.transport.http_client import wire
-from samplegate.transport.http_client.wire import HttpFault, ReadPause, SessionGone, Wire, of_status
+from samplegate.transport.http_client.wire import HttpFault, ReadPause, SessionGone, Wire, status_fault
 from samplegate.transport.sse import Oversized, ServerSentEvent
 
 SESSION: Final = "Mcp-Session-Id"
@@ -63,12 +63,12 @@ class LegacySession:
 
 LAST: Final = "Last-Event-ID"
 RETRY: Final = 1.0  # seconds before a stream is resumed, if the server gives no time
-SHORTEST: Final = 0.05  # seconds: a server that asks for 0 must not keep us busy
-LONGEST: Final = 30.0  # longest delay in seconds between failed tries, unless the server asks for more
+MIN_DELAY: Final = 0.05  # seconds: a server that asks for 0 must not keep us busy
+MAX_DELAY: Final = 30.0  # longest delay in seconds between failed tries, unless the server asks for more
 MAX_TRIES: Final = 5  # consecutive tries without an event
-LIVED: Final = 5.0  # seconds after which a stream that ends without an event does not count as a failed try
+MIN_LIFETIME: Final = 5.0  # seconds after which a stream that ends without an event does not count as a failed try
 _sendable: Final = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
-_NOW_AND_THEN: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """Transient HTTP errors. A server replies 409 while it still believes that the broken stream is open."""
 
 
@@ -105,8 +105,8 @@ class Cursor(msgspec.Struct, eq=False):
 
     def pause(self, tries: int) -> float:
         """Seconds until the next try: the server's delay, doubled for each failed try."""
-        wait = max(RETRY if self.retry is None else self.retry, SHORTEST)
-        return max(wait, min(wait * 2.0**tries, LONGEST))
+        wait = max(RETRY if self.retry is None else self.retry, MIN_DELAY)
+        return max(wait, min(wait * 2.0**tries, MAX_DELAY))
 
     @property
     def headers(self) -> dict[str, str]:
@@ -119,7 +119,7 @@ def is_message(event: ServerSentEvent) -> bool:
     return event.name in (b"", b"message") and bool(event.data.strip())
 
 
-async def taken_up(shared: SharedStreams, cursor: Cursor) -> aiohttp.ClientResponse | None:
+async def get_event_stream(shared: SharedStreams, cursor: Cursor) -> aiohttp.ClientResponse | None:
     """GET a stream. None if a later try may succeed. Raises HttpFault if no later try can."""
     try:
         response = await shared.wire.get(shared.legacy.headers() | cursor.headers)
@@ -128,11 +128,11 @@ async def taken_up(shared: SharedStreams, cursor: Cursor) -> aiohttp.ClientRespo
     if response.status == 200 and wire.kind_of(response) == wire.EVENTS:
         return response
     response.close()
-    if response.status in _NOW_AND_THEN:
+    if response.status in _TRANSIENT:
         return None
     if response.status == 404 and shared.legacy.id is not None:
         raise SessionGone
-    raise of_status(response.status)
+    raise status_fault(response.status)
 
 
 class Standalone:
@@ -159,12 +159,12 @@ class Standalone:
                 if fault.data.get("httpStatus") != 405:  # 405: the regular reply of a server without this stream (R93)
                     self._say("remote.stream_refused", fault.reason)
                 return
-            tries = 0 if self._cursor.moved or loop.time() - began > LIVED else tries + 1
+            tries = 0 if self._cursor.moved or loop.time() - began > MIN_LIFETIME else tries + 1
             await asyncio.sleep(self._cursor.pause(tries))
         self._say("remote.stream_given_up", f"it failed {tries} times in a row")
 
     async def _once(self) -> None:
-        response = await taken_up(self._shared, self._cursor)
+        response = await get_event_stream(self._shared, self._cursor)
         if response is None:
             return
         self._was_open = True

@@ -60,7 +60,7 @@ class SessionGone(HttpFault):
         super().__init__("HTTP 404: it no longer knows the session", httpStatus=404)
 
 
-def of_status(status: int) -> HttpFault:
+def status_fault(status: int) -> HttpFault:
     """The fault for an HTTP status without an MCP answer."""
     why = _STATUS.get(status) or (
         "it redirected the request" if 300 <= status < 400 else "it failed" if status >= 500 else "unexpected status"
@@ -68,7 +68,7 @@ def of_status(status: int) -> HttpFault:
     return HttpFault(f"HTTP {status}: {why}", httpStatus=status)
 
 
-def of_error(error: BaseException) -> HttpFault:
+def error_fault(error: BaseException) -> HttpFault:
     """The fault for an exception of the HTTP client."""
     match error:
         case HttpFault():
@@ -80,7 +80,7 @@ def of_error(error: BaseException) -> HttpFault:
         case aiohttp.ClientSSLError() | aiohttp.ServerFingerprintMismatch():
             return HttpFault("the TLS handshake failed", transport="tls")
         case aiohttp.ClientConnectorError():
-            return HttpFault(f"it cannot be reached{_said(error)}", transport="unreachable")
+            return HttpFault(f"it cannot be reached{_errno_text(error)}", transport="unreachable")
         case TimeoutError():
             return HttpFault("the connection attempt timed out", transport="unreachable")
         case aiohttp.ClientPayloadError():
@@ -91,7 +91,7 @@ def of_error(error: BaseException) -> HttpFault:
             return HttpFault("it closed the connection before it answered", transport="broken")
 
 
-def _said(error: OSError) -> str:
+def _errno_text(error: OSError) -> str:
     """The system's text for the error number. The exception's own text may contain an address."""
     return f": {os.strerror(error.errno).lower()}" if error.errno is not None and error.errno > 0 else ""
 
@@ -170,7 +170,7 @@ async def answer(response: aiohttp.ClientResponse, most: int) -> frames.Frame:
     aiohttp's exceptions."""
     kind = kind_of(response)
     if response.status != 200 or kind not in (JSON, EVENTS):
-        raise of_status(response.status)
+        raise status_fault(response.status)
     if kind == JSON:
         return read(await body(response, most, ReadPause()))
     parser = Parser(most)

@@ -258,7 +258,7 @@ async def test_the_servers_time_is_waited_for_before_a_stream_is_taken_up() -> N
 async def test_a_stream_that_cannot_be_taken_up_ends_in_an_error_after_some_tries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "LONGEST", 0.05)
+    monkeypatch.setattr(streams, "MAX_DELAY", 0.05)
 
     async def call(asked: Asked) -> None:
         await asked.stream()
@@ -308,7 +308,7 @@ async def test_a_standalone_stream_that_ends_is_opened_again_where_it_was() -> N
 
 
 async def test_a_standalone_stream_that_never_holds_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "LONGEST", 0.05)
+    monkeypatch.setattr(streams, "MAX_DELAY", 0.05)
     monkeypatch.setattr(streams, "RETRY", 0.0)
 
     async def get(asked: Asked) -> None:
