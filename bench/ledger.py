@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import anyio
 
-from samplegate.limits.limiter import Admission
+from samplegate.limits.limiter import Limiter
 from samplegate.limits.sqlite_ledger import SqliteLedger
 from samplegate.policy.ledger import SCALE, Draw, LimitSpec, Refused
 
@@ -64,7 +64,7 @@ class _Kept:
             by=("session",),
             shared=place == "SQLite",
         )
-        self.admission = Admission({"rate": spec}, state=state, clock=time.time, log=_NoLog())
+        self.admission = Limiter({"rate": spec}, state=state, clock=time.time, log=_NoLog())
         self._accounts = accounts
 
     async def fill(self) -> None:
@@ -76,7 +76,7 @@ class _Kept:
         """Bytes of the database in memory."""
         backend = self.admission._ledger._backend
         assert isinstance(backend, SqliteLedger)
-        pages, size = (backend._here.db.execute(f"PRAGMA {one}").fetchone()[0] for one in ("page_count", "page_size"))
+        pages, size = (backend._memory.db.execute(f"PRAGMA {one}").fetchone()[0] for one in ("page_count", "page_size"))
         return int(pages * size)
 
     async def lap(self, repeats: int) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from samplegate.limits.limiter import Admission
+from samplegate.limits.limiter import Limiter
 from samplegate.policy.ledger import SCALE, Draw, LimitSpec, Refused, Reserved
 
 NOON = 1_795_003_200.0
@@ -136,7 +136,7 @@ class Desk:
         self.log = Log()
         self.state = state
         self.file = state / "limits.sqlite3"
-        self.admission = Admission(
+        self.admission = Limiter(
             {one.name: one for one in specs},
             state=state,
             clock=self.clock,

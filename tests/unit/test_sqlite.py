@@ -29,7 +29,7 @@ Opened = Callable[[Path, float], contextlib.AbstractContextManager[Any]]
 def ledger(path: Path, seconds: float) -> Iterator[Any]:
     kept = SqliteLedger({}, path, time.time)
     with contextlib.closing(kept._file), kept._transaction(time.monotonic() + seconds, shared=True):
-        yield kept._there.db.execute
+        yield kept._shared.db.execute
 
 
 @contextlib.contextmanager

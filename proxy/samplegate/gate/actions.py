@@ -15,8 +15,8 @@ from samplegate.audit.record import Done
 from samplegate.gate.admission import admit
 from samplegate.gate.ports import offload
 from samplegate.gate.request import PendingRequest
-from samplegate.gate.review import escalate, sample_seen
-from samplegate.gate.sampling import late, sample, shaped
+from samplegate.gate.review import escalate, sample_reviewed
+from samplegate.gate.sampling import sample, shaped, timed_out
 from samplegate.policy.answers import fits
 from samplegate.policy.decide import later
 from samplegate.policy.decisions import Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen, refusal
@@ -73,7 +73,7 @@ async def _act_once(pending: PendingRequest, decision: Decision) -> Done:
         case Allowed(review_answer=None):
             return await sample(pending, decision, decision.act)
         case Allowed():
-            return await sample_seen(pending, decision, decision.act)
+            return await sample_reviewed(pending, decision, decision.act)
         case Escalated():
             return await escalate(pending, decision, decision.act)
         case Forwarded():
@@ -112,7 +112,7 @@ async def _client_result(pending: PendingRequest, decision: Decision, forwarded:
     returned = pending.round.returned
     seen = None if returned is None else returned.seen.get(pending.key)
     if returned is not None and seen is not None and seen.late and decision.rule == seen.rule:
-        return late("the client retried after the rule's timeout")
+        return timed_out("the client retried after the rule's timeout")
     if returned is not None and seen is not None and not seen.late:
         missing = Unanswered(Reason.CLIENT, detail="the client retried without an answer to it")
         return returned.replies.get(pending.key, missing)
@@ -124,7 +124,7 @@ async def _client_result(pending: PendingRequest, decision: Decision, forwarded:
     with anyio.move_on_after(None if forwarded.timeout is None else max(forwarded.timeout - pending.waited, 0.0)):
         reply = await pending.ports.ask_client(pending.round)
     if reply is None:
-        return late(f"the client did not answer within {forwarded.timeout:.3g} s")
+        return timed_out(f"the client did not answer within {forwarded.timeout:.3g} s")
     if not reply.delivered:
         return Unanswered(Reason.CLIENT, error=reply.payload, detail="the client had no open stream for the request")
     return reply.payload if reply.ok else _client_error(reply.payload)

@@ -62,7 +62,7 @@ class Hold:
         self._slots = slots
         self.closed = False
 
-    def tell(self, reserved: Reserved) -> None:
+    def note_warnings(self, reserved: Reserved) -> None:
         """Note the limits that this reservation took past their ``warn_at``."""
         for name in reserved.warned:
             self._ports.note(Note("limit.warned", {"limit": name, "server": self._server}))
@@ -88,9 +88,9 @@ class Hold:
         )
         answer = await self._ports.reserve(draws, None)
         if isinstance(answer, Refused):
-            return sentence(answer), answer.limit
+            return refusal_text(answer), answer.limit
         self._try = answer
-        self.tell(answer)
+        self.note_warnings(answer)
         return None
 
     async def tried(self, spent: Worst | None) -> None:
@@ -185,7 +185,7 @@ async def admit(
             answer = await _reserve(ports, made, draws, wait, [hold for hold in beside if not hold.closed])
             if isinstance(answer, Hold):
                 return Admitted(decision, answer, refused_by, tuple(tried), ports.clock() - started if waits else 0.0)
-            refused_by, what = answer.limit, sentence(answer)
+            refused_by, what = answer.limit, refusal_text(answer)
         if decision.on_limit == "next":
             tried.append(f"{decision.rule}: {what}")
         counted = False  # another rule has limits of its own
@@ -229,7 +229,7 @@ async def _reserve(
 async def _held(hold: Hold, reserved: Reserved) -> Hold:
     """The hold, after its warnings were noted. If that fails, nothing stays reserved."""
     try:
-        hold.tell(reserved)
+        hold.note_warnings(reserved)
     except BaseException:
         await hold.close()
         raise
@@ -243,7 +243,7 @@ def _patience(compiled: CompiledPolicy, ports: Ports, round: Round, decision: De
     return LONGEST if seconds is None else max(seconds, 0.0)
 
 
-def sentence(refused: Refused) -> str:
+def refusal_text(refused: Refused) -> str:
     """Why a limit had no room, for the operator."""
     again = "" if refused.retry_after is None else f"; there may be room in {_span(refused.retry_after)}"
     if refused.detail.startswith("limit "):

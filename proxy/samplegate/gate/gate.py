@@ -18,8 +18,8 @@ from samplegate.gate.admission import admit
 from samplegate.gate.ports import Ports, offload
 from samplegate.gate.release import in_force, record
 from samplegate.gate.request import PendingRequest, blocks, ends_the_call, left_open, one_for_all, stopped, taken_back
-from samplegate.gate.review import ask_first, is_late, is_looked_at, refuses
-from samplegate.limits.brakes import BrakeState, asker, digest
+from samplegate.gate.review import ask_first, is_answer_reviewed, is_late, refuses
+from samplegate.limits.brakes import BrakeState, brake_key, digest
 from samplegate.policy.capabilities import can_forward
 from samplegate.policy.decide import CompiledPolicy, decide
 from samplegate.policy.decisions import Decision, DenyAs, Escalated, Forwarded, Situation, refusal
@@ -145,7 +145,7 @@ class Gate:
     async def _braked(self, round: Round, request: Request) -> str | None:
         """Why the brakes leave the server unanswered, or None."""
         asked = await offload(request.size, digest, request.params) if self._brakes.compares else ""
-        braked = self._brakes.asked(asker(round.origin), round.call_ids, asked, self.ports.clock())
+        braked = self._brakes.asked(brake_key(round.origin), round.call_ids, asked, self.ports.clock())
         if braked is None:
             return None
         if braked.tripped:
@@ -217,7 +217,9 @@ class Gate:
 
         While the call can be put off, reviewers see models' answers before anything else is spent.
         """
-        looked_at = {key: pending for key, pending in requests.items() if round.parks > 0 and is_looked_at(pending)}
+        looked_at = {
+            key: pending for key, pending in requests.items() if round.parks > 0 and is_answer_reviewed(pending)
+        }
         rest = {key: pending for key, pending in requests.items() if key not in looked_at}
         for pending in looked_at.values():
             pending.comes_back = True

@@ -20,7 +20,7 @@ from samplegate.audit.record import Done
 from samplegate.errors import Unavailable
 from samplegate.gate.ports import ReviewPort
 from samplegate.gate.request import PendingRequest, review_key
-from samplegate.gate.sampling import late, sample, shaped
+from samplegate.gate.sampling import sample, shaped, timed_out
 from samplegate.policy import answers
 from samplegate.policy.deadlines import hold
 from samplegate.policy.decide import decide
@@ -108,7 +108,7 @@ def is_late(pending: PendingRequest) -> bool:
     )
 
 
-def is_looked_at(pending: PendingRequest) -> bool:
+def is_answer_reviewed(pending: PendingRequest) -> bool:
     """Whether a reviewer may see the answer of a model that is asked now: under this rule, or under a later one after a
     reviewer's timeout."""
     decision = pending.decision
@@ -216,7 +216,7 @@ async def ask(
         review = wanted if wanted.waiter else await find(pending, wanted.lookup, wanted.stage, wanted.rule, until)
         if review is None and pending.was_put_off(wanted.stage, wanted.rule):
             # the earlier review is over, and one request is not reviewed twice
-            return late(f"reviewer {reviewer} did not decide in time")
+            return timed_out(f"reviewer {reviewer} did not decide in time")
         if review is None:
             people = pending.compiled.policy.reviewers[reviewer]
             fresh = msgspec.structs.replace(wanted, answers_until=until)
@@ -236,7 +236,7 @@ async def ask(
             )
             review = waited
     except Unavailable as problem:
-        return nobody(problem)
+        return no_reviewer(problem)
     finally:
         pending.reviewed += pending.ports.clock() - started
     pending.verdict = review
@@ -246,8 +246,8 @@ async def ask(
         changed = withdrawn_by_policy(pending, (wanted,))
         return Unanswered(Reason.REVIEW, detail=changed or f"reviewer {reviewer}: review {review.id} was withdrawn")
     if review.state == "expired":
-        return late(f"reviewer {reviewer} did not decide review {review.id} within {timeout:.3g} s")
-    return late(
+        return timed_out(f"reviewer {reviewer} did not decide review {review.id} within {timeout:.3g} s")
+    return timed_out(
         f"reviewer {reviewer} has not decided review {review.id} yet; a later verdict answers the next identical"
         " request"
     )
@@ -268,7 +268,7 @@ def context_of(pending: PendingRequest, decision: Decision) -> create.Context:
     )
 
 
-def nobody(problem: Unavailable) -> Unanswered:
+def no_reviewer(problem: Unavailable) -> Unanswered:
     """The outcome if no reviewer could be asked."""
     return Unanswered(Reason.REVIEW, detail=f"no reviewer could be asked: {problem}")
 
@@ -300,7 +300,7 @@ async def escalate(pending: PendingRequest, decision: Decision, escalated: Escal
             return await _approved(pending, decision, escalated, review)
 
 
-async def sample_seen(pending: PendingRequest, decision: Decision, allowed: Allowed) -> Done:
+async def sample_reviewed(pending: PendingRequest, decision: Decision, allowed: Allowed) -> Done:
     """A model answers, and a reviewer sees the answer before the server does. A verdict on an earlier try's answer is
     used without asking a model."""
     reviewer = allowed.review_answer
@@ -312,10 +312,10 @@ async def sample_seen(pending: PendingRequest, decision: Decision, allowed: Allo
             pending, create.lookup_of_answer(context_of(pending, decision), allowed), "answer", decision.rule, until
         )
     except Unavailable as problem:
-        return _done(pending, nobody(problem), decision)
+        return _done(pending, no_reviewer(problem), decision)
     # its model has already answered at a cost, and is not asked again
     if found is None and pending.was_put_off("answer", decision.rule):
-        return _done(pending, late(f"reviewer {reviewer} did not decide on the model's answer in time"), decision)
+        return _done(pending, timed_out(f"reviewer {reviewer} did not decide on the model's answer in time"), decision)
     done = None if found is not None else await sample(pending, decision, allowed)
     if done is not None:
         if not isinstance(done.outcome, Answered):
@@ -381,7 +381,7 @@ async def _approved(pending: PendingRequest, decision: Decision, escalated: Esca
                 return _done(pending, refused, decision, Done(refused, decision, refused_by=limit))
         allowed, decision = again, edited
     done = (
-        await sample_seen(pending, decision, allowed)
+        await sample_reviewed(pending, decision, allowed)
         if allowed.review_answer
         else await sample(pending, decision, allowed)
     )

@@ -46,19 +46,19 @@ async def sample(pending: PendingRequest, decision: Decision, allowed: Allowed) 
     limit = pending.seconds_left(rule)
     seconds = LONGEST if limit is None else limit
     if seconds <= 0:
-        return Done(late("no time was left to ask a model"), decision, model=allowed.models[0])
-    asking = _Asking(pending, decision, allowed, pending.ports.clock() + seconds)
+        return Done(timed_out("no time was left to ask a model"), decision, model=allowed.models[0])
+    tries = _ModelTries(pending, decision, allowed, pending.ports.clock() + seconds)
     with anyio.move_on_after(seconds + GRACE):
-        return await asking.run()
-    return asking.done(late(f"model {asking.model} did not answer within {seconds:.3g} s"), "timeout")
+        return await tries.run()
+    return tries.done(timed_out(f"model {tries.model} did not answer within {seconds:.3g} s"), "timeout")
 
 
-def late(detail: str) -> Unanswered:
+def timed_out(detail: str) -> Unanswered:
     """The outcome of a timeout."""
     return Unanswered(Reason.TIMEOUT, detail=detail)
 
 
-class _Asking:
+class _ModelTries:
     """The tries of one request. ``model`` is the one that is being asked or was asked last."""
 
     def __init__(self, pending: PendingRequest, decision: Decision, allowed: Allowed, until: float) -> None:
@@ -79,7 +79,7 @@ class _Asking:
         for model in self._allowed.models:
             self.model = model
             if failed is not None:
-                blocked = await self._turn_to(model)
+                blocked = await self._prepare_model(model)
                 if blocked is not None:  # no room in a limit: a later model may be cheaper
                     continue
                 fields = {
@@ -101,7 +101,7 @@ class _Asking:
         reason = Reason.TIMEOUT if failed.failure == "timeout" else Reason.MODEL
         return self.done(Unanswered(reason, detail=f"{failed.failure}: {failed.message}{again}"))
 
-    async def _turn_to(self, model: str) -> Outcome | None:
+    async def _prepare_model(self, model: str) -> Outcome | None:
         """Prepare the next model; the outcome if it cannot be asked."""
         request = self._pending.request
         asked = await offload(request.size, question, self._pending.compiled, self._rule, model, request.params)

@@ -16,7 +16,7 @@ import msgspec
 from samplegate.policy.claims import bounded
 from samplegate.policy.ledger import Draw, LimitSpec, Rates, Refused, Reserved
 
-LONGEST_KEY: Final = 300  # bytes; a longer key is stored as its hash
+MAX_KEY_BYTES: Final = 300  # bytes; a longer key is stored as its hash
 Account: TypeAlias = tuple[str, str]
 """The identity of a limit and a key."""
 
@@ -34,7 +34,7 @@ def identity(spec: LimitSpec) -> str:
     return json.dumps(meaning, separators=(",", ":"))
 
 
-def lasts(spec: LimitSpec) -> bool:
+def is_never_given_back(spec: LimitSpec) -> bool:
     """Whether draws are never given back by time: limits per call and per process."""
     return spec.per in {"call", "process"}
 
@@ -93,7 +93,7 @@ class Reservation(msgspec.Struct):
     def part(self, draws: Iterable[Draw]) -> Reserved:
         """Release and return those of these draws that are reserved."""
         found, left = [], list(self.reserved.draws)
-        for draw in (placed(draw, self.ids[draw.limit]) for draw in draws if draw.limit in self.ids):
+        for draw in (on_identity(draw, self.ids[draw.limit]) for draw in draws if draw.limit in self.ids):
             if draw in left:
                 left.remove(draw)
                 found.append(draw)
@@ -102,7 +102,7 @@ class Reservation(msgspec.Struct):
         return part
 
 
-def ready(
+def prepare(
     draws: Sequence[Draw], under: Mapping[str, LimitSpec], limits: LimitVersions, number: int, id: str
 ) -> ReservationRequest | Refused:
     """Prepare a reservation; Refused if the draws were measured for limits that count something else."""
@@ -119,16 +119,18 @@ def ready(
                 "unavailable",
                 detail=f"limit {draw.limit}: the policy in force counts something else under this name",
             )
-    charged = tuple(placed(draw, limits.ids[draw.limit]) for draw in draws)
+    charged = tuple(on_identity(draw, limits.ids[draw.limit]) for draw in draws)
     return ReservationRequest(id, number, tuple(draws), charged, limits, under)
 
 
-def placed(draw: Draw, id: str) -> Draw:
+def on_identity(draw: Draw, id: str) -> Draw:
     """The draw on an identity, with a key that can be stored."""
-    return Draw(id, bounded(draw.key, LONGEST_KEY), draw.amount)
+    return Draw(id, bounded(draw.key, MAX_KEY_BYTES), draw.amount)
 
 
-def widened(rates: Rates, ids: Iterable[str], before: Mapping[str, LimitSpec], now: Mapping[str, LimitSpec]) -> Rates:
+def widen_rates(
+    rates: Rates, ids: Iterable[str], before: Mapping[str, LimitSpec], now: Mapping[str, LimitSpec]
+) -> Rates:
     """The least and the greatest amounts since a reservation on these identities, updated for new limits."""
     out = dict(rates)
     for id in ids:

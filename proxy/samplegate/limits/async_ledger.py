@@ -59,11 +59,11 @@ class AsyncLedger:
         self._specs: Mapping[str, LimitSpec] = {}
         self._backend: LedgerBackend | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._retry: Timer | None = None
         self._failed = 0
         self._closed = False
-        self._hurried = False
+        self._shutting_down = False
         self._end: asyncio.Future[None] | None = None
 
     def update_limits(self, specs: Mapping[str, LimitSpec]) -> None:
@@ -72,12 +72,12 @@ class AsyncLedger:
         if self._closed or self._backend is None:
             return
         if self._threads is not None:
-            self._give(self._backend.update_limits, specs)
-            self._carry_out(self._backend.pay)
+            self._submit(self._backend.update_limits, specs)
+            self._carry_out(self._backend.flush)
             return
         self._backend.update_limits(specs, self._deadline)
-        if self._backend.owes:
-            self._carry_out(self._backend.pay)
+        if self._backend.has_pending:
+            self._carry_out(self._backend.flush)
 
     async def reserve(self, id: str, draws: Sequence[Draw], rates: Callable[[], Rates]) -> Reserved | Refused:
         """Charge all of the draws, or none. If the result is not known in time, the charge is undone; ``rates`` is
@@ -88,28 +88,28 @@ class AsyncLedger:
             try:
                 return self._ledger.reserve(id, draws, self._deadline)
             except LedgerUnavailable as full:
-                return Refused(draws[0].limit, "unavailable", detail=self._fails(full))
-        given = self._give(self._ledger.reserve, id, draws)
+                return Refused(draws[0].limit, "unavailable", detail=self._log_failure(full))
+        given = self._submit(self._ledger.reserve, id, draws)
         answer = asyncio.wrap_future(given)
         # asyncio would log an exception that is never retrieved
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await self._answered(answer)
         except asyncio.CancelledError:
-            self._take_back(given, rates())
+            self._undo(given, rates())
             raise
         if not answer.done():
-            self._take_back(given, rates())
+            self._undo(given, rates())
             late = LedgerUnavailable(
                 "busy",
                 "limits: the shared state did not respond in time; check for a slow disk or a held lock",
             )
-            return Refused(draws[0].limit, "unavailable", detail=self._fails(late))
+            return Refused(draws[0].limit, "unavailable", detail=self._log_failure(late))
         problem = answer.exception()
         if isinstance(problem, Exception):
-            return Refused(draws[0].limit, "unavailable", detail=self._fails(problem))
+            return Refused(draws[0].limit, "unavailable", detail=self._log_failure(problem))
         if any(self._specs[draw.limit].shared for draw in draws):
-            self._works()
+            self._log_recovery()
         return answer.result()
 
     def exhausted(self, draws: Sequence[Draw]) -> Refused | None:
@@ -132,13 +132,13 @@ class AsyncLedger:
 
     def set_shutdown_deadline(self, seconds: float) -> None:
         """Begin the shutdown: from now on, all calls together take at most ``seconds``."""
-        if self._hurried or self._threads is None:
+        if self._shutting_down or self._threads is None:
             return
-        self._hurried = True
+        self._shutting_down = True
         self._patience = min(self._patience, seconds)
         self._ledger.set_shutdown_deadline(time.monotonic() + self._patience)
         end = self._ending()
-        asyncio.get_running_loop().call_later(self._patience + LAST_GRACE, _over, end)
+        asyncio.get_running_loop().call_later(self._patience + LAST_GRACE, _finish, end)
 
     async def aclose(self) -> None:
         """Finish the earlier calls, free the slots and close the file."""
@@ -150,12 +150,12 @@ class AsyncLedger:
                 self._backend.close(self._deadline)
             return
         with anyio.CancelScope(shield=True):
-            self._patience = LAST_TRY if self._hurried else min(self._patience, LAST_PATIENCE)
+            self._patience = LAST_TRY if self._shutting_down else min(self._patience, LAST_PATIENCE)
             self._ledger.set_shutdown_deadline(time.monotonic() + self._patience)
-            closed = asyncio.wrap_future(self._give(self._ledger.close))
+            closed = asyncio.wrap_future(self._submit(self._ledger.close))
             # asyncio would log an exception that is never retrieved
             closed.add_done_callback(lambda done: done.cancelled() or done.exception())
-            await asyncio.wait([closed], timeout=self._patience + (LAST_GRACE if self._hurried else GRACE))
+            await asyncio.wait([closed], timeout=self._patience + (LAST_GRACE if self._shutting_down else GRACE))
         self._threads.shutdown(wait=False)
         self._threads = None
 
@@ -183,7 +183,7 @@ class AsyncLedger:
     def _is_threaded(self, draws: Sequence[Draw]) -> bool:
         return self._threads is not None or any(self._specs[draw.limit].shared for draw in draws)
 
-    def _give(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
+    def _submit(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         """Queue a call in the thread. Its last argument is its deadline."""
         if self._threads is None:
             from concurrent.futures import ThreadPoolExecutor
@@ -193,53 +193,53 @@ class AsyncLedger:
 
     def _carry_out(self, work: Callable[..., bool], *arguments: Any) -> asyncio.Future[bool]:
         """Run a call to its end, even if no caller waits. ``work`` returns whether the shared accounts were used."""
-        done = asyncio.wrap_future(self._give(work, *arguments))
+        done = asyncio.wrap_future(self._submit(work, *arguments))
         done.add_done_callback(self._done)
         return done
 
     def _done(self, done: asyncio.Future[bool]) -> None:
         problem = None if done.cancelled() else done.exception()
         if isinstance(problem, Exception):
-            self._fails(problem)
+            self._log_failure(problem)
         elif not done.cancelled() and done.result():
-            self._works()
+            self._log_recovery()
 
-    def _take_back(self, given: Future[Reserved | Refused], rates: Rates) -> None:
+    def _undo(self, given: Future[Reserved | Refused], rates: Rates) -> None:
         """Undo a reservation whose caller has gone: it is cancelled, or undone by the thread's next call."""
         if not given.cancel() and not self._closed:
-            self._carry_out(self._undo_what_came_of, given, rates)
+            self._carry_out(self._undo_result, given, rates)
 
-    def _undo_what_came_of(self, given: Future[Reserved | Refused], rates: Rates, deadline: float) -> bool:
+    def _undo_result(self, given: Future[Reserved | Refused], rates: Rates, deadline: float) -> bool:
         got = None if given.exception() else given.result()
         return isinstance(got, Reserved) and self._ledger.settle(Settlement(got, undo=True, rates=rates), deadline)
 
-    def _fails(self, problem: Exception) -> str:
+    def _log_failure(self, problem: Exception) -> str:
         """Log a kind of fault, once until a call succeeds, and schedule a retry of what is owed. Returns the
         message."""
         known = isinstance(problem, LedgerUnavailable)
         kind = problem.kind if isinstance(problem, LedgerUnavailable) else type(problem).__name__
-        said = str(problem) if known else "limits: internal error while using the state; see the log"
-        if kind not in self._told:
-            self._told.add(kind)
+        message = str(problem) if known else "limits: internal error while using the state; see the log"
+        if kind not in self._logged:
+            self._logged.add(kind)
             trace = {} if known else {"exc_info": problem}
-            self._log.error("limits.unavailable", kind=kind, problem=said, path=str(self._path), **trace)
-        if self._ledger.owes and self._retry is None and not self._closed:
+            self._log.error("limits.unavailable", kind=kind, problem=message, path=str(self._path), **trace)
+        if self._ledger.has_pending and self._retry is None and not self._closed:
             self._retry = after(min(FIRST_RETRY * 2**self._failed, LAST_RETRY), self._pay, self._later)
             self._failed = min(self._failed + 1, 10)
-        return said
+        return message
 
     def _pay(self) -> None:
         self._retry = None
         if not self._closed:
-            self._carry_out(self._ledger.pay)
+            self._carry_out(self._ledger.flush)
 
-    def _works(self) -> None:
+    def _log_recovery(self) -> None:
         self._failed = 0
-        if self._told:
-            self._told.clear()
+        if self._logged:
+            self._logged.clear()
             self._log.info("limits.recovered", path=str(self._path))
 
 
-def _over(end: asyncio.Future[None]) -> None:
+def _finish(end: asyncio.Future[None]) -> None:
     if not end.done():
         end.set_result(None)

@@ -55,7 +55,7 @@ class LedgerBackend(Protocol):
     """
 
     @property
-    def owes(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether corrections have still to be written."""
         ...
 
@@ -90,7 +90,7 @@ class LedgerBackend(Protocol):
         """
         ...
 
-    def pay(self, deadline: float) -> bool:
+    def flush(self, deadline: float) -> bool:
         """Write what is owed. Returns whether the shared accounts were used."""
         ...
 

@@ -1,6 +1,6 @@
 """Pure. Loop detection: leaves a server unanswered for a while if it asks too often in one call, or repeats itself.
 
-Nothing is reserved, and nothing outlives the process. Time is passed in (seconds of a monotonic clock). A process has
+Nothing is reserved, and no state survives the process. Time is passed in (seconds of a monotonic clock). A process has
 one object, whose memory is bounded.
 """
 
@@ -21,8 +21,8 @@ from samplegate.protocol.requests import Origin
 Which: TypeAlias = Literal["requests_per_call", "repeats"]
 
 # entries remembered, a few MiB; one process cannot serve more calls in flight than this
-MOST_CALLS: Final = 10_000
-MOST_SERVERS: Final = 10_000  # never reached in practice: server names come from the configuration
+MAX_CALLS: Final = 10_000
+MAX_SERVERS: Final = 10_000  # never reached in practice: server names come from the configuration
 _PASSING: Final = frozenset({"metadata", "modelPreferences", "elicitationId", "progressToken", "task"})
 """Members of params that may differ between identical requests; ``_meta`` may differ at any depth."""
 _UNREADABLE: Final = "unreadable"
@@ -51,11 +51,11 @@ class BrakeState:
 
     @property
     def compares(self) -> bool:
-        """Whether it needs digests of requests; if not, any text will do."""
+        """Whether it needs digests of requests; if not, any string will do."""
         return self._brakes.repeats is not None
 
     def asked(self, server: str, call_ids: Sequence[str], digest: str, now: float) -> Braked | None:
-        """Count one request of a server (``asker``) in each of these calls of the client. None: no brake applies.
+        """Count one request of a server (``brake_key``) in each of these calls of the client. None: no brake applies.
 
         The request that trips a brake is left unanswered too, and so are all requests of the server until ``cooling``
         is over. Requests meanwhile do not prolong it. After it, the server and these calls are counted from zero.
@@ -63,7 +63,7 @@ class BrakeState:
         if self._brakes.requests_per_call is None and self._brakes.repeats is None:
             return None
         state = self._servers.setdefault(server, _Server())
-        _shorten(self._servers, server, MOST_SERVERS)
+        _evict_oldest(self._servers, server, MAX_SERVERS)
         if state.braked is not None:
             if now < state.braked.until:
                 return state.braked
@@ -74,7 +74,7 @@ class BrakeState:
         state.digest, state.times = None, 0
         for call in call_ids:
             self._calls.pop((server, call), None)
-        braked = Braked(which, True, self._said(which), now + self._cooling)
+        braked = Braked(which, True, self._detail(which), now + self._cooling)
         state.braked = msgspec.structs.replace(braked, tripped=False)
         return braked
 
@@ -90,10 +90,10 @@ class BrakeState:
 
     def _counted(self, server: str, call: str) -> int:
         count = self._calls[server, call] = self._calls.get((server, call), 0) + 1
-        _shorten(self._calls, (server, call), MOST_CALLS)
+        _evict_oldest(self._calls, (server, call), MAX_CALLS)
         return count
 
-    def _said(self, which: Which) -> str:
+    def _detail(self, which: Which) -> str:
         what = {
             "requests_per_call": f"the server sent more than {self._brakes.requests_per_call} requests in one call",
             "repeats": f"the server sent the same request {self._brakes.repeats} times in a row",
@@ -112,7 +112,7 @@ class _Server:
         self.times = 0
 
 
-def asker(origin: Origin) -> str:
+def brake_key(origin: Origin) -> str:
     """The key of a brake: server and caller, so that one caller's requests do not brake another's."""
     return f"{origin.server}\n{origin.caller}"
 
@@ -143,7 +143,7 @@ def _bare(value: Any) -> Any:
             return value
 
 
-def _shorten(kept: OrderedDict[Any, Any], newest: object, most: int) -> None:
+def _evict_oldest(kept: OrderedDict[Any, Any], newest: object, most: int) -> None:
     """Mark an entry as the newest, and drop the oldest if there are more than ``most``."""
     kept.move_to_end(newest)
     if len(kept) > most:

@@ -11,20 +11,20 @@ import msgspec
 
 from samplegate.errors import Log
 from samplegate.limits.accounts import (
-    LONGEST_KEY,
+    MAX_KEY_BYTES,
     Account,
     LimitVersions,
     Reservation,
     ReservationRequest,
-    lasts,
-    placed,
-    ready,
+    is_never_given_back,
+    on_identity,
+    prepare,
     sums,
-    widened,
+    widen_rates,
 )
 from samplegate.limits.async_ledger import AsyncLedger
 from samplegate.limits.backend import LedgerBackend, Settlement
-from samplegate.limits.queue import MOST_WAITING, Later, Waiter, WaitQueue, after
+from samplegate.limits.queue import MAX_WAITING, Later, Waiter, WaitQueue, after
 from samplegate.policy.claims import bounded
 from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
 
@@ -33,7 +33,7 @@ LONGEST_PAUSE: Final = 5.0  # seconds: other processes give back without notice,
 SHORTEST_PAUSE: Final = 0.01
 
 
-class Admission:
+class Limiter:
     """The limits of the policy in force. ``clock`` returns Unix seconds. The first draw on a shared limit creates the
     state's file.
 
@@ -49,14 +49,14 @@ class Admission:
         clock: Callable[[], float],
         log: Log,
         later: Later | None = None,
-        most_waiting: int = MOST_WAITING,
+        most_waiting: int = MAX_WAITING,
     ) -> None:
         self._specs = specs
         self._folder = state
         self._clock = clock
         self._log = log
         self._later = later
-        self._line = WaitQueue(most_waiting)
+        self._queue = WaitQueue(most_waiting)
         self._waiting: dict[Waiter, ReservationRequest | Refused] = {}
         """In the order of joining; Refused if a policy that came into force meanwhile refuses the request."""
         self._limits = LimitVersions({}, {}).amended(specs, ())
@@ -77,10 +77,10 @@ class Admission:
             before = self._limits
             now = before.amended(specs, {id for held in self._held.values() for id in held.ids.values()})
             for held in self._held.values():
-                held.rates = widened(held.rates, held.ids.values(), before.specs, now.specs)
+                held.rates = widen_rates(held.rates, held.ids.values(), before.specs, now.specs)
             self._specs, self._limits = specs, now
             self._ledger.update_limits(now.specs)
-            self._line.replace({waiter: self._place(waiter) for waiter in list(self._waiting)})
+            self._queue.replace({waiter: self._place(waiter) for waiter in list(self._waiting)})
         except Exception:
             self._log.error("limits.failed", exc_info=True)
 
@@ -96,7 +96,7 @@ class Admission:
         """
         try:
             self._made += 1
-            asked = ready(
+            asked = prepare(
                 draws, self._specs if under is None else under, self._limits, self._made, os.urandom(12).hex()
             )
             return asked if isinstance(asked, Refused) else await self._admit(asked, wait)
@@ -120,26 +120,26 @@ class Admission:
     async def drawn(self) -> Callable[[str, str], int]:
         """The units drawn now on a limit for a key, for limits that are not shared with other processes."""
         ids, drawn = self._limits.ids, self._ledger.drawn()
-        return lambda limit, key: drawn.get((ids[limit], bounded(key, LONGEST_KEY)), 0)
+        return lambda limit, key: drawn.get((ids[limit], bounded(key, MAX_KEY_BYTES)), 0)
 
     def set_shutdown_deadline(self, seconds: float) -> None:
         """Begin the shutdown: refuse the waiting requests, and use the state for at most ``seconds`` in all."""
         self._closed = True
-        self._line.end()
+        self._queue.end()
         self._ledger.set_shutdown_deadline(seconds)
 
     async def aclose(self) -> None:
         """Refuse the waiting requests, free this process's slots and close the file. What is not settled stays charged
         at its max cost."""
         self._closed = True
-        self._line.end()
+        self._queue.end()
         await self._ledger.aclose()
 
     async def _admit(self, asked: ReservationRequest, wait: float | None) -> Reserved | Refused:
         """Reserve unless earlier requests wait for the same accounts."""
-        before = self._line.before(asked.number, asked.accounts)
+        before = self._queue.before(asked.number, asked.accounts)
         if before is not None:
-            refused = self._hopeless(asked)
+            refused = self._unsatisfiable(asked)
             if refused is None and wait is not None:
                 return await self._wait(asked, before, None, wait)
             limit = self._name_of(before)
@@ -155,22 +155,22 @@ class Admission:
     async def _wait(
         self, asked: ReservationRequest, at: Account, refused: Refused | None, seconds: float
     ) -> Reserved | Refused:
-        if self._line.full:
+        if self._queue.full:
             limit = self._name_of(at)
-            return Refused(limit, "waiting", detail=f"limit {limit}: {self._line.most} requests are already waiting")
+            return Refused(limit, "waiting", detail=f"limit {limit}: {self._queue.most} requests are already waiting")
         waiter = Waiter(asked.number, asked.accounts, at)
         self._waiting[waiter] = asked
-        self._line.join(waiter)
+        self._queue.join(waiter)
         end = after(seconds, waiter.end, self._later)
         try:
             if refused is not None:
-                self._again(waiter, refused)
+                self._schedule_retry(waiter, refused)
             got = await self._turns(waiter)
         finally:
             end.cancel()
-            self._line.leave(waiter)
+            self._queue.leave(waiter)
             del self._waiting[waiter]
-        return got or self._over(waiter, seconds)
+        return got or self._timed_out(waiter, seconds)
 
     async def _turns(self, waiter: Waiter) -> Reserved | Refused | None:
         """Try whenever it is the request's turn, until it is answered; None if its time is up."""
@@ -181,11 +181,11 @@ class Admission:
                 return asked
             if waiter.over:
                 return None
-            if not self._line.is_first(waiter):
+            if not self._queue.is_first(waiter):
                 continue
-            before = self._line.before(waiter.number, waiter.accounts)
+            before = self._queue.before(waiter.number, waiter.accounts)
             if before is not None:
-                self._line.move(waiter, before)
+                self._queue.move(waiter, before)
                 continue
             got = await self._take(asked)
             if isinstance(got, Reserved):
@@ -194,8 +194,8 @@ class Admission:
                 continue
             if not self._worth_waiting(got):
                 return got
-            self._line.move(waiter, _refused_at(asked, got))
-            self._again(waiter, got)
+            self._queue.move(waiter, _refused_at(asked, got))
+            self._schedule_retry(waiter, got)
 
     def _place(self, waiter: Waiter) -> tuple[Sequence[Account], Account] | None:
         """The position of a waiting request under new limits, or None if they refuse it."""
@@ -203,18 +203,18 @@ class Admission:
         if isinstance(asked, Refused):
             return None
         again = self._waiting[waiter] = self._renewed(asked)
-        return None if isinstance(again, Refused) else (again.accounts, self._stands_at(asked, waiter.at))
+        return None if isinstance(again, Refused) else (again.accounts, self._account_under(asked, waiter.at))
 
-    def _stands_at(self, old: ReservationRequest, account: Account) -> Account:
+    def _account_under(self, old: ReservationRequest, account: Account) -> Account:
         """The account under the new limits that corresponds to an account of the old request."""
         return self._limits.ids[old.limits.specs[account[0]].name], account[1]
 
     def _renewed(self, asked: ReservationRequest) -> ReservationRequest | Refused:
         """The request under the limits in force; Refused if they can never have room for it."""
-        again = ready(asked.draws, asked.under, self._limits, asked.number, asked.id)
-        return again if isinstance(again, Refused) else self._hopeless(again) or again
+        again = prepare(asked.draws, asked.under, self._limits, asked.number, asked.id)
+        return again if isinstance(again, Refused) else self._unsatisfiable(again) or again
 
-    def _hopeless(self, asked: ReservationRequest) -> Refused | None:
+    def _unsatisfiable(self, asked: ReservationRequest) -> Refused | None:
         """Why waiting cannot help: the request is larger than a limit, or its call or this process has used up its
         limit."""
         specs = asked.limits.specs
@@ -222,7 +222,7 @@ class Admission:
             if wanted > specs[limit].most:
                 name = specs[limit].name
                 return Refused(name, "never", detail=f"limit {name}: one request exceeds the whole limit")
-        return self._ledger.exhausted([draw for draw in asked.charged if lasts(specs[draw.limit])])
+        return self._ledger.exhausted([draw for draw in asked.charged if is_never_given_back(specs[draw.limit])])
 
     async def _take(self, asked: ReservationRequest) -> Reserved | Refused:
         """Charge the request. It stays reserved until it is settled."""
@@ -256,12 +256,12 @@ class Admission:
         part = held.part(reserved.draws)
         if not held.reserved.draws:
             del self._held[reserved.id]
-        true = tuple(placed(draw, held.ids[draw.limit]) for draw in actual if draw.limit in held.ids)
+        true = tuple(on_identity(draw, held.ids[draw.limit]) for draw in actual if draw.limit in held.ids)
         try:
             if part.draws:
                 await self._ledger.settle(Settlement(part, true, rates=held.rates))
         finally:
-            self._line.wake([(draw.limit, draw.key) for draw in part.draws])
+            self._queue.wake([(draw.limit, draw.key) for draw in part.draws])
 
     def _backend(self, specs: Mapping[str, LimitSpec]) -> LedgerBackend:
         """Create the backend at the first draw, because it imports SQLite."""
@@ -275,9 +275,9 @@ class Admission:
 
     def _worth_waiting(self, got: Refused) -> bool:
         spec = self._specs.get(got.limit)
-        return got.why == "full" and spec is not None and not lasts(spec)
+        return got.why == "full" and spec is not None and not is_never_given_back(spec)
 
-    def _again(self, waiter: Waiter, refused: Refused) -> None:
+    def _schedule_retry(self, waiter: Waiter, refused: Refused) -> None:
         pause = (
             UNKNOWN_PAUSE
             if refused.retry_after is None
@@ -286,7 +286,7 @@ class Admission:
         waiter.retry_after = refused.retry_after
         waiter.wake_by(after(pause, waiter.wake, self._later))
 
-    def _over(self, waiter: Waiter, seconds: float) -> Refused:
+    def _timed_out(self, waiter: Waiter, seconds: float) -> Refused:
         limit = self._name_of(waiter.at)
         if self._closed:
             return Refused(limit, "unavailable", detail="the gate is shutting down")

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias
 
 from samplegate.limits.accounts import Account
 
-MOST_WAITING: Final = 1_000
+MAX_WAITING: Final = 1_000
 LONGEST: Final = 86_400.0  # seconds; a loop's timer must be finite
 
 
@@ -35,8 +35,8 @@ class Waiter:
         self.accounts = accounts
         self.at = at
         self.over = False
-        """Its time is up, or the gate shuts down."""
-        self.stands = False
+        """Its wait has timed out, or the gate is shutting down."""
+        self.queued = False
         """Whether it is in the queue."""
         self.retry_after: float | None = None
         """Seconds until there may be room, according to the account that refused it last."""
@@ -70,7 +70,7 @@ class Waiter:
 class WaitQueue:
     """The waiting requests by account."""
 
-    def __init__(self, most: int = MOST_WAITING) -> None:
+    def __init__(self, most: int = MAX_WAITING) -> None:
         self.most = most
         self._at: dict[Account, list[Waiter]] = {}
         self._count = 0
@@ -93,7 +93,7 @@ class WaitQueue:
     def join(self, waiter: Waiter) -> None:
         """Add a request to the queue."""
         insort(self._at.setdefault(waiter.at, []), waiter)
-        waiter.stands = True
+        waiter.queued = True
         self._count += 1
 
     def move(self, waiter: Waiter, account: Account) -> None:
@@ -107,9 +107,9 @@ class WaitQueue:
     def leave(self, waiter: Waiter) -> None:
         """Remove a request from the queue; the next one at its account may try."""
         waiter.wake_by(None)
-        if not waiter.stands:
+        if not waiter.queued:
             return
-        waiter.stands = False
+        waiter.queued = False
         here = self._at[waiter.at]
         here.remove(waiter)
         self._count -= 1
@@ -123,7 +123,7 @@ class WaitQueue:
         self._at.clear()
         self._count = 0
         for waiter, place in places.items():
-            waiter.stands = False
+            waiter.queued = False
             if place is not None:
                 waiter.accounts, waiter.at = place
                 self.join(waiter)

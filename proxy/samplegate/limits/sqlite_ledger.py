@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from samplegate.limits.accounts import Account, no_room, shares, sums, widened
+from samplegate.limits.accounts import Account, no_room, shares, sums, widen_rates
 from samplegate.limits.backend import LedgerUnavailable, Settlement
 from samplegate.policy import ledger
 from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
@@ -29,12 +29,12 @@ from samplegate.process_locks import Holder
 from samplegate.sqlite import File, Kind, Schema, SqliteFault
 
 FILE: Final = "limits.sqlite3"
-MOST_PAGES: Final = 262_144  # 1 GiB: about ten million accounts
-MOST_ACCOUNTS: Final = 1_000_000  # in memory, about 150 MiB; bounded because keys come from clients and servers
-EVERY: Final = 64  # draws between two searches for idle accounts; the first draw starts one
+MAX_PAGES: Final = 262_144  # 1 GiB: about ten million accounts
+MAX_ACCOUNTS: Final = 1_000_000  # in memory, about 150 MiB; bounded because keys come from clients and servers
+SWEEP_EVERY: Final = 64  # draws between two searches for idle accounts; the first draw starts one
 # accounts examined per draw: more than a draw can add, so idle accounts never outnumber the others for long
-LOOKED_AT: Final = 4
-WHEN_FULL: Final = 1_000
+EXAMINED_PER_DRAW: Final = 4
+EXAMINED_WHEN_FULL: Final = 1_000
 # seconds until an unknown limit's account in the file counts as abandoned: longer than any period
 FORGOTTEN: Final = 400 * 86_400.0
 
@@ -79,7 +79,7 @@ class SqliteLedger:
     locked. ``most`` bounds the accounts in memory."""
 
     def __init__(
-        self, specs: Mapping[str, LimitSpec], state: Path, clock: Callable[[], float], most: int = MOST_ACCOUNTS
+        self, specs: Mapping[str, LimitSpec], state: Path, clock: Callable[[], float], most: int = MAX_ACCOUNTS
     ) -> None:
         self._specs = specs
         self._clock = clock
@@ -90,12 +90,12 @@ class SqliteLedger:
         memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=0)
         weakref.finalize(self, memory.close)
         _make(memory)
-        self._here = _Rows(memory)
-        self._there = self._here  # the file's rows, within a transaction that uses the file
-        self._file = File(state / FILE, SCHEMA, pragmas=("synchronous=NORMAL",), max_pages=MOST_PAGES)
+        self._memory = _Rows(memory)
+        self._shared = self._memory  # the file's rows, within a transaction that uses the file
+        self._file = File(state / FILE, SCHEMA, pragmas=("synchronous=NORMAL",), max_pages=MAX_PAGES)
         self._until = math.inf
         self._holder = Holder(state / "holders")
-        self._drawn = {False: EVERY, True: EVERY}
+        self._drawn = {False: SWEEP_EVERY, True: SWEEP_EVERY}
         self._owed: dict[int, Settlement] = {}
         self._numbers = count()
         self._moving: set[str] = set()
@@ -106,7 +106,7 @@ class SqliteLedger:
         return self._size
 
     @property
-    def owes(self) -> bool:
+    def has_pending(self) -> bool:
         return bool(self._owed or self._moving)
 
     def update_limits(self, specs: Mapping[str, LimitSpec], deadline: float = math.inf) -> None:
@@ -114,9 +114,9 @@ class SqliteLedger:
         self._specs = {**kept, **specs}
         for number, owed in self._owed.items():
             self._owed[number] = msgspec.structs.replace(
-                owed, rates=widened(owed.rates, owed.limits, before, self._specs)
+                owed, rates=widen_rates(owed.rates, owed.limits, before, self._specs)
             )
-        self._moving = {limit for limit, one in self._specs.items() if one.shared and self._here.has(limit)}
+        self._moving = {limit for limit, one in self._specs.items() if one.shared and self._memory.has(limit)}
 
     def reserve(self, id: str, draws: Sequence[Draw], deadline: float) -> Reserved | Refused:
         slots, counted = sums(filter(self._is_slot, draws)), [draw for draw in draws if not self._is_slot(draw)]
@@ -126,11 +126,11 @@ class SqliteLedger:
                 now = self._clock()
                 self._forget_idle(now, len(draws), shared)
                 refused = self._no_slots(slots)
-                charged = refused or ledger.reserve(self._specs, self._look, counted, now)
+                charged = refused or ledger.reserve(self._specs, self._lookup, counted, now)
                 if not isinstance(charged, Refused):
                     charged = self._too_many(charged[0], slots, now) or charged
                 if isinstance(charged, Refused):
-                    self._write(ledger.set_back(self._specs, self._look, counted, now))
+                    self._write(ledger.set_back(self._specs, self._lookup, counted, now))
                     return charged
                 changes, warned = charged
                 self._write(changes)
@@ -145,11 +145,11 @@ class SqliteLedger:
             raise
 
     def exhausted(self, specs: Mapping[str, LimitSpec], draws: Sequence[Draw]) -> Refused | None:
-        tried = ledger.reserve(specs, self._here.find, draws, self._clock())
+        tried = ledger.reserve(specs, self._memory.find, draws, self._clock())
         return tried if isinstance(tried, Refused) else None
 
     def drawn(self) -> Mapping[Account, int]:
-        now, db = self._clock(), self._here.db
+        now, db = self._clock(), self._memory.db
         accounts = db.execute("SELECT limit_name, key, level, stamp, warned FROM accounts").fetchall()
         slots = db.execute("SELECT limit_name, key, total(amount) FROM slots GROUP BY limit_name, key").fetchall()
         known = {
@@ -165,7 +165,7 @@ class SqliteLedger:
         with self._transaction(deadline, shared):
             return shared
 
-    def pay(self, deadline: float) -> bool:
+    def flush(self, deadline: float) -> bool:
         shared = bool(self._moving) or any(map(self._is_shared, self._owed.values()))
         with self._transaction(deadline, shared):
             return shared
@@ -177,7 +177,7 @@ class SqliteLedger:
         freed = not self._holder.name
         if self._moving or not freed or any(map(self._is_shared, self._owed.values())):
             with contextlib.suppress(LedgerUnavailable), self._transaction(deadline, True):
-                self._there.db.execute("DELETE FROM slots WHERE holder = ?", (self._holder.name,))
+                self._shared.db.execute("DELETE FROM slots WHERE holder = ?", (self._holder.name,))
                 freed = True
         self._file.close()
         self._holder.close(remove=freed)
@@ -186,11 +186,11 @@ class SqliteLedger:
     def _transaction(self, deadline: float, shared: bool) -> Iterator[None]:
         """One transaction on memory and, if ``shared``, on the file, which is committed first. It starts with the owed
         corrections."""
-        memory = self._here.db
+        memory = self._memory.db
         try:
             memory.execute("BEGIN")
-            self._here.begin()
-            with self._locked(deadline) if shared else contextlib.nullcontext(self._here) as self._there:
+            self._memory.begin()
+            with self._locked(deadline) if shared else contextlib.nullcontext(self._memory) as self._shared:
                 due = [number for number, owed in self._owed.items() if shared or not self._is_shared(owed)]
                 if shared:
                     self._move()
@@ -201,13 +201,13 @@ class SqliteLedger:
             memory.rollback()
             if not problem.undone:
                 for number in self._owed:
-                    self._doubt(number)
+                    self._mark_uncertain(number)
             words = f"limits: {FILE} in the state folder: {problem.problem}; {_REMEDIES[problem.kind]}"
             raise LedgerUnavailable(problem.kind, words, undone=problem.undone) from problem
         except BaseException:
             memory.rollback()
             raise
-        self._size += self._here.grown
+        self._size += self._memory.grown
         for number in due:
             del self._owed[number]
         if shared:
@@ -229,25 +229,25 @@ class SqliteLedger:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _place(self, limit: str) -> _Rows:
-        return self._there if self._specs[limit].shared else self._here
+        return self._shared if self._specs[limit].shared else self._memory
 
-    def _look(self, limit: str, key: str) -> ledger.Account | None:
+    def _lookup(self, limit: str, key: str) -> ledger.Account | None:
         return self._place(limit).look(limit, key)
 
     def _write(self, changes: ledger.Changes) -> None:
-        self._here.write({account: one for account, one in changes.items() if not self._specs[account[0]].shared})
-        self._there.write({account: one for account, one in changes.items() if self._specs[account[0]].shared})
+        self._memory.write({account: one for account, one in changes.items() if not self._specs[account[0]].shared})
+        self._shared.write({account: one for account, one in changes.items() if self._specs[account[0]].shared})
 
     def _too_many(self, changes: ledger.Changes, slots: Mapping[Account, int], now: float) -> Refused | None:
         """Refuse if memory would have too many accounts."""
 
         def too_many() -> list[Account]:
-            new = [account for account in changes if account in self._here.missing]
+            new = [account for account in changes if account in self._memory.missing]
             new += [account for account in slots if not self._specs[account[0]].shared]
-            return new if self._size + self._here.grown + len(new) > self._most else []
+            return new if self._size + self._memory.grown + len(new) > self._most else []
 
         if too_many():
-            self._here.forget(WHEN_FULL, partial(self._is_idle, now, 0.0))
+            self._memory.forget(EXAMINED_WHEN_FULL, partial(self._is_idle, now, 0.0))
         refused = too_many()
         if not refused:
             return None
@@ -259,12 +259,12 @@ class SqliteLedger:
     def _forget_idle(self, now: float, draws: int, shared: bool) -> None:
         """Look for idle accounts, from where the last search (of any process) ended."""
         for place, file, after in (
-            (self._here, False, ledger.FORGOTTEN),
-            *([(self._there, True, FORGOTTEN)] if shared else []),
+            (self._memory, False, ledger.FORGOTTEN),
+            *([(self._shared, True, FORGOTTEN)] if shared else []),
         ):
             self._drawn[file] += draws
-            if self._drawn[file] >= EVERY:
-                place.forget(self._drawn[file] * LOOKED_AT, partial(self._is_idle, now, after))
+            if self._drawn[file] >= SWEEP_EVERY:
+                place.forget(self._drawn[file] * EXAMINED_PER_DRAW, partial(self._is_idle, now, after))
                 self._drawn[file] = 0
 
     def _is_idle(self, now: float, after: float, limit: str, account: ledger.Account) -> bool:
@@ -277,7 +277,7 @@ class SqliteLedger:
     def _is_shared(self, owed: Settlement) -> bool:
         return any(self._specs[limit].shared for limit in owed.limits)
 
-    def _doubt(self, number: int) -> None:
+    def _mark_uncertain(self, number: int) -> None:
         """Mark a correction as uncertain, because a charge must not be given back twice."""
         self._owed[number] = msgspec.structs.replace(self._owed[number], slots_only=True)
 
@@ -288,7 +288,7 @@ class SqliteLedger:
             except (sqlite3.Error, SqliteFault):
                 raise
             except Exception:  # a fault of ours must not block all later corrections
-                self._doubt(number)
+                self._mark_uncertain(number)
                 raise
 
     def _correct(self, owed: Settlement) -> None:
@@ -300,7 +300,7 @@ class SqliteLedger:
             return
         actual = [draw for draw in owed.actual if not self._is_slot(draw)]
         charged = msgspec.structs.replace(reserved, draws=counted)
-        changes = ledger.settle(self._specs, self._look, charged, actual, self._clock(), rates=owed.rates)
+        changes = ledger.settle(self._specs, self._lookup, charged, actual, self._clock(), rates=owed.rates)
         if owed.undo:
             for account, one in changes.items():
                 changes[account] = msgspec.structs.replace(one, warned=one.warned and account[0] not in reserved.warned)
@@ -310,11 +310,11 @@ class SqliteLedger:
         """Move accounts of newly shared limits from memory into the file. If in doubt, move them again: charging twice
         is less harmful than not charging."""
         for limit in self._moving:
-            accounts, slots = self._here.leave(limit)
+            accounts, slots = self._memory.leave(limit)
             now = self._clock()
-            self._there.write(
+            self._shared.write(
                 {
-                    (limit, key): ledger.merged(self._specs[limit], self._there.find(limit, key), one, now)
+                    (limit, key): ledger.merged(self._specs[limit], self._shared.find(limit, key), one, now)
                     for key, one in accounts
                 }
             )
@@ -333,7 +333,7 @@ class SqliteLedger:
     def _no_slots(self, wanted: Mapping[Account, int]) -> Refused | None:
         """Refuse if there is no room after the slots of dead processes were freed."""
         while (full := no_room(self._specs, self._taken, wanted)) is not None and full[0].why == "full":
-            if not self._specs[full[1][0]].shared or not self._free_dead(self._there.holders(*full[1])):
+            if not self._specs[full[1][0]].shared or not self._free_dead(self._shared.holders(*full[1])):
                 break
         return None if full is None else full[0]
 
@@ -345,7 +345,7 @@ class SqliteLedger:
 
     def _free_dead(self, names: Sequence[str]) -> int:
         dead = self._holder.dead(names)
-        self._there.db.executemany("DELETE FROM slots WHERE holder = ?", [(name,) for name in dead])
+        self._shared.db.executemany("DELETE FROM slots WHERE holder = ?", [(name,) for name in dead])
         return len(dead)
 
 

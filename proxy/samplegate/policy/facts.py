@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from samplegate import secret_names
-from samplegate.protocol.elicitation_schema import Field, Form, NotFlat, all_names, asks_more, read_fields, read_form
+from samplegate.protocol.elicitation_schema import Field, Form, NotFlat, all_names, read_fields, read_form, schema_fault
 from samplegate.protocol.requests import Call, Request
 from samplegate.regex import Search, utf8
 from samplegate.urls import Target, is_web, target
@@ -159,7 +159,7 @@ class Facts(During):
     def _asks_more(self) -> bool:
         """Whether a form may ask for more than its properties: by allOf, $ref, patternProperties, or a required name
         that it does not describe."""
-        return asks_more(self.request.params["requestedSchema"]) is not None
+        return schema_fault(self.request.params["requestedSchema"]) is not None
 
     @cached_property
     def fields(self) -> Any:

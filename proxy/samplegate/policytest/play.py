@@ -25,7 +25,7 @@ from samplegate.audit.record import Record
 from samplegate.gate.gate import Gate
 from samplegate.gate.ports import Ports
 from samplegate.limits.brakes import BrakeState
-from samplegate.limits.limiter import Admission
+from samplegate.limits.limiter import Limiter
 from samplegate.policy.decide import CompiledPolicy, compile_policy
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
@@ -93,7 +93,7 @@ class _Stage:
     def __init__(self, compiled: CompiledPolicy, now: float, group: anyio.abc.TaskGroup) -> None:
         self.now = now
         here = {name: msgspec.structs.replace(spec, shared=False) for name, spec in compiled.limit_specs.items()}
-        self.limits = Admission(here, state=Path(), clock=lambda: self.now, log=_Log())
+        self.limits = Limiter(here, state=Path(), clock=lambda: self.now, log=_Log())
         self._brakes = BrakeState(compiled.policy.brakes)
         self._group = group
         self._held: list[_Actor] = []

@@ -212,6 +212,6 @@ def modern_meta(f: Frame) -> rawjson.Object | None:
 
     The check is cheap for others: the bytes must contain the key or an escape.
     """
-    if not f.may_say(_META_VERSION):
+    if not f.may_contain(_META_VERSION):
         return None
     return f.meta if META_VERSION in f.meta.members else None

@@ -88,7 +88,7 @@ _AROUND: Final = frozenset({"type", "properties", "required", "$schema", "additi
 
 def read_form(schema: Any, revision: str) -> Form | NotFlat:
     """The fields of a requestedSchema, or the reason why it is not flat."""
-    if (why := asks_more(schema)) is not None:
+    if (why := schema_fault(schema)) is not None:
         return NotFlat(f"requestedSchema: {why}")
     fields: list[Field] = []
     for field in read_fields(schema, revision):
@@ -98,7 +98,7 @@ def read_form(schema: Any, revision: str) -> Form | NotFlat:
     return Form(tuple(fields), schema)
 
 
-def asks_more(schema: Any) -> str | None:
+def schema_fault(schema: Any) -> str | None:
     """Why a requestedSchema demands more than its ``properties``, which are not checked; None if it does not."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return "type is not object"
@@ -115,7 +115,7 @@ def asks_more(schema: Any) -> str | None:
 
 
 def read_fields(schema: Mapping[str, Any], revision: str) -> Iterator[Field | NotFlat]:
-    """Every property of a schema for which ``asks_more`` is None.
+    """Every property of a schema for which ``schema_fault`` is None.
 
     After the first MAX_PATTERNS, properties with a pattern are not flat.
     """
@@ -271,7 +271,7 @@ With so little memory, RE2 takes up to 3 microseconds for each.
 
 _email: Final = re.compile(r"[^@\s\x00-\x1f]{1,64}@[^@\s\x00-\x1f]{1,255}\Z")
 _date: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
-_moment: Final = re.compile(
+_date_time: Final = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})\Z"
 )
 _uri: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]*\Z")
@@ -279,18 +279,18 @@ _bad_escape: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def is_email(text: str) -> bool:
-    """Whether a text has something on both sides of one @: a stricter check would refuse addresses that work."""
+    """Whether a string has something on both sides of one @: a stricter check would refuse addresses that work."""
     return _email.match(text) is not None
 
 
 def is_date(text: str) -> bool:
-    """Whether a text is a full-date of RFC 3339."""
+    """Whether a string is a full-date of RFC 3339."""
     return _date.match(text) is not None and _parses(dt.date.fromisoformat, text)
 
 
-def is_moment(text: str) -> bool:
-    """Whether a text is a date-time of RFC 3339; leap seconds are valid."""
-    found = _moment.match(text)
+def is_date_time(text: str) -> bool:
+    """Whether a string is a date-time of RFC 3339; leap seconds are valid."""
+    found = _date_time.match(text)
     if found is None or int(found[3]) > 60:
         return False
     zone = "+00:00" if found[4] in "Zz" else found[4]
@@ -306,7 +306,7 @@ def _parses(read: Callable[[str], object], text: str) -> bool:
 
 
 def is_uri(text: str) -> bool:
-    """Whether a text is an absolute URI of RFC 3986, in characters; a web address must have a host."""
+    """Whether a string is an absolute URI of RFC 3986, in characters; a web address must have a host."""
     if _uri.match(text) is None or _bad_escape.search(text):
         return False
     return not text.lower().startswith(("http:", "https:")) or (
@@ -318,7 +318,7 @@ FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {
     "email": is_email,
     "uri": is_uri,
     "date": is_date,
-    "date-time": is_moment,
+    "date-time": is_date_time,
 }
 
 
@@ -336,7 +336,7 @@ def _checker() -> Callable[[Any], Any]:
         "pattern": _pattern,
         "anyOf": _choice,
         "oneOf": _choice,
-        "enum": _among,
+        "enum": _enum,
         "items": _items,
         "uniqueItems": _unique,
     }
@@ -354,11 +354,11 @@ def _pattern(validator: Any, wanted: str, instance: Any, schema: Any) -> Iterato
 
 def _choice(validator: Any, wanted: list[Any], instance: Any, schema: Any) -> Iterator[Any]:
     # of a form's thousands of choices, check only those with this very value, because all of them would take minutes
-    if not _takes(validator, [each for each in wanted if each.get("const") == instance], instance, "oneOf" in schema):
+    if not _accepts(validator, [each for each in wanted if each.get("const") == instance], instance, "oneOf" in schema):
         yield _error("choice")
 
 
-def _among(validator: Any, wanted: list[Any], instance: Any, schema: Any) -> Iterator[Any]:
+def _enum(validator: Any, wanted: list[Any], instance: Any, schema: Any) -> Iterator[Any]:
     if not isinstance(instance, str) or instance not in wanted:
         yield _error("enum")
 
@@ -378,7 +378,7 @@ def _items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[
             continue
         if item not in known:
             same = table.get(item, [])
-            known[item] = bool(same) if keyword == "enum" else _takes(validator, same, item, keyword == "oneOf")
+            known[item] = bool(same) if keyword == "enum" else _accepts(validator, same, item, keyword == "oneOf")
         if not known[item]:
             yield _error("choice", validator=keyword, validator_value=wanted[keyword], path=(index,))
 
@@ -388,7 +388,7 @@ def _unique(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterato
         yield _error("uniqueItems")
 
 
-def _takes(validator: Any, same: list[Any], instance: Any, once: bool) -> bool:
+def _accepts(validator: Any, same: list[Any], instance: Any, once: bool) -> bool:
     """Whether one of the choices with this very value accepts it; with ``once``, exactly one."""
     plain: int = sum(each.get("type", "string") == "string" for each in same) if isinstance(instance, str) else 0
     if plain == len(same) or (plain and not once):
@@ -437,15 +437,15 @@ def errors(form: Form, content: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def is_value(value: Any) -> bool:
-    """Whether a form can produce the value (R34): a text, a finite number, true, false or a list of texts."""
+    """Whether a form can produce the value (R34): a string, a finite number, a boolean or a list of strings."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, (str, int)) or (isinstance(value, list) and all(isinstance(item, str) for item in value))
 
 
-MOST_CHOSEN: Final = 1_000  # items of one list: users choose a few, and each is searched among up to ten thousand
+MAX_CHOSEN: Final = 1_000  # items of one list: users choose a few, and each is searched among up to ten thousand
 
-_SHOWN: Final = 8  # choices that an error lists
+_MAX_LISTED: Final = 8  # choices that an error lists
 _TYPES: Final = {
     "string": "must be text",
     "number": "must be a number",
@@ -462,7 +462,7 @@ _FORMATS: Final = {
 }
 
 
-def misfits(form: Form, content: Mapping[str, Any]) -> dict[str, str]:
+def field_problems(form: Form, content: Mapping[str, Any]) -> dict[str, str]:
     """The first problem of each field, by its name; empty if the content fits (R34, R36).
 
     The name "" stands for the whole content. This check is stricter than the schema in one respect: it refuses fields
@@ -474,22 +474,22 @@ def misfits(form: Form, content: Mapping[str, Any]) -> dict[str, str]:
     found |= {
         name: why
         for name, value in content.items()
-        if name in fields and (why := _unlike(fields[name], value)) is not None
+        if name in fields and (why := _value_problem(fields[name], value)) is not None
     }
     rest = {name: value for name, value in content.items() if name not in found}
-    return {**found, **_by_schema(form, rest, fields, found)}
+    return {**found, **_schema_problems(form, rest, fields, found)}
 
 
-def _unlike(field: Field, value: Any) -> str | None:
+def _value_problem(field: Field, value: Any) -> str | None:
     """The problem of a value that does not depend on its constraints."""
     if not is_value(value):
         return _TYPES[field.type]
-    if isinstance(value, list) and len(value) > MOST_CHOSEN:
-        return f"must have at most {MOST_CHOSEN} choices"
+    if isinstance(value, list) and len(value) > MAX_CHOSEN:
+        return f"must have at most {MAX_CHOSEN} choices"
     return None
 
 
-def _by_schema(
+def _schema_problems(
     form: Form, content: Mapping[str, Any], fields: Mapping[str, Field], known: Mapping[str, str]
 ) -> dict[str, str]:
     found: dict[str, str] = {}
@@ -497,7 +497,7 @@ def _by_schema(
         for error in errors(form, content):
             name = str(error.absolute_path[0]) if error.absolute_path else ""
             if name in fields:
-                found.setdefault(name, _said(fields[name], error.validator, error.validator_value))
+                found.setdefault(name, _problem(fields[name], error.validator, error.validator_value))
             elif error.validator not in ("required", "additionalProperties") or not known:
                 found.setdefault("", f"violates the form's {error.validator}")
     # the schema is a peer's: if jsonschema fails in any way, the content does not fit
@@ -506,7 +506,7 @@ def _by_schema(
     return found
 
 
-def _said(field: Field, keyword: str, wanted: Any) -> str:
+def _problem(field: Field, keyword: str, wanted: Any) -> str:
     match keyword:
         case "type":
             return _TYPES[field.type]
@@ -514,8 +514,8 @@ def _said(field: Field, keyword: str, wanted: Any) -> str:
             return _choices(field, [each.get("const") if isinstance(each, dict) else each for each in wanted])
         case "format":
             return _FORMATS.get(wanted, f"must have the format {quoted_name(str(wanted))}")
-        case _ if keyword in _DEMANDS:
-            return _DEMANDS[keyword](_number(wanted))
+        case _ if keyword in _CONSTRAINTS:
+            return _CONSTRAINTS[keyword](_number(wanted))
         case "pattern":
             return f"must match the pattern {quoted_name(str(wanted))}"
         case "uniqueItems":
@@ -524,7 +524,7 @@ def _said(field: Field, keyword: str, wanted: Any) -> str:
             return f"violates {keyword}"
 
 
-_DEMANDS: Final[Mapping[str, Callable[[str], str]]] = {
+_CONSTRAINTS: Final[Mapping[str, Callable[[str], str]]] = {
     "minLength": lambda n: f"must have at least {n} character{_s(n)}",
     "maxLength": lambda n: f"must have at most {n} character{_s(n)}",
     "minimum": lambda n: f"must be at least {n}",
@@ -547,7 +547,7 @@ def _number(value: Any) -> str:
 
 
 def _choices(field: Field, values: list[Any]) -> str:
-    if len(values) > _SHOWN:
+    if len(values) > _MAX_LISTED:
         return f"{_TYPES[field.type]} ({len(values)} choices)"
     listed = ", ".join(quoted_name(str(value)) for value in values)
     return f"must be one of {listed}" if field.type == "enum" else f"may only contain {listed}"

@@ -110,11 +110,11 @@ def _failed_push(pending: Pending, f: Frame) -> str | None:
     raw = f.raw
     if raw.find(b"createMessage") < 0 and raw.find(b"elicitation") < 0 and raw.find(b"roots") < 0:
         return None
-    said = _said(f)
-    return next((method for method in _METHODS if method in said and _is_declared(pending, method)), None)
+    text = _failure_text(f)
+    return next((method for method in _METHODS if method in text and _is_declared(pending, method)), None)
 
 
-def _said(f: Frame) -> str:
+def _failure_text(f: Frame) -> str:
     """The text of a failure; empty for anything else."""
     if f.kind == "error":
         code = f.lookup("code")

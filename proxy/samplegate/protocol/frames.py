@@ -101,7 +101,10 @@ class Frame(msgspec.Struct, eq=False):
 
     @property
     def object(self) -> rawjson.Object:
-        """The payload as an object; empty if the payload is absent or no object. Raises Malformed for two readings."""
+        """The payload as an object; empty if the payload is absent or not an object.
+
+        Raises Malformed if it has two readings.
+        """
         found = self._object
         if found is None:
             found = self._object = self.envelope.inner(self._name) or _EMPTY
@@ -109,15 +112,18 @@ class Frame(msgspec.Struct, eq=False):
 
     @property
     def members(self) -> dict[str, msgspec.Raw] | None:
-        """The members of the payload; None if it is absent or no object. Raises Malformed for two readings."""
+        """The members of the payload; None if it is absent or not an object.
+
+        Raises Malformed if it has two readings.
+        """
         found = self.object
         return None if found is _EMPTY else found.members
 
     @property
     def meta(self) -> rawjson.Object:
-        """``_meta`` of the payload; empty if it is absent or no object.
+        """``_meta`` of the payload; empty if it is absent or not an object.
 
-        Raises Malformed for two readings, or if it is too large.
+        Raises Malformed if it has two readings, or if it is too large.
         """
         found = self._meta
         if found is None:
@@ -128,7 +134,7 @@ class Frame(msgspec.Struct, eq=False):
         return found
 
     def lookup(self, *path: str) -> bytes | None:
-        """The raw JSON at ``path`` in the payload; None if it is absent or a parent is no object.
+        """The raw JSON at ``path`` in the payload; None if it is absent or a parent is not an object.
 
         Raises Malformed as ``members``.
         """
@@ -145,7 +151,7 @@ class Frame(msgspec.Struct, eq=False):
         out._meta = self._meta if payload is None else None
         return out
 
-    def may_say(self, word: bytes) -> bool:
+    def may_contain(self, word: bytes) -> bool:
         """Whether a JSON spelling of ``word`` (plain ASCII) may occur in the frame.
 
         The check is cheap, and False is certain.

@@ -20,7 +20,7 @@ import msgspec
 from samplegate.protocol import rawjson
 from samplegate.protocol.frames import META_VERSION, Frame
 from samplegate.protocol.rawjson import Malformed
-from samplegate.protocol.server_requests import may_say
+from samplegate.protocol.server_requests import may_contain
 
 VERSION: Final = "MCP-Protocol-Version"
 METHOD: Final = "Mcp-Method"
@@ -71,11 +71,13 @@ def _looks_encoded(value: str) -> bool:
     return value.startswith(_PREFIX) and value.endswith(_SUFFIX)
 
 
-def standard(method: str, params: rawjson.Object, version: str) -> dict[str, str]:
-    """The headers of a POST of a request or notification (R71); no ``Mcp-Name`` if its member is absent or no text.
+def standard_headers(method: str, params: rawjson.Object, version: str) -> dict[str, str]:
+    """The headers of a POST of a request or notification (R71).
+
+    There is no ``Mcp-Name`` if its member is absent or not a string.
 
     A method or version that is not plain ASCII is encoded too, so that it cannot break out of its line; no server
-    accepts such a value. Raises rawjson.Malformed for params of two readings.
+    accepts such a value. Raises rawjson.Malformed for params with two readings.
     """
     out = {VERSION: _written(version), METHOD: _written(method)}
     name = _named(method, params)
@@ -94,7 +96,7 @@ def _named(method: str, params: rawjson.Object) -> str | None:
     return None if member is None else rawjson.string(params.raw(member))
 
 
-def gathered(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
+def headers_by_name(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
     """Headers from ASGI, by name in lower case, because names ignore case and values do not (R72)."""
     out: dict[str, list[str]] = {}
     for name, value in headers:
@@ -109,17 +111,17 @@ def check(headers: Iterable[tuple[bytes, bytes]], frame: Frame) -> str | None:
     request must have those of R71. The specification requires none of a notification, so only the present ones are
     checked.
     """
-    found = gathered(headers)
+    found = headers_by_name(headers)
     try:
         version, name = _version(frame), _named(frame.method, frame.object)
     except Malformed as problem:
         return problem.fault
     request = frame.kind == "request"
     return (
-        _differs(found, VERSION, version, needed=request, encoded=False)
-        or _differs(found, METHOD, frame.method, needed=request, encoded=False)
+        _mismatch(found, VERSION, version, needed=request, encoded=False)
+        or _mismatch(found, METHOD, frame.method, needed=request, encoded=False)
         or (
-            _differs(found, NAME, name, needed=request and name is not None, encoded=True)
+            _mismatch(found, NAME, name, needed=request and name is not None, encoded=True)
             if frame.method in NAMED
             else None
         )
@@ -130,7 +132,7 @@ def _version(frame: Frame) -> str | None:
     return rawjson.string(frame.meta.raw(META_VERSION))
 
 
-def _differs(
+def _mismatch(
     found: Mapping[str, list[str]], header: str, value: str | None, *, needed: bool, encoded: bool
 ) -> str | None:
     values = found.get(header.lower(), [])
@@ -167,35 +169,35 @@ _DATA: Final = frozenset({"default", "examples", "example", "const", "enum"})
 """Keywords whose value is data, in which an annotation has no meaning."""
 
 
-class Room:
+class Budget:
     """The remaining reading budget of one page of a list."""
 
     def __init__(self) -> None:
         self.bytes, self.places = MAX_READ, MAX_PLACES
 
 
-def annotated(tool: bytes, room: Room | None = None) -> Annotations | str:
+def annotations_of(tool: bytes, budget: Budget | None = None) -> Annotations | str:
     """The mirrored arguments of a tool in a tools/list result, or why its annotations are invalid.
 
     A tool with invalid annotations must not be used over HTTP (R74).
     """
-    if not may_say(tool, _KEY):
+    if not may_contain(tool, _KEY):
         return {}
-    room = Room() if room is None else room
+    budget = Budget() if budget is None else budget
     try:
         raw = rawjson.lookup(tool, "inputSchema")
-        if raw is None or not may_say(raw, _KEY):
+        if raw is None or not may_contain(raw, _KEY):
             return {}
-        room.bytes -= len(raw)
-        if room.bytes < 0:
+        budget.bytes -= len(raw)
+        if budget.bytes < 0:
             return f"the tool schemas that may have an {KEY} are larger than {MAX_READ} bytes"
         schema = _schema(raw)
-        return _collected(schema, room) if _KEY in raw or _says_key(schema) else {}
+        return _collected(schema, budget) if _KEY in raw or _contains_key(schema) else {}
     except (ValueError, RecursionError):
         return "inputSchema cannot be parsed"
 
 
-def _says_key(schema: Any) -> bool:
+def _contains_key(schema: Any) -> bool:
     """Whether the key occurs in a schema that contains escapes, which real ones have for other letters."""
     try:
         return _KEY in msgspec.json.encode(schema)
@@ -211,11 +213,11 @@ def _schema(raw: bytes) -> Any:
         return json.loads(raw)
 
 
-def _collected(schema: Any, room: Room) -> Annotations | str:
+def _collected(schema: Any, budget: Budget) -> Annotations | str:
     out: dict[tuple[str, ...], str] = {}
     seen: set[str] = set()
-    for path, node in _positions(schema, room):
-        if room.places < 0:
+    for path, node in _positions(schema, budget):
+        if budget.places < 0:
             return f"the tool list has more than {MAX_PLACES} places for an {KEY}"
         if KEY not in node:
             continue
@@ -242,7 +244,7 @@ def _fault(path: tuple[str, ...] | None, node: Mapping[str, Any], seen: set[str]
     return f"the {KEY} {name!r} is used twice" if name.lower() in seen else None
 
 
-def _positions(root: Any, room: Room) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
+def _positions(root: Any, budget: Budget) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
     """Every position of a schema inside a schema, with its path if only ``properties`` lead there, else None.
 
     The last position is the one at which the budget is exhausted.
@@ -250,8 +252,8 @@ def _positions(root: Any, room: Room) -> Iterator[tuple[tuple[str, ...] | None, 
     todo: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
     while todo:
         path, node = todo.pop()
-        room.places -= 1 + (len(node) if isinstance(node, (list, dict)) else 0)
-        if room.places < 0:
+        budget.places -= 1 + (len(node) if isinstance(node, (list, dict)) else 0)
+        if budget.places < 0:
             yield None, {}
             return
         if isinstance(node, list):
@@ -269,7 +271,7 @@ def _positions(root: Any, room: Room) -> Iterator[tuple[tuple[str, ...] | None, 
 
 
 def param_headers(wanted: Annotations, arguments: bytes | None) -> dict[str, str]:
-    """The headers that mirror a call's arguments. Raises Malformed for two readings.
+    """The headers that mirror a call's arguments. Raises Malformed if it has two readings.
 
     Absent and null arguments, objects and lists have no header.
     """
@@ -303,7 +305,7 @@ def check_params(given: Iterable[tuple[bytes, bytes]], wanted: Annotations, argu
 
     Headers are as in ASGI. Those that the tool does not name are ignored. Numbers are compared as numbers.
     """
-    found = gathered(given)
+    found = headers_by_name(given)
     for path, name in wanted.items():
         values = found.get((PREFIX + name).lower(), [])
         try:
@@ -330,7 +332,7 @@ def _as_number(text: str) -> str | None:
     return _decimal(text) if re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", text) else None
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ToolList(msgspec.Struct, frozen=True):
     """A tools/list result without the tools whose annotations are invalid."""
 
     result: bytes
@@ -347,23 +349,23 @@ def size(name: str, wanted: Annotations) -> int:
     return ENTRY + 4 * len(name) + sum(ENTRY + len(header) + 4 * sum(map(len, path)) for path, header in wanted.items())
 
 
-def listed(result: bytes) -> Listed:
+def read_tool_list(result: bytes) -> ToolList:
     """Parse the raw ``result`` of a tools/list. All that remains is byte for byte the same.
 
-    Raises Malformed for two readings.
+    Raises Malformed if it has two readings.
     """
     found = rawjson.fields(result) if result[:1] == b"{" else {}
     cursor = bytes(found["nextCursor"]) if "nextCursor" in found else None
     tools: dict[str, Annotations] = {}
     dropped: dict[str, str] = {}
     kept: list[bytes] = []
-    room = Room()
+    budget = Budget()
     listing = found.get("tools")
     for tool in (
         () if listing is None or bytes(memoryview(listing)[:1]) != b"[" else rawjson.elements(listing, MAX_TOOLS)
     ):
         name = rawjson.string(rawjson.lookup(tool, "name"))
-        wanted = annotated(tool, room)
+        wanted = annotations_of(tool, budget)
         if isinstance(wanted, str):
             dropped[name or ""] = wanted
             continue
@@ -372,4 +374,4 @@ def listed(result: bytes) -> Listed:
             tools[name] = wanted
     if dropped:
         result = rawjson.splice(result, ("tools",), b"[" + b",".join(kept) + b"]")
-    return Listed(result, tools, dropped, cursor if cursor != b"null" else None)
+    return ToolList(result, tools, dropped, cursor if cursor != b"null" else None)

@@ -106,13 +106,13 @@ class UnsolicitedAnswers(msgspec.Struct, eq=False):
 
     def arrive(self, pending: Pending, answers: bytes, f: Frame, bare: rawjson.Object) -> Effects:
         """Handle a call with answers: ``f`` is the call as received, ``bare`` its params without them."""
-        given = read_unasked(answers)
+        given = read_unsolicited(answers)
         if isinstance(given, str):  # unlike an answer to a question, this is not a consent
             return [self._note(pending), _refused(pending, given)]
         if not given:
             return self.state.send(pending, f)
-        methods = {key: ELICITATION if _says_action(raw) else SAMPLING for key, raw in given.items()}
-        match self._fate(pending, frozenset(methods.values())):
+        methods = {key: ELICITATION if _has_action(raw) else SAMPLING for key, raw in given.items()}
+        match self._treatment(pending, frozenset(methods.values())):
             case "pass":
                 return self._open(pending, {key: _item(method, given[key]) for key, method in methods.items()}, f)
             case "refuse":
@@ -123,7 +123,7 @@ class UnsolicitedAnswers(msgspec.Struct, eq=False):
             case "strip":
                 return [self._note(pending), *self.state.send(pending, f, bare)]
 
-    def _fate(self, pending: Pending, methods: frozenset[str]) -> Literal["pass", "refuse", "strip"]:
+    def _treatment(self, pending: Pending, methods: frozenset[str]) -> Literal["pass", "refuse", "strip"]:
         assert pending.call is not None
         state = self.state
         kinds: frozenset[Kind] = frozenset("elicitation" if method == ELICITATION else "sampling" for method in methods)
@@ -197,7 +197,7 @@ def _refused(pending: Pending, fault: str) -> ToClient:
     return ToClient(pending.stream, frames.error(pending.id, results.BAD_PARAMS, fault), True)
 
 
-def _says_action(answer: bytes) -> bool:
+def _has_action(answer: bytes) -> bool:
     """Whether an answer belongs to an elicitation: of the two result types, only that one has an ``action``."""
     return answer[:1] == b"{" and "action" in rawjson.fields(answer)
 
@@ -205,7 +205,7 @@ def _says_action(answer: bytes) -> bool:
 _NOT_PLAIN: Final = "inputResponses has an answer that is not an unambiguous JSON object"
 
 
-def read_unasked(answers: bytes) -> dict[str, bytes] | str:
+def read_unsolicited(answers: bytes) -> dict[str, bytes] | str:
     """Each answer of ``inputResponses``, raw; or the reason why all of them are refused."""
     try:
         given = {key: bytes(raw) for key, raw in rawjson.fields(answers).items()}
@@ -219,7 +219,7 @@ def read_unasked(answers: bytes) -> dict[str, bytes] | str:
         return _NOT_PLAIN
 
 
-def brings_answers(params: rawjson.Object) -> bool:
+def has_answers(params: rawjson.Object) -> bool:
     """Whether a call contains answers or a state.
 
     Raises rawjson.Malformed for a spelling that another parser may fold to one of these names.
@@ -282,7 +282,7 @@ class Exchange:
     def __init__(self, state: SessionState, witness: EvidenceObserver, parks: int = PARKS) -> None:
         """``parks`` is how often one call may be put off."""
         self.state = state
-        self._witness = witness
+        self._evidence = witness
         self.open: dict[str, PendingRound] = {}
         self.unasked = UnsolicitedAnswers(state)
         self._declarations = Declarations(state)
@@ -375,12 +375,12 @@ class Exchange:
         kind = server_requests.result_type(f.object)
         if kind == "task":
             return [
-                *self._witness.asked(pending),
+                *self._evidence.asked(pending),
                 *self._fail(pending, "the server turned the call into a task, but tasks were not offered"),
             ]
         if kind != server_requests.INPUT_REQUIRED:
             return self._discovered(pending, f) if pending.method == DISCOVER else None
-        return [*self._witness.asked(pending), *self._input_required(pending, f)]
+        return [*self._evidence.asked(pending), *self._input_required(pending, f)]
 
     def _input_required(self, pending: Pending, f: Frame) -> Effects:
         if pending.call is None:

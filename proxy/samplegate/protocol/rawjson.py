@@ -65,7 +65,7 @@ class Object(msgspec.Struct, eq=False):
         return None if found is None else bytes(found)
 
     def inner(self, name: str) -> Object | None:
-        """The object in a member; None if the member is absent or no object. Raises Malformed as ``read``."""
+        """The object in a member; None if the member is absent or not an object. Raises Malformed as ``read``."""
         known = self._inner
         if known is not None and name in known:
             return known[name]
@@ -80,7 +80,7 @@ class Object(msgspec.Struct, eq=False):
         return inner
 
     def lookup(self, *path: str) -> bytes | None:
-        """The raw JSON at ``path``; None if it is absent or a parent is no object. Raises Malformed as ``read``."""
+        """The raw JSON at ``path``; None if it is absent or a parent is not an object. Raises Malformed as ``read``."""
         here: Object | None = self
         for name in path[:-1]:
             here = None if here is None else here.inner(name)
@@ -161,8 +161,8 @@ class Object(msgspec.Struct, eq=False):
 def read(text: bytes | msgspec.Raw, clean: msgspec.Raw | None = None) -> Object:
     """The members of one JSON object.
 
-    Raises Malformed for a duplicate, an escaped envelope name, too many members, or no object. ``clean`` is the
-    replacement of this text if the surrounding text was not quite JSON.
+    Raises Malformed for a duplicate, an escaped envelope name, too many members, or a text that is not an object.
+    ``clean`` is the replacement of this text if the surrounding text was not quite JSON.
     """
     found = decode(text) if clean is None else None
     # Is there nothing but the members and the minimal punctuation? Then there are no duplicates and no escaped names:
@@ -341,7 +341,7 @@ def _cleaned(text: bytes) -> bytes:
 def splice(text: bytes, path: tuple[str, ...], value: bytes | None) -> bytes:
     """``text`` with the member at ``path`` set to ``value``, or removed for None; everything else stays byte for byte.
 
-    Missing parents are created, and a parent that is no object is replaced. Raises Malformed for a duplicate on the
+    Missing parents are created, and a parent that is not an object is replaced. Raises Malformed for a duplicate on the
     way.
     """
     return read(text).splice(path, value)
@@ -361,7 +361,7 @@ def _removed(text: bytes, name: str, at: Mapping[str, Member]) -> bytes:
 
 
 def lookup(text: bytes | None, *path: str) -> bytes | None:
-    """The raw JSON at ``path`` in an object; None if it is absent or a parent is no object.
+    """The raw JSON at ``path`` in an object; None if it is absent or a parent is not an object.
 
     Raises Malformed for a duplicate.
     """
@@ -425,7 +425,7 @@ def object_of(members: Mapping[str, bytes | msgspec.Raw]) -> bytes:
 
 
 def cut(text: bytes, names: Set[str]) -> bytes:
-    """``text`` without the members of these names. Raises Malformed for no object, or one of two readings."""
+    """``text`` without the members of these names. Raises Malformed if it is not an object or has two readings."""
     at = members(text)
     if names.isdisjoint(at):
         return text

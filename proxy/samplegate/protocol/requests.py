@@ -114,7 +114,7 @@ _RESOURCE: Final = frozenset({"uri", "mimeType", "text", "blob", "_meta"})
 def check_messages(messages: Any, revision: str) -> None:
     """Raises JsonFault if ``revision`` does not allow ``messages`` (R2, R6, R13).
 
-    The same holds for tool results that do not balance (R10, R11).
+    The same applies to tool results that do not match the tool uses (R10, R11).
     """
     if not isinstance(messages, list):
         raise JsonFault("messages: must be a list")

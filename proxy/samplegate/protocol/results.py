@@ -25,7 +25,7 @@ METHOD_NOT_FOUND: Final = -32601
 INVALID_REQUEST: Final = -32600
 PROVENANCE: Final = "samplegate/provenance"
 
-_SAID: Final[Mapping[Reason, str]] = {
+_SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.RULE: "denied by policy",
     Reason.NO_RULE: "not answered: no matching rule",
     Reason.CANNOT: "not answered: the matching rule could not be carried out",
@@ -60,21 +60,21 @@ def sentence(kind: str, release: Release) -> str:
     """The sentence for a peer about a request that was not answered."""
     outcome = release.outcome
     assert isinstance(outcome, Denied | Unanswered)
-    said = f"{kind} request {_refused(outcome) if isinstance(outcome, Denied) else _SAID[outcome.reason]}"
+    text = f"{kind} request {_refused(outcome) if isinstance(outcome, Denied) else _SENTENCES[outcome.reason]}"
     if outcome.reason is Reason.MALFORMED and outcome.detail:
-        said = f"{said}: {outcome.detail}"
+        text = f"{text}: {outcome.detail}"
     if release.explain:
-        said = f"{said} ({release.explain})"
-    return f"{said} [decision {release.decision_id}]" if release.decision_id else said
+        text = f"{text} ({release.explain})"
+    return f"{text} [decision {release.decision_id}]" if release.decision_id else text
 
 
 def _refused(outcome: Denied) -> str:
     if outcome.code != REJECTED:  # a rule's `otherwise: deny` is also a denial
-        return _SAID[Reason.RULE]
+        return _SENTENCES[Reason.RULE]
     return (
         "refused: no answer in time"
         if outcome.reason is Reason.TIMEOUT
-        else _SAID[outcome.reason].replace("not answered", "refused")
+        else _SENTENCES[outcome.reason].replace("not answered", "refused")
     )
 
 

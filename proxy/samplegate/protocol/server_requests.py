@@ -79,7 +79,7 @@ def _offered(method: str, request: Request | BadRequest, offer: Offer) -> bool:
     return offer.sampling and (offer.sampling_tools or not asks_tools)
 
 
-def resembles_a_kind(method: str) -> bool:
+def resembles_request_method(method: str) -> bool:
     """Whether a lenient parser reads another method as sampling or elicitation."""
     return method.strip() in KINDS or strictjson.resembles(method.strip(), KINDS)
 
@@ -97,7 +97,7 @@ class InputRequired(msgspec.Struct, frozen=True):
 
 
 def result_type(result: rawjson.Object) -> str | None:
-    """``resultType`` of a result; None if it has none. Raises rawjson.Malformed for a result of two readings.
+    """``resultType`` of a result; None if it has none. Raises rawjson.Malformed for a result with two readings.
 
     Clients of both eras read a result's members with one model, so these members count in every era.
     """
@@ -131,7 +131,7 @@ def has_no_type(result: bytes) -> bool:
     )
 
 
-def may_say(text: bytes, word: bytes) -> bool:
+def may_contain(text: bytes, word: bytes) -> bool:
     """Whether a JSON spelling of ``word`` may occur in the text; False is certain.
 
     Searching for one byte is ten times faster than for two, and most large texts contain no escape at all.
@@ -164,7 +164,7 @@ def input_required(result: rawjson.Object, origin: Origin, offer: Offer) -> Inpu
         strictjson.check_values(bytes(asked) if count > 1 else b"")
     except strictjson.JsonFault as fault:
         return f"inputRequests is too large: {fault}"
-    return _sorted(entries, origin, offer, state)
+    return _by_kind(entries, origin, offer, state)
 
 
 def _is_text(raw: bytes) -> bool:
@@ -175,7 +175,7 @@ def _is_text(raw: bytes) -> bool:
         return False
 
 
-def _sorted(entries: rawjson.Object, origin: Origin, offer: Offer, state: bytes | None) -> InputRequired | str:
+def _by_kind(entries: rawjson.Object, origin: Origin, offer: Offer, state: bytes | None) -> InputRequired | str:
     items: dict[str, Item] = {}
     roots: dict[str, bytes] = {}
     texts = {key: bytes(raw) for key, raw in entries.members.items()}
@@ -201,7 +201,7 @@ def _sorted(entries: rawjson.Object, origin: Origin, offer: Offer, state: bytes 
 def url_elicitations(error: Frame, origin: Origin, offer: Offer) -> Mapping[str, Item] | None:
     """The elicitations of a -32042 error (R44); None for any other error.
 
-    Raises rawjson.Malformed for data of two readings.
+    Raises rawjson.Malformed for data with two readings.
     """
     if error.code != URL_ELICITATION_REQUIRED:
         return None
@@ -325,9 +325,9 @@ class Pushes(msgspec.Struct, eq=False):
     def unforward(self, round: str, reason: str) -> Effects:
         """Cancel a forwarded request at the client, because the gate no longer waits for its reply."""
         push = self.open.get(round)
-        return [] if push is None else self._unsend(push, reason)
+        return [] if push is None else self._cancel_at_client(push, reason)
 
-    def _unsend(self, push: Push, reason: str) -> Effects:
+    def _cancel_at_client(self, push: Push, reason: str) -> Effects:
         if push.sent is None:
             return []
         sent, push.sent = push.sent, None
@@ -368,7 +368,7 @@ class Pushes(msgspec.Struct, eq=False):
         return out
 
     def _withdraw(self, push: Push, reason: str) -> Effects:
-        out = self._unsend(push, reason)
+        out = self._cancel_at_client(push, reason)
         self._close(push.round.id)
         return [Withdraw(push.round.id), *out]
 

@@ -97,8 +97,8 @@ def refused_line(
         found = frames.batch(line)
     except Malformed:
         return [Note("frame.refused", {"side": side, "fault": fault, "requests": 1})]
-    told = [Malformed(fault, **frames.whose(element)) for element in found[:MAX_BATCH]]
-    waiting = [one for one in told if one.id is not None]
+    refused = [Malformed(fault, **frames.whose(element)) for element in found[:MAX_BATCH]]
+    waiting = [one for one in refused if one.id is not None]
     requests = sum(not one.answers for one in waiting) + max(len(found) - MAX_BATCH, 0)
     out: list[Effect] = [Note("frame.refused", {"side": side, "fault": fault, "requests": requests})]
     return out + [effect for one in waiting for effect in answer(one) if not isinstance(effect, Note)]
@@ -175,12 +175,12 @@ class Cancellations(msgspec.Struct, eq=False):
     def by_client(self, stream: int, f: Frame) -> Effects:
         """Cancel the request that the client's notification names."""
         id = request_id(f)
-        pending = None if id is None else self._meant(stream, id)
+        pending = None if id is None else self._request_named(stream, id)
         if pending is None:
             return _unmatched("client")
         return [] if pending.method == INITIALIZE else self.call(pending, f)  # R99: initialize is never cancelled
 
-    def _meant(self, stream: int, id: FrameId) -> Pending | None:
+    def _request_named(self, stream: int, id: FrameId) -> Pending | None:
         """The request that a client's cancellation names.
 
         Over HTTP, a cancellation arrives as a request of its own. So if the session does not map ids, a request on any
@@ -196,9 +196,9 @@ class Cancellations(msgspec.Struct, eq=False):
 
     def call(self, pending: Pending, f: Frame | None) -> Effects:
         """Cancel a call: withdraw its rounds and cancel it at the server, under the server's id (R100)."""
-        return [*self._taken_back(pending, f), Over(pending.stream)]
+        return [*self._cancel(pending, f), Over(pending.stream)]
 
-    def _taken_back(self, pending: Pending, f: Frame | None) -> Effects:
+    def _cancel(self, pending: Pending, f: Frame | None) -> Effects:
         out = self.pushes.call_gone(pending)
         held = self.exchange.cancelled(pending) if pending.modern else None
         if held is None and pending.round is not None:
@@ -227,7 +227,7 @@ class Cancellations(msgspec.Struct, eq=False):
                 "tool": tool and tool[:100],
                 "seconds": seconds,
             }
-            out += [*self._taken_back(pending, None), Note("call.timed_out", fields)]
+            out += [*self._cancel(pending, None), Note("call.timed_out", fields)]
             out.append(ToClient(pending.stream, frames.error(pending.id, results.INTERNAL, fault), True))
         return out
 
@@ -345,8 +345,8 @@ class Session:
         self.progress = Progress(state.inflight)
         self.routes = Routes(state, self.progress)
         self.pushes = Pushes(state)
-        self._witness = EvidenceObserver(state)
-        self.exchange = Exchange(state, self._witness, parks)
+        self._evidence = EvidenceObserver(state)
+        self.exchange = Exchange(state, self._evidence, parks)
         self.url_errors = UrlErrors(state)
         self.handshake = Handshake(state)
         self.passed = PassThrough()
@@ -473,9 +473,9 @@ class Session:
 
     def eof(self, side: Side) -> Effects:
         """Handle the permanent end of a side: withdraw all open rounds."""
-        told = self._server_ended() if side == "server" and self.state.outlived else []
+        errors = self._server_ended() if side == "server" and self.state.outlived else []
         rounds = [*self.pushes.end(), *self.url_errors.end(), *self.exchange.end()]
-        return [*(Withdraw(id) for id in rounds), *([Close(SERVER_STREAM)] if side == "client" else told)]
+        return [*(Withdraw(id) for id in rounds), *([Close(SERVER_STREAM)] if side == "client" else errors)]
 
     def _server_ended(self) -> Effects:
         """Answer the client's open requests with an error after the server ended.
@@ -574,7 +574,7 @@ class Session:
         if pending is None or pending.round is not None:
             return [Note("frame.unasked", {"side": "server"})]
         self.state.answered = True
-        seen, out = self._witness.answered(pending, f), self._server_answers(pending, f)
+        seen, out = self._evidence.answered(pending, f), self._server_answers(pending, f)
         return seen + out if seen else out
 
     def _server_answers(self, pending: Pending, f: Frame) -> Effects:
@@ -606,10 +606,10 @@ class Session:
         if not self.state.revision and self._modern_seen:
             # R89
             refused = Note("frame.refused", {"side": "server", "fault": "servers may not send requests in 2026-07-28"})
-            return [refused, *self._witness.wrote(f)]
+            return [refused, *self._evidence.wrote(f)]
         if f.method in server_requests.KINDS:
             return self.pushes.arrive(f, now, stream)
-        if server_requests.resembles_a_kind(f.method):
+        if server_requests.resembles_request_method(f.method):
             refused = Note("frame.refused", {"side": "server", "fault": "method resembles a protocol method"})
             return [
                 refused,

@@ -35,11 +35,11 @@ from samplegate.protocol.rounds import Effect, Effects, Later, Note, ToClient, T
 from samplegate.protocol.strictjson import separators
 
 MIB: Final = 1024 * 1024
-MOST_CALLS: Final = 128 * MIB
+MAX_CALL_BYTES: Final = 128 * MIB
 """Bytes of one session's calls in flight: eight calls of 15 MiB, or 30,000 small ones."""
-MOST_PUSHES: Final = 64 * MIB
+MAX_PUSH_BYTES: Final = 64 * MIB
 """Bytes of one session's pushed requests: real ones have some KiB, or some MiB with pictures."""
-MOST_OF_ALL: Final = 512 * MIB
+MAX_TOTAL_BYTES: Final = 512 * MIB
 """Bytes of calls and pushed requests in all sessions of a process."""
 SMALL: Final = 256 * 1024
 """Bytes that a session may always have in flight, so that small calls continue even if others fill the process."""
@@ -48,9 +48,9 @@ ENTRY: Final = 4096
 VALUE: Final = 64
 """Bytes of a parsed value in addition to its text."""
 
-CALLS_FULL: Final = f"refused: the calls in flight in this session already use {MOST_CALLS // MIB} MiB"
-PUSHES_FULL: Final = f"refused: the open requests of this server already use {MOST_PUSHES // MIB} MiB"
-ALL_FULL: Final = f"refused: the requests in flight in all sessions already use {MOST_OF_ALL // MIB} MiB"
+CALLS_FULL: Final = f"refused: the calls in flight in this session already use {MAX_CALL_BYTES // MIB} MiB"
+PUSHES_FULL: Final = f"refused: the open requests of this server already use {MAX_PUSH_BYTES // MIB} MiB"
+ALL_FULL: Final = f"refused: the requests in flight in all sessions already use {MAX_TOTAL_BYTES // MIB} MiB"
 
 
 def parsed(texts: Iterable[bytes | None]) -> int:
@@ -202,7 +202,7 @@ def _text(f: Frame, member: str) -> str | None:
 
 def own_token(f: Frame) -> bytes | None:
     """The progressToken of a frame's params, as in ``token_of``."""
-    if not f.may_say(b"progressToken"):
+    if not f.may_contain(b"progressToken"):
         return None
     try:
         return _token(f.meta.raw("progressToken"))
@@ -217,7 +217,7 @@ def _token(raw: bytes | None) -> bytes | None:
 def trace_of(f: Frame) -> str:
     """The trace context of a request (R83); empty if it is absent or malformed.
 
-    Raises Malformed for two readings.
+    Raises Malformed if it has two readings.
     """
     if f.raw.find(b"traceparent") < 0:
         return ""
@@ -516,7 +516,7 @@ class Routes(msgspec.Struct, eq=False):
         """Route a server's notification to the client."""
         if f.method == PROGRESS:
             return self._progress(stream, f)
-        if self.state.maps_ids and f.may_say(SUBSCRIPTION):
+        if self.state.maps_ids and f.may_contain(SUBSCRIPTION):
             found = self._subscribed(f)
             if found is not None:
                 return found
@@ -714,18 +714,18 @@ class SessionState(msgspec.Struct, eq=False):
 
     def call_fault(self, size: int) -> str | None:
         """The reason why calls in flight may not use ``size`` more bytes; None if they may."""
-        if self.inflight.size + size > MOST_CALLS:
+        if self.inflight.size + size > MAX_CALL_BYTES:
             return CALLS_FULL
         return self._fault_of_all(size)
 
     def push_fault(self, size: int) -> str | None:
         """The reason why the server's pushed requests may not use ``size`` more bytes; None if they may."""
-        if self.pushed + size > MOST_PUSHES:
+        if self.pushed + size > MAX_PUSH_BYTES:
             return PUSHES_FULL
         return self._fault_of_all(size)
 
     def _fault_of_all(self, size: int) -> str | None:
-        if self.held + size <= SMALL or self.of_all() + size <= MOST_OF_ALL:
+        if self.held + size <= SMALL or self.of_all() + size <= MAX_TOTAL_BYTES:
             return None
         return ALL_FULL
 

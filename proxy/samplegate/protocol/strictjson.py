@@ -21,7 +21,7 @@ from typing import Any, Final
 
 MAX_BYTES: Final = 32 * 1024 * 1024  # some images or sounds, as base64; more is refused before it is decoded
 MAX_DEPTH: Final = 64  # real requests nest below 10, generated schemas below 30
-MAX_BROKEN: Final = 100_000  # lone surrogates, which are replaced one by one
+MAX_SURROGATES: Final = 100_000  # lone surrogates, which are replaced one by one
 # bounds time and memory: three bytes of JSON can become a hundred of Python, and each value costs a microsecond
 MAX_VALUES: Final = 100_000
 
@@ -50,7 +50,7 @@ def decode(text: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPT
     value = _load(text)
     if text.count(b"[") + text.count(b"{") > max_depth and _deeper(value, max_depth):
         raise JsonFault(f"nested deeper than {max_depth} levels")
-    return _Mending().mended(value) if _surrogate.search(text) else value
+    return _SurrogateReplacer().replaced(value) if _surrogate.search(text) else value
 
 
 def check_values(text: bytes, most: int = MAX_VALUES) -> None:
@@ -144,13 +144,13 @@ def _deeper(value: Any, limit: int) -> bool:
     return bool(level)
 
 
-class _Mending:
+class _SurrogateReplacer:
     """Replaces the lone surrogates of one decoded text, in place, and counts them."""
 
     def __init__(self) -> None:
-        self._left = MAX_BROKEN
+        self._left = MAX_SURROGATES
 
-    def mended(self, value: Any) -> Any:
+    def replaced(self, value: Any) -> Any:
         """The value without lone surrogates. Raises JsonFault for too many, or if two members become the same."""
         root = [value]
         todo: list[Any] = [root]
@@ -177,7 +177,7 @@ class _Mending:
         broken = (len(text.encode("utf-8", "surrogatepass")) - len(text.encode("utf-8", "ignore"))) // 3
         self._left -= broken
         if self._left < 0:
-            raise JsonFault(f"contains more than {MAX_BROKEN} lone surrogates")
+            raise JsonFault(f"contains more than {MAX_SURROGATES} lone surrogates")
         return _half.sub("\ufffd", text) if broken else text
 
 

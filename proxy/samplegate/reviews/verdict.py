@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 from samplegate.policy import answers
 from samplegate.protocol import results
-from samplegate.protocol.elicitation_schema import NotFlat, misfits, read_form
+from samplegate.protocol.elicitation_schema import NotFlat, field_problems, read_form
 from samplegate.protocol.requests import Origin, SamplingRequest
 from samplegate.protocol.strictjson import JsonFault, decode, plain_name
 from samplegate.reviews import edits as editing
@@ -62,7 +62,7 @@ def _form_problems(content: Mapping[str, Any], review: Review) -> list[FieldProb
     if isinstance(form, NotFlat):  # T16
         return [FieldProblem("content", f"cannot be checked, because the form is not flat: {form.why}")]
     own = form.schema.get("properties", {})
-    return [FieldProblem(_field(name, name in own), what) for name, what in misfits(form, content).items()]
+    return [FieldProblem(_field(name, name in own), what) for name, what in field_problems(form, content).items()]
 
 
 def _field(name: str, own: bool) -> str:

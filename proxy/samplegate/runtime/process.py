@@ -23,7 +23,7 @@ from samplegate.audit.decision_log import DecisionLog
 from samplegate.audit.record import Record
 from samplegate.gate.ports import ReviewPort
 from samplegate.limits.brakes import BrakeState
-from samplegate.limits.limiter import Admission
+from samplegate.limits.limiter import Limiter
 from samplegate.policy import redaction
 from samplegate.policy.file import load
 from samplegate.policy.match import CompiledPolicy, compile_policy
@@ -84,7 +84,7 @@ class ProcessContext:
         self.metrics = Metrics() if metrics is None else metrics
         self.tally = Tally(self.metrics)
         self.draws = Draws(rules.compiled.limit_specs, self.metrics)
-        self.admission = Admission(rules.compiled.limit_specs, state=state, clock=time.time, log=log)
+        self.admission = Limiter(rules.compiled.limit_specs, state=state, clock=time.time, log=log)
         self.brakes = BrakeState(rules.compiled.policy.brakes)
         self.reviews: ReviewPort | None = None
         """The review service, if the process has one."""

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from samplegate.limits.limiter import Admission
+from samplegate.limits.limiter import Limiter
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from tests.fakes.limits import NOON, Log, daily, one, slot, slots
 
@@ -21,7 +21,7 @@ def say(word: str) -> None:
     print(word, flush=True)
 
 
-async def exhaust(admission: Admission) -> None:
+async def exhaust(admission: Limiter) -> None:
     say("ready")
     await asyncio.to_thread(sys.stdin.readline)
     waiting = 0
@@ -35,14 +35,14 @@ async def exhaust(admission: Admission) -> None:
             await admission.settle(got, [one("d")])
 
 
-async def hold(admission: Admission) -> None:
+async def hold(admission: Limiter) -> None:
     while isinstance(await admission.reserve([slot("s")], None), Reserved):
         say("held")
     say("full")
     await asyncio.to_thread(sys.stdin.readline)
 
 
-async def take_turns(admission: Admission) -> None:
+async def take_turns(admission: Limiter) -> None:
     for _ in range(20):
         got = await admission.reserve([Draw("s", "[]", 1)], 50.0)
         assert isinstance(got, Reserved), got
@@ -54,7 +54,7 @@ async def take_turns(admission: Admission) -> None:
 
 async def main(state: str, mode: str, most: str) -> None:
     specs = {"d": daily("d", int(most), shared=True), "s": slots("s", int(most), shared=True)}
-    admission = Admission(specs, state=Path(state), clock=lambda: NOON, log=Log())
+    admission = Limiter(specs, state=Path(state), clock=lambda: NOON, log=Log())
     await {"exhaust": exhaust, "hold": hold, "turns": take_turns}[mode](admission)
     await admission.aclose()
 

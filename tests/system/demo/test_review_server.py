@@ -20,7 +20,7 @@ from mcp_types import (
 from samplegate.demo.client import MODES, Era
 from samplegate.demo.review import CALLS, FORM
 from samplegate.demo.review_server import build
-from samplegate.protocol.elicitation_schema import Form, misfits, read_form
+from samplegate.protocol.elicitation_schema import Form, field_problems, read_form
 
 ERAS: tuple[Era, ...] = ("legacy", "modern")
 SUMMARIZE, RESTART = CALLS
@@ -78,4 +78,4 @@ async def test_the_form_is_flat_has_every_kind_of_field_and_is_filled_in_right()
     form = read_form(asked.requested_schema, "2025-11-25")
     assert isinstance(form, Form), form
     assert {"boolean", "enum", "multi_enum", "integer", "number", "string"} == {field.type for field in form.fields}
-    assert {} == misfits(form, FORM)
+    assert {} == field_problems(form, FORM)

@@ -16,7 +16,7 @@ import pytest
 
 from samplegate import sqlite
 from samplegate.limits import async_ledger as state_module
-from samplegate.limits.limiter import Admission
+from samplegate.limits.limiter import Limiter
 from samplegate.limits.sqlite_ledger import FILE
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.prompt import Sampled, SampleRequest, SampleResult
@@ -223,7 +223,7 @@ class Kept:
         self._dialogue, self._round = pushed(RULE, policy=DAY)
         specs = self._dialogue.compiled.limit_specs
         assert all(one.shared for one in specs.values())
-        self.admission = Admission(specs, state=state, clock=self.clock, log=self.log)
+        self.admission = Limiter(specs, state=state, clock=self.clock, log=self.log)
         self.world.purse = self.admission  # type: ignore[assignment]
 
     async def ask(self) -> Any:

@@ -20,7 +20,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from samplegate.gate.gate import Gate
-from samplegate.limits.limiter import Admission
+from samplegate.limits.limiter import Limiter
 from samplegate.limits.sqlite_ledger import FILE, SqliteLedger
 from samplegate.policy import cost
 from samplegate.policy.ledger import SCALE
@@ -93,7 +93,7 @@ class Machine:
         self.compiled = Dialogue(*self.rules, **self.more).compiled
         self.clock = Clock()
         self.timers = Timers(self.clock)
-        self.admission = Admission(
+        self.admission = Limiter(
             self.compiled.limit_specs, state=folder, clock=self.clock, log=Log(), later=self.timers
         )
         self.calls: list[Call] = []
@@ -173,7 +173,7 @@ class Machine:
         if self.store == "memory":
             backend = self.admission._ledger._backend
             return (
-                int(backend._here.db.execute(query, values).fetchone()[0]) if isinstance(backend, SqliteLedger) else 0
+                int(backend._memory.db.execute(query, values).fetchone()[0]) if isinstance(backend, SqliteLedger) else 0
             )
         if not (self.folder / FILE).exists():
             return 0
@@ -236,7 +236,7 @@ def check(store: Store, random: Random) -> None:
         try:
             assert [] == machine.broken
             assert {} == machine.admission._held, "a reservation was neither settled nor given back"
-            assert not machine.admission._line._at, "somebody still waits"
+            assert not machine.admission._queue._at, "somebody still waits"
             assert not machine.slots(), "a slot is taken"
             assert sum(call.came_to for call in machine.calls) == machine.drawn("usd")
             assert len({call.drew for call in machine.calls}) * SCALE["requests"] == machine.drawn("requests")

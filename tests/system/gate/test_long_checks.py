@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 
 from samplegate.policy import cost
 from samplegate.protocol import http_headers
-from samplegate.protocol.elicitation_schema import Form, check, misfits, read_form
+from samplegate.protocol.elicitation_schema import Form, check, field_problems, read_form
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.requests import BadRequest, Origin, SamplingRequest, parse
 from samplegate.protocol.rounds import ClientReply
@@ -192,7 +192,7 @@ def test_a_list_of_a_million_tools_is_refused_in_a_moment(element: str) -> None:
 
     def read() -> None:
         with pytest.raises(Malformed, match="a list "):
-            http_headers.listed(listed)
+            http_headers.read_tool_list(listed)
 
     assert MOST > cheapest(read)
 
@@ -249,4 +249,4 @@ def test_a_list_of_choices_is_checked_as_its_schema_says(data: st.DataObject) ->
     assert isinstance(form, Form)
     fits = Draft202012Validator(schema).is_valid(content)
     assert fits is (check(form, content) is None)
-    assert fits is (not misfits(form, content))
+    assert fits is (not field_problems(form, content))

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from samplegate.limits import sqlite_ledger
-from samplegate.limits.accounts import identity, placed
+from samplegate.limits.accounts import identity, on_identity
 from samplegate.limits.backend import LedgerUnavailable, Settlement
-from samplegate.limits.sqlite_ledger import EVERY, FILE, LOOKED_AT, SqliteLedger
+from samplegate.limits.sqlite_ledger import EXAMINED_PER_DRAW, FILE, SWEEP_EVERY, SqliteLedger
 from samplegate.policy import ledger
 from samplegate.policy.ledger import SKEW, Draw, LimitSpec, Refused, Reserved
 from tests.fakes.limits import ONE, Clock, bucket, daily, one, per, slot, slots
@@ -60,7 +60,7 @@ class Book:
         self.ledger.settle(Settlement(reserved, self.on(actual), undo=undo), time.monotonic() + 5)
 
     def on(self, draws: Sequence[Draw]) -> tuple[Draw, ...]:
-        return tuple(placed(draw, identity(self.specs[draw.limit])) for draw in draws)
+        return tuple(on_identity(draw, identity(self.specs[draw.limit])) for draw in draws)
 
     def close(self) -> None:
         self.ledger.close(time.monotonic() + 5)
@@ -169,7 +169,7 @@ def test_processes_that_draw_once_forget_idle_accounts_too(book: Open, monkeypat
     for number in range(40):
         first.taken(one("b", f'["{number}"]'), one("d", f'["{number}"]'))
     clock.now += 60.0
-    monkeypatch.setattr(sqlite_ledger, "EVERY", 2)
+    monkeypatch.setattr(sqlite_ledger, "SWEEP_EVERY", 2)
     for _ in range(12):
         once = book(bucket("b", 1, seconds=1.0), daily("d", 1), clock=clock)
         once.reserve(one("d", "[]"))
@@ -208,22 +208,22 @@ def test_many_keys_make_no_reservation_slower(book: Open, tmp_path: Path, shared
     def filled(number: int) -> None:
         nonlocal made
         while made < number:
-            many.taken(*(one("d", f'["{each}"]') for each in range(made, made + EVERY)))
-            made += EVERY
+            many.taken(*(one("d", f'["{each}"]') for each in range(made, made + SWEEP_EVERY)))
+            made += SWEEP_EVERY
 
     def drawn() -> None:
         """So often that idle accounts are looked for twice."""
-        for number in range(2 * EVERY):
+        for number in range(2 * SWEEP_EVERY):
             many.refused(one("d", f'["{number}"]'))
             many.taken(one("d", f'["{made} {number}"]'))
 
-    filled(EVERY * LOOKED_AT * 2)
-    db = many.ledger._file._db if shared else many.ledger._here.db
+    filled(SWEEP_EVERY * EXAMINED_PER_DRAW * 2)
+    db = many.ledger._file._db if shared else many.ledger._memory.db
     assert db is not None
     few = steps(db, drawn)
     filled(5_000)
     assert 0 < steps(db, drawn) < 1.5 * few
-    assert made + 4 * EVERY == (many.rows() if shared else len(many.ledger))
+    assert made + 4 * SWEEP_EVERY == (many.rows() if shared else len(many.ledger))
     if shared:
         assert 400 * made > sum(path.stat().st_size for path in tmp_path.glob(f"{FILE}*") if "wal" not in path.name)
 
@@ -261,10 +261,10 @@ def test_a_settlement_of_which_nobody_knows_is_not_made_twice(book: Open) -> Non
     fail_commit(ours)
     with pytest.raises(LedgerUnavailable):
         ours.settle(held)
-    assert ours.ledger.owes
+    assert ours.ledger.has_pending
     assert 6 == ours.room(one("d"))
     assert 2 == ours.room(slot("s"))
-    assert not ours.ledger.owes
+    assert not ours.ledger.has_pending
 
 
 def test_the_slots_of_a_reservation_of_which_nobody_knows_are_freed(book: Open) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from samplegate.gate.gate import Gate
-from samplegate.limits.limiter import Admission
+from samplegate.limits.limiter import Limiter
 from samplegate.policy.ledger import Draw, Refused, Reserved
 from samplegate.policy.prompt import SampleFailed
 from samplegate.policy.redaction import Redactor
@@ -47,7 +47,7 @@ class LimitedGate:
         self._news = anyio.Event()
         self.timers = NotifyingTimers(self.clock, lambda: self._news.set())
         self.world = World() if answer is None else World(answer)
-        self.admission = Admission(d.compiled.limit_specs, state=folder, clock=self.clock, log=Log(), later=self.timers)
+        self.admission = Limiter(d.compiled.limit_specs, state=folder, clock=self.clock, log=Log(), later=self.timers)
         self.world.purse.reserve, self.world.purse.settle = self.admission.reserve, self.admission.settle  # type: ignore[method-assign]
         self.gate: Gate = self.world.gate(d)
         self.ended: dict[str, Settled] = {}

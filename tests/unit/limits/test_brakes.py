@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.limits.brakes import MOST_CALLS, BrakeState, digest
+from samplegate.limits.brakes import MAX_CALLS, BrakeState, digest
 from samplegate.policy import schema
 
 PER_CALL: Final = schema.Brakes(requests_per_call=3, cooling="60s")
@@ -88,11 +88,11 @@ def test_digests_are_asked_for_only_where_repeats_count() -> None:
 
 def test_no_more_calls_are_remembered_than_so_many_and_the_oldest_go_first() -> None:
     brakes = BrakeState(schema.Brakes(requests_per_call=1))
-    for number in range(MOST_CALLS):
+    for number in range(MAX_CALLS):
         assert brakes.asked("s", (f"{number}",), "a", 0.0) is None
     assert brakes.asked("s", ("new",), "a", 0.0) is None
     assert brakes.asked("s", ("0",), "a", 0.0) is None  # forgotten
-    assert brakes.asked("s", (f"{MOST_CALLS - 1}",), "a", 0.0) is not None
+    assert brakes.asked("s", (f"{MAX_CALLS - 1}",), "a", 0.0) is not None
 
 
 # -- digests

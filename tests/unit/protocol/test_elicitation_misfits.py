@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.protocol.elicitation_schema import MISSING, MOST_CHOSEN, Field, Form, check, misfits, read_form
+from samplegate.protocol.elicitation_schema import MAX_CHOSEN, MISSING, Field, Form, check, field_problems, read_form
 
 
 def form(required: list[str] | None = None, **fields: Any) -> Form:
@@ -68,28 +68,28 @@ TITLED = [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]
     ],
 )
 def test_the_field_says_what_its_schema_demands(schema: dict[str, Any], value: Any, what: str) -> None:
-    found = misfits(form(a=schema, b={"type": "string"}), {"a": value, "b": "fine"})
+    found = field_problems(form(a=schema, b={"type": "string"}), {"a": value, "b": "fine"})
     assert {"a": what} == found
 
 
 def test_what_is_missing_or_not_asked_for_is_told_by_name() -> None:
-    found = misfits(form(["a", "b"], a={"type": "string"}, b={"type": "string"}), {"c": 1, "b": "x"})
+    found = field_problems(form(["a", "b"], a={"type": "string"}, b={"type": "string"}), {"c": 1, "b": "x"})
     assert {"c": "is not a field of this form", "a": "is required"} == found
 
 
 def test_a_field_is_refused_that_the_schema_lets_pass() -> None:
     asked = form(a={"type": "string"})
     assert check(asked, {"a": "x", "extra": "y"}) is None
-    assert {"extra": "is not a field of this form"} == misfits(asked, {"a": "x", "extra": "y"})
+    assert {"extra": "is not a field of this form"} == field_problems(asked, {"a": "x", "extra": "y"})
 
 
 @pytest.mark.parametrize("value", [5.0, 5, -3])
 def test_a_whole_number_may_be_written_with_a_point(value: float) -> None:
-    assert {} == misfits(form(a={"type": "integer"}), {"a": value})
+    assert {} == field_problems(form(a={"type": "integer"}), {"a": value})
 
 
 def test_a_long_pattern_and_long_choices_are_cut_short() -> None:
-    found = misfits(
+    found = field_problems(
         form(a={"type": "string", "pattern": "a" * 900}, b={"type": "string", "enum": ["c" * 900]}),
         {"a": "x", "b": "x"},
     )
@@ -103,16 +103,16 @@ def test_thousands_of_choices_of_thousands_do_not_take_minutes() -> None:
         b={"type": "array", "items": {"type": "string", "enum": choices}},
     )
     started = time.process_time()
-    assert {} == misfits(asked, {"a": choices[-MOST_CHOSEN:], "b": choices[-MOST_CHOSEN:]})
-    assert {"a": f"must have at most {MOST_CHOSEN} choices"} == misfits(asked, {"a": choices})
+    assert {} == field_problems(asked, {"a": choices[-MAX_CHOSEN:], "b": choices[-MAX_CHOSEN:]})
+    assert {"a": f"must have at most {MAX_CHOSEN} choices"} == field_problems(asked, {"a": choices})
     assert time.process_time() - started < 10
 
 
 def test_two_choices_with_one_value_are_one_choice_too_many() -> None:
     """The schema requires exactly one of them."""
     asked = form(a={"type": "string", "oneOf": [*TITLED, TITLED[0]]})
-    assert {} == misfits(asked, {"a": "l"})
-    assert {"a"} == misfits(asked, {"a": "s"}).keys()
+    assert {} == field_problems(asked, {"a": "l"})
+    assert {"a"} == field_problems(asked, {"a": "s"}).keys()
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,4 @@ def test_two_choices_with_one_value_are_one_choice_too_many() -> None:
 )
 def test_a_schema_that_goes_beyond_a_form_lets_nothing_pass(schema: dict[str, Any], what: dict[str, str]) -> None:
     odd = Form((Field("a", "string", "", required=False, default=MISSING, schema={}),), schema)
-    assert what == misfits(odd, {"a": "y"})
+    assert what == field_problems(odd, {"a": "y"})

@@ -96,18 +96,18 @@ def test_a_post_names_its_method_version_and_what_it_is_about(
     expected = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method} | (
         {} if name is None else {"Mcp-Name": name}
     )
-    assert expected == http_headers.standard(method, rawjson.read(json.dumps(params).encode()), "2026-07-28")
+    assert expected == http_headers.standard_headers(method, rawjson.read(json.dumps(params).encode()), "2026-07-28")
 
 
 def test_a_post_without_params_names_its_method() -> None:
-    assert {"MCP-Protocol-Version": "v", "Mcp-Method": "tools/call"} == http_headers.standard(
+    assert {"MCP-Protocol-Version": "v", "Mcp-Method": "tools/call"} == http_headers.standard_headers(
         "tools/call", rawjson.read(b"{}"), "v"
     )
 
 
 @given(st.text(), st.text(alphabet=st.characters(codec=None)))
 def test_no_method_or_version_breaks_out_of_its_line(method: str, version: str) -> None:
-    for value in http_headers.standard(method, rawjson.read(b"{}"), version).values():
+    for value in http_headers.standard_headers(method, rawjson.read(b"{}"), version).values():
         assert all(" " <= letter <= "~" for letter in value)
 
 

@@ -18,7 +18,7 @@ FORM = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": 
 @pytest.fixture(autouse=True)
 def _sixteenth(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sixteenth of the bounds, because large texts take time."""
-    for name in ("MOST_CALLS", "MOST_PUSHES", "SMALL"):
+    for name in ("MAX_CALL_BYTES", "MAX_PUSH_BYTES", "SMALL"):
         monkeypatch.setattr(session_state, name, getattr(session_state, name) // 16)
 
 
@@ -64,7 +64,7 @@ def test_a_call_ends_where_there_is_no_room_for_what_its_server_sends_in_it(memb
         d.client(_call(id))
         ended += len(_refusals(d.server(result(id, resultType="input_required", **large)), -32603))
     assert 0 < ended < 12
-    assert d.session.state.held <= session_state.MOST_CALLS
+    assert d.session.state.held <= session_state.MAX_CALL_BYTES
 
 
 def test_a_round_is_counted_until_its_call_goes_on() -> None:
@@ -108,7 +108,7 @@ def test_pushed_requests_are_refused_beyond_the_bound_and_counted_until_they_are
 
 def test_where_others_fill_the_process_only_small_calls_go_on() -> None:
     d = Dialogue(ANSWER)
-    d.session.state.of_all = lambda: session_state.MOST_OF_ALL
+    d.session.state.of_all = lambda: session_state.MAX_TOTAL_BYTES
     assert [] == _refusals(d.client(_call(1, "x" * 1000)), -32603)
     assert [session_state.ALL_FULL] == _refusals(d.client(_call(2, "x" * session_state.SMALL)), -32603)
 

@@ -52,7 +52,7 @@ def properties(**found: Any) -> dict[str, Any]:
     ],
 )
 def test_annotated_properties_are_found_by_their_path(schema: object, expected: dict[tuple[str, ...], str]) -> None:
-    assert expected == http_headers.annotated(tool(schema))
+    assert expected == http_headers.annotations_of(tool(schema))
 
 
 @pytest.mark.parametrize(
@@ -91,21 +91,25 @@ def test_annotated_properties_are_found_by_their_path(schema: object, expected: 
     ],
 )
 def test_annotations_that_are_not_valid_are_a_fault(schema: object) -> None:
-    assert isinstance(http_headers.annotated(tool(schema)), str)
+    assert isinstance(http_headers.annotations_of(tool(schema)), str)
 
 
 def test_a_schema_that_cannot_be_read_is_a_fault_where_it_may_hold_annotations() -> None:
-    assert isinstance(http_headers.annotated(b'{"name":"t","inputSchema":{"x-mcp-header":"\\ud800"}}'), str)
+    assert isinstance(http_headers.annotations_of(b'{"name":"t","inputSchema":{"x-mcp-header":"\\ud800"}}'), str)
     assert isinstance(
-        http_headers.annotated(b'{"name":"t","inputSchema":' + b'{"not":' * 5000 + b'{"x-mcp-header":1}' + b"}" * 5001),
+        http_headers.annotations_of(
+            b'{"name":"t","inputSchema":' + b'{"not":' * 5000 + b'{"x-mcp-header":1}' + b"}" * 5001
+        ),
         str,
     )
-    assert isinstance(http_headers.annotated(b'{"name":"t","inputSchema":{},"inputSchema":{"x-mcp-header":1}}'), str)
-    assert {} == http_headers.annotated(b'{"name":"t","inputSchema":{"description":"\\ud800"}}')
+    assert isinstance(
+        http_headers.annotations_of(b'{"name":"t","inputSchema":{},"inputSchema":{"x-mcp-header":1}}'), str
+    )
+    assert {} == http_headers.annotations_of(b'{"name":"t","inputSchema":{"description":"\\ud800"}}')
 
 
 def test_an_annotation_spelled_with_escapes_is_one() -> None:
-    assert {("a",): "A"} == http_headers.annotated(
+    assert {("a",): "A"} == http_headers.annotations_of(
         b'{"name":"t","inputSchema":{"properties":{"a":{"type":"string","x\\u002dmcp-header":"A"}}}}'
     )
 
@@ -188,7 +192,9 @@ def test_tools_with_annotations_that_are_not_valid_are_left_out_and_the_rest_sta
         b'{"name" : "plain","x":1.0}',
     )
     bad = tool(properties(a={"type": "number", "x-mcp-header": "A"}), "bad")
-    listed = http_headers.listed(b'{"a": 1.0, "tools" : [' + good + b"," + bad + b"," + plain + b'], "nextCursor":"2"}')
+    listed = http_headers.read_tool_list(
+        b'{"a": 1.0, "tools" : [' + good + b"," + bad + b"," + plain + b'], "nextCursor":"2"}'
+    )
     assert b'{"a": 1.0, "tools" : [' + good + b"," + plain + b'], "nextCursor":"2"}' == listed.result
     assert {"good": {("a",): "Word"}, "plain": {}} == listed.tools
     assert ["bad"] == list(listed.dropped)
@@ -199,11 +205,11 @@ def test_tools_with_annotations_that_are_not_valid_are_left_out_and_the_rest_sta
     "result", [b"{}", b"[]", b'{"tools":7}', b'{"tools": [ {"name":"a"} ,{} , 7 ],"nextCursor":null}']
 )
 def test_a_list_without_faults_stays_as_it_came(result: bytes) -> None:
-    listed = http_headers.listed(result)
+    listed = http_headers.read_tool_list(result)
     assert result == listed.result
     assert listed.cursor is None
 
 
 def test_a_list_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(Malformed):
-        http_headers.listed(b'{"tools":[],"tools":[]}')
+        http_headers.read_tool_list(b'{"tools":[],"tools":[]}')

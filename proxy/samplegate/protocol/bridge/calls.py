@@ -213,7 +213,7 @@ Action = Callable[[], Effects]
 class BridgeIO(msgspec.Struct, frozen=True):
     """Callbacks of a bridge to its inner session, its server and its client."""
 
-    say: Callable[[int, bytes], Effects]
+    send: Callable[[int, bytes], Effects]
     """Write a line to the inner session, on a stream of the client."""
     ask: Callable[[FrameId, str, bytes], Effects]
     """Send the server a request of ours, with its id, method and params, to which the stamp is added."""

@@ -81,7 +81,7 @@ def _of_error(f: Frame) -> Finding:
     return Finding(True, Eras(modern=True))
 
 
-def says_modern(f: Frame) -> bool:
+def is_modern_error(f: Frame) -> bool:
     """Whether an answer to ``initialize`` is an error that only a server of the modern era sends."""
     try:
         return f.kind == "error" and _of_error(f).modern
@@ -105,7 +105,7 @@ class Probe:
         line = probe(PROBE) if of is None else rawjson.splice(of.frame.raw, ("id",), rawjson.dump(PROBE))
         return [*session.frame("client", INTERNAL, line, now), Later(self._patience, self._timer)]
 
-    def beside(self, session: SessionProtocol, now: float) -> Effects:
+    def send_beside(self, session: SessionProtocol, now: float) -> Effects:
         """Send a probe whose answer nothing waits for; it only shows that the server is alive."""
         return session.frame("client", INTERNAL, probe(PROBE), now)
 
@@ -125,7 +125,7 @@ class Probe:
             self._late = pending.wire_id
             self._state.inflight.remove(pending)
 
-    def comes_late(self, f: Frame) -> bool:
+    def is_late_answer(self, f: Frame) -> bool:
         """Whether a frame is the answer to a probe that was given up; true only once."""
         late = f.id is not None and f.id == self._late
         self._late = None if late else self._late
@@ -144,10 +144,10 @@ FAULT: Final = (
 )
 
 
-def is_better(state: SessionState, stream: int, f: Frame) -> bool:
+def needs_legacy_era(state: SessionState, stream: int, f: Frame) -> bool:
     """Whether the client declares capabilities that only it can serve: roots, or any offered because of it.
 
-    Raises rawjson.Malformed for two readings.
+    Raises rawjson.Malformed if it has two readings.
     """
     client = capabilities.declared_by(f.meta.raw(META_CAPABILITIES))
     caller = state.caller_on(stream)
@@ -156,8 +156,8 @@ def is_better(state: SessionState, stream: int, f: Frame) -> bool:
 
 
 def is_sent_back(state: SessionState, stream: int, f: Frame) -> bool:
-    """Whether to answer a client's ``server/discover`` with "legacy eras only". Raises as ``is_better``."""
-    return f.kind == "request" and f.method == DISCOVER and is_better(state, stream, f)
+    """Whether to answer a client's ``server/discover`` with "legacy eras only". Raises as ``needs_legacy_era``."""
+    return f.kind == "request" and f.method == DISCOVER and needs_legacy_era(state, stream, f)
 
 
 def refusal(stream: int, f: Frame) -> ToClient:

@@ -16,8 +16,16 @@ from samplegate.protocol import frames, rawjson, results, server_requests, stric
 from samplegate.protocol.bridge import translation
 from samplegate.protocol.bridge.calls import MAX_CALLS, Action, BridgedCall, BridgeIO, Calls
 from samplegate.protocol.bridge.legacy_rounds import ForwardedRound
-from samplegate.protocol.bridge.subscriptions import Listening
-from samplegate.protocol.bridge.translation import LEVELS, REMOVED, Stamp, revision_for, stamp_of, welcome, without_meta
+from samplegate.protocol.bridge.subscriptions import LegacySubscriptions
+from samplegate.protocol.bridge.translation import (
+    LEVELS,
+    REMOVED,
+    Stamp,
+    initialize_result,
+    revision_for,
+    stamp_of,
+    without_meta,
+)
 from samplegate.protocol.frames import CALLS, Frame, FrameId
 from samplegate.protocol.rawjson import Malformed
 from samplegate.protocol.rounds import Conclusion, Effects, ForwardRound, Later, Note, Over, Side, ToClient
@@ -47,7 +55,7 @@ from samplegate.protocol.session_state import (
     request_id,
 )
 
-MAX_OPENINGS: Final = 8  # a client sends one
+MAX_INITIALIZES: Final = 8  # a client sends one
 
 
 class PendingInitialize(msgspec.Struct, frozen=True):
@@ -63,7 +71,7 @@ class ClientHandshake(msgspec.Struct, eq=False):
     """Handshake and settings of one client. The client may open again; the last opening counts."""
 
     state: SessionState
-    ways: BridgeIO
+    io: BridgeIO
     revision: str = ""
     """The legacy revision that the client was given; empty before it opened."""
     stamp: Stamp = Stamp()
@@ -76,14 +84,16 @@ class ClientHandshake(msgspec.Struct, eq=False):
         revision = revision_for(rawjson.string(f.lookup("protocolVersion")))
         self.stamp = stamp_of(f.payload, revision)
         self.revision = revision
-        if len(self._asked) >= MAX_OPENINGS:
+        if len(self._asked) >= MAX_INITIALIZES:
             line = frames.error(
-                call.id, results.INVALID_REQUEST, f"refused: {MAX_OPENINGS} initialize requests are already in flight"
+                call.id,
+                results.INVALID_REQUEST,
+                f"refused: {MAX_INITIALIZES} initialize requests are in flight",
             )
-            return self.ways.answer(call, line)
+            return self.io.answer(call, line)
         id = self.state.new_round()
         self._asked[id] = PendingInitialize(call, revision, self.stamp.capabilities)
-        return self.ways.ask(id, DISCOVER, b"{}")
+        return self.io.ask(id, DISCOVER, b"{}")
 
     def discovered(self, f: Frame) -> tuple[Effects, bytes | None] | None:
         """Answer ``initialize`` from the server's discovery, and return the capabilities that the client was given.
@@ -95,11 +105,11 @@ class ClientHandshake(msgspec.Struct, eq=False):
             return None
         call = opening.call
         if f.kind == "error":
-            return self.ways.answer(
+            return self.io.answer(
                 call, frames.error(call.id, results.INTERNAL, "the server rejected server/discover", f.payload)
             ), None
         try:
-            result = welcome(
+            result = initialize_result(
                 f.payload or b"", revision=opening.revision, server=self.state.server, client=opening.client
             )
             capabilities = rawjson.lookup(result, "capabilities")
@@ -107,8 +117,8 @@ class ClientHandshake(msgspec.Struct, eq=False):
         except Malformed as problem:
             fault = f"the server's answer was refused: {problem.fault}"
             note = Note("frame.refused", {"side": "server", "fault": problem.fault})
-            return [note, *self.ways.answer(call, frames.error(call.id, results.INTERNAL, fault))], None
-        return self.ways.answer(call, frames.result(call.id, result)), capabilities
+            return [note, *self.io.answer(call, frames.error(call.id, results.INTERNAL, fault))], None
+        return self.io.answer(call, frames.result(call.id, result)), capabilities
 
     def set_level(self, call: BridgedCall, f: Frame) -> Effects:
         """Set the session's log level, which is added to each request because a modern server keeps none (R105)."""
@@ -122,7 +132,7 @@ class ClientHandshake(msgspec.Struct, eq=False):
         else:
             self.stamp = msgspec.structs.replace(self.stamp, level=level)
             line = frames.result(call.id, b"{}")
-        return self.ways.answer(call, line)
+        return self.io.answer(call, line)
 
 
 _NOT_FOR_CLIENTS: Final = frozenset({"notifications/elicitation/complete", "notifications/tasks"})
@@ -134,12 +144,12 @@ class ClientTranslator(msgspec.Struct, eq=False):
     """Translation of the inner session's effects for one client."""
 
     calls: Calls
-    entering: ClientHandshake
-    handing: ForwardedRound
-    listening: Listening
-    ways: BridgeIO
+    handshake: ClientHandshake
+    rounds: ForwardedRound
+    subscriptions: LegacySubscriptions
+    io: BridgeIO
 
-    def told(self, effects: Effects, *, forwarded: ForwardRound | None = None, beat: bool = False) -> Effects:
+    def translate(self, effects: Effects, *, forwarded: ForwardRound | None = None, beat: bool = False) -> Effects:
         """The inner session's effects, translated for the client.
 
         ``forwarded``: the round that they forward. ``beat``: they are progress of the gate.
@@ -154,7 +164,7 @@ class ClientTranslator(msgspec.Struct, eq=False):
                 case Over(_, id) if id is not None and id in self.calls.by_id:
                     call = self.calls.by_id[id]
                     self.calls.remove(call)
-                    self.listening.forget(call)
+                    self.subscriptions.forget(call)
                     out.append(effect)
                 case _:
                     out.append(effect)
@@ -178,11 +188,11 @@ class ClientTranslator(msgspec.Struct, eq=False):
     def _own_answer(self, f: Frame) -> Effects:
         """Process the server's answer to a request of the gate."""
         assert f.id is not None
-        found = self.entering.discovered(f)
+        found = self.handshake.discovered(f)
         if found is not None:
             out, capabilities = found
-            return out if capabilities is None else [*out, *self.listening.begin(capabilities)]
-        return self.listening.ended(
+            return out if capabilities is None else [*out, *self.subscriptions.begin(capabilities)]
+        return self.subscriptions.ended(
             f.id, "the server does not support subscriptions/listen, or rejected this one" if _is_final(f) else None
         )
 
@@ -199,10 +209,10 @@ class ClientTranslator(msgspec.Struct, eq=False):
                     {"side": "server", "fault": "a notification that its protocol version does not have"},
                 )
             ]
-        raw = f.meta.raw(META_SUBSCRIPTION) if f.may_say(SUBSCRIPTION) else None
+        raw = f.meta.raw(META_SUBSCRIPTION) if f.may_contain(SUBSCRIPTION) else None
         if f.method == "notifications/subscriptions/acknowledged":
             id = frames.plain_id(raw)
-            return [] if id is None and raw is not None else self.listening.acknowledged(id)
+            return [] if id is None and raw is not None else self.subscriptions.acknowledged(id)
         if raw is None:
             return [ToClient(STANDALONE if stream == INTERNAL else stream, f.raw)]
         assert f.payload is not None
@@ -213,18 +223,18 @@ class ClientTranslator(msgspec.Struct, eq=False):
         id = request_id(f)
         if stream != INTERNAL or id is None:
             return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
-        return self.listening.ended(id, None)
+        return self.subscriptions.ended(id, None)
 
     def _answered(self, call: BridgedCall, f: Frame, forwarded: ForwardRound | None) -> Effects:
         try:
             if f.kind == "error":
-                return self.ways.answer(call, translation.legacy_error(f))
+                return self.io.answer(call, translation.legacy_error(f))
             if forwarded is not None and server_requests.result_type(f.object) == server_requests.INPUT_REQUIRED:
-                return self.handing.hand(call, f.payload or b"", forwarded, self.entering.revision)
-            return self.ways.answer(call, translation.legacy_result(f, call.method))
+                return self.rounds.hand(call, f.payload or b"", forwarded, self.handshake.revision)
+            return self.io.answer(call, translation.legacy_result(f, call.method))
         except Malformed as problem:
             fault = f"the server's answer was refused: {problem.fault}"
-            return [_refusal(problem), *self.ways.answer(call, frames.error(call.id, results.INTERNAL, fault))]
+            return [_refusal(problem), *self.io.answer(call, frames.error(call.id, results.INTERNAL, fault))]
 
 
 def _refusal(problem: Malformed) -> Note:
@@ -253,13 +263,13 @@ class LegacyClient:
         self.state = state
         self._session = Session(state, parks=0)  # its client waits on one call throughout
         self._calls = Calls(state.inflight)
-        self._ways = BridgeIO(
-            self._say, self._ask_server, self._cancel_own, self._answer, self._after, lambda: self._now
+        self._io = BridgeIO(
+            self._send, self._ask_server, self._cancel_own, self._answer, self._after, lambda: self._now
         )
-        self._entering = ClientHandshake(state, self._ways)
-        self._handing = ForwardedRound(state, self._calls, self._ways)
-        self._listening = Listening(state, self._ways)
-        self._telling = ClientTranslator(self._calls, self._entering, self._handing, self._listening, self._ways)
+        self._handshake = ClientHandshake(state, self._io)
+        self._rounds = ForwardedRound(state, self._calls, self._io)
+        self._subscriptions = LegacySubscriptions(state, self._io)
+        self._translator = ClientTranslator(self._calls, self._handshake, self._rounds, self._subscriptions, self._io)
         self._later: dict[str, Action] = {}
         self._spoken = False
         self._left = False
@@ -268,7 +278,7 @@ class LegacyClient:
     @property
     def revision(self) -> str:
         """The legacy revision that the client was given; ``state.revision`` stays empty."""
-        return self._entering.revision
+        return self._handshake.revision
 
     # -- called by the relay
     # --------------------------------------------------------------------------------------------------------------
@@ -282,12 +292,12 @@ class LegacyClient:
             return []
         if not self._spoken:  # before the first request, the server does not know which era to use
             return [Note("frame.unasked", {"side": "server"})]
-        return self._telling.told(self._session.frame("server", stream, line, now))
+        return self._translator.translate(self._session.frame("server", stream, line, now))
 
     def lost(self, side: Side, stream: int, head: bytes, fault: str) -> Effects:
         """Refuse a line that could not be read completely; ``head`` is its beginning."""
         if side == "server":
-            return self._telling.told(self._session.lost(side, stream, head, fault)) if self._spoken else []
+            return self._translator.translate(self._session.lost(side, stream, head, fault)) if self._spoken else []
         effects = self._refused(stream, Malformed(fault, **frames.whose(head)), results.INTERNAL)
         return [effect for effect in effects if not isinstance(effect, Note)]
 
@@ -303,24 +313,24 @@ class LegacyClient:
         """Apply the gate's conclusion to a round. A forwarded round continues as legacy requests to the client."""
         self._now = now
         forwarded = conclusion if isinstance(conclusion, ForwardRound) else None
-        return self._telling.told(self._session.round_done(round, conclusion, now), forwarded=forwarded)
+        return self._translator.translate(self._session.round_done(round, conclusion, now), forwarded=forwarded)
 
     def forward(self, round: str) -> Effects:
         """Forward a pushed request. A modern server pushes none."""
-        return self._telling.told(self._session.forward(round))
+        return self._translator.translate(self._session.forward(round))
 
     def unforward(self, round: str, reason: str) -> Effects:
         """Cancel a forwarded request, because the gate no longer waits for its reply."""
-        return self._telling.told(self._session.unforward(round, reason))
+        return self._translator.translate(self._session.unforward(round, reason))
 
     def round_progress(self, round: str, tokens: int = 0) -> Effects:
         """Progress notifications for a round that is still running (R101)."""
-        return self._telling.told(self._session.round_progress(round, tokens), beat=True)
+        return self._translator.translate(self._session.round_progress(round, tokens), beat=True)
 
     def due(self, token: str) -> Effects:
         """Handle a ``Later`` whose delay has elapsed."""
         action = self._later.pop(token, None)
-        return self._telling.told(self._session.due(token)) if action is None else action()
+        return self._translator.translate(self._session.due(token)) if action is None else action()
 
     def open_calls(self) -> list[OpenCall]:
         """The client's requests without an answer, whether the server or the client works on them."""
@@ -332,20 +342,20 @@ class LegacyClient:
 
     def questions(self) -> list[FrameId]:
         """The ids of the requests that wait for the client's answer."""
-        return self._handing.questions()
+        return self._rounds.questions()
 
     def overdue(self, now: float, seconds: float) -> Effects:
         """Cancel requests that the server has not answered within ``seconds``, and answer each with an error."""
         self._now = now
-        return self._telling.told(self._session.overdue(now, seconds))
+        return self._translator.translate(self._session.overdue(now, seconds))
 
     def stream_closed(self, side: Side, stream: int) -> Effects:
         """Handle the end of a stream, which is no cancellation for a legacy client (T35)."""
-        return [] if side == "client" else self._telling.told(self._session.stream_closed(side, stream))
+        return [] if side == "client" else self._translator.translate(self._session.stream_closed(side, stream))
 
     def undelivered(self, id: FrameId) -> Effects:
         """Fail a request for which the client has no stream, so that no answer will come."""
-        out = self._handing.replied(id, None)
+        out = self._rounds.replied(id, None)
         return [] if out is None else [undelivered(self.state.server), *out]
 
     def eof(self, side: Side) -> Effects:
@@ -354,12 +364,12 @@ class LegacyClient:
         Questions to the client survive a restart of the server, because their call is not with the server.
         """
         if side == "server" and self.state.outlived:
-            return self._telling.told(self._session.eof(side))
-        out = self._handing.withdraw_all("the server has stopped")
+            return self._translator.translate(self._session.eof(side))
+        out = self._rounds.withdraw_all("the server has stopped")
         self._calls.clear()
         self._later.clear()
         self._left = side == "client"
-        return [*(out if side == "server" else []), *self._telling.told(self._session.eof(side))]
+        return [*(out if side == "server" else []), *self._translator.translate(self._session.eof(side))]
 
     # -- lines of the client
     # ---------------------------------------------------------------------------------------------------------------
@@ -398,7 +408,7 @@ class LegacyClient:
         if problem.id is None:
             return [note]
         if problem.answers:
-            return [note, *(self._handing.replied(problem.id, None) or [])]
+            return [note, *(self._rounds.replied(problem.id, None) or [])]
         return [note, ToClient(stream, frames.error(problem.id, code, f"refused: {problem.fault}"), True)]
 
     def _client(self, stream: int, f: Frame) -> Effects:
@@ -406,18 +416,20 @@ class LegacyClient:
             return self._request(stream, f)
         if f.kind == "notification":
             return self._notified(f)
-        out = None if f.id is None else self._handing.replied(f.id, f.payload if f.kind == "result" else None)
+        out = None if f.id is None else self._rounds.replied(f.id, f.payload if f.kind == "result" else None)
         return [Note("frame.unasked", {"side": "client"})] if out is None else out
 
     def _notified(self, f: Frame) -> Effects:
         if f.method == CANCELLED:
             return self._cancelled(f)
         if f.method == "notifications/initialized":
-            return self._listening.ready()
+            return self._subscriptions.ready()
         if not self._spoken:  # the first line that the server reads must show its era
             return [Note("frame.refused", {"side": "client", "fault": "a notification before initialize"})]
         return (
-            [] if f.method in _DROPPED else self._telling.told(self._session.frame("client", STANDALONE, f, self._now))
+            []
+            if f.method in _DROPPED
+            else self._translator.translate(self._session.frame("client", STANDALONE, f, self._now))
         )
 
     def _request(self, stream: int, f: Frame) -> Effects:
@@ -448,11 +460,11 @@ class LegacyClient:
         try:
             match f.method:
                 case "initialize":
-                    return self._entering.initialize(call, f)
+                    return self._handshake.initialize(call, f)
                 case "ping":  # R104
                     return self._answer(call, frames.result(call.id, b"{}"))
                 case "logging/setLevel":
-                    return self._entering.set_level(call, f)
+                    return self._handshake.set_level(call, f)
                 case _:
                     return self._subscription(call, f)
         except Malformed:
@@ -464,9 +476,9 @@ class LegacyClient:
         if uri is None:
             return self._answer(call, frames.error(call.id, results.BAD_PARAMS, "refused: uri is not a string"))
         return (
-            self._listening.subscribe(call, uri)
+            self._subscriptions.subscribe(call, uri)
             if f.method == "resources/subscribe"
-            else self._listening.unsubscribe(call, uri)
+            else self._subscriptions.unsubscribe(call, uri)
         )
 
     def _pass(self, stream: int, f: Frame) -> Effects:
@@ -475,20 +487,20 @@ class LegacyClient:
         if f.payload is not None and f.members is None:
             raise Malformed("params is not an object")
         given = _plain(f) if is_call(f.method) else f.object
-        params = self._entering.stamp.put(given)
+        params = self._handshake.stamp.put(given)
         call = BridgedCall(stream, f.id, f.method, own_token(f), bytes(params.text) if f.method in CALLS else None)
         self._calls.add(call)
         # a call may legitimately take long, so our own probe shows whether the server answers at all
         known = self._spoken or f.method not in CALLS
         return [
             *([] if known else self._ask_server(PROBE, DISCOVER, b"{}")),
-            *self._say(stream, f.changed(payload=params)),
+            *self._send(stream, f.changed(payload=params)),
         ]
 
-    def _say(self, stream: int, line: bytes | Frame) -> Effects:
+    def _send(self, stream: int, line: bytes | Frame) -> Effects:
         """Send the inner session a line as a modern client."""
         self._spoken = True
-        return self._telling.told(self._session.frame("client", stream, line, self._now))
+        return self._translator.translate(self._session.frame("client", stream, line, self._now))
 
     def _cancelled(self, f: Frame) -> Effects:
         """Cancel a call and its questions to the client (R100). Over HTTP, the notification has its own stream."""
@@ -499,23 +511,23 @@ class LegacyClient:
         if call.method == "initialize":  # R99: never cancelled
             return []
         self._calls.remove(call)
-        self._listening.forget(call)
+        self._subscriptions.forget(call)
         if call.method in REMOVED:
             return [Over(call.stream)]
-        out = self._handing.cancelled(call)
+        out = self._rounds.cancelled(call)
         if out is not None:
             return out
-        return self._telling.told(self._session.frame("client", call.stream, f, self._now))
+        return self._translator.translate(self._session.frame("client", call.stream, f, self._now))
 
     # -- the gate's own requests
     # --------------------------------------------------------------------------------------------------------
 
     def _ask_server(self, id: FrameId, method: str, params: bytes) -> Effects:
-        stamp = msgspec.structs.replace(self._entering.stamp, level=None)  # the client reads nothing of the answer
-        return self._say(INTERNAL, frames.request(id, method, bytes(stamp.put(rawjson.read(params)).text)))
+        stamp = msgspec.structs.replace(self._handshake.stamp, level=None)  # the client reads nothing of the answer
+        return self._send(INTERNAL, frames.request(id, method, bytes(stamp.put(rawjson.read(params)).text)))
 
     def _cancel_own(self, id: FrameId) -> Effects:
-        return self._say(INTERNAL, frames.notification(CANCELLED, rawjson.dump({"requestId": id})))
+        return self._send(INTERNAL, frames.notification(CANCELLED, rawjson.dump({"requestId": id})))
 
     def _answer(self, call: BridgedCall, line: bytes) -> Effects:
         """The only answer to a client's request; nothing if it was answered before."""

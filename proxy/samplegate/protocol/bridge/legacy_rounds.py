@@ -271,7 +271,7 @@ class ClientQuestions(msgspec.Struct, eq=False):
 
 
 def _is_object(result: bytes | None) -> bool:
-    """Whether an answer is an object of one reading; anything else is no valid answer."""
+    """Whether an answer is an object with a single reading; anything else is not a valid answer."""
     try:
         return result is not None and rawjson.fields(result) is not None
     except Malformed:
@@ -286,9 +286,9 @@ MARGIN: Final = 5.0  # seconds left for the retry before a seal expires
 class ForwardedRound:
     """The rounds that are with one client."""
 
-    def __init__(self, state: SessionState, calls: Calls, ways: BridgeIO) -> None:
+    def __init__(self, state: SessionState, calls: Calls, io: BridgeIO) -> None:
         self.state = state
-        self._ways = ways
+        self._io = io
         self._calls = calls
         self._asking = ClientQuestions(state)
 
@@ -298,7 +298,7 @@ class ForwardedRound:
         if call.rounds > MAX_ROUNDS:
             return self._too_many(call, forwarded)
         requests, state = rawjson.lookup(handed, "inputRequests"), rawjson.lookup(handed, "requestState")
-        now, limit = self._ways.now(), min([*_limits(forwarded), request_state.LIFETIME - MARGIN])
+        now, limit = self._io.now(), min([*_limits(forwarded), request_state.LIFETIME - MARGIN])
         asked = RoundWithClient(call, state or b'""', now, now + limit, bool(forwarded.keys))
         entries = {key: bytes(raw) for key, raw in rawjson.fields(requests or b"{}").items()}
         self._grow(asked, len(asked.state))
@@ -316,7 +316,7 @@ class ForwardedRound:
         line = results.ended_call(call.id, call.method, "legacy", "input", Release(Unanswered(Reason.ROUNDS), decided))
         return [
             Note("call.failed", {"server": self.state.server, "method": call.method, "fault": fault}),
-            *self._ways.answer(call, line),
+            *self._io.answer(call, line),
         ]
 
     def replied(self, id: FrameId, result: bytes | None) -> Effects | None:
@@ -351,12 +351,12 @@ class ForwardedRound:
     def _wait(self, asked: RoundWithClient) -> Effects:
         """Schedule the next check of the deadline, with progress for the client (R101)."""
         pause = max(min(BEAT, asked.deadline - asked.at), 0.0)
-        return self._ways.after(pause, lambda: self._waited(asked, pause))
+        return self._io.after(pause, lambda: self._waited(asked, pause))
 
     def _waited(self, asked: RoundWithClient, pause: float) -> Effects:
         if not self._asking.asks(asked):
             return []
-        asked.at = max(asked.at + pause, self._ways.now())
+        asked.at = max(asked.at + pause, self._io.now())
         if asked.at >= asked.deadline:
             return [*self._asking.withdraw(asked, "timed out"), *self._go_on(asked)]
         sign = beat(asked.call)
@@ -369,10 +369,10 @@ class ForwardedRound:
         self._grow(asked, -asked.size)
         if asked.failed and not asked.forwarded:  # roots only: without them, the other answers are worthless (T7)
             line = results.ended_call(call.id, call.method, "legacy", "roots", Release(Unanswered(Reason.CLIENT), ""))
-            return self._ways.answer(call, line)
+            return self._io.answer(call, line)
         params = rawjson.splice(call.params, ("inputResponses",), rawjson.object_of(asked.replies))
         params = rawjson.splice(params, ("requestState",), asked.state)
-        return self._ways.say(call.stream, frames.request(call.id, call.method, params))
+        return self._io.send(call.stream, frames.request(call.id, call.method, params))
 
 
 def _limits(forwarded: ForwardRound) -> list[float]:

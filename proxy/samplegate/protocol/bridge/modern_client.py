@@ -88,7 +88,7 @@ class ServerHandshake:
             return method
         self.under_way, self._timer = False, None
         try:
-            self.hello = translation.hello(f.payload or b"") if f.kind == "result" else None
+            self.hello = translation.server_hello(f.payload or b"") if f.kind == "result" else None
         except Malformed:
             self.hello = None
         return "refused" if self.hello is None else "opened"
@@ -115,25 +115,25 @@ class ServerTranslator:
     """Translation of one server's frames for modern clients. ``own`` gets the server's answers to the bridge itself."""
 
     def __init__(
-        self, state: SessionState, inner: Session, greeting: ServerHandshake, own: Callable[[Frame], Effects]
+        self, state: SessionState, inner: Session, handshake: ServerHandshake, own: Callable[[Frame], Effects]
     ) -> None:
-        self.news = NotificationFanout(state)
+        self.fanout = NotificationFanout(state)
         self.asked: dict[Key, str] = {}
         """The methods of the clients' requests that are with the server."""
         self._state = state
         self._inner = inner
-        self._greeting = greeting
+        self._handshake = handshake
         self._own = own
 
     def over(self, key: Key) -> str | None:
         """Remove a finished client request and return its method."""
-        self.news.leave(key)
+        self.fanout.leave(key)
         return self.asked.pop(key, None)
 
     def end(self) -> None:
         """Clear all requests and subscriptions."""
         self.asked.clear()
-        self.news = NotificationFanout(self._state)
+        self.fanout = NotificationFanout(self._state)
 
     def frame(self, stream: int, line: bytes | Frame, now: float) -> Effects:
         """Process one line of the server.
@@ -145,10 +145,10 @@ class ServerTranslator:
         if f is not None and f.kind == "request" and f.method not in server_requests.KINDS:
             return [ToServer(SERVER_STREAM, _answer(f))]
         if f is not None and f.kind == "notification" and f.method not in _INNER:
-            return self._told(stream, f)
-        return self.carry(self._inner.frame("server", stream, line, now))
+            return self._notification(stream, f)
+        return self.translate(self._inner.frame("server", stream, line, now))
 
-    def carry(self, effects: Effects) -> Effects:
+    def translate(self, effects: Effects) -> Effects:
         """The inner session's effects for its legacy client, translated for the modern clients."""
         out: Effects = []
         for effect in effects:
@@ -171,17 +171,17 @@ class ServerTranslator:
             return [effect]
         if f.method == CANCELLED:  # a server may only cancel a client's listen, and here it has none
             return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
-        return self._told(SERVER_STREAM, f)
+        return self._notification(SERVER_STREAM, f)
 
-    def _told(self, stream: int, f: Frame) -> Effects:
+    def _notification(self, stream: int, f: Frame) -> Effects:
         """Distribute a notification other than progress and cancellation; one with two readings is refused."""
         try:
-            return self.news.told(stream, f)
+            return self.fanout.distribute(stream, f)
         except Malformed as problem:
             return [Note("frame.refused", {"side": "server", "fault": problem.fault})]
 
     def _answered(self, effect: ToClient, f: Frame) -> Effects:
-        stream, hello = effect.stream, self._greeting.hello
+        stream, hello = effect.stream, self._handshake.hello
         method = None if f.id is None else self.over((stream, f.id))
         if f.id is None or method is None:  # sent before the server's era was known
             return [effect]
@@ -241,33 +241,33 @@ class ModernClient:
         state.maps_ids = True  # modern ids are unique only among those in flight, legacy ones forever (R57)
         self.state = state
         self._inner = Session(state)
-        self._greeting = ServerHandshake(state, self._inner, patience)
-        self._hearing = ServerTranslator(state, self._inner, self._greeting, self._own_answered)
+        self._handshake = ServerHandshake(state, self._inner, patience)
+        self._translator = ServerTranslator(state, self._inner, self._handshake, self._own_answered)
         self._gone = False
 
     @property
     def ready(self) -> bool:
         """Whether the server has answered ``initialize``."""
-        return self._greeting.hello is not None
+        return self._handshake.hello is not None
 
     @property
     def opening(self) -> bool:
         """Whether ``initialize`` is with the server."""
-        return self._greeting.under_way
+        return self._handshake.under_way
 
     @property
     def idle(self) -> bool:
         """Whether no client waits for anything."""
-        return not (self._hearing.asked or self._hearing.news.listens.open or self._greeting.waiting.held)
+        return not (self._translator.asked or self._translator.fanout.listens.open or self._handshake.waiting.held)
 
     @property
     def waits(self) -> list[HeldFrame]:
         """The frames that wait for the server to open."""
-        return self._greeting.waiting.held
+        return self._handshake.waiting.held
 
     def give_back(self) -> list[HeldFrame]:
         """Remove and return the waiting frames, which another object then handles."""
-        return self._greeting.waiting.take()
+        return self._handshake.waiting.take()
 
     # -- the methods of a session
     # ----------------------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class ModernClient:
     def frame(self, side: Side, stream: int, line: bytes | Frame, now: float) -> Effects:
         """Process one line of a side. Never raises because of a peer's input."""
         if side == "server":
-            return self._hearing.frame(stream, line, now)
+            return self._translator.frame(stream, line, now)
         try:
             f = frames.of(line)
         except Malformed as problem:
@@ -289,16 +289,16 @@ class ModernClient:
     def lost(self, side: Side, stream: int, head: bytes, fault: str) -> Effects:
         """Refuse a line that could not be read completely."""
         effects = self._inner.lost(side, stream, head, fault)
-        return effects if side == "client" else self._hearing.carry(effects)
+        return effects if side == "client" else self._translator.translate(effects)
 
     def lost_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> Effects:
         """Refuse the line by its end, if its beginning did not show which peer waits."""
         effects = self._inner.lost_end(side, stream, head, tail)
-        return effects if side == "client" else self._hearing.carry(effects)
+        return effects if side == "client" else self._translator.translate(effects)
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
         """Apply the gate's conclusion to a round."""
-        return self._hearing.carry(self._inner.round_done(round, conclusion, now))
+        return self._translator.translate(self._inner.round_done(round, conclusion, now))
 
     def forward(self, round: str) -> Effects:
         """Reply to the round with an error at once, because no client can be asked. No decision should lead here."""
@@ -310,17 +310,17 @@ class ModernClient:
 
     def round_progress(self, round: str, tokens: int = 0) -> Effects:
         """Progress notifications for a round that is still running."""
-        return self._hearing.carry(self._inner.round_progress(round, tokens))
+        return self._translator.translate(self._inner.round_progress(round, tokens))
 
     def due(self, token: str) -> Effects:
         """Handle a ``Later`` whose delay has elapsed."""
-        if not self._greeting.is_due(token):
-            return self._hearing.carry(self._inner.due(token))
+        if not self._handshake.is_due(token):
+            return self._translator.translate(self._inner.due(token))
         return self._not_opened("the server did not answer initialize in time")
 
     def open_calls(self) -> list[OpenCall]:
         """The clients' requests without an answer."""
-        return [*self._inner.open_calls(), *self._greeting.waiting.open_calls()]
+        return [*self._inner.open_calls(), *self._handshake.waiting.open_calls()]
 
     def questions(self) -> list[FrameId]:
         """No ids, because a modern client never gets a request (R89)."""
@@ -328,18 +328,18 @@ class ModernClient:
 
     def overdue(self, now: float, seconds: float) -> Effects:
         """Cancel requests that the server has not answered within ``seconds``, and answer each with an error."""
-        return self._hearing.carry(self._inner.overdue(now, seconds))
+        return self._translator.translate(self._inner.overdue(now, seconds))
 
     def stream_closed(self, side: Side, stream: int) -> Effects:
         """Cancel all requests on a client's closed stream (R99, T35)."""
         if side == "server":
-            return self._hearing.carry(self._inner.stream_closed(side, stream))
-        self._greeting.waiting.stream_closed(stream)
+            return self._translator.translate(self._inner.stream_closed(side, stream))
+        self._handshake.waiting.stream_closed(stream)
         out: Effects = []
-        for key in [key for key in self._hearing.news.listens.open if key[0] == stream]:
+        for key in [key for key in self._translator.fanout.listens.open if key[0] == stream]:
             out += self._unlisten(key)
-        for key in [key for key in self._hearing.asked if key[0] == stream]:
-            out += self._taken_back(key, rawjson.Object(b"{}", {}))
+        for key in [key for key in self._translator.asked if key[0] == stream]:
+            out += self._cancel(key, rawjson.Object(b"{}", {}))
         return [effect for effect in out if not isinstance(effect, Over)]
 
     def undelivered(self, id: FrameId) -> Effects:
@@ -348,14 +348,14 @@ class ModernClient:
 
     def eof(self, side: Side) -> Effects:
         """Handle the permanent end of a side; if the server ended, every waiting client gets an error."""
-        out = self._hearing.carry(self._inner.eof(side))
+        out = self._translator.translate(self._inner.eof(side))
         self._gone = True
         waiting, asked, listens = (
-            self._greeting.end(),
-            [*self._hearing.asked],
-            list(self._hearing.news.listens.open.values()),
+            self._handshake.end(),
+            [*self._translator.asked],
+            list(self._translator.fanout.listens.open.values()),
         )
-        self._hearing.end()
+        self._translator.end()
         if side == "client":
             return [effect for effect in out if not isinstance(effect, ToClient)]
         for listen in listens:
@@ -379,8 +379,8 @@ class ModernClient:
             return self._cancelled(stream, f)
         if f.method in _GONE or f.method.startswith("notifications/tasks"):
             return [Note("frame.unasked", {"side": "client"}, warn=False)]
-        if self._greeting.hello is None:
-            kept = self._greeting.waiting.add(stream, f, now) if self._greeting.under_way else False
+        if self._handshake.hello is None:
+            kept = self._handshake.waiting.add(stream, f, now) if self._handshake.under_way else False
             return [] if kept else [Note("frame.unasked", {"side": "client"})]
         return self._notification(stream, f, now)
 
@@ -389,16 +389,16 @@ class ModernClient:
         return (
             []
             if isinstance(bare, Refusal)
-            else self._hearing.carry(self._inner.frame("client", stream, bare.frame, now))
+            else self._translator.translate(self._inner.frame("client", stream, bare.frame, now))
         )
 
     def _request(self, stream: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
         key = (stream, f.id)
         if (
-            key in self._hearing.asked
-            or key in self._hearing.news.listens.open
-            or self._greeting.waiting.has(stream, f.id)
+            key in self._translator.asked
+            or key in self._translator.fanout.listens.open
+            or self._handshake.waiting.has(stream, f.id)
             or self.state.is_ours(f.id)
         ):
             return [_error(stream, f.id, results.INVALID_REQUEST, "a request with this id is already in flight")]
@@ -408,17 +408,17 @@ class ModernClient:
         translation.check(f)
         if self._gone:
             return [_error(stream, f.id, results.INTERNAL, "the server has stopped")]
-        if self._greeting.hello is None:
-            if not self._greeting.waiting.add(stream, f, now):
+        if self._handshake.hello is None:
+            if not self._handshake.waiting.add(stream, f, now):
                 return [_error(stream, f.id, results.INTERNAL, FULL)]
-            return self._hearing.carry(self._greeting.open(said.client, now))
-        return self._opened(stream, f, said, self._greeting.hello, now)
+            return self._translator.translate(self._handshake.open(said.client, now))
+        return self._opened(stream, f, said, self._handshake.hello, now)
 
     def _opened(self, stream: int, f: Frame, said: Envelope, hello: ServerHello, now: float) -> Effects:
         """Process a request with a valid envelope, after the server has opened."""
         assert f.id is not None
         if f.method == DISCOVER:
-            return [ToClient(stream, frames.result(f.id, translation.discovered(hello)), True)]
+            return [ToClient(stream, frames.result(f.id, translation.discover_result(hello)), True)]
         if f.method == LISTEN:
             return self._listen(stream, f, hello, now)
         bare = translation.bare(f)
@@ -427,15 +427,15 @@ class ModernClient:
         out: Effects = (
             [Note("answers.unsolicited", {"server": self.state.server, "method": f.method})] if bare.answers else []
         )
-        level = self._hearing.news.enter((stream, f.id), said.level, hello)
+        level = self._translator.fanout.enter((stream, f.id), said.level, hello)
         if level is not None:
             out += self._own("logging/setLevel", {"level": level}, now)
-        self._hearing.asked[stream, f.id] = f.method
-        return out + self._hearing.carry(self._inner.frame("client", stream, bare.frame, now))
+        self._translator.asked[stream, f.id] = f.method
+        return out + self._translator.translate(self._inner.frame("client", stream, bare.frame, now))
 
     def _listen(self, stream: int, f: Frame, hello: ServerHello, now: float) -> Effects:
         assert f.id is not None
-        begun = self._hearing.news.listens.begin(stream, f.id, f.payload, hello.capabilities)
+        begun = self._translator.fanout.listens.begin(stream, f.id, f.payload, hello.capabilities)
         if isinstance(begun, Refusal):
             return [ToClient(stream, begun.line(f.id), True)]
         listen, new = begun
@@ -446,36 +446,36 @@ class ModernClient:
 
     def _cancelled(self, stream: int, f: Frame) -> Effects:
         id = request_id(f)
-        if id is not None and self._greeting.waiting.remove(stream, id):
+        if id is not None and self._handshake.waiting.remove(stream, id):
             return [Over(stream)]
-        if id is not None and (stream, id) in self._hearing.news.listens.open:
+        if id is not None and (stream, id) in self._translator.fanout.listens.open:
             return self._unlisten((stream, id))
-        if id is None or (stream, id) not in self._hearing.asked:
+        if id is None or (stream, id) not in self._translator.asked:
             return [Note("cancel.unmatched", {"side": "client"}, warn=False)]
-        return self._taken_back((stream, id), f.object.changed(translation.without_envelope(f.meta)))
+        return self._cancel((stream, id), f.object.changed(translation.without_envelope(f.meta)))
 
-    def _taken_back(self, key: Key, params: rawjson.Object) -> Effects:
+    def _cancel(self, key: Key, params: rawjson.Object) -> Effects:
         """Cancel a client's request: at the server under the server's id, and its rounds are withdrawn (R100)."""
-        self._hearing.over(key)
+        self._translator.over(key)
         line = frames.notification(CANCELLED, bytes(params.changed({"requestId": rawjson.dump(key[1])}).text))
-        return self._hearing.carry(self._inner.frame("client", key[0], line, 0.0))
+        return self._translator.translate(self._inner.frame("client", key[0], line, 0.0))
 
     def _unlisten(self, key: Key) -> Effects:
         out: Effects = []
-        for uri in self._hearing.news.listens.end(key) or ():
+        for uri in self._translator.fanout.listens.end(key) or ():
             out += self._own("resources/unsubscribe", {"uri": uri}, 0.0)
         return [*out, Over(key[0])]
 
     def _own(self, method: str, params: object, now: float) -> Effects:
         """Send the server a request of our own, on a stream that belongs to no client."""
-        return self._hearing.carry(self._greeting.ask(method, rawjson.dump(params), now))
+        return self._translator.translate(self._handshake.ask(method, rawjson.dump(params), now))
 
     # -- opening the server
     # ------------------------------------------------------------------------------------------------------------------
 
     def _own_answered(self, f: Frame) -> Effects:
         """Process the server's answer to a request of our own."""
-        what = self._greeting.answered(f)
+        what = self._handshake.answered(f)
         if what == "opened":
             return self._all_open()
         if what == "refused":
@@ -487,9 +487,9 @@ class ModernClient:
         out: Effects = self._inner.frame(
             "client", INTERNAL, frames.notification("notifications/initialized", b"{}"), 0.0
         )
-        hello = self._greeting.hello
+        hello = self._handshake.hello
         assert hello is not None
-        for held in self._greeting.waiting.take():
+        for held in self._handshake.waiting.take():
             try:
                 said = translation.read_envelope(held.frame) if held.frame.kind == "request" else None
                 if isinstance(said, Envelope):
@@ -504,7 +504,7 @@ class ModernClient:
         """Answer all waiting requests with an error; the next request tries to open the server again."""
         data = None if error is None else rawjson.dump({"initialize": msgspec.Raw(error)})
         out: Effects = [Note("bridge.closed", {"server": self.state.server, "fault": fault})]
-        for held in self._greeting.waiting.take():
+        for held in self._handshake.waiting.take():
             if held.frame.kind == "request" and held.frame.id is not None:
                 out.append(ToClient(held.stream, frames.error(held.frame.id, results.INTERNAL, fault, data), True))
         return out

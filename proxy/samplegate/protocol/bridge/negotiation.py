@@ -109,7 +109,7 @@ class NegotiationState:
             return []
         return [Note(REFUSED, {"server": self.state.server}, warn=False)]
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Restart the negotiation, as before the first frame."""
         self.phase, self.chosen = "new", Session(self.state)
 
@@ -169,7 +169,7 @@ class LegacyProbe(msgspec.Struct, eq=False):
             choice.eras = choice.eras.and_(Eras(legacy=True))
             choice.settle(choice.chosen)
             return [effect, *choice.replayed()]
-        if era_detection.says_modern(f):
+        if era_detection.is_modern_error(f):
             choice.eras = choice.eras.and_(Eras(legacy=False, modern=True))
             return [*choice.handshake_refused(), *self.bridged()]
         if choice.eras.modern is False:
@@ -185,12 +185,12 @@ class LegacyProbe(msgspec.Struct, eq=False):
 
         choice = self.choice
         assert choice.hello is not None
-        hello, out = choice.hello, [*choice.left(), *self._too_early()]
+        hello, out = choice.hello, [*choice.left(), *self._early_request_errors()]
         choice.reset()
         choice.settle(LegacyClient(choice.state))
         return [*out, *choice.chosen.frame("client", hello.stream, hello.frame, hello.now), *choice.replayed()]
 
-    def _too_early(self) -> Effects:
+    def _early_request_errors(self) -> Effects:
         """Errors for the client's requests before ``initialize``, which its server does not understand."""
         inflight = self.choice.state.inflight
         early = list(inflight.asked.values())
@@ -257,7 +257,7 @@ class LegacyRestart(msgspec.Struct, eq=False):
         choice.probe.give_up()
         out = choice.left()
         choice.reset()
-        choice.begin_anew()
+        choice.restart()
         fault = "the client switched to another protocol version with initialize"
         out += [
             ToClient(one.stream, frames.error(one.frame.id, results.INTERNAL, fault), True)
@@ -281,11 +281,11 @@ class ModernProbe(msgspec.Struct, eq=False):
         legacy = choice.eras.modern is False or (choice.prefers_legacy and not extended)
         if choice.eras.modern and not legacy:
             if f.method not in CALLS and f.method != LISTEN:
-                self.lives()
+                self.server_answers()
                 return choice.chosen.frame("client", stream, f, now)
             # such a request may legitimately take long, so our own probe shows whether the server answers at all
             choice.phase = "calling"
-            return [*choice.probe.beside(choice.chosen, now), *choice.chosen.frame("client", stream, f, now)]
+            return [*choice.probe.send_beside(choice.chosen, now), *choice.chosen.frame("client", stream, f, now)]
         own = f.method == DISCOVER and isinstance(translation.read_envelope(f), Envelope)
         if not choice.waiting.add(stream, f, now):
             return [full(stream, f)]
@@ -294,7 +294,7 @@ class ModernProbe(msgspec.Struct, eq=False):
         choice.phase, choice.probed_first = "probing", True
         return choice.probe.ask(choice.chosen, now, choice.waiting.held[0] if own else None)
 
-    def lives(self) -> None:
+    def server_answers(self) -> None:
         """End the negotiation: the server was known to be modern, and it answers."""
         self.choice.settle(self.choice.chosen)
         if self.choice.protocol == "modern":
@@ -335,7 +335,7 @@ class ModernProbe(msgspec.Struct, eq=False):
         out = [*choice.left(), *self._sent_back()]
         choice.reset()
         if not choice.waiting.held:  # a client that was refused may start again, in the server's era
-            choice.begin_anew()
+            choice.restart()
             return out
         choice.phase, choice.chosen = "greeting", ModernClient(choice.state)
         return out + choice.replayed()
@@ -361,7 +361,7 @@ class ModernProbe(msgspec.Struct, eq=False):
         elif not bridge.opening:
             out = [*(choice.handshake_refused() if choice.prefers_legacy else []), *choice.left()]
             choice.reset()
-            choice.begin_anew()
+            choice.restart()
             return out
         return []
 
@@ -377,15 +377,15 @@ class ModernProbe(msgspec.Struct, eq=False):
         if f.id is None or f.kind not in ("result", "error"):
             return None
         pending = choice.state.inflight.wire.get(f.id)
-        late = choice.probe.comes_late(f)
+        late = choice.probe.is_late_answer(f)
         opens = pending is not None and pending.stream == INTERNAL and pending.method == INITIALIZE
-        refused = opens and era_detection.says_modern(f)
+        refused = opens and era_detection.is_modern_error(f)
         if not (late and era_detection.finding(f).modern) and not refused:
             return [] if late else None
         choice.eras = choice.eras.and_(Eras(modern=True))
-        return [*(choice.handshake_refused() if refused else []), *self._modern_after_all()]
+        return [*(choice.handshake_refused() if refused else []), *self._turned_out_modern()]
 
-    def _modern_after_all(self) -> Effects:
+    def _turned_out_modern(self) -> Effects:
         from samplegate.protocol.bridge.modern_client import ModernClient
 
         choice, bridge = self.choice, self.choice.chosen
@@ -611,7 +611,7 @@ class EraNegotiator:
         if self.phase == "calling":
             others = [effect for effect in effects if not isinstance(effect, ToClient) or effect.stream != INTERNAL]
             if len(others) < len(effects):
-                self._discovering.lives()
+                self._discovering.server_answers()
             return others
         if self.phase not in ("relaying", "probing"):
             return effects

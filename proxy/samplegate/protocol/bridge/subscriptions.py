@@ -81,7 +81,7 @@ class Subscriptions(msgspec.Struct, eq=False):
     ) -> tuple[Listen, list[str]] | Refusal:
         """Open a listen, and return it with the resources that had no listen before.
 
-        Raises rawjson.Malformed for a filter of two readings.
+        Raises rawjson.Malformed for a filter with two readings.
         """
         wanted = rawjson.lookup(params, "notifications")
         if wanted is None or wanted[:1] != b"{":
@@ -136,14 +136,14 @@ class Subscriptions(msgspec.Struct, eq=False):
             del self._watched[uri]
         return alone
 
-    def wanting(self, method: str, uri: str | None) -> list[Listen]:
+    def interested(self, method: str, uri: str | None) -> list[Listen]:
         """The listens that asked for a notification; ``uri`` is the resource, if the notification names one."""
         if method in CHANGES:
             return [listen for listen in self.open.values() if method in listen.changes]
         if method != UPDATED or uri is None:
             return []
         found: dict[Key, Listen] = {}
-        for one in _and_above(uri[:MAX_URI]):
+        for one in _with_parents(uri[:MAX_URI]):
             found.update(self._watched.get(one, {}))
         return list(found.values())
 
@@ -152,7 +152,7 @@ def _characters(uris: tuple[str, ...]) -> int:
     return sum(map(len, uris))
 
 
-def _and_above(uri: str) -> Iterator[str]:
+def _with_parents(uri: str) -> Iterator[str]:
     """A resource and its possible parents, because an update may name a part of the subscribed resource."""
     yield uri
     for at in [at for at, letter in enumerate(uri) if letter in "/?#"][:MAX_PARTS]:
@@ -199,7 +199,7 @@ class Levels(msgspec.Struct, eq=False):
         """Remove a finished request."""
         self._wanted.pop(key, None)
 
-    def takers(self, level: str | None, only: Key | None) -> list[int]:
+    def streams_at_level(self, level: str | None, only: Key | None) -> list[int]:
         """The streams that asked for messages of this level; ``only`` is the message's request, if known."""
         if level not in LEVELS:
             return []
@@ -232,7 +232,7 @@ class NotificationFanout:
         """Remove a finished request."""
         self._levels.leave(key)
 
-    def told(self, stream: int, f: Frame) -> Effects:
+    def distribute(self, stream: int, f: Frame) -> Effects:
         """Distribute a server's notification from the stream of the request with number ``stream``.
 
         Raises rawjson.Malformed.
@@ -242,7 +242,7 @@ class NotificationFanout:
             out = self._message(stream, f)
         elif f.method in CHANGES or f.method == UPDATED:
             uri = rawjson.string(f.lookup("uri"))
-            out = [ToClient(listen.stream, listen.tagged(f.raw)) for listen in self.listens.wanting(f.method, uri)]
+            out = [ToClient(listen.stream, listen.tagged(f.raw)) for listen in self.listens.interested(f.method, uri)]
         else:
             pending = None if f.method.startswith(_REMOVED) else self._asked_on(stream)
             out = [] if pending is None else [ToClient(pending.stream, f.raw)]
@@ -254,10 +254,10 @@ class NotificationFanout:
         pending = self._asked_on(stream)
         level = rawjson.string(f.lookup("level"))
         if pending is not None:
-            return [ToClient(to, f.raw) for to in self._levels.takers(level, (pending.stream, pending.id))]
+            return [ToClient(to, f.raw) for to in self._levels.streams_at_level(level, (pending.stream, pending.id))]
         callers = {one.caller for one in self._state.inflight.asked.values() if one.stream != INTERNAL}
         # never to another caller (R119)
-        return [ToClient(to, f.raw) for to in self._levels.takers(level, None)] if len(callers) == 1 else []
+        return [ToClient(to, f.raw) for to in self._levels.streams_at_level(level, None)] if len(callers) == 1 else []
 
     def _asked_on(self, stream: int) -> Pending | None:
         """The client's request on whose stream the server's frame came; None if the server has one stream for all."""
@@ -283,12 +283,12 @@ class ServerListen(msgspec.Struct, eq=False):
     """Whether the server has acknowledged the listen, or its timeout has elapsed."""
 
 
-class Listening:
+class LegacySubscriptions:
     """Subscriptions and list changes of one legacy client."""
 
-    def __init__(self, state: SessionState, ways: BridgeIO) -> None:
+    def __init__(self, state: SessionState, io: BridgeIO) -> None:
         self.state = state
-        self._ways = ways
+        self._io = io
         self._kinds: tuple[str, ...] = ()
         self._subscribes = False
         self._uris: dict[str, int] = {}
@@ -352,10 +352,10 @@ class Listening:
                 del waiters[call.id]
 
     def _accept(self, call: BridgedCall) -> Effects:
-        return self._ways.answer(call, frames.result(call.id, b"{}"))
+        return self._io.answer(call, frames.result(call.id, b"{}"))
 
     def _refuse(self, call: BridgedCall, code: int, message: str) -> Effects:
-        return self._ways.answer(call, frames.error(call.id, code, message))
+        return self._io.answer(call, frames.error(call.id, code, message))
 
     # -- the listen
     # ------------------------------------------------------------------------------------------------------------------
@@ -373,11 +373,11 @@ class Listening:
         before, self._current = self._current, None
         out: Effects = []
         if self._kinds or self._uris:
-            self._current = listen = ServerListen(self.state.new_round(), self._ways.now(), self._waiters)
+            self._current = listen = ServerListen(self.state.new_round(), self._io.now(), self._waiters)
             self._waiters = {}
-            out += self._ways.ask(listen.id, LISTEN, self._wanted())
+            out += self._io.ask(listen.id, LISTEN, self._wanted())
             out += self._watch()
-        return out if before is None else [*out, *self._ways.cancel(before.id)]
+        return out if before is None else [*out, *self._io.cancel(before.id)]
 
     def _wanted(self) -> bytes:
         wanted: dict[str, object] = dict.fromkeys(self._kinds, True)
@@ -391,7 +391,7 @@ class Listening:
             return []
         self._watched = True
         listen = self._current
-        return self._ways.after(PATIENCE, lambda: self._overdue(listen))
+        return self._io.after(PATIENCE, lambda: self._overdue(listen))
 
     def _overdue(self, listen: ServerListen) -> Effects:
         self._watched = False
@@ -425,7 +425,7 @@ class Listening:
         if listen is None or id != listen.id:
             return []
         self._current = None
-        if self._ways.now() - listen.since >= LONGEST_PAUSE:
+        if self._io.now() - listen.since >= LONGEST_PAUSE:
             self._failures = 0
         out = [
             self._note(fault or "the server ended it"),
@@ -441,7 +441,7 @@ class Listening:
         self._paused = True
         pause = min(FIRST_PAUSE * 2.0 ** min(self._failures, 10), LONGEST_PAUSE)
         self._failures += 1
-        return self._ways.after(pause, self._resume)
+        return self._io.after(pause, self._resume)
 
     def _resume(self) -> Effects:
         self._paused = False

@@ -75,7 +75,7 @@ def removed(method: str) -> Refusal | None:
 
 
 def read_envelope(f: Frame) -> Envelope | Refusal:
-    """The envelope of a request. Raises rawjson.Malformed for two readings."""
+    """The envelope of a request. Raises rawjson.Malformed if it has two readings."""
     meta = f.meta.members
     if not meta:
         return _missing(META)
@@ -121,17 +121,20 @@ class Bare(msgspec.Struct, frozen=True):
 
 
 def bare(f: Frame) -> Bare | Refusal:
-    """A frame without its modern envelope, all else raw (R109). Raises rawjson.Malformed for params of two readings."""
+    """A frame without its modern envelope, all else raw (R109).
+
+    Raises rawjson.Malformed for params with two readings.
+    """
     params = f.members
     if params is None:
         return Bare(f)
     changes, answers = without_envelope(f.meta), False
-    if input_required.brings_answers(f.object):
+    if input_required.has_answers(f.object):
         if (f.object.raw("requestState") or b"null") != b"null":
             # R68
             return Refusal(results.BAD_PARAMS, "unknown requestState: the gate issued none for this server")
         answers = "inputResponses" in params
-        if answers and isinstance(problem := input_required.read_unasked(bytes(params["inputResponses"])), str):
+        if answers and isinstance(problem := input_required.read_unsolicited(bytes(params["inputResponses"])), str):
             return Refusal(results.BAD_PARAMS, problem)
         changes |= {name: None for name in ("requestState", "inputResponses") if name in params}
     # a legacy server's own tasks would let answers bypass the policy (R106, R108)
@@ -170,7 +173,10 @@ class Stamp(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "members", b",".join(parts))
 
     def put(self, params: Object) -> Object:
-        """The params with the stamp in ``_meta``, replacing the client's members. Raises Malformed for two readings."""
+        """The params with the stamp in ``_meta``, replacing the client's members.
+
+        Raises Malformed if ``_meta`` has two readings.
+        """
         raw = params.raw(META)
         if raw is None:
             return params.changed({META: b"{" + self.members + b"}"})
@@ -223,7 +229,7 @@ def revision_for(asked: str | None) -> str:
     return asked if asked in LEGACY else LEGACY[-1]
 
 
-def welcome(discovered: bytes, *, revision: str, server: str, client: bytes) -> bytes:
+def initialize_result(discovered: bytes, *, revision: str, server: str, client: bytes) -> bytes:
     """The result of ``initialize``, made from a modern server's ``server/discover`` (R53, R115). Raises Malformed.
 
     ``server`` is our name for it, if it gives none; ``client`` is the client's declared capabilities, raw.
@@ -296,7 +302,7 @@ COMPLETE: Final = "complete"
 def legacy_result(f: Frame, method: str) -> bytes:
     """The line of a result for the client.
 
-    Raises Malformed for two readings, or for a type that is neither complete nor absent (R52).
+    Raises Malformed if it has two readings, or for a type that is neither complete nor absent (R52).
     """
     found = f.members
     if found is None:
@@ -323,7 +329,7 @@ def _is_object(raw: msgspec.Raw) -> bool:
 
 def _tools(listed: bytes) -> bytes:
     """The tools without output schemas other than an object's, which only the modern era allows (R13)."""
-    if not server_requests.may_say(listed, b"outputSchema"):
+    if not server_requests.may_contain(listed, b"outputSchema"):
         return listed
     if listed[:1] != b"[":
         return listed
@@ -364,7 +370,7 @@ class ServerHello(msgspec.Struct, frozen=True):
     instructions: bytes | None
 
 
-def hello(result: bytes) -> ServerHello:
+def server_hello(result: bytes) -> ServerHello:
     """The server's description in the result of ``initialize``. Raises Malformed if it is invalid or too large."""
     if len(result) > MAX_HELLO:
         raise Malformed(f"larger than {MAX_HELLO} bytes")
@@ -383,18 +389,18 @@ def hello(result: bytes) -> ServerHello:
     )
 
 
-def discovered(said: ServerHello) -> bytes:
+def discover_result(hello: ServerHello) -> bytes:
     """The result of ``server/discover`` (R53)."""
-    parts = [b'"supportedVersions":' + rawjson.dump(MODERN), b'"capabilities":' + said.capabilities]
-    if said.instructions is not None:
-        parts.append(b'"instructions":' + said.instructions)
-    return modern_result("server/discover", b"{" + b",".join(parts) + b"}", said.info)
+    parts = [b'"supportedVersions":' + rawjson.dump(MODERN), b'"capabilities":' + hello.capabilities]
+    if hello.instructions is not None:
+        parts.append(b'"instructions":' + hello.instructions)
+    return modern_result("server/discover", b"{" + b",".join(parts) + b"}", hello.info)
 
 
 def modern_result(method: str, result: bytes, info: bytes | None) -> bytes:
     """A result with the members of the modern era.
 
-    Raises rawjson.Malformed if it is no object, or if another parser could find other members.
+    Raises rawjson.Malformed if it is not an object, or if another parser could find other members.
     """
     found = rawjson.fields(result)
     for name in found:

@@ -309,7 +309,7 @@ class RemoteConnection(Backlogged):
         """Send a client's notification. The modern era defines none; an unexpected one is forwarded under the header
         rules (T31)."""
         version = self._version if meta is None else rawjson.string(meta.raw(META_VERSION)) or ""
-        own = http_headers.standard(frame.method, frame.object, version)
+        own = http_headers.standard_headers(frame.method, frame.object, version)
         self._tells.tell(frame, lambda: own, before=(), requests=())
 
     def _named(self, frame: Frame) -> HttpCall | None:

@@ -57,7 +57,7 @@ class Mirror:
         ``afresh``: the server has refused the known headers, so list the tools again.
         """
         version = rawjson.string(meta.raw(META_VERSION)) or ""
-        out = http_headers.standard(f.method, f.object, version)
+        out = http_headers.standard_headers(f.method, f.object, version)
         name = rawjson.string(f.lookup("name")) if f.method == CALL else None
         if name is None:
             return out
@@ -79,8 +79,8 @@ class Mirror:
         if self._listing is not None:
             self._listing.cancel()
 
-    def _learned(self, result: bytes) -> http_headers.Listed:
-        listed = http_headers.listed(result)
+    def _learned(self, result: bytes) -> http_headers.ToolList:
+        listed = http_headers.read_tool_list(result)
         for name, fault in listed.dropped.items():
             self._note(Note("tool.refused", {"origin": self._wire.origin, "tool": name[:100], "fault": fault}))
         for name, wanted in (*listed.tools.items(), *((name, {}) for name in listed.dropped)):
@@ -134,7 +134,7 @@ class Mirror:
     async def _page(self, params: bytes, version: str) -> bytes:
         self._asked += 1
         line = frames.request(f"sg-tools-{self._asked}", LIST, params)
-        response = await self._wire.post(http_headers.standard(LIST, rawjson.read(params), version), line)
+        response = await self._wire.post(http_headers.standard_headers(LIST, rawjson.read(params), version), line)
         try:
             found = await wire.answer(response, self._most)
         finally:

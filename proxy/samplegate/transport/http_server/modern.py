@@ -14,7 +14,7 @@ from samplegate.protocol.capabilities import modern_meta
 from samplegate.protocol.frames import LEGACY, META, META_CAPABILITIES, META_VERSION, MODERN, Frame, FrameId
 from samplegate.protocol.http_headers import Annotations
 from samplegate.protocol.rawjson import Malformed
-from samplegate.protocol.server_requests import may_say
+from samplegate.protocol.server_requests import may_contain
 from samplegate.transport import sse
 from samplegate.transport.http_server import http
 from samplegate.transport.http_server import stream as answering
@@ -52,13 +52,13 @@ class Mirrored:
     def learn(self, caller: str, line: bytes) -> None:
         """Learn annotations from an answer to a tools/list. An unreadable answer is ignored."""
         known = self._of.get(caller)
-        if len(line) > MAX_LIST or (known is None and not may_say(line, _KEY)):
+        if len(line) > MAX_LIST or (known is None and not may_contain(line, _KEY)):
             return
         try:
             answer = frames.read(line)
             if answer.kind != "result":
                 return
-            tools = http_headers.listed(answer.payload or b"").tools
+            tools = http_headers.read_tool_list(answer.payload or b"").tools
         except Malformed:
             return
         known = {**self._of.pop(caller, {}), **tools}  # moves the caller to the end of the order

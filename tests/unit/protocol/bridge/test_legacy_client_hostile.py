@@ -256,7 +256,7 @@ def test_every_request_of_the_client_is_answered_once_or_taken_back_or_in_flight
     over = [effect for effect in log if isinstance(effect, Over)]
     withdrawn = play.requests - len(answers) - len(over) - in_flight
     assert 0 == withdrawn
-    kept = sum(map(len, (play.d.session._handing._asking._by_id, play.d.session._handing._asking._by_call)))
+    kept = sum(map(len, (play.d.session._rounds._asking._by_id, play.d.session._rounds._asking._by_call)))
     assert in_flight or not kept
 
 

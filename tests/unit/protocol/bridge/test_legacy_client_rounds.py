@@ -364,14 +364,14 @@ class TestMemory:
     def test_an_answer_for_which_there_is_no_room_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         d = bridge()
         asked = to_client(d.handed_on({"s": ask(sample())}))
-        monkeypatch.setattr(session_state, "MOST_CALLS", 50_000)
+        monkeypatch.setattr(session_state, "MAX_CALL_BYTES", 50_000)
         out = d.client(result(asked[0]["id"], **SAID, more="x" * 100_000))
         assert session_state.CALLS_FULL == one(out, Note).fields["fault"]
         assert {} == one(out, Open).round.returned.replies  # type: ignore[union-attr]
 
     def test_a_call_for_which_there_is_no_room_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         d = bridge()
-        monkeypatch.setattr(session_state, "MOST_CALLS", 50_000)
+        monkeypatch.setattr(session_state, "MAX_CALL_BYTES", 50_000)
         (line,) = to_client(d.client(request(2, "tools/call", name="x", arguments={"text": "x" * 100_000})))
         assert (-32603, session_state.CALLS_FULL) == (line["error"]["code"], line["error"]["message"])
 

@@ -265,7 +265,7 @@ def test_subscribing_and_taking_it_back_without_end_keeps_nothing() -> None:
     for number in range(2000):
         d.client(subscribe(number, "a:1"))
         d.client(cancel(number))
-    assert ({}, {}) == (d.session._calls.by_id, d.session._listening._waiters)
+    assert ({}, {}) == (d.session._calls.by_id, d.session._subscriptions._waiters)
     assert 1 == len([line for line in to_server(d.log) if line.get("method") == "subscriptions/listen"])
     assert not [effect for effect in d.log if isinstance(effect, Note) and effect.warn]
 
