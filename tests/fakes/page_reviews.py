@@ -178,3 +178,19 @@ def url(address: str = "https://login.xn--pypal-4ve.com/consent?client=night-shi
         "expires": NOW + 300,
     }
     return review(**values | more)
+
+
+FILLED: dict[str, Any] = {
+    "name": "export",
+    "contact": "ops@example.com",
+    "page": "https://status.example.com/",
+    "since": "2026-11-20",
+    "at": "2026-11-22T10:00:00Z",
+    "port": 8443,
+    "share": 0.25,
+    "restart": True,
+    "size": "l",
+    "region": "r3",
+    "tags": ["web", "edge"],
+    "notes": "one\ntwo",
+}

@@ -184,3 +184,36 @@ def typescript(module: str) -> Iterator[Read]:
     finally:
         process.kill()
         process.communicate()
+
+
+DIFFERS: Final = "another"
+"""A reader finds another value than the gate, ``-`` that it refuses the frame, ``=`` that it reads the same."""
+
+
+MARKS: Final = {
+    "<CR>": "\r",
+    "<TAB>": "\t",
+    "<LS>": "\u2028",
+    "<NEL>": "\u0085",
+    "<BOM>": "\ufeff",
+    "<long s>": "\u017f",
+    "<dotless i>": "\u0131",
+}
+"""Signs that the table names."""
+
+
+def compared(read: Reading, line: bytes, kind: Kind = "other") -> str:
+    """How a reading compares with the gate's."""
+    if read is None:
+        return "-"
+    try:
+        meant = exact(line)
+        return "=" if all(_same(name, read.get(name), meant.get(name)) for name in deciding(line, kind)) else DIFFERS
+    except ValueError:
+        return DIFFERS
+
+
+def _same(name: str, one: object, other: object) -> bool:
+    if name == "inputResponses" and one is None and other == {}:
+        return True  # a reader without input rounds leaves the member out, and no answers are none
+    return one == other or json.dumps(one) == json.dumps(other)  # NaN is not equal to itself

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes.hostile_frames import SIZE
 from tests.fakes.hostile_traffic import MOST_GROWTH, SMALL, load, resident, traffic
-from tests.system.run.test_memory import exchanged, running, settled
+from tests.fakes.stdio_traffic import exchange, running, settled
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -37,11 +37,11 @@ def test_memory_of_run_comes_back_after_ten_thousand_frames_in_both_directions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running(tmp_path, "legacy") as (at, client, server):
-        exchanged(at, client, server, 200, SMALL)
+        exchange(at, client, server, 200, SMALL)
         before = resident(at.pid)
-        exchanged(at, client, server, 10_000, SMALL)
+        exchange(at, client, server, 10_000, SMALL)
         between = resident(at.pid)
-        exchanged(at, client, server, 50, SIZE)
+        exchange(at, client, server, 50, SIZE)
         after = settled(at.pid, before + MOST_GROWTH)
     with capsys.disabled():
         print(

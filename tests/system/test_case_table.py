@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from samplegate.cli import test as command
+from tests.fakes.case_files import CASE_FILES, beside
 from tests.paths import TESTS
-from tests.unit.policytest.test_cases import CASE_FILES, beside
 
 TABLE: Final = TESTS / "cases" / "answers.json"
 WRONG: Final[dict[str, Any]] = {

@@ -12,9 +12,9 @@ import pytest
 from samplegate.config.identities import CallerSettings, Token
 from samplegate.request_headers import MAX_TOKEN
 from samplegate.reviews.web.context import Person
+from tests.fakes.admin_app import app_of
 from tests.fakes.guarded import World
 from tests.fakes.reviewers_listener import House
-from tests.unit.server.test_admin import app_of
 
 pytestmark = pytest.mark.anyio
 

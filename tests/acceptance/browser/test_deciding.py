@@ -12,8 +12,8 @@ from playwright.sync_api import BrowserContext, Page, expect
 from samplegate.reviews.review import Verdict
 from tests.acceptance.browser.conftest import Site
 from tests.fakes import page_reviews as shown
+from tests.fakes.page_reviews import FILLED
 from tests.fakes.reviewers_listener import OPS
-from tests.unit.reviews.web.test_deciding import FILLED
 
 pytestmark = pytest.mark.timeout(180)
 BOTH = pytest.mark.parametrize("script", [True, False], ids=["with script", "without script"])

@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 
 from tests.acceptance.browser.conftest import Site, Watched
 from tests.fakes import page_reviews as shown
+from tests.fakes.hostile_reviews import CANARY, TRIED, everywhere, hostile
 from tests.fakes.reviews import text
-from tests.unit.reviews.web.test_pages import CANARY, TRIED, everywhere, hostile
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from samplegate.reviews.sql_store import SqlReviewStore
+from tests.fakes.run_command import FORM, SAMPLE, Client, RunCommand
 from tests.fakes.shell import Ended, samplegate
 from tests.paths import PROXY
-from tests.system.run.test_run import FORM, SAMPLE, Client, Wrapped
 
 POLICY = """
 version: 1
@@ -31,7 +31,7 @@ class Beside:
     """The gate in a folder, and whoever decides its reviews."""
 
     def __init__(self, folder: Path) -> None:
-        self.run = Wrapped(folder)
+        self.run = RunCommand(folder)
         (folder / "policy.yaml").write_text(POLICY, "utf-8")
         self.environment = {
             "PATH": os.environ["PATH"],

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.limits import Desk, daily, one
+from tests.fakes.run_command import SAMPLE, RunCommand, run
 from tests.fakes.shell import samplegate
-from tests.system.run.test_run import SAMPLE, Wrapped, run
 
 __all__ = ["run"]
 pytestmark = pytest.mark.timeout(120)
@@ -28,7 +28,7 @@ def emptied(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-def answered(run: Wrapped, state: Path, *more: str, said: list[str] | None = None) -> bool:
+def answered(run: RunCommand, state: Path, *more: str, said: list[str] | None = None) -> bool:
     """Whether a model answered the server in a new process; ``said`` gets what the process wrote to stderr."""
     client = run("--state", str(state), *more)
     client.initialize()
@@ -45,7 +45,7 @@ def answered(run: Wrapped, state: Path, *more: str, said: list[str] | None = Non
     return "role" in str(answer)
 
 
-def test_an_empty_state_file_is_no_new_budget(run: Wrapped) -> None:
+def test_an_empty_state_file_is_no_new_budget(run: RunCommand) -> None:
     (run.folder / "policy.yaml").write_text(POLICY)
     (run.folder / "cases.yaml").write_text("cases: [{answer: fine}]\n")
     state = run.folder / "state"
@@ -63,7 +63,7 @@ def test_an_empty_store_of_reviews_is_refused(tmp_path: Path) -> None:
     assert (2, True) == (ended.code, "it is empty, so its reviews are lost" in ended.err), ended
 
 
-def test_an_empty_decision_log_is_refused(run: Wrapped) -> None:
+def test_an_empty_decision_log_is_refused(run: RunCommand) -> None:
     (run.folder / "policy.yaml").write_text(POLICY)
     (run.folder / "cases.yaml").write_text("cases: [{answer: fine}]\n")
     (run.folder / "log.db").write_bytes(b"")

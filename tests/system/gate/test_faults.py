@@ -21,11 +21,11 @@ from samplegate.limits.sqlite_ledger import FILE
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.prompt import Sampled, SampleRequest, SampleResult
 from samplegate.protocol.outcomes import Answered, Reason, Unanswered
+from tests.fakes.ledger_faults import checkpoint, garbage, locked, moved
 from tests.fakes.limits import NOON, Clock, Log
 from tests.fakes.openai_endpoint import Endpoint
+from tests.fakes.run_command import Client, RunCommand
 from tests.fakes.world import World, pushed
-from tests.system.limits.test_faults import checkpoint, garbage, locked, moved
-from tests.system.run.test_run import Client, Wrapped
 
 PRICE: Final = {"input": 10, "output": 20}  # dollars a million
 MOST: Final = 50  # output tokens that the server asks for
@@ -96,7 +96,7 @@ def policy_for(url: str) -> str:
 class Gate:
     """A gate around the bare server, whose client lets it ask a model by its name."""
 
-    def __init__(self, wrapped: Wrapped, endpoint: Endpoint) -> None:
+    def __init__(self, wrapped: RunCommand, endpoint: Endpoint) -> None:
         self.wrapped, self.endpoint = wrapped, endpoint
         self.state = wrapped.folder / "state"
         (wrapped.folder / "policy.yaml").write_text(policy_for(endpoint.url))
@@ -136,7 +136,7 @@ class Gate:
 
 @pytest.fixture(scope="module")
 def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
-    wrapped = Wrapped(tmp_path_factory.mktemp("faults"))
+    wrapped = RunCommand(tmp_path_factory.mktemp("faults"))
     with Endpoint() as endpoint:
         try:
             yield Gate(wrapped, endpoint)

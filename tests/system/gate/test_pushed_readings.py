@@ -16,8 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.both_ends import Gate, gate, modern
-from tests.fakes.readers import Kind, Read, by_folding, by_pydantic, typescript
-from tests.system.gate.test_readings import DIFFERS, MARKS, compared
+from tests.fakes.readers import DIFFERS, MARKS, Kind, Read, by_folding, by_pydantic, compared, typescript
 
 POLICY: Final = (
     "version: 1\nrules:\n  - {name: urls, match: {mode: url}, effect: forward}\n  - {name: all, effect: forward}\n"

@@ -15,7 +15,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.both_ends import Gate, gate
-from tests.fakes.readers import Kind, Read, Reading, by_folding, by_pydantic, deciding, exact, typescript
+from tests.fakes.readers import (
+    DIFFERS,
+    MARKS,
+    Read,
+    by_folding,
+    by_pydantic,
+    compared,
+    typescript,
+)
 
 POLICY = "version: 1\nrules:\n  - {name: rest, effect: forward}\n"
 META: Final = '"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}'
@@ -25,8 +33,6 @@ IN_META: Final = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name"
 ASKS: Final = '{%s,"params":{"name":"t","_meta":{META"x":0}}}'
 FAILS: Final = '{"jsonrpc":"2.0","id":1,"error":{%s,"message":"m"}}'
 SAYS: Final = '{"jsonrpc":"2.0","id":1,"result":{"content":[],%s}}'
-DIFFERS: Final = "another"
-"""A reader finds another value than the gate, ``-`` that it refuses the frame, ``=`` that it reads the same."""
 
 TABLE: Final = r"""
 jsonrpc | "jsonrpc":"2.0" | passed | passed | = | = | = | =
@@ -164,18 +170,6 @@ _meta | "com.example/x":NaN | passed | passed | = | - | - | =
 folds and converts."""
 
 
-MARKS: Final = {
-    "<CR>": "\r",
-    "<TAB>": "\t",
-    "<LS>": "\u2028",
-    "<NEL>": "\u0085",
-    "<BOM>": "\ufeff",
-    "<long s>": "\u017f",
-    "<dotless i>": "\u0131",
-}
-"""Signs that the table names."""
-
-
 def frame(member: str, spelling: str, era: str) -> tuple[str, bytes]:
     """The side that writes it, and the line."""
     shape = {"jsonrpc": ASKS, "id": ASKS, "method": ASKS, "uri": READ, "_meta": IN_META, "code": FAILS}.get(member)
@@ -236,23 +230,6 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Gate]]
 def readers() -> Iterator[dict[str, Read]]:
     with typescript("@modelcontextprotocol/sdk/types.js") as by_1, typescript("@modelcontextprotocol/core") as by_2:
         yield {"pydantic": by_pydantic, "typescript 1": by_1, "typescript 2": by_2, "folding": by_folding}
-
-
-def compared(read: Reading, line: bytes, kind: Kind = "other") -> str:
-    """How a reading compares with the gate's."""
-    if read is None:
-        return "-"
-    try:
-        meant = exact(line)
-        return "=" if all(_same(name, read.get(name), meant.get(name)) for name in deciding(line, kind)) else DIFFERS
-    except ValueError:
-        return DIFFERS
-
-
-def _same(name: str, one: object, other: object) -> bool:
-    if name == "inputResponses" and one is None and other == {}:
-        return True  # a reader without input rounds leaves the member out, and no answers are none
-    return one == other or json.dumps(one) == json.dumps(other)  # NaN is not equal to itself
 
 
 def row(gates: dict[str, Gate], readers: dict[str, Read], member: str, spelling: str) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import stat
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,19 @@ from samplegate import sqlite
 from samplegate.limits import async_ledger as state_module
 from samplegate.limits.sqlite_ledger import FILE
 from samplegate.policy.ledger import Refused, Reserved
+from tests.fakes.ledger_faults import (
+    checkpoint,
+    foreign,
+    garbage,
+    half,
+    locked,
+    moved,
+    newer,
+    overwritten,
+    strange_account,
+    strange_sweep,
+    without_tables,
+)
 from tests.fakes.limits import Clock, Desk, daily, one, per, slot, slots
 
 pytestmark = pytest.mark.anyio
@@ -46,86 +57,6 @@ async def used(state: Path, closed: bool = True) -> Desk:
     if closed:
         await first.admission.aclose()
     return first
-
-
-HOLDER = """
-import sqlite3, sys
-db = sqlite3.connect(sys.argv[1], isolation_level=None)
-db.execute("BEGIN EXCLUSIVE")
-print("held", flush=True)
-input()
-"""
-
-
-@contextmanager
-def locked(state: Path) -> Iterator[None]:
-    """Another process holds the write lock."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(state / FILE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdin is not None
-        assert other.stdout is not None
-        assert "held\n" == other.stdout.readline()
-        yield
-        other.stdin.write("\n")
-        other.stdin.flush()
-        other.wait(30)
-
-
-@contextmanager
-def moved(state: Path, make: Callable[[Path], Any]) -> Iterator[None]:
-    """Something else stands in the file's place for a while."""
-    (state / FILE).rename(state / "kept")
-    make(state / FILE)
-    yield
-    shutil.rmtree(state / FILE) if (state / FILE).is_dir() else (state / FILE).unlink()
-    (state / "kept").rename(state / FILE)
-
-
-def garbage(path: Path) -> None:
-    path.write_bytes(b"this is no database. " * 1_000)
-
-
-def half(path: Path) -> None:
-    path.write_bytes(path.with_name("kept").read_bytes()[:5_000])
-
-
-def overwritten(path: Path) -> None:
-    kept = path.with_name("kept").read_bytes()
-    path.write_bytes(kept[:4096] + b"\xff" * (len(kept) - 4096))
-
-
-def without_tables(path: Path) -> None:
-    with sqlite3.connect(path) as db:
-        db.execute("PRAGMA user_version = 1")
-    db.close()
-
-
-def newer(path: Path) -> None:
-    with sqlite3.connect(path) as db:
-        db.execute("PRAGMA user_version = 7")
-        db.execute("CREATE TABLE accounts(all_new)")
-    db.close()
-
-
-def foreign(path: Path) -> None:
-    with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE songs(title)")
-    db.close()
-
-
-def strange_account(path: Path) -> None:
-    shutil.copy(path.with_name("kept"), path)
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE accounts SET level = 'much'")
-    db.close()
-
-
-def strange_sweep(path: Path) -> None:
-    shutil.copy(path.with_name("kept"), path)
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE accounts SET stamp = -1e999")
-    db.close()
 
 
 FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
@@ -181,13 +112,6 @@ async def test_a_state_that_cannot_be_asked_refuses_is_told_once_and_recovers(
     assert 2 == await ours.room(one("d"))
     assert ["limits.unavailable", "limits.recovered"] == ours.log.names
     await ours.admission.aclose()
-
-
-def checkpoint(state: Path) -> None:
-    """All that was committed stands in the file itself."""
-    db = sqlite3.connect(state / FILE)
-    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    db.close()
 
 
 async def test_a_file_that_is_damaged_under_an_open_connection_allows_nothing(tmp_path: Path) -> None:

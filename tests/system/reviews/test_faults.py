@@ -16,8 +16,8 @@ from samplegate.protocol.outcomes import Answered, Reason, Unanswered
 from samplegate.reviews import service
 from samplegate.reviews.review import Filter, Review, Verdict
 from tests.fakes.review_store import MemoryReviews
+from tests.fakes.reviewed_gate import ASK, POLICY, ReviewedGate, wall
 from tests.fakes.world import pushed
-from tests.unit.gate.test_reviews import ASK, POLICY, Room, wall
 
 pytestmark = pytest.mark.anyio
 IMPATIENT: dict[str, Any] = {**POLICY, "servers": {"default": {"peer_timeout": "400ms"}}}
@@ -66,10 +66,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "RARELY", 1)
 
 
-def room() -> tuple[Room, Failing]:
-    found, store = Room(), Failing()
+def gate() -> tuple[ReviewedGate, Failing]:
+    found, store = ReviewedGate(), Failing()
     found.store = store
-    found.desk = found.new_desk()
+    found.service = found.new_service()
     return found, store
 
 
@@ -79,7 +79,7 @@ def room() -> tuple[Room, Failing]:
 async def test_a_store_that_fails_for_a_while_takes_no_waiting_request_away_from_its_person(
     name: str, times: int
 ) -> None:
-    r, store = room()
+    r, store = gate()
 
     async def fails_then_answers() -> None:
         await r.pending()
@@ -87,7 +87,7 @@ async def test_a_store_that_fails_for_a_while_takes_no_waiting_request_away_from
         while store.fails[name]:
             await store.failed.wait()
             store.failed = anyio.Event()
-        await r.says("approve")()
+        await r.decides("approve")()
 
     release = await r.settled(*pushed(ASK, policy=POLICY), fails_then_answers)
     assert isinstance(release.outcome, Answered), release
@@ -97,7 +97,7 @@ async def test_a_store_that_fails_for_a_while_takes_no_waiting_request_away_from
 
 @pytest.mark.usefixtures("quick")
 async def test_a_store_that_fails_until_the_peers_give_up_leaves_the_request_unanswered_in_time() -> None:
-    r, store = room()
+    r, store = gate()
 
     async def fails() -> None:
         await r.pending()
@@ -111,7 +111,7 @@ async def test_a_store_that_fails_until_the_peers_give_up_leaves_the_request_una
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("emptied", [lambda store: store.reviews.clear()])
 async def test_a_review_that_is_in_the_store_no_more_is_never_approved(emptied: Callable[[Failing], None]) -> None:
-    r, store = room()
+    r, store = gate()
 
     async def forgets() -> None:
         await r.pending()
@@ -126,7 +126,7 @@ async def test_a_review_that_is_in_the_store_no_more_is_never_approved(emptied: 
 async def test_a_review_of_the_same_that_nobody_waits_for_is_left_alone_by_who_waits_for_another() -> None:
     """It may be between two tries of a call that is put off: taking hold of it, were it for a moment, would have that
     call ask anew."""
-    r, store = room()
+    r, store = gate()
     await r.settled(*pushed(ASK, policy=IMPATIENT))
     (before,) = store.list(Filter())
     # which dies

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from samplegate.cli import main
-from tests.system.gate.test_protocol_version import INITIALIZE, Run, call, legacy
+from tests.fakes.version_runs import INITIALIZE, Run, call, legacy
 
 pytestmark = pytest.mark.timeout(120)
 POLICY: Final = """

@@ -11,9 +11,7 @@ import pytest
 
 from samplegate.cli import main
 from tests.fakes.openai_endpoint import Endpoint
-from tests.system.run.test_run import FORM, SAMPLE, Client, Wrapped, run
-
-__all__ = ["run"]
+from tests.fakes.run_command import FORM, SAMPLE, Client, RunCommand
 
 NEVER: Final = (sys.executable, "-c", "open('started', 'w')")
 REAL: Final = """
@@ -63,7 +61,7 @@ def said(client: Client, what: str) -> tuple[str, str, str]:
     return result["content"]["text"], result["model"], result["stopReason"]
 
 
-def test_a_recorded_run_is_repeated_without_the_model_and_without_the_client(run: Wrapped) -> None:
+def test_a_recorded_run_is_repeated_without_the_model_and_without_the_client(run: RunCommand) -> None:
     tape = run.folder / "tapes" / "one.yaml"
     count = iter(range(100))
     with Endpoint(answer=lambda text: f"answer {next(count)} to {text}") as endpoint:
@@ -97,7 +95,7 @@ def test_a_recorded_run_is_repeated_without_the_model_and_without_the_client(run
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes")
-def test_the_tape_is_its_owners_alone(run: Wrapped) -> None:
+def test_the_tape_is_its_owners_alone(run: RunCommand) -> None:
     client = run("--record", "tape.yaml")
     client.initialize()
     client.ask("sampling/createMessage", SAMPLE)
@@ -106,7 +104,7 @@ def test_the_tape_is_its_owners_alone(run: Wrapped) -> None:
     assert "hi there" in (run.folder / "tape.yaml").read_text()
 
 
-def test_a_file_that_is_no_tape_keeps_it_from_starting_and_is_left_alone(run: Wrapped) -> None:
+def test_a_file_that_is_no_tape_keeps_it_from_starting_and_is_left_alone(run: RunCommand) -> None:
     before = (run.folder / "policy.yaml").read_text()
     code, told = run("--record", "policy.yaml", command=NEVER).end()
     assert (2, True) == (code, "record: policy.yaml is not a case file" in told)
@@ -114,7 +112,7 @@ def test_a_file_that_is_no_tape_keeps_it_from_starting_and_is_left_alone(run: Wr
     assert not (run.folder / "started").exists()
 
 
-def test_what_a_run_decided_is_summed_up_and_decided_again(run: Wrapped, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_run_decided_is_summed_up_and_decided_again(run: RunCommand, capsys: pytest.CaptureFixture[str]) -> None:
     client = run(environment={"SAMPLEGATE_RECORD_CONTENT": "full"})
     client.initialize()
     client.ask("sampling/createMessage", SAMPLE)

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.run_command import FORM, SAMPLE, RunCommand
 from tests.fakes.shell import samplegate
-from tests.system.run.test_run import FORM, SAMPLE, Wrapped
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Wrapped]:
+def run(tmp_path: Path) -> Iterator[RunCommand]:
     """The gate, ready to be started; what is left of it is killed."""
-    wrapped = Wrapped(tmp_path)
+    wrapped = RunCommand(tmp_path)
     yield wrapped
     for process in wrapped.started:
         process.kill()
@@ -34,7 +34,7 @@ def reported(folder: Path, log: Path | str) -> int:
     return requests
 
 
-def test_decisions_are_kept_in_a_database(run: Wrapped) -> None:
+def test_decisions_are_kept_in_a_database(run: RunCommand) -> None:
     place = f"sqlite:{run.folder / 'log.db'}"
     client = run("--decision-log", place, environment={"SAMPLEGATE_DECISION_LOG_DURABILITY": "synced"})
     client.initialize()
@@ -52,7 +52,7 @@ def test_decisions_are_kept_in_a_database(run: Wrapped) -> None:
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def test_a_decision_is_recorded_with_the_trace_context_of_its_call(run: Wrapped) -> None:
+def test_a_decision_is_recorded_with_the_trace_context_of_its_call(run: RunCommand) -> None:
     """As the reference of the log promises; the context is in the `_meta` of the client's call (R83)."""
     client = run()
     client.initialize()
@@ -64,7 +64,7 @@ def test_a_decision_is_recorded_with_the_trace_context_of_its_call(run: Wrapped)
     assert [TRACE, None] == [json.loads(line).get("traceparent") for line in run.log.read_text().splitlines()]
 
 
-def test_decisions_are_kept_in_files_that_are_turned_over(run: Wrapped) -> None:
+def test_decisions_are_kept_in_files_that_are_turned_over(run: RunCommand) -> None:
     client = run(environment={"SAMPLEGATE_DECISION_LOG_MAX_BYTES": "1500"})
     client.initialize()
     for _ in range(10):
@@ -76,7 +76,7 @@ def test_decisions_are_kept_in_files_that_are_turned_over(run: Wrapped) -> None:
 
 
 @pytest.mark.parametrize("place", ["log.jsonl", "sqlite:log.db"])
-def test_a_full_disk_leaves_requests_unanswered_until_there_is_room(run: Wrapped, place: str) -> None:
+def test_a_full_disk_leaves_requests_unanswered_until_there_is_room(run: RunCommand, place: str) -> None:
     client = run("--decision-log", place)
     client.initialize()
     client.ask("sampling/createMessage", SAMPLE)

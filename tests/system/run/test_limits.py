@@ -12,12 +12,10 @@ import pytest
 
 from samplegate.limits import async_ledger as state_module
 from samplegate.limits.sqlite_ledger import FILE
+from tests.fakes.ledger_faults import locked
 from tests.fakes.limits import Desk, all_blocked, daily, one, slot, slots
+from tests.fakes.run_command import SAMPLE, RunCommand
 from tests.paths import PROXY
-from tests.system.limits.test_faults import locked
-from tests.system.run.test_run import SAMPLE, Wrapped, run
-
-__all__ = ["run"]
 
 POLICY = """\
 version: 1
@@ -45,7 +43,7 @@ def _patient(folder: Path) -> dict[str, str]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="locks")
 @pytest.mark.parametrize("while_", ["the client is asked", "it is reserved"])
-def test_a_state_that_another_process_holds_delays_no_end(run: Wrapped, while_: str) -> None:
+def test_a_state_that_another_process_holds_delays_no_end(run: RunCommand, while_: str) -> None:
     (run.folder / "policy.yaml").write_text(POLICY)
     state: Path = run.folder / "state"
     # calls in flight are not waited for, and the file's lock would be waited for ten minutes, so that a delay is a hang

@@ -5,28 +5,23 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import os
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes.both_ends import End, Gate, gate, modern
+from tests.fakes.both_ends import modern
 from tests.fakes.daemon import ACCEPT
 from tests.fakes.hostile_frames import MIB, SIZE
 from tests.fakes.hostile_traffic import MODERN, MOST_GROWTH, PATH, SMALL, At, load, resident, traffic
+from tests.fakes.stdio_traffic import exchange, running, settled
 
 pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc"),
 ]
-FORWARD = "version: 1\nrules: [{name: all, effect: forward}]\n"
 ECHO = {**MODERN, "mcp-name": "echo"}
 CALLS = 128
 PUSHES = 64
@@ -122,51 +117,6 @@ async def _answer(at: At, body: bytes) -> dict[str, Any]:
 LEFT = 8.0  # MiB that may stay after the calls; one of them has 15
 
 
-class Heads:
-    """The begins of all lines that reach one end, read by a thread of its own, so that no side waits for the other."""
-
-    def __init__(self, end: End) -> None:
-        self.lines: list[bytes] = []
-        self._end = end
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        try:
-            while True:
-                self.lines.append(self._end.read()[:500])
-        except (AssertionError, OSError, ValueError):
-            pass
-
-    def until(self, count: int, mark: bytes = b"") -> list[bytes]:
-        """Wait until so many lines with this mark are there."""
-        until = time.monotonic() + 60
-        while len(found := [line for line in self.lines if mark in line]) < count:
-            assert time.monotonic() < until, f"{len(found)} of {count} lines"
-            time.sleep(0.002)
-        return found
-
-
-def settled(pid: int, most: float) -> float:
-    until = time.monotonic() + 20
-    while (now := resident(pid)) > most and time.monotonic() < until:
-        time.sleep(0.2)
-    return now
-
-
-@contextmanager
-def running(folder: Path, era: str) -> Iterator[tuple[Gate, Heads, Heads]]:
-    with gate(folder, FORWARD, "--decision-log", "none") as at:
-        at.legacy(sampling={}) if era == "legacy" else at.modern()
-        client, server = Heads(at.client), Heads(at.server)
-        try:
-            yield at, client, server
-        finally:
-            os.kill(at.pid, signal.SIGKILL)  # ends both threads before their files are closed
-            client.thread.join(20)
-            server.thread.join(20)
-
-
 def _push(number: int, size: int) -> bytes:
     content = {"type": "text", "text": _text(size)}
     params = {"messages": [{"role": "user", "content": content}], "maxTokens": 5}
@@ -224,23 +174,9 @@ def _id(line: bytes) -> int:
 
 def test_memory_of_run_comes_back_after_large_frames_in_both_directions(tmp_path: Path) -> None:
     with running(tmp_path, "legacy") as (at, client, server):
-        exchanged(at, client, server, 20, SMALL)
+        exchange(at, client, server, 20, SMALL)
         before = resident(at.pid)
-        exchanged(at, client, server, 100, SMALL)
-        exchanged(at, client, server, 10, SIZE)
+        exchange(at, client, server, 100, SMALL)
+        exchange(at, client, server, 10, SIZE)
         after = settled(at.pid, before + MOST_GROWTH)
     assert MOST_GROWTH > after - before
-
-
-def exchanged(at: Gate, client: Heads, server: Heads, calls: int, size: int) -> None:
-    """So many calls and answers of that size in bytes, one after the other."""
-    for number in range(calls):
-        client.lines.clear()
-        server.lines.clear()
-        text = json.dumps({"text": f"{number}" + _text(size)}).encode()
-        at.client.write(
-            b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"t","arguments":%b}}' % (number, text)
-        )
-        server.until(1, b"tools/call")
-        at.server.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"structuredContent":%b}}' % (number, text))
-        client.until(1, b"structuredContent")

@@ -3,127 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from watchfiles import watch
 
-from tests.paths import PROGRAMS, PROXY
-
-SERVER = PROGRAMS / "bare_server.py"
-POLICY = """
-version: 1
-models:
-  - {name: trial, model: scripted, cases: cases.yaml}
-rules:
-  - name: models
-    match: {kind: sampling, text: hello}
-    effect: allow
-    with: {models: [trial]}
-  - name: forms
-    match: {kind: elicitation, mode: form, fields: [confirm]}
-    effect: answer
-    content: {confirm: "${CONFIRM}"}
-"""
-SAMPLE = {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 10}
-FORM = {
-    "message": "Sure?",
-    "requestedSchema": {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]},
-}
+from tests.fakes.run_command import FORM, POLICY, SAMPLE, RunCommand
+from tests.paths import PROXY
 
 
-class Client:
-    """The client's side of one wrapped server."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
-
-    def write(self, **frame: Any) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n")
-        self.process.stdin.flush()
-
-    def read(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        frame: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return frame
-
-    def initialize(self, **capabilities: Any) -> dict[str, Any]:
-        self.write(id=0, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": capabilities})
-        seen: dict[str, Any] = self.read()["result"]["seen"]
-        return seen
-
-    def call(self, id: Any = 1, **arguments: Any) -> dict[str, Any]:
-        self.write(id=id, method="tools/call", params={"name": "t", "arguments": arguments})
-        frame = self.read()
-        assert id == frame["id"]
-        result: dict[str, Any] = frame["result"]
-        return result
-
-    def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer that the server gets to a request of its own."""
-        answer: dict[str, Any] = self.call(ask={"method": method, "params": params})["structuredContent"]
-        return answer
-
-    def end(self) -> tuple[int, str]:
-        """Close our end: the exit code and what stood on stderr."""
-        _, said = self.process.communicate(timeout=20)
-        return self.process.returncode, said.decode()
-
-
-class Wrapped:
-    """Starts the gate around the bare server, in a folder of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "policy.yaml").write_text(POLICY)
-        (folder / "cases.yaml").write_text("cases:\n  - {text: hello, answer: hi there}\n")
-        self.log = folder / "log.jsonl"
-        self.started: list[subprocess.Popen[bytes]] = []
-
-    def __call__(
-        self, *options: str, command: tuple[str, ...] = (), environment: Mapping[str, str] | None = None
-    ) -> Client:
-        given = {
-            "PYTHONPATH": str(PROXY),
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.folder),
-            "CONFIRM": "true",
-            **(environment or {}),
-        }
-        ours = [sys.executable, "-m", "samplegate", "run", "--policy", "policy.yaml", *options]
-        if "--decision-log" not in options:
-            ours += ["--decision-log", str(self.log)]
-        pipe = subprocess.PIPE
-        wrapped = [*ours, "--", *(command or (sys.executable, str(SERVER)))]
-        process = subprocess.Popen(wrapped, stdin=pipe, stdout=pipe, stderr=pipe, cwd=self.folder, env=given)
-        self.started.append(process)
-        return Client(process)
-
-    def records(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Wrapped]:
-    """The gate, ready to be started; what is left of it is killed."""
-    wrapped = Wrapped(tmp_path)
-    yield wrapped
-    for process in wrapped.started:
-        process.kill()
-        process.communicate()
-
-
-def test_a_client_without_either_capability_gets_its_servers_requests_answered(run: Wrapped) -> None:
+def test_a_client_without_either_capability_gets_its_servers_requests_answered(run: RunCommand) -> None:
     client = run()
     assert {"sampling": {"tools": {}}, "elicitation": {"form": {}}} == client.initialize()
     answer = client.ask("sampling/createMessage", SAMPLE)["result"]
@@ -138,7 +33,7 @@ def test_a_client_without_either_capability_gets_its_servers_requests_answered(r
 
 
 def test_the_servers_stderr_is_passed_through_and_its_banner_is_not_and_neither_is_its_code_at_our_end(
-    run: Wrapped,
+    run: RunCommand,
 ) -> None:
     client = run(environment={"EXIT_AT_EOF": "9"})
     client.initialize()
@@ -146,7 +41,7 @@ def test_the_servers_stderr_is_passed_through_and_its_banner_is_not_and_neither_
     assert (0, True, True) == (code, "server: started" in said, "frame.refused" in said)
 
 
-def test_a_request_that_no_rule_covers_is_refused_and_strict_says_so(run: Wrapped) -> None:
+def test_a_request_that_no_rule_covers_is_refused_and_strict_says_so(run: RunCommand) -> None:
     client = run("--strict")
     client.initialize()
     other = {**SAMPLE, "messages": [{"role": "user", "content": {"type": "text", "text": "anything else"}}]}
@@ -156,7 +51,9 @@ def test_a_request_that_no_rule_covers_is_refused_and_strict_says_so(run: Wrappe
     assert "sampling during t: unanswered (no_rule, no rule)" in said
 
 
-def test_the_exit_code_is_the_servers_where_it_ends_by_itself_and_strict_lists_what_was_refused(run: Wrapped) -> None:
+def test_the_exit_code_is_the_servers_where_it_ends_by_itself_and_strict_lists_what_was_refused(
+    run: RunCommand,
+) -> None:
     client = run("--strict")
     client.initialize()
     client.ask(
@@ -169,7 +66,7 @@ def test_the_exit_code_is_the_servers_where_it_ends_by_itself_and_strict_lists_w
     assert (7, True) == (code, "sampling during t: unanswered (no_rule, no rule)" in said)
 
 
-def test_a_slow_client_gets_all_that_an_ended_server_wrote(run: Wrapped) -> None:
+def test_a_slow_client_gets_all_that_an_ended_server_wrote(run: RunCommand) -> None:
     client = run()
     client.initialize()
     client.write(id=1, method="tools/call", params={"name": "t", "arguments": {"flood": 40}})
@@ -182,7 +79,7 @@ def test_a_slow_client_gets_all_that_an_ended_server_wrote(run: Wrapped) -> None
     assert 0 == client.end()[0]
 
 
-def test_a_server_that_outlives_everything_is_ended_by_force(run: Wrapped) -> None:
+def test_a_server_that_outlives_everything_is_ended_by_force(run: RunCommand) -> None:
     client = run(environment={"OUTLIVE": "1"})
     client.initialize()
     assert 0 == client.end()[0]  # tests/system/transport/test_child.py adds up what is waited for until then
@@ -190,7 +87,7 @@ def test_a_server_that_outlives_everything_is_ended_by_force(run: Wrapped) -> No
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_in_order(run: Wrapped, number: signal.Signals) -> None:
+def test_a_signal_ends_it_in_order(run: RunCommand, number: signal.Signals) -> None:
     client = run()
     client.initialize()
     client.process.send_signal(number)
@@ -200,14 +97,14 @@ def test_a_signal_ends_it_in_order(run: Wrapped, number: signal.Signals) -> None
     assert "no requests" in said
 
 
-def test_ten_megabytes_pass_each_way(run: Wrapped) -> None:
+def test_ten_megabytes_pass_each_way(run: RunCommand) -> None:
     client = run()
     client.initialize()
     assert 10 * 1024 * 1024 == len(client.call(repeat=10 * 1024 * 1024)["content"][0]["text"])
     assert [{"type": "text", "text": "x"}] == client.call(padding="y" * 10 * 1024 * 1024)["content"]
 
 
-def test_keys_of_the_models_do_not_reach_the_server(run: Wrapped) -> None:
+def test_keys_of_the_models_do_not_reach_the_server(run: RunCommand) -> None:
     (run.folder / "policy.yaml").write_text(
         "version: 1\nmodels: [{name: m, model: openai/gpt-5-mini, api_key_env: OUR_KEY}]\n"
         "rules: [{name: r, match: {kind: sampling}, effect: allow, with: {models: [m]}}]\n"
@@ -219,7 +116,7 @@ def test_keys_of_the_models_do_not_reach_the_server(run: Wrapped) -> None:
     assert ("kept", False, False) == (seen["OTHER"], "OUR_KEY" in seen, "FROM_FILE" in seen)
 
 
-def test_the_metrics_file_is_written_at_the_end(run: Wrapped) -> None:
+def test_the_metrics_file_is_written_at_the_end(run: RunCommand) -> None:
     client = run("--metrics-file", str(run.folder / "{server}-{pid}.prom"), "--server", "users")
     client.initialize()
     client.ask("sampling/createMessage", SAMPLE)
@@ -229,7 +126,7 @@ def test_the_metrics_file_is_written_at_the_end(run: Wrapped) -> None:
     assert f"samplegate_requests_total{{{labels}}} 1.0" in text
 
 
-def test_a_model_whose_time_ran_out_is_counted_as_that_and_not_as_taken_back(run: Wrapped) -> None:
+def test_a_model_whose_time_ran_out_is_counted_as_that_and_not_as_taken_back(run: RunCommand) -> None:
     (run.folder / "policy.yaml").write_text(POLICY.replace("{models: [trial]}", "{models: [trial], timeout: 50ms}"))
     (run.folder / "cases.yaml").write_text("cases: [{answer: late, delay: 10s}]\n")
     client = run("--metrics-file", "m.prom")
@@ -243,7 +140,7 @@ def test_a_model_whose_time_ran_out_is_counted_as_that_and_not_as_taken_back(run
     ]
 
 
-def test_prometheus_can_ask_for_the_metrics_while_it_runs(run: Wrapped) -> None:
+def test_prometheus_can_ask_for_the_metrics_while_it_runs(run: RunCommand) -> None:
     client = run(environment={"SAMPLEGATE_METRICS_PORT": "0"})
     client.initialize()
     client.ask("sampling/createMessage", SAMPLE)
@@ -254,7 +151,7 @@ def test_prometheus_can_ask_for_the_metrics_while_it_runs(run: Wrapped) -> None:
     client.end()
 
 
-def test_a_port_that_is_none_and_a_url_that_is_none_are_said_before_anything_is_started(run: Wrapped) -> None:
+def test_a_port_that_is_none_and_a_url_that_is_none_are_said_before_anything_is_started(run: RunCommand) -> None:
     for options, said in ((("--metrics-port", "70000"), "70000"), (("--url", "notaurl"), "--url: ")):
         words = [
             sys.executable,
@@ -273,7 +170,7 @@ def test_a_port_that_is_none_and_a_url_that_is_none_are_said_before_anything_is_
         assert (2, True) == (done.returncode, said in done.stderr), done.stderr
 
 
-def test_the_metrics_file_is_there_while_it_runs(run: Wrapped) -> None:
+def test_the_metrics_file_is_there_while_it_runs(run: RunCommand) -> None:
     path = run.folder / "gate.prom"
     client = run("--metrics-file", str(path), environment={"SAMPLEGATE_METRICS_INTERVAL": "1"})
     client.initialize()
@@ -286,7 +183,7 @@ def test_the_metrics_file_is_there_while_it_runs(run: Wrapped) -> None:
     client.end()
 
 
-def test_without_a_record_nothing_is_kept_and_without_refusals_strict_leaves_0(run: Wrapped) -> None:
+def test_without_a_record_nothing_is_kept_and_without_refusals_strict_leaves_0(run: RunCommand) -> None:
     client = run("--strict", "--decision-log", "none")
     client.initialize()
     client.ask("sampling/createMessage", SAMPLE)
@@ -298,7 +195,7 @@ FORWARDING = "version: 1\nrules: [{name: person, match: {kind: sampling}, effect
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes that can be polled")
-def test_a_client_that_goes_while_the_server_takes_nothing_ends_it(run: Wrapped) -> None:
+def test_a_client_that_goes_while_the_server_takes_nothing_ends_it(run: RunCommand) -> None:
     client = run(command=(sys.executable, "-S", "-c", "import time; time.sleep(60)"))
     assert client.process.stdin is not None
     to_gate = client.process.stdin.fileno()
@@ -315,7 +212,7 @@ def test_a_client_that_goes_while_the_server_takes_nothing_ends_it(run: Wrapped)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="flock")
-def test_a_decision_log_that_another_process_holds_delays_no_end(run: Wrapped) -> None:
+def test_a_decision_log_that_another_process_holds_delays_no_end(run: RunCommand) -> None:
     import fcntl
 
     (run.folder / "policy.yaml").write_text(FORWARDING)
@@ -333,7 +230,7 @@ def test_a_decision_log_that_another_process_holds_delays_no_end(run: Wrapped) -
         assert 0 == client.end()[0]  # which is waited for, but not for ever; the lock is never given back
 
 
-def test_a_server_whose_answer_is_over_the_bound_fails_only_that_call(run: Wrapped) -> None:
+def test_a_server_whose_answer_is_over_the_bound_fails_only_that_call(run: RunCommand) -> None:
     client = run(environment={"SAMPLEGATE_MAX_FRAME_BYTES": "2000000"})
     client.initialize()
     client.write(id=1, method="tools/call", params={"name": "t", "arguments": {"repeat": 3_000_000}})
@@ -341,7 +238,7 @@ def test_a_server_whose_answer_is_over_the_bound_fails_only_that_call(run: Wrapp
     assert [{"type": "text", "text": "x"}] == client.call(2)["content"]
 
 
-def test_what_a_peer_chose_drives_neither_a_terminal_nor_a_ci_system(run: Wrapped) -> None:
+def test_what_a_peer_chose_drives_neither_a_terminal_nor_a_ci_system(run: RunCommand) -> None:
     client = run("--strict")
     client.initialize()
     other = {**SAMPLE, "messages": [{"role": "user", "content": {"type": "text", "text": "anything else"}}]}
@@ -357,7 +254,7 @@ def test_what_a_peer_chose_drives_neither_a_terminal_nor_a_ci_system(run: Wrappe
     assert r"t\n::error::\x1b[2J\u202e#\x23vso[x]: unanswered" in line
 
 
-def test_a_flood_of_refused_frames_does_not_flood_the_log(run: Wrapped) -> None:
+def test_a_flood_of_refused_frames_does_not_flood_the_log(run: RunCommand) -> None:
     flood = "import sys; [print('no frame') for _ in range(500)]; sys.stdout.flush(); sys.stdin.read()"
     client = run("--metrics-file", str(run.folder / "m.prom"), command=(sys.executable, "-S", "-c", flood))
     client.write(method="notifications/initialized")
@@ -373,7 +270,7 @@ class TestStart:
 
     NEVER = (sys.executable, "-c", "open('started', 'w')")
 
-    def test_a_wrong_policy_ends_it_with_2_and_the_place(self, run: Wrapped) -> None:
+    def test_a_wrong_policy_ends_it_with_2_and_the_place(self, run: RunCommand) -> None:
         (run.folder / "policy.yaml").write_text("version: 1\nrules: [{name: a, effect: alow}]\n")
         code, said = run(command=self.NEVER).end()
         assert (2, True) == (
@@ -382,26 +279,26 @@ class TestStart:
         )
         assert not (run.folder / "started").exists()
 
-    def test_a_variable_that_is_not_set_ends_it_with_2(self, run: Wrapped) -> None:
+    def test_a_variable_that_is_not_set_ends_it_with_2(self, run: RunCommand) -> None:
         (run.folder / "policy.yaml").write_text(POLICY.replace("${CONFIRM}", "${NOT_SET_ANYWHERE}"))
         code, said = run(command=self.NEVER).end()
         assert (2, True) == (code, "NOT_SET_ANYWHERE" in said)
         assert not (run.folder / "started").exists()
 
-    def test_a_policy_that_is_not_there(self, run: Wrapped) -> None:
+    def test_a_policy_that_is_not_there(self, run: RunCommand) -> None:
         (run.folder / "policy.yaml").unlink()
         code, said = run().end()
         assert (2, True) == (code, "policy.yaml: cannot be read: no such file or directory" in said)
 
-    def test_a_command_that_is_not_there(self, run: Wrapped) -> None:
+    def test_a_command_that_is_not_there(self, run: RunCommand) -> None:
         code, said = run(command=("no-such-server",)).end()
         assert (2, True) == (code, "no-such-server" in said)
 
-    def test_a_decision_log_that_cannot_be_written(self, run: Wrapped) -> None:
+    def test_a_decision_log_that_cannot_be_written(self, run: RunCommand) -> None:
         code, said = run("--decision-log", str(run.folder)).end()
         assert (2, True) == (code, "is a folder" in said)
 
-    def test_a_name_that_no_rule_can_match_is_warned_of(self, run: Wrapped) -> None:
+    def test_a_name_that_no_rule_can_match_is_warned_of(self, run: RunCommand) -> None:
         (run.folder / "policy.yaml").write_text(
             "version: 1\nrules: [{name: a, match: {server: other}, effect: deny}]\n"
         )
@@ -410,7 +307,7 @@ class TestStart:
         assert "no rule can match a server named 'default'" in client.end()[1]
 
 
-def test_a_warm_model_is_started_by_the_first_call_and_not_before(run: Wrapped) -> None:
+def test_a_warm_model_is_started_by_the_first_call_and_not_before(run: RunCommand) -> None:
     models = 'models: [{name: m, model: openai/none, api_base: "http://127.0.0.1:1/v1", warm: true}]'
     (run.folder / "policy.yaml").write_text(
         f"version: 1\n{models}\nrules: [{{name: a, match: {{kind: sampling}}, effect: allow}}]\n"

@@ -4,8 +4,7 @@ reviewer."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import anyio
 import anyio.lowlevel
@@ -16,32 +15,15 @@ from samplegate.policy.ledger import SCALE
 from samplegate.policy.prompt import Sampled, SampleFailed
 from samplegate.policy.schema import MAX_REVIEW_BYTES
 from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered
-from samplegate.protocol.rounds import ForwardRound, Open, Release, Settled
-from samplegate.reviews.review import Door, Edits, Filter, Review, Verdict
-from samplegate.reviews.service import Counts, ReviewService
-from samplegate.telemetry.metrics import Metrics
+from samplegate.protocol.rounds import ForwardRound, Open, Settled
+from samplegate.reviews.review import Door, Edits, Filter, Verdict
 from tests.fakes.dialogue import form, modern, one, sample
 from tests.fakes.metrics import value
-from tests.fakes.review_store import MemoryReviews
+from tests.fakes.reviewed_gate import ASK, LOOK, POLICY, RATE, ReviewedGate, body, wall
 from tests.fakes.virtual_time import VIRTUAL
-from tests.fakes.world import SAMPLED, World, asked, pushed
+from tests.fakes.world import SAMPLED, asked, pushed
 
-Says: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 pytestmark = pytest.mark.anyio
-START = 1_800_000_000.0
-ASK = {"name": "people", "effect": "escalate", "reviewer": "ops"}
-POLICY: dict[str, Any] = {
-    "models": [
-        {"name": "m", "model": "scripted", "max_tokens": 500},
-        {"name": "n", "model": "scripted", "max_tokens": 50},
-    ],
-    "reviewers": {"ops": {"timeout": "15m"}},
-}
-
-
-def wall() -> float:
-    """Unix seconds by the event loop's clock."""
-    return START + anyio.current_time()
 
 
 @pytest.fixture
@@ -49,82 +31,12 @@ def anyio_backend() -> Any:
     return VIRTUAL
 
 
-class Room:
-    """A gate with reviewers; ``says`` decides the first pending review."""
-
-    def __init__(self, **world: Any) -> None:
-        self._started = 0.0
-        self.world = World(**world, clock=lambda: anyio.current_time() - self._started, wall=wall)
-        self.store = MemoryReviews()
-        self.metrics = Metrics()
-        self.desk = self.new_desk()
-        self._ids = 0
-
-    def new_desk(self) -> ReviewService:
-        return ReviewService(
-            lambda: self.store,
-            wall=wall,
-            clock=anyio.current_time,
-            random=self._random,
-            log=self.world.log,
-            counts=Counts(self.metrics),
-            most=10,
-        )
-
-    def _random(self, size: int) -> bytes:
-        self._ids += 1
-        return self._ids.to_bytes(size, "big")
-
-    async def run(self, d: Any, round: Any, *people: Says) -> Any:
-        """The round's conclusion, while ``people`` act as reviewers."""
-        self.world.reviews = self.desk
-        self._started = anyio.current_time()  # the dialogues' time starts at 0
-        conclusion: list[Any] = []
-        with anyio.fail_after(10):
-            async with anyio.create_task_group() as group:
-                group.start_soon(self.desk.run)
-                for one in people:
-                    group.start_soon(one)
-                conclusion.append(await self.world.gate(d).run(round))
-                group.cancel_scope.cancel()
-        return conclusion[0]
-
-    async def settled(self, d: Any, round: Any, *people: Says) -> Release:
-        conclusion = await self.run(d, round, *people)
-        assert isinstance(conclusion, Settled)
-        return next(iter(conclusion.releases.values()))
-
-    async def pending(self) -> Review:
-        """Wait for a pending review and return it."""
-        changed = anyio.Event()
-        end = self.store.watch(lambda: changed.set())
-        try:
-            while not (found := self.store.list(Filter(states=("pending",)))):
-                await changed.wait()
-                changed = anyio.Event()
-        finally:
-            end()
-        return found[0]
-
-    def says(self, word: str, **more: Any) -> Says:
-        async def decide() -> None:
-            review = await self.pending()
-            self.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=wall())  # type: ignore[arg-type]
-
-        return decide
-
-
-def body(release: Release) -> Any:
-    assert isinstance(release.outcome, Answered), release
-    return json.loads(release.outcome.result)
-
-
 async def test_an_approved_request_is_sampled_and_a_person_is_said_to_have_decided() -> None:
-    room = Room()
-    release = await room.settled(*pushed(ASK, policy=POLICY), room.says("approve"))
-    assert isinstance(release.outcome, Answered), (release, room.world.log.events)
+    gate = ReviewedGate()
+    release = await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve"))
+    assert isinstance(release.outcome, Answered), (release, gate.world.log.events)
     assert "human" == release.outcome.decided_by
-    (record,) = room.world.records
+    (record,) = gate.world.records
     assert ("escalate", "human", "ana", "page", "ops") == (
         record.effect,
         record.decided_by,
@@ -132,37 +44,37 @@ async def test_an_approved_request_is_sampled_and_a_person_is_said_to_have_decid
         record.review_door,
         record.reviewer,
     )
-    (review,) = room.store.list(Filter())
+    (review,) = gate.store.list(Filter())
     assert (record.decision_id, "approved", record.review) == (review.used_by, review.state, review.id)
 
 
 async def test_a_rejected_request_is_denied_and_no_model_is_asked() -> None:
-    room = Room()
-    release = await room.settled(*pushed(ASK, policy=POLICY), room.says("reject", reason="no", tell_server=True))
+    gate = ReviewedGate()
+    release = await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("reject", reason="no", tell_server=True))
     assert isinstance(release.outcome, Denied)
-    assert (Reason.REVIEW, "no", []) == (release.outcome.reason, release.explain, room.world.asked)
+    assert (Reason.REVIEW, "no", []) == (release.outcome.reason, release.explain, gate.world.asked)
 
 
 async def test_the_reason_stays_here_unless_the_person_wants_it_told() -> None:
-    room = Room()
-    release = await room.settled(*pushed(ASK, policy=POLICY), room.says("reject", reason="no"))
+    gate = ReviewedGate()
+    release = await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("reject", reason="no"))
     assert "" == release.explain
 
 
 async def test_a_form_is_filled_in_by_a_person() -> None:
-    room = Room()
+    gate = ReviewedGate()
     said = {"action": "accept", "content": {"confirm": True}}
-    release = await room.settled(
-        *pushed(ASK, method="elicitation/create", policy=POLICY), room.says("answer", result=said)
+    release = await gate.settled(
+        *pushed(ASK, method="elicitation/create", policy=POLICY), gate.decides("answer", result=said)
     )
     assert (said, "human") == (body(release), release.outcome.decided_by)  # type: ignore[union-attr]
 
 
 async def test_an_answer_that_does_not_fit_the_form_is_never_released() -> None:
-    room = Room()
+    gate = ReviewedGate()
     said = {"action": "accept", "content": {"confirm": 7}}
-    release = await room.settled(
-        *pushed(ASK, method="elicitation/create", policy=POLICY), room.says("answer", result=said)
+    release = await gate.settled(
+        *pushed(ASK, method="elicitation/create", policy=POLICY), gate.decides("answer", result=said)
     )
     assert isinstance(release.outcome, Unanswered)
     assert Reason.REVIEW is release.outcome.reason
@@ -170,10 +82,10 @@ async def test_an_answer_that_does_not_fit_the_form_is_never_released() -> None:
 
 
 async def test_an_edited_request_is_asked_as_edited_of_the_model_that_was_chosen() -> None:
-    room = Room()
+    gate = ReviewedGate()
     edits = Edits(model="n", max_tokens=40, messages=({"role": "user", "content": {"type": "text", "text": "other"}},))
-    await room.settled(*pushed(ASK, policy=POLICY), room.says("approve", edits=edits))
-    (asking,) = room.world.asked
+    await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve", edits=edits))
+    (asking,) = gate.world.asked
     assert ("n", 40, "other") == (
         asking.model,
         asking.params["maxTokens"],
@@ -186,174 +98,165 @@ async def test_an_edited_request_is_asked_as_edited_of_the_model_that_was_chosen
     [Edits(max_tokens=501), Edits(model="n", max_tokens=51), Edits(model="other"), Edits(model="n", temperature=9.0)],
 )
 async def test_no_edit_exceeds_what_the_rule_allows(edits: Edits) -> None:
-    room = Room()
+    gate = ReviewedGate()
     rule = {**ASK, "with": {"temperature": {"max": 1.0}}}
-    release = await room.settled(*pushed(rule, policy=POLICY), room.says("approve", edits=edits))
+    release = await gate.settled(*pushed(rule, policy=POLICY), gate.decides("approve", edits=edits))
     assert isinstance(release.outcome, Unanswered)
-    assert (Reason.REVIEW, []) == (release.outcome.reason, room.world.asked)
+    assert (Reason.REVIEW, []) == (release.outcome.reason, gate.world.asked)
 
 
 async def test_a_verdict_after_the_round_answers_the_next_same_request_once() -> None:
-    room = Room()
+    gate = ReviewedGate()
     impatient = {**POLICY, "servers": {"default": {"peer_timeout": "200ms"}}}
-    first = await room.settled(*pushed(ASK, policy=impatient))
+    first = await gate.settled(*pushed(ASK, policy=impatient))
     assert isinstance(first.outcome, Unanswered)
     assert Reason.TIMEOUT is first.outcome.reason
-    await room.says("approve")()
-    room.desk = room.new_desk()
-    second = await room.settled(*pushed(ASK, policy=impatient))
+    await gate.decides("approve")()
+    gate.service = gate.new_service()
+    second = await gate.settled(*pushed(ASK, policy=impatient))
     assert isinstance(second.outcome, Answered)
-    third = await room.settled(*pushed(ASK, policy=impatient))
+    third = await gate.settled(*pushed(ASK, policy=impatient))
     assert isinstance(third.outcome, Unanswered)
-    assert ["approved", "pending"] == sorted(review.state for review in room.store.list(Filter()))
+    assert ["approved", "pending"] == sorted(review.state for review in gate.store.list(Filter()))
 
 
 async def test_another_request_is_not_answered_by_it() -> None:
-    room = Room()
+    gate = ReviewedGate()
     impatient = {**POLICY, "servers": {"default": {"peer_timeout": "100ms"}}}
-    await room.settled(*pushed(ASK, policy=impatient))
-    await room.says("approve")()
-    other = await room.settled(*pushed(ASK, params=sample(maxTokens=7), policy=impatient))
+    await gate.settled(*pushed(ASK, policy=impatient))
+    await gate.decides("approve")()
+    other = await gate.settled(*pushed(ASK, params=sample(maxTokens=7), policy=impatient))
     assert isinstance(other.outcome, Unanswered)
 
 
 async def test_without_a_store_nobody_is_asked_and_nothing_is_allowed() -> None:
-    room = Room()
+    gate = ReviewedGate()
 
     def gone() -> Any:
         raise Unavailable("store: gone")
 
-    room.desk._open_store = gone
-    release = await room.settled(*pushed(ASK, policy=POLICY))
+    gate.service._open_store = gone
+    release = await gate.settled(*pushed(ASK, policy=POLICY))
     assert isinstance(release.outcome, Unanswered)
     assert Reason.REVIEW is release.outcome.reason
 
 
-LOOK = {
-    "name": "models",
-    "match": {"kind": "sampling"},
-    "effect": "allow",
-    "with": {"models": ["m"]},
-    "review_answer": "ops",
-}
-
-
 async def test_a_models_answer_is_released_once_a_person_has_seen_it() -> None:
-    room = Room()
-    release = await room.settled(*pushed(LOOK, policy=POLICY), room.says("approve"))
+    gate = ReviewedGate()
+    release = await gate.settled(*pushed(LOOK, policy=POLICY), gate.decides("approve"))
     assert isinstance(release.outcome, Answered)
     assert ("hi", "human") == (body(release)["content"]["text"], release.outcome.decided_by)
 
 
 async def test_a_person_may_put_another_answer_in_place_of_the_models() -> None:
-    room = Room()
+    gate = ReviewedGate()
     said = {
         "role": "assistant",
         "content": {"type": "text", "text": "better"},
         "model": "human/ops",
         "stopReason": "endTurn",
     }
-    release = await room.settled(*pushed(LOOK, policy=POLICY), room.says("answer", result=said))
+    release = await gate.settled(*pushed(LOOK, policy=POLICY), gate.decides("answer", result=said))
     assert ("better", "human/ops") == (body(release)["content"]["text"], body(release)["model"])
 
 
 async def test_an_answer_that_a_person_refuses_is_not_released() -> None:
-    room = Room()
-    release = await room.settled(*pushed(LOOK, policy=POLICY), room.says("reject"))
+    gate = ReviewedGate()
+    release = await gate.settled(*pushed(LOOK, policy=POLICY), gate.decides("reject"))
     assert isinstance(release.outcome, Denied)
-    assert 1 == len(room.world.asked)
+    assert 1 == len(gate.world.asked)
 
 
 async def test_an_answer_that_was_approved_too_late_is_released_without_asking_the_model_again() -> None:
-    room = Room()
+    gate = ReviewedGate()
     impatient = {**POLICY, "servers": {"default": {"peer_timeout": "200ms"}}}
-    first = await room.settled(*pushed(LOOK, policy=impatient))
+    first = await gate.settled(*pushed(LOOK, policy=impatient))
     assert isinstance(first.outcome, Unanswered)
-    await room.says("approve")()
-    second = await room.settled(*pushed(LOOK, policy=impatient))
+    await gate.decides("approve")()
+    second = await gate.settled(*pushed(LOOK, policy=impatient))
     assert isinstance(second.outcome, Answered)
-    assert ("hi", 1) == (body(second)["content"]["text"], len(room.world.asked))
+    assert ("hi", 1) == (body(second)["content"]["text"], len(gate.world.asked))
 
 
 async def test_a_request_that_is_approved_and_whose_answer_is_approved_uses_both_verdicts() -> None:
-    room = Room()
+    gate = ReviewedGate()
 
     async def twice() -> None:
-        await room.says("approve")()
-        await room.says("approve")()
+        await gate.decides("approve")()
+        await gate.decides("approve")()
 
-    release = await room.settled(*pushed({**ASK, "review_answer": "ops"}, policy=POLICY), twice)
+    release = await gate.settled(*pushed({**ASK, "review_answer": "ops"}, policy=POLICY), twice)
     assert isinstance(release.outcome, Answered)
     assert [("answer", True), ("request", True)] == sorted(
-        (one.stage, one.used_by is not None) for one in room.store.list(Filter())
+        (one.stage, one.used_by is not None) for one in gate.store.list(Filter())
     )
 
 
 async def test_a_request_that_is_withdrawn_takes_its_review_with_it() -> None:
-    room = Room()
+    gate = ReviewedGate()
     d, round = pushed(ASK, policy=POLICY)
     with anyio.CancelScope() as scope:
 
         async def withdraw() -> None:
-            await room.pending()
+            await gate.pending()
             scope.cancel()
 
-        await room.run(d, round, withdraw)
-    (review,) = room.store.list(Filter())
-    (record,) = room.world.records
+        await gate.run(d, round, withdraw)
+    (review,) = gate.store.list(Filter())
+    (record,) = gate.world.records
     assert ("withdrawn", "withdrawn", review.id) == (review.state, record.outcome, record.review)
 
 
 async def test_a_process_that_ends_leaves_its_reviews_to_the_next() -> None:
-    room = Room()
+    gate = ReviewedGate()
     d, round = pushed(ASK, policy=POLICY)
     with anyio.CancelScope() as scope:
 
         async def end() -> None:
-            await room.pending()
-            room.desk.end()
+            await gate.pending()
+            gate.service.end()
             scope.cancel()
 
-        await room.run(d, round, end)
-    (review,) = room.store.list(Filter())
+        await gate.run(d, round, end)
+    (review,) = gate.store.list(Filter())
     assert ("pending", None) == (review.state, review.waiter)
 
 
 async def test_a_model_that_fails_leaves_the_approval_to_the_next_same_request() -> None:
-    room = Room(answer=SampleFailed("unreachable", "nobody there"))
-    first = await room.settled(*pushed(ASK, policy=POLICY), room.says("approve"))
+    gate = ReviewedGate(answer=SampleFailed("unreachable", "nobody there"))
+    first = await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve"))
     assert isinstance(first.outcome, Unanswered)
-    room.world.answer = SAMPLED
-    second = await room.settled(*pushed(ASK, policy=POLICY))
+    gate.world.answer = SAMPLED
+    second = await gate.settled(*pushed(ASK, policy=POLICY))
     assert isinstance(second.outcome, Answered)
 
 
 async def test_a_record_that_cannot_be_written_releases_nothing_and_keeps_the_verdict() -> None:
-    room = Room(broken_log=True)
-    release = await room.settled(*pushed(ASK, policy=POLICY), room.says("approve"))
+    gate = ReviewedGate(broken_log=True)
+    release = await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve"))
     assert isinstance(release.outcome, Unanswered)
-    (review,) = room.store.list(Filter())
+    (review,) = gate.store.list(Filter())
     assert None is review.used_by
 
 
 async def test_a_verdict_that_cannot_be_marked_as_used_is_not_released_and_the_log_says_so() -> None:
-    room = Room()
+    gate = ReviewedGate()
 
     def breaks(*_: Any, **__: Any) -> bool:
         raise Unavailable("store: locked")
 
-    room.store.use = breaks  # type: ignore[method-assign]
-    release = await room.settled(*pushed(ASK, policy=POLICY), room.says("approve"))
+    gate.store.use = breaks  # type: ignore[method-assign]
+    release = await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve"))
     assert isinstance(release.outcome, Unanswered)
-    assert ["answered", "unanswered"] == [record.outcome for record in room.world.records]
-    assert 1 == len({record.decision_id for record in room.world.records})
+    assert ["answered", "unanswered"] == [record.outcome for record in gate.world.records]
+    assert 1 == len({record.decision_id for record in gate.world.records})
 
 
 async def test_too_many_pending_reviews_leave_the_next_request_unanswered() -> None:
-    room = Room()
+    gate = ReviewedGate()
     impatient = {**POLICY, "servers": {"default": {"peer_timeout": "20ms"}}}
     releases = [
-        await room.settled(*pushed(ASK, params=sample(maxTokens=number + 1), policy=impatient)) for number in range(11)
+        await gate.settled(*pushed(ASK, params=sample(maxTokens=number + 1), policy=impatient)) for number in range(11)
     ]
     release = releases[-1]
     assert isinstance(release.outcome, Unanswered)
@@ -361,21 +264,21 @@ async def test_too_many_pending_reviews_leave_the_next_request_unanswered() -> N
 
 
 async def test_on_timeout_next_goes_on_behind_a_reviewer_who_says_nothing() -> None:
-    room = Room()
+    gate = ReviewedGate()
     rules = ({**ASK, "timeout": "50ms", "on_timeout": "next"}, {"name": "fixed", "effect": "answer", "content": "so"})
-    release = await room.settled(*pushed(*rules, policy=POLICY))
+    release = await gate.settled(*pushed(*rules, policy=POLICY))
     assert "so" == body(release)["content"]["text"]
 
 
 async def test_reviews_are_counted_by_who_asked_for_them() -> None:
-    room = Room()
-    await room.settled(*pushed(ASK, policy=POLICY), room.says("approve"))
-    assert 1 == value(room.metrics, "samplegate_reviews_total", reviewer="ops", door="page", outcome="approved")
-    assert 1 == value(room.metrics, "samplegate_review_duration_seconds", reviewer="ops")
+    gate = ReviewedGate()
+    await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve"))
+    assert 1 == value(gate.metrics, "samplegate_reviews_total", reviewer="ops", door="page", outcome="approved")
+    assert 1 == value(gate.metrics, "samplegate_review_duration_seconds", reviewer="ops")
 
 
 async def test_in_the_modern_era_people_are_asked_before_anything_is_spent() -> None:
-    room = Room()
+    gate = ReviewedGate()
     rules = (
         {**ASK, "match": {"kind": "elicitation"}},
         {"name": "rest", "match": {"kind": "sampling"}, "effect": "allow"},
@@ -383,91 +286,90 @@ async def test_in_the_modern_era_people_are_asked_before_anything_is_spent() -> 
     seen: list[int] = []
 
     async def look() -> None:
-        await room.pending()
-        seen.append(len(room.world.asked))
-        await room.says("answer", result={"action": "decline"})()
+        await gate.pending()
+        seen.append(len(gate.world.asked))
+        await gate.decides("answer", result={"action": "decline"})()
 
     d, round = asked(*rules, policy=POLICY, a=sample(), b=form())
-    conclusion = await room.run(d, round, look)
+    conclusion = await gate.run(d, round, look)
     assert isinstance(conclusion, Settled)
-    assert ([0], 1) == (seen, len(room.world.asked))
+    assert ([0], 1) == (seen, len(gate.world.asked))
 
 
 async def test_a_refusal_takes_the_reviews_of_its_siblings_back() -> None:
-    room = Room()
+    gate = ReviewedGate()
     d, round = asked(ASK, policy=POLICY, a=sample(), b=form())
 
     async def reject() -> None:
         while True:
-            review = next((one for one in room.store.list(Filter(states=("pending",))) if one.kind == "sampling"), None)
+            review = next((one for one in gate.store.list(Filter(states=("pending",))) if one.kind == "sampling"), None)
             if review is not None:
                 break
             await anyio.lowlevel.checkpoint()
-        room.store.decide(review.id, Verdict(word="reject"), who="ana", door="page", now=wall())
+        gate.store.decide(review.id, Verdict(word="reject"), who="ana", door="page", now=wall())
 
-    conclusion = await room.run(d, round, reject)
+    conclusion = await gate.run(d, round, reject)
     assert isinstance(conclusion, Settled)
-    assert {"rejected", "withdrawn"} == {one.state for one in room.store.list(Filter())}
+    assert {"rejected", "withdrawn"} == {one.state for one in gate.store.list(Filter())}
 
 
 async def test_a_modern_call_is_put_off_and_finished_when_it_comes_back() -> None:
-    room = Room()
+    gate = ReviewedGate()
     quick = {**POLICY, "client": {"peer_timeout": "100ms"}}
     d, round = asked(ASK, policy=quick, b=form())
-    parked = await room.run(d, round)
+    parked = await gate.run(d, round)
     assert isinstance(parked, ForwardRound)
-    assert (frozenset(), []) == (parked.keys, room.world.records)
-    await room.says("answer", result={"action": "decline"})()
+    assert (frozenset(), []) == (parked.keys, gate.world.records)
+    await gate.decides("answer", result={"action": "decline"})()
     effects = d.take(d.session.round_done(round.id, parked, d.now))
     assert b"inputRequests" not in effects[0].line
 
 
 async def test_an_answer_of_before_is_recorded_with_the_model_that_wrote_it() -> None:
-    room = Room()
+    gate = ReviewedGate()
     impatient = {**POLICY, "servers": {"default": {"peer_timeout": "200ms"}}}
-    await room.settled(*pushed(LOOK, policy=impatient))
-    await room.says("approve")()
-    await room.settled(*pushed(LOOK, policy=impatient))
-    assert ["gpt", "gpt"] == [record.model for record in room.world.records]
+    await gate.settled(*pushed(LOOK, policy=impatient))
+    await gate.decides("approve")()
+    await gate.settled(*pushed(LOOK, policy=impatient))
+    assert ["gpt", "gpt"] == [record.model for record in gate.world.records]
 
 
 async def test_an_answer_that_is_too_large_for_a_person_is_not_released_unseen() -> None:
-    room = Room(answer=Sampled(({"type": "text", "text": "x" * (MAX_REVIEW_BYTES + 1)},), "gpt", "endTurn", 3, 4))
-    release = await room.settled(*pushed(LOOK, policy=POLICY))
+    gate = ReviewedGate(
+        answer=Sampled(({"type": "text", "text": "x" * (MAX_REVIEW_BYTES + 1)},), "gpt", "endTurn", 3, 4)
+    )
+    release = await gate.settled(*pushed(LOOK, policy=POLICY))
     assert isinstance(release.outcome, Unanswered)
-    assert (Reason.REVIEW, []) == (release.outcome.reason, list(room.store.list(Filter())))
+    assert (Reason.REVIEW, []) == (release.outcome.reason, list(gate.store.list(Filter())))
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the answer is read in a thread
 async def test_a_request_that_is_too_large_for_a_person_is_not_escalated() -> None:
-    room = Room()
+    gate = ReviewedGate()
     large = sample(messages=[{"role": "user", "content": {"type": "text", "text": "x" * (MAX_REVIEW_BYTES + 1)}}])
-    release = await room.settled(*pushed(ASK, params=large, policy=POLICY))
+    release = await gate.settled(*pushed(ASK, params=large, policy=POLICY))
     assert isinstance(release.outcome, Unanswered)
     assert Reason.CANNOT is release.outcome.reason
 
 
-RATE = {"limits": {"rate": {"requests": 5, "per": "1h"}, "money": {"output_tokens": 10000, "per": "1h"}}}
-
-
 @pytest.mark.parametrize("word", ["reject", "answer", None])
 async def test_asking_a_person_counts_as_a_request_and_costs_no_model_anything(word: str | None) -> None:
-    room = Room()
+    gate = ReviewedGate()
     rule = {**ASK, "limits": ["rate", "money"], "timeout": "15m" if word else "50ms"}
     result = {"role": "assistant", "content": {"type": "text", "text": "x"}, "model": "human/ops"}
-    says = [] if word is None else [room.says(word, **({"result": result} if word == "answer" else {}))]
-    await room.settled(*pushed(rule, policy={**POLICY, **RATE}), *says)
-    assert (SCALE["requests"], 0) == (room.world.purse.drawn("rate"), room.world.purse.drawn("money"))
+    says = [] if word is None else [gate.decides(word, **({"result": result} if word == "answer" else {}))]
+    await gate.settled(*pushed(rule, policy={**POLICY, **RATE}), *says)
+    assert (SCALE["requests"], 0) == (gate.world.purse.drawn("rate"), gate.world.purse.drawn("money"))
 
 
 async def test_a_request_that_is_put_off_counts_once() -> None:
-    room = Room()
+    gate = ReviewedGate()
     quick = {**POLICY, **RATE, "client": {"peer_timeout": "100ms"}}
     d, round = asked({**ASK, "limits": ["rate"]}, policy=quick, b=form())
     for _ in range(3):
-        parked = await room.run(d, round)
+        parked = await gate.run(d, round)
         assert isinstance(parked, ForwardRound)
-        assert SCALE["requests"] == room.world.purse.drawn("rate")
+        assert SCALE["requests"] == gate.world.purse.drawn("rate")
         state = json.loads(d.take(d.session.round_done(round.id, parked, d.now))[0].line)["result"]["requestState"]
         round = one(d.client(modern(9, "tools/call", name="x", requestState=state)), Open).round
 
@@ -479,11 +381,11 @@ async def test_a_request_that_is_put_off_counts_once() -> None:
 async def test_a_program_that_answers_for_a_reviewer_is_not_said_to_be_a_person(
     door: Door, by: str, word: Literal["approve", "reject"]
 ) -> None:
-    room = Room()
+    gate = ReviewedGate()
 
     async def decide() -> None:
-        review = await room.pending()
-        room.store.decide(review.id, Verdict(word=word), who="x", door=door, now=wall())
+        review = await gate.pending()
+        gate.store.decide(review.id, Verdict(word=word), who="x", door=door, now=wall())
 
-    await room.settled(*pushed(ASK, policy=POLICY), decide)
-    assert (by, door) == (room.world.records[0].decided_by, room.world.records[0].review_door)
+    await gate.settled(*pushed(ASK, policy=POLICY), decide)
+    assert (by, door) == (gate.world.records[0].decided_by, gate.world.records[0].review_door)

@@ -18,9 +18,9 @@ from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered
 from samplegate.protocol.rounds import ForwardRound, Open, Settled
 from samplegate.reviews.review import Edits, Filter, Review, Verdict
 from tests.fakes.dialogue import form, modern, one, policy, sample
+from tests.fakes.reviewed_gate import ASK, LOOK, POLICY, ReviewedGate, Reviewer, body, wall
 from tests.fakes.virtual_time import VIRTUAL
 from tests.fakes.world import SAMPLED, asked, pushed
-from tests.unit.gate.test_reviews import ASK, LOOK, POLICY, Room, Says, body, wall
 
 pytestmark = pytest.mark.anyio
 IMPATIENT: dict[str, Any] = {**POLICY, "servers": {"default": {"peer_timeout": "200ms"}}}
@@ -34,64 +34,64 @@ def anyio_backend() -> Any:
     return VIRTUAL
 
 
-def of(room: Room, most_tokens: int, word: str, *, before: int = 1, **more: Any) -> Says:
+def of(gate: ReviewedGate, most_tokens: int, word: str, *, before: int = 1, **more: Any) -> Reviewer:
     """Decide the review of the request with these max tokens, once ``before`` reviews are pending."""
 
     async def decide() -> None:
-        while len(room.store.list(Filter(states=("pending",)))) < before:
+        while len(gate.store.list(Filter(states=("pending",)))) < before:
             await anyio.lowlevel.checkpoint()
-        found = next(one for one in room.store.list(Filter()) if one.params.get("maxTokens") == most_tokens)
-        room.store.decide(found.id, Verdict(word=word, **more), who="ana", door="page", now=wall())  # type: ignore[arg-type]
+        found = next(one for one in gate.store.list(Filter()) if one.params.get("maxTokens") == most_tokens)
+        gate.store.decide(found.id, Verdict(word=word, **more), who="ana", door="page", now=wall())  # type: ignore[arg-type]
 
     return decide
 
 
 async def test_a_refusal_of_one_of_two_is_what_the_server_hears_and_is_spent() -> None:
-    room = Room()
+    gate = ReviewedGate()
     d, round = asked(ASK, policy=POLICY, a=sample(maxTokens=11), b=sample(maxTokens=12))
-    conclusion = await room.run(d, round, of(room, 12, "reject", before=2, reason="no", tell_server=True))
+    conclusion = await gate.run(d, round, of(gate, 12, "reject", before=2, reason="no", tell_server=True))
     assert isinstance(conclusion, Settled)
     assert isinstance(conclusion.releases["b"].outcome, Denied)
     assert {(11, "withdrawn", False), (12, "rejected", True)} == {
-        (one.params["maxTokens"], one.state, one.used_by is not None) for one in room.store.list(Filter())
+        (one.params["maxTokens"], one.state, one.used_by is not None) for one in gate.store.list(Filter())
     }
-    assert {("a", "withdrawn"), ("b", "denied")} == {(record.key, record.outcome) for record in room.world.records}
-    assert [] == [event for event, _ in room.world.log.events if event == "request.failed"]
+    assert {("a", "withdrawn"), ("b", "denied")} == {(record.key, record.outcome) for record in gate.world.records}
+    assert [] == [event for event, _ in gate.world.log.events if event == "request.failed"]
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["refused", "nobody to ask"])
 async def test_no_model_is_asked_for_a_round_that_a_sibling_ends(gone: bool) -> None:
-    room = Room()
-    room.store.fault = "gone" if gone else None
+    gate = ReviewedGate()
+    gate.store.fault = "gone" if gone else None
     rules = (
         {**ASK, "match": {"max_tokens": {"min": 12, "max": 12}}},
         {"name": "rest", "effect": "allow", "match": {"kind": "sampling"}},
     )
     d, round = asked(*rules, policy=POLICY, a=sample(maxTokens=400), b=sample(maxTokens=12))
-    conclusion = await room.run(d, round, *([] if gone else [of(room, 12, "reject")]))
+    conclusion = await gate.run(d, round, *([] if gone else [of(gate, 12, "reject")]))
     assert isinstance(conclusion, Settled)
-    assert [] == room.world.asked
+    assert [] == gate.world.asked
 
 
 async def test_a_verdict_that_could_not_be_marked_as_used_is_there_again_once_its_lease_is_over() -> None:
-    room, real = Room(), None
+    gate, real = ReviewedGate(), None
 
     def fails(*_: Any, **__: Any) -> bool:
         raise Unavailable("store: locked")
 
-    real, room.store.use = room.store.use, fails  # type: ignore[method-assign]
-    await room.settled(*pushed(ASK, policy=POLICY), room.says("approve"))
-    room.store.use = real  # type: ignore[method-assign]
-    (review,) = room.store.list(Filter())
-    found = room.store.seek(review.lookup, stage="request", waiter="next", now=review.held_until, seconds=1)
+    real, gate.store.use = gate.store.use, fails  # type: ignore[method-assign]
+    await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve"))
+    gate.store.use = real  # type: ignore[method-assign]
+    (review,) = gate.store.list(Filter())
+    found = gate.store.seek(review.lookup, stage="request", waiter="next", now=review.held_until, seconds=1)
     assert found is not None
     assert (review.id, "approved") == (found.id, found.state)
 
 
 async def test_nothing_is_held_of_a_review_that_expired() -> None:
-    room = Room()
-    await room.settled(*pushed({**ASK, "timeout": "20ms"}, policy=POLICY))
-    assert set() == room.desk._waiters
+    gate = ReviewedGate()
+    await gate.settled(*pushed({**ASK, "timeout": "20ms"}, policy=POLICY))
+    assert set() == gate.service._waiters
 
 
 @pytest.mark.parametrize(
@@ -114,23 +114,23 @@ async def test_nothing_is_held_of_a_review_that_expired() -> None:
     ],
 )
 async def test_no_edit_gets_round_another_rule_or_a_bound(rules: list[dict[str, Any]], edits: Edits | str) -> None:
-    room = Room()
+    gate = ReviewedGate()
     if isinstance(edits, str):
         edits = Edits(messages=({"role": "user", "content": {"type": "text", "text": edits}},))
     both = {**POLICY, "reviewers": {"ops": {}, "law": {}}}
-    release = await room.settled(
-        *pushed(*rules, ASK, params=sample(maxTokens=400), policy=both), room.says("approve", edits=edits)
+    release = await gate.settled(
+        *pushed(*rules, ASK, params=sample(maxTokens=400), policy=both), gate.decides("approve", edits=edits)
     )
     assert isinstance(release.outcome, Unanswered)
-    assert (Reason.REVIEW, []) == (release.outcome.reason, room.world.asked)
+    assert (Reason.REVIEW, []) == (release.outcome.reason, gate.world.asked)
 
 
 async def test_a_verdict_that_can_never_be_carried_out_is_spent_so_that_a_person_is_asked_anew() -> None:
-    room = Room()
-    await room.settled(
-        *pushed(ASK, params=sample(maxTokens=40), policy=POLICY), room.says("approve", edits=Edits(max_tokens=41))
+    gate = ReviewedGate()
+    await gate.settled(
+        *pushed(ASK, params=sample(maxTokens=40), policy=POLICY), gate.decides("approve", edits=Edits(max_tokens=41))
     )
-    release = await room.settled(*pushed(ASK, params=sample(maxTokens=40), policy=POLICY), room.says("approve"))
+    release = await gate.settled(*pushed(ASK, params=sample(maxTokens=40), policy=POLICY), gate.decides("approve"))
     assert isinstance(release.outcome, Answered)
 
 
@@ -140,148 +140,148 @@ async def test_a_verdict_that_can_never_be_carried_out_is_spent_so_that_a_person
     ids=["denied", "other bounds", "no rule"],
 )
 async def test_a_verdict_counts_only_as_long_as_the_policy_in_force_asks_for_it(now: list[dict[str, Any]]) -> None:
-    room = Room()
+    gate = ReviewedGate()
     d, round = pushed(ASK, policy=POLICY)
     policies = [d.compiled, compile_policy(policy(*now, **POLICY), {})]
-    room.world.in_force = lambda: policies[0]
+    gate.world.in_force = lambda: policies[0]
 
     async def reload_and_approve() -> None:
-        await room.pending()
+        await gate.pending()
         del policies[0]
-        await room.says("approve")()
+        await gate.decides("approve")()
 
-    release = await room.settled(d, round, reload_and_approve)
+    release = await gate.settled(d, round, reload_and_approve)
     assert isinstance(release.outcome, Unanswered)
-    assert (Reason.REVIEW, []) == (release.outcome.reason, room.world.asked)
-    assert None is (room.store.list(Filter()))[0].used_by
+    assert (Reason.REVIEW, []) == (release.outcome.reason, gate.world.asked)
+    assert None is (gate.store.list(Filter()))[0].used_by
 
 
 async def test_a_reload_that_changes_nothing_for_it_leaves_a_verdict_as_it_is() -> None:
-    room = Room()
+    gate = ReviewedGate()
     compiled = compile_policy(policy(ASK, **POLICY), {})
-    room.world.in_force = lambda: compiled
-    release = await room.settled(*pushed(ASK, policy=POLICY), room.says("approve"))
+    gate.world.in_force = lambda: compiled
+    release = await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve"))
     assert isinstance(release.outcome, Answered)
 
 
 async def test_an_edited_request_is_not_refused_for_its_own_count() -> None:
-    room = Room()
+    gate = ReviewedGate()
     rule = {**ASK, "limits": ["once", "words"]}
-    release = await room.settled(
+    release = await gate.settled(
         *pushed(rule, params=sample(maxTokens=40), policy={**POLICY, **LIMITS}),
-        room.says("approve", edits=Edits(max_tokens=4)),
+        gate.decides("approve", edits=Edits(max_tokens=4)),
     )
     assert isinstance(release.outcome, Answered)
     assert (SCALE["requests"], 4 * SCALE["output_tokens"]) == (
-        room.world.purse.drawn("once"),
-        room.world.purse.drawn("words"),
+        gate.world.purse.drawn("once"),
+        gate.world.purse.drawn("words"),
     )
 
 
 async def test_a_request_that_was_put_off_is_not_refused_for_its_own_count() -> None:
-    room = Room()
+    gate = ReviewedGate()
     d, round = asked(
         {**ASK, "limits": ["once"]}, policy={**POLICY, **LIMITS, "client": {"peer_timeout": "200ms"}}, b=form()
     )
-    parked = await room.run(d, round)
-    await room.says("answer", result={"action": "decline"})()
-    conclusion = await room.run(d, returned(d, round, parked))
+    parked = await gate.run(d, round)
+    await gate.decides("answer", result={"action": "decline"})()
+    conclusion = await gate.run(d, returned(d, round, parked))
     assert isinstance(conclusion, Settled)
     assert isinstance(conclusion.releases["b"].outcome, Answered)
 
 
 async def test_a_review_that_expires_while_its_call_is_put_off_is_not_opened_again() -> None:
-    room = Room()
+    gate = ReviewedGate()
     rule = {**ASK, "timeout": "250ms", "on_timeout": "next"}
     rest = {"name": "rest", "effect": "answer", "content": {"confirm": True}}
     d, round = asked(rule, rest, policy={**POLICY, "client": {"peer_timeout": "150ms"}}, b=form())
-    parked = await room.run(d, round)
-    (review,) = room.store.list(Filter())
-    room.store.reviews[review.id] = replace(review, expires=review.created)  # it has expired meanwhile
-    conclusion = await room.run(d, returned(d, round, parked))
+    parked = await gate.run(d, round)
+    (review,) = gate.store.list(Filter())
+    gate.store.reviews[review.id] = replace(review, expires=review.created)  # it has expired meanwhile
+    conclusion = await gate.run(d, returned(d, round, parked))
     assert isinstance(conclusion, Settled)
     assert {"action": "accept", "content": {"confirm": True}} == body(conclusion.releases["b"])
-    assert 1 == len(room.store.list(Filter()))
+    assert 1 == len(gate.store.list(Filter()))
 
 
 async def test_an_approval_late_in_a_try_gives_the_model_the_next_try() -> None:
-    room = Room()
+    gate = ReviewedGate()
     d, round = asked(ASK, policy={**POLICY, "client": {"peer_timeout": "600ms"}}, a=sample())
 
     async def late() -> None:
-        await room.pending()
-        room._started -= 0.35
-        await room.says("approve")()
+        await gate.pending()
+        gate._started -= 0.35
+        await gate.decides("approve")()
 
-    parked = await room.run(d, round, late)
+    parked = await gate.run(d, round, late)
     assert isinstance(parked, ForwardRound)
-    conclusion = await room.run(d, returned(d, round, parked))
+    conclusion = await gate.run(d, returned(d, round, parked))
     assert isinstance(conclusion, Settled)
     assert isinstance(conclusion.releases["a"].outcome, Answered)
 
 
 async def test_verdicts_of_one_round_are_spent_together_or_not_at_all() -> None:
-    room = Room()
+    gate = ReviewedGate()
     d, round = asked(ASK, policy=POLICY, a=sample(maxTokens=11), b=sample(maxTokens=12))
 
     async def stolen() -> None:
-        await of(room, 11, "approve", before=2)()
-        await of(room, 12, "approve", before=1)()
+        await of(gate, 11, "approve", before=2)()
+        await of(gate, 12, "approve", before=1)()
 
     def nothing(uses: Any, *, now: float) -> bool:
         return False
 
-    room.store.use = nothing  # type: ignore[method-assign]
-    conclusion = await room.run(d, round, stolen)
+    gate.store.use = nothing  # type: ignore[method-assign]
+    conclusion = await gate.run(d, round, stolen)
     assert isinstance(conclusion, Settled)
     assert ["unanswered", "unanswered"] == [type(one.outcome).__name__.lower() for one in conclusion.releases.values()]
-    assert [None, None] == [review.used_by for review in room.store.list(Filter())]
-    assert ["answered", "answered", "unanswered", "unanswered"] == [record.outcome for record in room.world.records]
-    assert [False, False, True, True] == [record.revokes for record in room.world.records]
+    assert [None, None] == [review.used_by for review in gate.store.list(Filter())]
+    assert ["answered", "answered", "unanswered", "unanswered"] == [record.outcome for record in gate.world.records]
+    assert [False, False, True, True] == [record.revokes for record in gate.world.records]
 
 
 async def test_a_verdict_on_what_one_unnamed_server_asked_is_none_for_another() -> None:
-    room = Room()
-    room.world.realm = "one command"
-    await room.settled(*pushed(ASK, policy=IMPATIENT))
-    await room.says("approve")()
-    room.world.realm = "another"
-    release = await room.settled(*pushed(ASK, policy=IMPATIENT))
+    gate = ReviewedGate()
+    gate.world.realm = "one command"
+    await gate.settled(*pushed(ASK, policy=IMPATIENT))
+    await gate.decides("approve")()
+    gate.world.realm = "another"
+    release = await gate.settled(*pushed(ASK, policy=IMPATIENT))
     assert isinstance(release.outcome, Unanswered)
 
 
 async def test_the_end_of_the_process_is_no_answer_to_a_model_that_a_person_looks_at() -> None:
-    room = Room()
+    gate = ReviewedGate()
     rules = ({**LOOK, "on_timeout": "next"}, {"name": "fixed", "effect": "answer", "content": "canned"})
     d, round = asked(*rules, policy=POLICY, a=sample())
 
     async def end() -> None:
-        await room.pending()
-        room.desk.end()
-        await room.says("approve")()
+        await gate.pending()
+        gate.service.end()
+        await gate.decides("approve")()
 
-    conclusion = await room.run(d, round, end)
+    conclusion = await gate.run(d, round, end)
     assert isinstance(conclusion, Settled)
     assert "hi" == body(conclusion.releases["a"])["content"]["text"]
 
 
 async def test_a_process_that_slept_does_not_free_what_another_holds_by_now() -> None:
-    room = Room()
+    gate = ReviewedGate()
 
     async def taken_over() -> Review:
-        mine = await room.pending()
-        stored = room.store.reviews[mine.id]
-        room.store.reviews[mine.id] = type(stored)(
+        mine = await gate.pending()
+        stored = gate.store.reviews[mine.id]
+        gate.store.reviews[mine.id] = type(stored)(
             **{**{name: getattr(stored, name) for name in stored.__struct_fields__}, "waiter": "another"}
         )
-        await room.says("approve")()
+        await gate.decides("approve")()
         return mine
 
     async def take() -> None:
         await taken_over()
 
-    await room.settled(*pushed(ASK, policy=POLICY), take)
-    (review,) = room.store.list(Filter())
+    await gate.settled(*pushed(ASK, policy=POLICY), take)
+    (review,) = gate.store.list(Filter())
     assert ("approved", "another") == (review.state, review.waiter)
 
 
@@ -293,11 +293,11 @@ def returned(d: Any, round: Any, parked: Any) -> Any:
 
 
 async def test_a_review_says_how_long_whoever_joined_it_last_will_wait() -> None:
-    room = Room()
-    await room.settled(*pushed(ASK, policy=IMPATIENT))
-    (before,) = room.store.list(Filter())
-    await room.settled(*pushed(ASK, policy=IMPATIENT))
-    (after,) = room.store.list(Filter())
+    gate = ReviewedGate()
+    await gate.settled(*pushed(ASK, policy=IMPATIENT))
+    (before,) = gate.store.list(Filter())
+    await gate.settled(*pushed(ASK, policy=IMPATIENT))
+    (after,) = gate.store.list(Filter())
     assert before.answers_until is not None
     assert after.answers_until is not None
     assert before.answers_until < after.answers_until
@@ -310,11 +310,11 @@ async def test_a_policy_that_changes_while_a_model_answers_what_was_approved_rel
         del policies[0]
         return SAMPLED
 
-    room = Room(answer=reloaded)
+    gate = ReviewedGate(answer=reloaded)
     d, round = pushed(ASK, policy=POLICY)
     policies += [d.compiled, compile_policy(policy({"name": "never", "effect": "deny"}, **POLICY), {})]
-    room.world.in_force = lambda: policies[0]
-    release = await room.settled(d, round, room.says("approve"))
+    gate.world.in_force = lambda: policies[0]
+    release = await gate.settled(d, round, gate.decides("approve"))
     assert isinstance(release.outcome, Unanswered)
-    assert ["unanswered"] == [record.outcome for record in room.world.records]
-    assert None is (room.store.list(Filter()))[0].used_by
+    assert ["unanswered"] == [record.outcome for record in gate.world.records]
+    assert None is (gate.store.list(Filter()))[0].used_by

@@ -17,9 +17,9 @@ from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, W
 from samplegate.protocol.rounds import ForwardRound, Open, Release, Settled
 from samplegate.reviews.review import Edits, Filter, Review, Verdict
 from tests.fakes.dialogue import Dialogue, form, modern, one, sample
+from tests.fakes.reviewed_gate import ASK, LOOK, POLICY, RATE, ReviewedGate, body, wall
 from tests.fakes.virtual_time import VIRTUAL
 from tests.fakes.world import SAMPLED, asked
-from tests.unit.gate.test_reviews import ASK, LOOK, POLICY, RATE, Room, body, wall
 
 pytestmark = pytest.mark.anyio
 QUICK: Final[dict[str, Any]] = {
@@ -50,17 +50,21 @@ class Call:
     """A modern call whose client retries as often as the call is deferred."""
 
     def __init__(
-        self, room: Room, *rules: Mapping[str, Any], policy: Mapping[str, Any] = QUICK, **keys: Mapping[str, Any]
+        self,
+        gate: ReviewedGate,
+        *rules: Mapping[str, Any],
+        policy: Mapping[str, Any] = QUICK,
+        **keys: Mapping[str, Any],
     ) -> None:
         capabilities: dict[str, Any] = {"elicitation": {}}
-        self.room, self.keys = room, keys
+        self.gate, self.keys = gate, keys
         self.d, self.round = asked(*rules, policy=policy, capabilities=capabilities, **(keys or {"k": sample()}))
         self.state = ""
         self._ids = 1
 
     async def put_off(self, *people: Any) -> None:
         """One try, after which the client has a request state and no question."""
-        conclusion = await self.room.run(self.d, self.round, *people)
+        conclusion = await self.gate.run(self.d, self.round, *people)
         assert isinstance(conclusion, ForwardRound), conclusion
         (shown,) = self.d.take(self.d.session.round_done(self.round.id, conclusion, self.d.now))
         self.state = json.loads(shown.line)["result"]["requestState"]
@@ -76,7 +80,7 @@ class Call:
 
     async def releases(self, *people: Any) -> Mapping[str, Release]:
         """The result of the last try."""
-        conclusion = await self.room.run(self.d, self.round, *people)
+        conclusion = await self.gate.run(self.d, self.round, *people)
         assert isinstance(conclusion, Settled), conclusion
         return conclusion.releases
 
@@ -86,45 +90,45 @@ class Call:
         return release
 
 
-async def decide(room: Room, word: Any = "approve", nth: int = 0, **more: Any) -> Review:
+async def decide(gate: ReviewedGate, word: Any = "approve", nth: int = 0, **more: Any) -> Review:
     """Submit a verdict while no call waits."""
-    review = sorted(room.store.list(Filter(states=("pending",))), key=lambda review: review.id)[nth]
-    room.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=wall())
+    review = sorted(gate.store.list(Filter(states=("pending",))), key=lambda review: review.id)[nth]
+    gate.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=wall())
     return review
 
 
-def drawn(room: Room) -> tuple[int, int]:
-    return room.world.purse.drawn("rate") // SCALE["requests"], room.world.purse.drawn("money") // SCALE[
+def drawn(gate: ReviewedGate) -> tuple[int, int]:
+    return gate.world.purse.drawn("rate") // SCALE["requests"], gate.world.purse.drawn("money") // SCALE[
         "output_tokens"
     ]
 
 
 async def test_the_answer_is_released_at_the_next_try_and_the_model_was_asked_and_paid_once() -> None:
-    room = Room()
-    call = Call(room, LOOKS)
+    gate = ReviewedGate()
+    call = Call(gate, LOOKS)
     for _ in range(3):
         await call.put_off()
-        assert (1, (1, 4)) == (len(room.world.asked), drawn(room))
-    await decide(room)
+        assert (1, (1, 4)) == (len(gate.world.asked), drawn(gate))
+    await decide(gate)
     release = await call.end()
     assert ("hi", "human", 1, (1, 4)) == (
         body(release)["content"]["text"],
         release.outcome.decided_by,  # type: ignore[union-attr]
-        len(room.world.asked),
-        drawn(room),
+        len(gate.world.asked),
+        drawn(gate),
     )
-    (review,) = room.store.list(Filter())
+    (review,) = gate.store.list(Filter())
     assert release.decision_id == review.used_by
 
 
 async def test_what_was_spent_is_on_record_before_the_call_is_put_off_and_only_once() -> None:
-    room = Room()
-    call = Call(room, LOOKS)
+    gate = ReviewedGate()
+    call = Call(gate, LOOKS)
     await call.put_off()
     await call.put_off()
-    await decide(room)
+    await decide(gate)
     await call.end()
-    first, last = room.world.records
+    first, last = gate.world.records
     assert ("put_off", None, 1, 4, ("rate", "money")) == (
         first.outcome,
         first.decided_by,
@@ -144,228 +148,228 @@ async def test_what_was_spent_is_on_record_before_the_call_is_put_off_and_only_o
 
 
 async def test_a_record_that_cannot_be_written_ends_the_call_and_leaves_the_answer_to_the_next_same_request() -> None:
-    room = Room()
-    call = Call(room, LOOKS, policy=LENIENT)
-    room.world.broken_log = True
+    gate = ReviewedGate()
+    call = Call(gate, LOOKS, policy=LENIENT)
+    gate.world.broken_log = True
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
     assert Reason.RECORDS is release.outcome.reason
-    room.world.broken_log = False
-    await decide(room)
-    assert "hi" == body(await Call(room, LOOKS, policy=LENIENT).end())["content"]["text"]
-    assert 1 == len(room.world.asked)
+    gate.world.broken_log = False
+    await decide(gate)
+    assert "hi" == body(await Call(gate, LOOKS, policy=LENIENT).end())["content"]["text"]
+    assert 1 == len(gate.world.asked)
 
 
 @pytest.mark.parametrize("word", ["reject", "answer"])
 async def test_any_verdict_counts_at_the_return(word: str) -> None:
-    room = Room()
-    call = Call(room, LOOKS)
+    gate = ReviewedGate()
+    call = Call(gate, LOOKS)
     await call.put_off()
     said = {"role": "assistant", "content": {"type": "text", "text": "better"}, "model": "human/ops"}
-    await decide(room, word, result=said if word == "answer" else None)
+    await decide(gate, word, result=said if word == "answer" else None)
     release = await call.end()
     if word == "reject":
         assert isinstance(release.outcome, Denied)
         assert Reason.REVIEW is release.outcome.reason
     else:
         assert "better" == body(release)["content"]["text"]
-    assert 1 == len(room.world.asked)
+    assert 1 == len(gate.world.asked)
 
 
 async def test_a_review_that_ended_meanwhile_leaves_the_request_unanswered_and_no_model_is_asked_again() -> None:
-    room = Room()
-    call = Call(room, LOOKS)
+    gate = ReviewedGate()
+    call = Call(gate, LOOKS)
     await call.put_off()
-    (review,) = room.store.list(Filter())
-    room.store.withdraw(review.id, waiter="", now=wall(), why="the policy was reloaded")
+    (review,) = gate.store.list(Filter())
+    gate.store.withdraw(review.id, waiter="", now=wall(), why="the policy was reloaded")
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
-    assert (Reason.TIMEOUT, 1) == (release.outcome.reason, len(room.world.asked))
-    assert 1 == len(room.store.list(Filter()))
+    assert (Reason.TIMEOUT, 1) == (release.outcome.reason, len(gate.world.asked))
+    assert 1 == len(gate.store.list(Filter()))
 
 
 async def test_a_reviewer_whose_own_time_is_over_is_not_waited_for() -> None:
-    room = Room()
-    call = Call(room, LOOKS, policy={**QUICK, "reviewers": {"ops": {"timeout": "250ms", "late_verdict": "0s"}}})
+    gate = ReviewedGate()
+    call = Call(gate, LOOKS, policy={**QUICK, "reviewers": {"ops": {"timeout": "250ms", "late_verdict": "0s"}}})
     await call.put_off()
-    while isinstance(conclusion := await room.run(call.d, call.round), ForwardRound):
+    while isinstance(conclusion := await gate.run(call.d, call.round), ForwardRound):
         call.d.take(call.d.session.round_done(call.round.id, conclusion, call.d.now))
         call.again()
     (release,) = conclusion.releases.values()
     assert isinstance(release.outcome, Unanswered)
-    (review,) = room.store.list(Filter())
+    (review,) = gate.store.list(Filter())
     for _ in range(2_000):  # the store's clock starts slightly later than the call
         if review.state != "pending":
             break
         await anyio.sleep(0.01)
-        (review,) = room.store.list(Filter())
-    assert ("expired", 1) == (review.state, len(room.world.asked))
+        (review,) = gate.store.list(Filter())
+    assert ("expired", 1) == (review.state, len(gate.world.asked))
 
 
 async def test_a_client_that_comes_back_too_often_gets_an_error_and_the_review_waits_on() -> None:
-    room = Room()
-    call = Call(room, LOOKS)
+    gate = ReviewedGate()
+    call = Call(gate, LOOKS)
     for _ in range(9):
         await call.put_off()
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
-    (review,) = room.store.list(Filter())
-    assert (Reason.TIMEOUT, "pending", 1) == (release.outcome.reason, review.state, len(room.world.asked))
+    (review,) = gate.store.list(Filter())
+    assert (Reason.TIMEOUT, "pending", 1) == (release.outcome.reason, review.state, len(gate.world.asked))
 
 
 async def test_the_end_of_the_process_is_not_waited_for_and_the_answer_is_there_for_the_next() -> None:
-    room = Room()
+    gate = ReviewedGate()
 
     async def ends() -> None:
-        await room.pending()
-        room.desk.end()
+        await gate.pending()
+        gate.service.end()
 
-    call = Call(room, LOOKS, policy=PATIENT)
+    call = Call(gate, LOOKS, policy=PATIENT)
     await call.put_off(ends)
-    room.desk = room.new_desk()
-    await decide(room)
-    assert ("hi", 1) == (body(await call.end())["content"]["text"], len(room.world.asked))
+    gate.service = gate.new_service()
+    await decide(gate)
+    assert ("hi", 1) == (body(await call.end())["content"]["text"], len(gate.world.asked))
 
 
 async def test_a_client_that_takes_its_call_back_takes_the_review_with_it() -> None:
-    room = Room()
-    call = Call(room, LOOKS, policy=PATIENT)
+    gate = ReviewedGate()
+    call = Call(gate, LOOKS, policy=PATIENT)
     with anyio.CancelScope() as scope:
 
         async def withdraw() -> None:
-            await room.pending()
+            await gate.pending()
             scope.cancel()
 
-        await room.run(call.d, call.round, withdraw)
-    (review,) = room.store.list(Filter())
-    (record,) = room.world.records
+        await gate.run(call.d, call.round, withdraw)
+    (review,) = gate.store.list(Filter())
+    (record,) = gate.world.records
     assert ("withdrawn", "withdrawn", 1) == (review.state, record.outcome, len(record.attempts))
 
 
 async def test_a_client_that_never_returns_leaves_the_answer_to_the_next_same_request() -> None:
-    room = Room()
-    await Call(room, LOOKS, policy=LENIENT).put_off()
-    await decide(room)
-    release = await Call(room, LOOKS, policy=LENIENT).end()
-    assert ("hi", 1) == (body(release)["content"]["text"], len(room.world.asked))
+    gate = ReviewedGate()
+    await Call(gate, LOOKS, policy=LENIENT).put_off()
+    await decide(gate)
+    release = await Call(gate, LOOKS, policy=LENIENT).end()
+    assert ("hi", 1) == (body(release)["content"]["text"], len(gate.world.asked))
 
 
 async def test_a_state_that_comes_back_twice_asks_nobody_anew() -> None:
-    room = Room()
-    call = Call(room, LOOKS)
+    gate = ReviewedGate()
+    call = Call(gate, LOOKS)
     await call.put_off()
     state = call.state
-    await decide(room)
+    await decide(gate)
     assert isinstance((await call.end()).outcome, Answered)
     call.state = state
     call.again()
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
-    assert (1, 1) == (len(room.world.asked), len(room.store.list(Filter())))
+    assert (1, 1) == (len(gate.world.asked), len(gate.store.list(Filter())))
 
 
 async def test_a_limit_that_is_used_up_meanwhile_takes_no_paid_answer_away() -> None:
-    room = Room()
+    gate = ReviewedGate()
     policy = {**QUICK, "limits": {"rate": {"requests": 1, "per": "1h"}, "money": {"output_tokens": 600, "per": "1h"}}}
-    call = Call(room, LOOKS, policy=policy)
+    call = Call(gate, LOOKS, policy=policy)
     await call.put_off()
-    await decide(room)
+    await decide(gate)
     assert "hi" == body(await call.end())["content"]["text"]
 
 
 async def test_a_waiting_answer_holds_no_slot_of_a_limit() -> None:
-    room = Room()
+    gate = ReviewedGate()
     policy = {**QUICK, "limits": {"slots": {"concurrent": 1}}}
-    call = Call(room, {**LOOK, "limits": ["slots"]}, policy=policy)
+    call = Call(gate, {**LOOK, "limits": ["slots"]}, policy=policy)
     await call.put_off()
-    assert 0 == room.world.purse.drawn("slots")
-    await decide(room)
+    assert 0 == gate.world.purse.drawn("slots")
+    await decide(gate)
     assert "hi" == body(await call.end())["content"]["text"]
 
 
 class TestSeveralRequestsInOneRound:
     async def test_the_others_are_not_begun_before_the_answer_is_approved(self) -> None:
-        room = Room()
-        call = Call(room, LOOKS_AT_HELLO, REST, a=sample(), b=OTHER)
+        gate = ReviewedGate()
+        call = Call(gate, LOOKS_AT_HELLO, REST, a=sample(), b=OTHER)
         await call.put_off()
-        assert ["hello"] == asked_of(room)
-        await decide(room)
+        assert ["hello"] == asked_of(gate)
+        await decide(gate)
         releases = await call.releases()
-        assert ["hello", "other"] == asked_of(room)
+        assert ["hello", "other"] == asked_of(gate)
         assert {"human", "policy"} == {release.outcome.decided_by for release in releases.values()}  # type: ignore[union-attr]
 
     async def test_a_rejected_answer_spends_nothing_on_the_others(self) -> None:
-        room = Room()
-        call = Call(room, LOOKS_AT_HELLO, REST, a=sample(), b=OTHER)
+        gate = ReviewedGate()
+        call = Call(gate, LOOKS_AT_HELLO, REST, a=sample(), b=OTHER)
         await call.put_off()
-        await decide(room, "reject")
+        await decide(gate, "reject")
         releases = await call.releases()
         assert (["hello"], Denied, Withdrawn) == (
-            asked_of(room),
+            asked_of(gate),
             type(releases["a"].outcome),
             type(releases["b"].outcome),
         )
 
     async def test_one_approved_answer_waits_for_the_other(self) -> None:
-        room = Room()
-        call = Call(room, LOOKS, a=sample(), b=OTHER)
+        gate = ReviewedGate()
+        call = Call(gate, LOOKS, a=sample(), b=OTHER)
         await call.put_off()
-        await decide(room)
+        await decide(gate)
         await call.put_off()
         await call.put_off()
-        await decide(room)
+        await decide(gate)
         releases = await call.releases()
-        assert 2 == len(room.world.asked)
+        assert 2 == len(gate.world.asked)
         assert all(isinstance(release.outcome, Answered) for release in releases.values())
-        assert ["put_off", "put_off", "answered", "answered"] == [record.outcome for record in room.world.records]
+        assert ["put_off", "put_off", "answered", "answered"] == [record.outcome for record in gate.world.records]
 
     async def test_two_requests_that_are_the_same_have_an_answer_each(self) -> None:
-        room = Room()
-        call = Call(room, LOOKS, a=sample(), b=sample())
+        gate = ReviewedGate()
+        call = Call(gate, LOOKS, a=sample(), b=sample())
         await call.put_off()
-        await decide(room)
-        await decide(room)
+        await decide(gate)
+        await decide(gate)
         releases = await call.releases()
         assert all(isinstance(release.outcome, Answered) for release in releases.values())
-        assert 2 == len(room.world.asked)
-        assert all(review.used_by is not None for review in room.store.list(Filter()))
+        assert 2 == len(gate.world.asked)
+        assert all(review.used_by is not None for review in gate.store.list(Filter()))
 
     async def test_a_model_that_fails_ends_the_call_and_takes_the_others_review_back(self) -> None:
-        room = Room()
+        gate = ReviewedGate()
 
         async def answer(request: Any) -> Any:
             if request.params["messages"][0]["content"]["text"] == "other":
-                await room.pending()
+                await gate.pending()
                 return SampleFailed("refused", "no")
             return SAMPLED
 
-        room.world.answer = answer
-        releases = await Call(room, LOOKS, policy=PATIENT, a=sample(), b=OTHER).releases()
+        gate.world.answer = answer
+        releases = await Call(gate, LOOKS, policy=PATIENT, a=sample(), b=OTHER).releases()
         assert (Withdrawn, Unanswered) == (type(releases["a"].outcome), type(releases["b"].outcome))
-        (review,) = room.store.list(Filter())
+        (review,) = gate.store.list(Filter())
         assert "withdrawn" == review.state
 
     async def test_what_was_forwarded_and_what_a_person_is_asked_get_on_with_each_other(self) -> None:
         """The reviewer is asked once the client has retried with its own part, and is not counted as already asked."""
-        room = Room()
-        call = Call(room, FORWARD, LOOKS, a=form(), b=sample())
+        gate = ReviewedGate()
+        call = Call(gate, FORWARD, LOOKS, a=form(), b=sample())
         (shown,) = call.d.hand_on([Open(call.round)], "a")
         call.state = json.loads(shown.line)["result"]["requestState"]
         call.again(inputResponses={"a": {"action": "accept", "content": {"confirm": True, "n": 1}}})
         await call.put_off()
-        await decide(room)
+        await decide(gate)
         releases = await call.releases()
         assert {"client", "human"} == {release.outcome.decided_by for release in releases.values()}  # type: ignore[union-attr]
-        assert 1 == len(room.world.asked)
+        assert 1 == len(gate.world.asked)
 
     async def test_a_request_beside_a_forwarded_one_is_put_before_its_reviewer(self) -> None:
-        room = Room()
-        call = Call(room, FORWARD, ASK, policy=PATIENT, a=form(), b=sample())
-        conclusion = await room.run(call.d, call.round)
+        gate = ReviewedGate()
+        call = Call(gate, FORWARD, ASK, policy=PATIENT, a=form(), b=sample())
+        conclusion = await gate.run(call.d, call.round)
         (shown,) = call.d.take(call.d.session.round_done(call.round.id, conclusion, call.d.now))
         call.state = json.loads(shown.line)["result"]["requestState"]
         call.again(inputResponses={"a": {"action": "decline"}})
-        releases = await call.releases(room.says("approve"))
+        releases = await call.releases(gate.decides("approve"))
         assert "human" == releases["b"].outcome.decided_by  # type: ignore[union-attr]
 
 
@@ -378,68 +382,68 @@ REST: Final[dict[str, Any]] = {
 }
 
 
-def asked_of(room: Room) -> list[str]:
-    return [request.params["messages"][0]["content"]["text"] for request in room.world.asked]
+def asked_of(gate: ReviewedGate) -> list[str]:
+    return [request.params["messages"][0]["content"]["text"] for request in gate.world.asked]
 
 
 class TestARequestThatIsEscalatedToo:
     async def test_its_approval_waits_with_the_answer_and_both_are_used_once(self) -> None:
-        room = Room()
-        call = Call(room, BOTH)
+        gate = ReviewedGate()
+        call = Call(gate, BOTH)
         await call.put_off()
-        await decide(room)
+        await decide(gate)
         await call.put_off()
-        assert (1, (1, 4)) == (len(room.world.asked), drawn(room))
+        assert (1, (1, 4)) == (len(gate.world.asked), drawn(gate))
         await call.put_off()
-        await decide(room)
+        await decide(gate)
         release = await call.end()
-        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(room.world.asked), drawn(room))
+        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(gate.world.asked), drawn(gate))
         assert [("answer", True), ("request", True)] == sorted(
-            (one.stage, one.used_by is not None) for one in room.store.list(Filter())
+            (one.stage, one.used_by is not None) for one in gate.store.list(Filter())
         )
 
     async def test_an_edited_request_keeps_its_answer(self) -> None:
-        room = Room()
-        call = Call(room, BOTH)
+        gate = ReviewedGate()
+        call = Call(gate, BOTH)
         await call.put_off()
-        await decide(room, edits=Edits(model="n", max_tokens=40))
+        await decide(gate, edits=Edits(model="n", max_tokens=40))
         await call.put_off()
-        assert ("n", (1, 4)) == (room.world.asked[0].model, drawn(room))
-        await decide(room)
+        assert ("n", (1, 4)) == (gate.world.asked[0].model, drawn(gate))
+        await decide(gate)
         release = await call.end()
-        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(room.world.asked), drawn(room))
+        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(gate.world.asked), drawn(gate))
 
     async def test_a_verdict_on_a_request_is_not_late_while_its_call_comes_back(self) -> None:
         """``late_verdict`` applies only to requests that have ended."""
-        room = Room()
-        call = Call(room, ASK)
+        gate = ReviewedGate()
+        call = Call(gate, ASK)
         await call.put_off()
-        await decide(room)
+        await decide(gate)
         assert "hi" == body(await call.end())["content"]["text"]
 
     async def test_the_look_of_a_rule_behind_a_silent_reviewer_is_put_off_too(self) -> None:
-        room = Room()
+        gate = ReviewedGate()
         asks = {**ASK, "match": {"kind": "sampling"}, "timeout": "20ms", "on_timeout": "next"}
-        call = Call(room, asks, LOOKS)
+        call = Call(gate, asks, LOOKS)
         await call.put_off()
         await call.put_off()
-        assert (1, (1, 4)) == (len(room.world.asked), drawn(room))
-        await decide(room)
+        assert (1, (1, 4)) == (len(gate.world.asked), drawn(gate))
+        await decide(gate)
         release = await call.end()
-        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(room.world.asked), drawn(room))
-        assert ["put_off", "answered"] == [record.outcome for record in room.world.records]
+        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(gate.world.asked), drawn(gate))
+        assert ["put_off", "answered"] == [record.outcome for record in gate.world.records]
 
 
 class TestAPolicyThatChangedMeanwhile:
-    async def parked(self) -> tuple[Room, Call]:
-        room = Room()
-        call = Call(room, LOOKS)
+    async def parked(self) -> tuple[ReviewedGate, Call]:
+        gate = ReviewedGate()
+        call = Call(gate, LOOKS)
         await call.put_off()
-        return room, call
+        return gate, call
 
     async def test_a_rule_that_now_denies_wins(self) -> None:
-        room, call = await self.parked()
-        await decide(room)
+        gate, call = await self.parked()
+        await decide(gate)
         call.again({"name": "no", "effect": "deny"})
         release = await call.end()
         assert isinstance(release.outcome, Denied)
@@ -447,12 +451,12 @@ class TestAPolicyThatChangedMeanwhile:
 
     @pytest.mark.parametrize("change", [{"with": {"models": ["n"]}}, {"with": {"models": ["m"], "max_tokens": 5}}])
     async def test_the_same_rule_with_another_question_asks_no_model_again(self, change: dict[str, Any]) -> None:
-        room, call = await self.parked()
-        await decide(room)
+        gate, call = await self.parked()
+        await decide(gate)
         call.again({**LOOKS, **change})
         release = await call.end()
         assert isinstance(release.outcome, Unanswered)
-        assert 1 == len(room.world.asked)
+        assert 1 == len(gate.world.asked)
 
     async def test_another_rule_decides_anew(self) -> None:
         _, call = await self.parked()
@@ -460,19 +464,19 @@ class TestAPolicyThatChangedMeanwhile:
         assert "so" == body(await call.end())["content"]["text"]
 
     async def test_rules_that_are_not_its_own_change_nothing(self) -> None:
-        room, call = await self.parked()
-        await decide(room)
+        gate, call = await self.parked()
+        await decide(gate)
         call.again({**FORWARD, "name": "more"}, LOOKS)
         assert "hi" == body(await call.end())["content"]["text"]
 
 
 async def test_the_review_says_how_long_its_call_can_wait() -> None:
-    room = Room()
+    gate = ReviewedGate()
     seen: list[Review] = []
 
     async def look() -> None:
-        seen.append(await room.pending())
-        await room.says("approve")()
+        seen.append(await gate.pending())
+        await gate.decides("approve")()
 
-    await Call(room, LOOKS, policy={**QUICK, "client": {"peer_timeout": "8s"}}).end(look)
+    await Call(gate, LOOKS, policy={**QUICK, "client": {"peer_timeout": "8s"}}).end(look)
     assert "1m" == duration_text((seen[0].answers_until or 0) - seen[0].created)

@@ -10,34 +10,13 @@ from typing import Final
 import msgspec
 import pytest
 
-from samplegate.policy.match import CompiledPolicy
 from samplegate.policy.schema import AllowRule, AnswerRule, EscalateRule, ForwardRule, Match, RuleBase
 from samplegate.policytest.compare import CaseResult
 from samplegate.policytest.coverage import coverage
-from samplegate.policytest.load import CaseFile, load_cases
 from samplegate.policytest.play import run
 from samplegate.policytest.suite import Said
-from samplegate.runtime.process import compile_loaded, load_policy
 from samplegate.yamlfile.tree import compose
-from tests.paths import ROOT, TESTS
-
-HERE: Final = TESTS / "cases"
-SHIPPED: Final = ROOT / "policies"
-CASE_FILES: Final = sorted([*HERE.glob("*_test.yaml"), *SHIPPED.glob("*_test.yaml")])
-
-
-def cases_of(tests: Path) -> CaseFile:
-    return load_cases(tests.read_text("utf-8"), file=tests.name)
-
-
-def beside(tests: Path) -> Path:
-    return tests.with_name(tests.name.replace("_test", ""))
-
-
-def compiled_of(tests: Path) -> CompiledPolicy:
-    """The policy, compiled as in `samplegate test`."""
-    policy = beside(tests)
-    return compile_loaded(load_policy(policy.read_text("utf-8"), file=policy.name, environment={}), policy.parent)
+from tests.fakes.case_files import CASE_FILES, HERE, SHIPPED, beside, cases_of, compiled_of
 
 
 def trials() -> Iterator[tuple[str, CaseResult]]:

@@ -22,10 +22,9 @@ from samplegate.runtime.process import compile_loaded, load_policy
 from samplegate.runtime.relay import Relay
 from tests.fakes.dialogue import KEY, Dialogue
 from tests.fakes.programs.pushing import Pushing
+from tests.fakes.relay import FakeLink, RelayPorts
 from tests.fakes.virtual_time import VirtualLoop
 from tests.fakes.world import Silent
-from tests.unit.runtime.test_relay import FakeLink
-from tests.unit.runtime.test_relay_waits import Asking
 
 META: Final = "io.modelcontextprotocol/"
 ANSWERS: Final = (
@@ -133,7 +132,7 @@ class Run:
         server = Server(sign or self._sign)
 
         async def converse() -> list[dict[str, Any]]:
-            world, client = Asking(), Client()
+            world, client = RelayPorts(), Client()
 
             async def run_round(round: Round) -> Conclusion:
                 return await world.gate(self._dialogue).run(round)

@@ -18,52 +18,13 @@ from samplegate.protocol.rounds import ClientReply, Conclusion, Effect, Note, Re
 from samplegate.protocol.session import Session
 from samplegate.runtime.flow import MAX_ANSWERS
 from samplegate.runtime.relay import Relay
-from samplegate.transport.lines import Backlog
 from tests.fakes.dialogue import DENY, FORWARD, Dialogue, form, modern, request, result
+from tests.fakes.relay import FakeLink
 
 pytestmark = pytest.mark.anyio
 BOUND = 20.0
 PUSH = request(7, "elicitation/create", **form())
 ACCEPT = {"action": "accept", "content": {"confirm": True}}
-
-
-class FakeLink:
-    """A link to a peer that reads nothing until ``take``."""
-
-    def __init__(self, changed: Callable[[], None]) -> None:
-        self.sent: list[bytes] = []
-        self.reading = True
-        self.changed = changed
-        self.backlog = Backlog()
-
-    @property
-    def pressure(self) -> Callable[[bool], None]:
-        return self.backlog.pressure
-
-    @pressure.setter
-    def pressure(self, call: Callable[[bool], None]) -> None:
-        self.backlog.pressure = call
-
-    def send(self, line: bytes) -> None:
-        self.sent.append(line)
-        self.backlog.add(len(line) + 1)
-        self.changed()
-
-    def pause_reading(self) -> None:
-        assert self.reading
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        assert not self.reading
-        self.reading = True
-
-    def take(self) -> None:
-        """The peer reads everything."""
-        self.backlog.remove(self.backlog.size)
-
-    @property
-    def frames(self) -> list[Any]:
-        return [json.loads(line) for line in self.sent]
 
 
 class Faulty(Session):

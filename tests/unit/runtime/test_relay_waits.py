@@ -15,13 +15,13 @@ from samplegate.policy.capabilities import SessionRules
 from samplegate.policy.prompt import SampleRequest, SampleResult
 from samplegate.protocol.bridge.negotiation import EraNegotiator
 from samplegate.protocol.frames import Protocol
-from samplegate.protocol.rounds import ClientReply, Conclusion, Note, Round
+from samplegate.protocol.rounds import Conclusion, Note, Round
 from samplegate.protocol.session_state import SessionState
 from samplegate.runtime.relay import Relay, enforce_timeouts
 from tests.fakes.dialogue import ALLOW, FORWARD, KEY, Dialogue, form, modern, request, result, sample
+from tests.fakes.relay import FakeLink, RelayPorts
 from tests.fakes.virtual_time import VIRTUAL
-from tests.fakes.world import SAMPLED, World
-from tests.unit.runtime.test_relay import FakeLink
+from tests.fakes.world import SAMPLED
 
 pytestmark = pytest.mark.anyio
 START: Final = 30.0
@@ -109,21 +109,12 @@ class Server(FakeLink):
         self.says(result(call["id"], content=[], structuredContent={"got": got}, **more), after)
 
 
-class Asking(World):
-    """The gate's ports, with a client that is reached through the relay."""
-
-    relay: Relay
-
-    async def ask_client(self, round: Round) -> ClientReply:
-        return await self.relay.ask_client(round)
-
-
 class Scene:
     """A client that waits for each response, the relay, and a server."""
 
     def __init__(self, client: str, server: str, *, protocol: Protocol = "auto", name: str = "default") -> None:
         self.era, self.notes, self.silent = client, list[Note](), list[float]()
-        self.world = Asking(self._model)
+        self.world = RelayPorts(self._model)
         self.dialogue = Dialogue(ALLOW, FORWARD, servers={"patient": {"extends_on_progress": True}})
         session = EraNegotiator(
             SessionState(SessionRules(self.dialogue.compiled), name, "t", KEY), None, protocol=protocol

@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import json
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -18,28 +18,15 @@ import uvicorn
 from samplegate.errors import Unavailable
 from samplegate.server.admin import MAX_BODY, AdminApp, ReloadReport
 from samplegate.server.reload import SingleFlight
+from tests.fakes.admin_app import TOKEN, UNCHANGED, Events, app_of
 
 pytestmark = pytest.mark.anyio
 
-TOKEN = b"a token of the operator's"
 BEARER = {"authorization": f"Bearer {TOKEN.decode()}"}
-UNCHANGED = ReloadReport("aaaaaaaaaaaa", "aaaaaaaaaaaa")
 PROBLEMS = (
     "policy.yaml:12:5: rules.2.effect: 'alow' is not one of allow, answer",
     "policy.yaml:14:1: rules.3: no effect",
 )
-
-
-class Events:
-    """The events in the log."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, dict[str, object]]] = []
-
-    def info(self, event: str, **fields: object) -> None:
-        self.seen.append((event, fields))
-
-    debug = warning = error = info
 
 
 class Said(msgspec.Struct):
@@ -48,32 +35,6 @@ class Said(msgspec.Struct):
     status: int
     headers: dict[str, str]
     body: str
-
-
-def app_of(
-    *,
-    ready: Callable[[], Sequence[str]] = tuple,
-    reload: Callable[[], Any] | None = None,
-    token: bytes | None = TOKEN,
-    log: Events | None = None,
-    hosts: Sequence[str] = (),
-    metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None,
-) -> AdminApp:
-    async def accepted(accept: str) -> tuple[bytes, str]:
-        return f"# {accept}\n".encode(), "text/plain; version=0.0.4"
-
-    async def unchanged() -> ReloadReport:
-        return UNCHANGED
-
-    return AdminApp(
-        metrics=metrics or accepted,
-        ready=ready,
-        reload=reload or unchanged,
-        about=lambda: {"version": "1.2.3", "policy": "aaaaaaaaaaaa", "servers": ["db"]},
-        token=lambda: token,
-        log=log or Events(),
-        hosts=hosts,
-    )
 
 
 def answering(report: ReloadReport) -> Callable[[], Any]:

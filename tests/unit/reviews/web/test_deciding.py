@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from samplegate.reviews.review import Review, Verdict
 from tests.fakes import page_reviews as shown
+from tests.fakes.page_reviews import FILLED
 from tests.fakes.reviewers_listener import ID, OPS, VIEWER, House
 from tests.fakes.reviews import text
 from tests.fakes.visitor import Visitor
@@ -187,22 +186,6 @@ async def test_a_reason_that_is_to_be_seen_must_be_there(house: House) -> None:
     assert pending(house, review)
     assert "Sampling request from tickets" == (await ann.open(f"/reviews/{review.id}/verdict")).heading
     assert ann.url.endswith(review.id)
-
-
-FILLED: dict[str, Any] = {
-    "name": "export",
-    "contact": "ops@example.com",
-    "page": "https://status.example.com/",
-    "since": "2026-11-20",
-    "at": "2026-11-22T10:00:00Z",
-    "port": 8443,
-    "share": 0.25,
-    "restart": True,
-    "size": "l",
-    "region": "r3",
-    "tags": ["web", "edge"],
-    "notes": "one\ntwo",
-}
 
 
 async def test_a_form_of_every_kind_of_field_is_corrected_and_sent(house: House) -> None:
