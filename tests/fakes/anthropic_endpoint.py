@@ -1,5 +1,5 @@
-"""A real HTTP endpoint on loopback that speaks Anthropic's messages, whole and as a stream. What it says is told by the
-model's name."""
+"""A fake of Anthropic's messages endpoint on loopback, with whole and streamed answers. The model's name selects the
+answer."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class _Handler(Handler):
 
 
 class Endpoint(model_endpoint.Endpoint):
-    """Anthropic's shape."""
+    """The endpoint for Anthropic's message format."""
 
     handler = _Handler
     provider = "anthropic"

@@ -1,5 +1,5 @@
-"""``samplegate run`` with a test at both of its ends: what one side writes, byte for byte, and what of it the other
-side gets."""
+"""``samplegate run`` with the test at both ends: what one side writes, byte for byte, and what of it reaches the other
+side."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class End:
         self._writing.flush()
 
     def read(self) -> bytes:
-        """The next line; the test's own time bounds the wait."""
+        """Read the next line. The test's own timeout bounds the wait."""
         line = self._reading.readline()
         assert line.endswith(b"\n"), "the gate has ended"
         return line[:-1]
 
     def until(self, mark: bytes) -> list[bytes]:
-        """The lines before the one with this mark, which is taken too."""
+        """Read up to and including the line that contains this mark, and return the lines before it."""
         lines: list[bytes] = []
         while mark not in (line := self.read()):
             lines.append(line)
@@ -46,15 +46,15 @@ class End:
 
 
 class Gate:
-    """A running gate, its client's end and its server's."""
+    """A running gate with its client's end and its server's end."""
 
     def __init__(self, client: End, server: End, pid: int = 0) -> None:
         self.client, self.server, self.pid = client, server, pid
         self._fences = 0
 
     def says(self, side: str, line: bytes) -> tuple[list[bytes], list[bytes]]:
-        """One side writes a line: what the other side gets of it, and what comes back, until a fence has passed both
-        ways."""
+        """Write a line on one side. Returns what the other side received and what came back, up to a fence in each
+        direction."""
         near, far = (self.client, self.server) if side == "client" else (self.server, self.client)
         near.write(line)
         return self._fence(near, far), self._fence(far, near)
@@ -66,7 +66,7 @@ class Gate:
         return far.until(mark)
 
     def legacy(self, revision: str = "2025-11-25", **capabilities: Any) -> None:
-        """The handshake of the legacy protocol versions."""
+        """Do the handshake of the legacy protocol versions."""
         hello = {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": {"name": "c", "version": "1"}}
         self.client.write(json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).encode())
         assert b"initialize" in self.server.read()
@@ -77,7 +77,7 @@ class Gate:
         assert b"initialized" in self.server.read()
 
     def modern(self, **capabilities: Any) -> None:
-        """A first request of 2026-07-28: the gate asks the server which protocol version it speaks."""
+        """Send the first request of 2026-07-28, for which the gate asks the server for its protocol version."""
         self.client.write(modern(0, "tools/list", capabilities))
         probe = json.loads(self.server.read())
         said = {
@@ -103,7 +103,7 @@ def modern(id: Any, method: str, capabilities: Mapping[str, Any] | None = None, 
 
 @contextmanager
 def gate(folder: Path, policy: str, *options: str) -> Iterator[Gate]:
-    """A gate under a policy; it ends with the block."""
+    """A gate under a policy. It ends with the block."""
     (folder / "policy.yaml").write_text(policy)
     address = folder / "far"
     command = [

@@ -25,20 +25,20 @@ INFO = {"name": "c", "version": "1"}
 
 
 class Bridge(Dialogue):
-    """One bridge, and what came out of it."""
+    """One bridge, and the effects that it returned."""
 
     def __init__(self, *rules: Mapping[str, Any], **more: Any) -> None:
         super().__init__(*rules)
         self.session: Any = LegacyClient(SessionState(SessionRules(self.compiled), "default", "t", KEY, **more))
 
     def on(self, stream: int, frame: Mapping[str, Any], side: Any = "client") -> list[Effect]:
-        """A side writes on a stream."""
+        """One side writes a line on a stream."""
         return self.take(self.session.frame(side, stream, json.dumps(frame, separators=(",", ":")).encode(), self.now))
 
     def initialize(
         self, capabilities: Mapping[str, Any] | None = None, revision: str = "2025-11-25", id: Any = 0
     ) -> list[Effect]:
-        """The client opens; the server has not answered yet."""
+        """The client sends `initialize`. The server has not answered yet."""
         return self.client(
             request(id, "initialize", protocolVersion=revision, capabilities=dict(capabilities or {}), clientInfo=INFO)
         )
@@ -51,7 +51,7 @@ class Bridge(Dialogue):
         server: Any = None,
         **more: Any,
     ) -> dict[str, Any]:
-        """The whole opening; what the client was told."""
+        """Do the whole handshake, and return what the client received."""
         (asked,) = to_server(self.initialize(capabilities, revision))
         (said,) = to_client(self.server(discovered(asked["id"], server, **more)))
         self.opened = to_server(self.client({"jsonrpc": "2.0", "method": "notifications/initialized"}))
@@ -59,7 +59,7 @@ class Bridge(Dialogue):
         return welcome
 
     def call(self, id: Any = 1, **params: Any) -> dict[str, Any]:
-        """The client calls a tool; what the server sees."""
+        """The client calls a tool. Returns what the server received."""
         (seen,) = to_server(self.client(request(id, "tools/call", **{"name": "x", "arguments": {"n": 1}, **params})))
         line: dict[str, Any] = seen
         return line
@@ -69,11 +69,11 @@ class Bridge(Dialogue):
         return self.server(input_required(id, requests, **more))
 
     def handed_on(self, requests: Mapping[str, Any], *keys: str, id: Any = 1, **more: Any) -> list[Effect]:
-        """The server asks, and all keys or these go to the client."""
+        """The server asks for input, and all keys, or these, are forwarded to the client."""
         return self.hand_on(self.asks(id, requests, **more), *(keys or requests))
 
     def returned(self, effects: list[Effect]) -> list[Effect]:
-        """Settle the round that the client came back with, as the gate does: what it left out is unanswered."""
+        """Settle the round of the client's retry as the gate does: keys that the client left out are not answered."""
         round = one(effects, Open).round
         assert round.returned is not None
         replies = round.returned.replies
@@ -85,7 +85,7 @@ class Bridge(Dialogue):
 
 
 def discovered(id: Any, capabilities: Any = None, **more: Any) -> dict[str, Any]:
-    """What a modern server says of itself."""
+    """A modern server's answer to `server/discover`."""
     told = {
         "supportedVersions": ["2026-07-28"],
         "capabilities": {"tools": {}} if capabilities is None else capabilities,
@@ -101,7 +101,7 @@ def input_required(id: Any, requests: Any = None, **more: Any) -> dict[str, Any]
 
 
 def cancel(id: Any) -> dict[str, Any]:
-    """A request taken back."""
+    """A `notifications/cancelled` for a request."""
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
 
 

@@ -1,4 +1,4 @@
-"""A folder for each test, files in it, and a command that is run there as a user does."""
+"""Fixtures that run commands in a folder for each test, as a user does, and write files there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
-    """Puts a new store of reviews into a folder: its URL. The tables are made once."""
+    """Puts a new review store into a folder and returns its URL. The tables are created only once."""
     made = tmp_path_factory.mktemp("store") / "reviews.db"
     store = SqlReviewStore(f"sqlite:{made}")
     store.last_change()
@@ -42,7 +42,7 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], st
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Puts a text into a file of ``tmp_path``."""
+    """Writes a text file in ``tmp_path``."""
 
     def write(name: str, text: str) -> None:
         (tmp_path / name).write_text(text, "utf-8", newline="\n")

@@ -1,4 +1,4 @@
-"""A real `samplegate serve` for tests, and clients of both eras that write frames themselves."""
+"""A real `samplegate serve` for tests, and clients of both protocol versions that write their own frames."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def asking(eras: str) -> list[str]:
 
 
 class Gate:
-    """One daemon that runs."""
+    """A running daemon."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -61,7 +61,7 @@ class Gate:
         self._news.set()
 
     async def said(self, text: str, after: int = 0) -> str:
-        """The first line with this text, which may still have to come."""
+        """Wait for a line with this text on stderr, and return the first."""
         async with asyncio.timeout(BOUND):
             while True:
                 for line in self.lines[after:]:
@@ -72,7 +72,8 @@ class Gate:
                 await self._news.wait()
 
     async def end(self, number: int = signal.SIGTERM) -> int:
-        """End it; its exit code. A process that does not end in time is killed, also one that a test has stopped."""
+        """Stop the daemon and return its exit code. A process that does not end in time is killed, even if a test has
+        stopped it."""
         if self.process.returncode is None and not self.ending:
             self.process.send_signal(number)
         self.ending = True
@@ -96,7 +97,7 @@ async def serving(
     admin: bool = True,
     program: Sequence[str] = ("-m", "samplegate"),
 ) -> AsyncIterator[Gate]:
-    """A daemon on free ports, with its state in ``folder``; it must end well. ``program``: the interpreter's words
+    """A daemon on free ports, with its state in ``folder``, that ends with the block. ``program`` is the command line
     before ``serve``."""
     listen = ["--listen", "127.0.0.1:0", "--state", str(folder / "state")] + (
         ["--admin-listen", "127.0.0.1:0"] if admin else []
@@ -116,7 +117,7 @@ async def serving(
 
 
 class Client:
-    """An HTTP client of either era at one path."""
+    """An HTTP client of either protocol version at one path."""
 
     def __init__(
         self,
@@ -134,7 +135,8 @@ class Client:
         """What came before the answers: notifications, and the server's requests."""
 
     async def post(self, frame: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-        """The status, and the answer to the frame's id; requests of the server are answered by ``reply``."""
+        """Send a frame. Returns the status and the answer to the frame's id. ``reply`` answers requests of the
+        server."""
         async with self.http.post(self.url, data=json.dumps(frame), headers={**self.headers, **headers}) as response:
             if response.content_type != "text/event-stream":
                 text = await response.text()
@@ -152,7 +154,7 @@ class Client:
         return response.status, {}
 
     async def reply(self, asked: Mapping[str, Any]) -> None:
-        """Answer what the server asks, as a person would."""
+        """Answer a request of the server, as a person would."""
         result = (
             {"action": "accept", "content": {"confirm": True}} if asked["method"] == "elicitation/create" else HUMAN
         )
@@ -164,7 +166,7 @@ class Client:
             assert response.status == 202
 
     async def begin(self, revision: str = "2025-11-25") -> dict[str, Any]:
-        """Legacy: the handshake; its answer."""
+        """Do the legacy handshake and return the answer to it."""
         hello = {
             "protocolVersion": revision,
             "capabilities": self.capabilities,
@@ -177,13 +179,13 @@ class Client:
         return answer
 
     async def legacy(self, method: str, id: Any = 1, **params: Any) -> dict[str, Any]:
-        """One request in the session."""
+        """Make one request in the session."""
         return (await self.post({"jsonrpc": "2.0", "id": id, "method": method, "params": params}, self.session))[1]
 
     async def modern(
         self, method: str, id: Any = 1, meta: Mapping[str, Any] | None = None, **params: Any
     ) -> dict[str, Any]:
-        """One stateless request."""
+        """Make one stateless request."""
         own = {f"{META}protocolVersion": VERSION, f"{META}clientCapabilities": self.capabilities, **(meta or {})}
         headers = {
             "mcp-protocol-version": VERSION,
@@ -195,7 +197,7 @@ class Client:
         )[1]
 
     async def call(self, era: str, id: Any = 1, **arguments: Any) -> dict[str, Any]:
-        """A call of the tool in an era."""
+        """Call the tool in a protocol version."""
         return await (self.legacy if era == "legacy" else self.modern)("tools/call", id, name="do", arguments=arguments)
 
 
@@ -210,6 +212,6 @@ async def client(gate: Gate, path: str = "/mcp", **options: Any) -> AsyncIterato
 
 
 async def admin(gate: Gate, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
-    """What the operators' listener says."""
+    """GET a path of the operators' listener and return the response."""
     async with aiohttp.ClientSession() as http, http.request(method, gate.admin + path, headers=headers) as response:
         return response.status, await response.text()

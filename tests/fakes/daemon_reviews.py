@@ -1,5 +1,5 @@
-"""People at a real daemon: the settings that let one in, and what one says over the REST API. Calls that people are
-asked about, and the store as another process has it."""
+"""Reviewers at a real daemon: its settings, a client of the REST API and the page, calls that need a review, and the
+store as another process opens it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ANSWERS: Final = "cases:\n  - {text_contains: edited, answer: to the edited}\n  
 def settings(
     folder: Path, *, timeout: str = "15m", patience: str = "60s", policy: str = POLICY, **also: Any
 ) -> list[str]:
-    """The arguments of a daemon with a page, whose files are written to ``folder``. ``also``: more settings."""
+    """The arguments of a daemon with a reviewers' page. Writes its files to ``folder``. ``also`` are more settings."""
     (folder / "policy.yaml").write_text(policy.replace("TIMEOUT", timeout).replace("PATIENCE", patience))
     (folder / "answers.yaml").write_text(ANSWERS)
     (folder / "seal.key").write_bytes(bytes(range(32)))
@@ -60,14 +60,14 @@ def settings(
 async def daemon(
     folder: Path, eras: str = "legacy+modern", *, program: Sequence[str] = ("-m", "samplegate"), **wanted: Any
 ) -> AsyncIterator[Gate]:
-    """A daemon with a page before a server of these eras."""
+    """A daemon with a reviewers' page in front of a server of these protocol versions."""
     async with serving(folder, *settings(folder, **wanted), "--", *asking(eras), program=program) as gate:
         await gate.said("reviews on")
         yield gate
 
 
 async def reload(gate: Gate, folder: Path, policy: str) -> None:
-    """Put a policy in force, in a daemon that does not watch its files."""
+    """Put a policy in force in a daemon that does not watch its files."""
     before = len(gate.lines)
     (folder / "policy.yaml").write_text(policy)
     gate.process.send_signal(signal.SIGHUP)
@@ -76,24 +76,24 @@ async def reload(gate: Gate, folder: Path, policy: str) -> None:
 
 
 class People:
-    """What a person does at one daemon, at the API and the page."""
+    """A reviewer at one daemon, over the API and the page."""
 
     def __init__(self, gate: Gate, http: aiohttp.ClientSession) -> None:
         self._at, self._url, self._http = gate.reviews, f"{gate.reviews}/v1", http
 
     async def get(self, path: str) -> Any:
-        """What the API says."""
+        """GET a path of the API and return the body."""
         async with self._http.get(self._url + path) as response:
             assert response.status == 200, await response.text()
             return await response.json()
 
     async def status(self, path: str) -> int:
-        """The status of what the API says."""
+        """The status of an API request."""
         async with self._http.get(self._url + path) as response:
             return response.status
 
     async def pending(self, **like: Any) -> dict[str, Any]:
-        """The first pending review with these members, as soon as there is one."""
+        """Wait for a pending review with these members and return the first."""
         async with asyncio.timeout(BOUND), self._http.get(f"{self._url}/reviews/events") as events:
             while True:
                 for review in (await self.get("/reviews?state=pending"))["reviews"]:
@@ -102,25 +102,25 @@ class People:
                 await events.content.readuntil(b"\n\n")
 
     async def over(self, id: str) -> dict[str, Any]:
-        """A review, once it waits no more."""
+        """Wait until a review is no longer pending, and return it."""
         async with asyncio.timeout(BOUND), self._http.get(f"{self._url}/reviews/events") as events:
             while (review := await self.get(f"/reviews/{id}"))["state"] == "pending":
                 await events.content.readuntil(b"\n\n")
             return review  # type: ignore[no-any-return]
 
     async def say(self, review: dict[str, Any], **verdict: Any) -> tuple[int, Any]:
-        """Give a verdict on what was shown."""
+        """Decide a review as it was shown."""
         body = {"digest": review["digest"], **verdict}
         async with self._http.post(f"{self._url}/reviews/{review['id']}/verdict", json=body) as response:
             return response.status, await response.json()
 
     async def decide(self, **verdict: Any) -> None:
-        """Give a verdict on the next review that comes up."""
+        """Wait for the next pending review and decide it."""
         status, said = await self.say(await self.pending(), **verdict)
         assert status == 200, said
 
     async def refused(self, review: dict[str, Any]) -> int:
-        """The status of a verdict that is not taken."""
+        """The status of a verdict that is rejected."""
         body = {"digest": review["digest"], "verdict": "reject"}
         async with self._http.post(f"{self._url}/reviews/{review['id']}/verdict", json=body) as response:
             assert response.status >= 400
@@ -139,7 +139,7 @@ class People:
 
     @asynccontextmanager
     async def events(self) -> AsyncIterator[Callable[[], Awaitable[str]]]:
-        """The next event of the stream, each time it is called."""
+        """Returns a function that returns the next event of the stream at each call."""
         async with self._http.get(f"{self._url}/reviews/events") as stream:
 
             async def next_event() -> str:
@@ -149,7 +149,7 @@ class People:
 
     @asynccontextmanager
     async def told(self, what: str, number: int) -> AsyncIterator[None]:
-        """Until this has happened to so many reviews, from here on."""
+        """Wait at the end of the block until this event has arrived for ``number`` reviews."""
         async with self.events() as next_event, asyncio.timeout(HANGS):
             await next_event()  # it listens
             yield
@@ -159,7 +159,7 @@ class People:
 
 @asynccontextmanager
 async def people(gate: Gate) -> AsyncIterator[People]:
-    """A person who may decide, at the page too."""
+    """A reviewer who may decide, also at the page."""
     jar = aiohttp.CookieJar(unsafe=True)  # for cookies of an address
     timeout = aiohttp.ClientTimeout(total=HANGS)
     async with aiohttp.ClientSession(
@@ -170,7 +170,7 @@ async def people(gate: Gate) -> AsyncIterator[People]:
 
 @asynccontextmanager
 async def crowd_of(gate: Gate) -> AsyncIterator[Client]:
-    """A client with as many connections as it likes."""
+    """A client with an unlimited number of connections."""
     timeout = aiohttp.ClientTimeout(total=HANGS)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as http:
         yield Client(http, f"{gate.url}/mcp")
@@ -181,29 +181,29 @@ async def crowd_of(gate: Gate) -> AsyncIterator[Client]:
 
 
 def form(text: str) -> dict[str, Any]:
-    """The arguments of a call during which the server asks for a form, which is the like of no other test's."""
+    """The arguments of a call during which the server asks for a form. No other test uses the same form."""
     return {"ask": {"method": "elicitation/create", "params": {**FORM, "message": text}}}
 
 
 def sample(text: str) -> dict[str, Any]:
-    """The same for a sample."""
+    """The arguments of a call during which the server asks for a sample."""
     messages = [{"role": "user", "content": {"type": "text", "text": text}}]
     return {"ask": {"method": "sampling/createMessage", "params": {**SAMPLE, "messages": messages}}}
 
 
 def said(answer: dict[str, Any]) -> Any:
-    """What the server was answered."""
+    """The answer that the server received."""
     return answer["result"]["structuredContent"]["result"]
 
 
 async def timed(what: Awaitable[T]) -> T:
-    """What comes of it, in time."""
+    """Await this with a timeout."""
     async with asyncio.timeout(SLOW):
         return await what
 
 
 async def retry(c: Client, id: int, state: str, arguments: Mapping[str, Any] = ASK_FORM) -> dict[str, Any]:
-    """The client's next try, as modern clients make it by themselves."""
+    """The client's next retry, as modern clients make it by themselves."""
     own = {f"{META}protocolVersion": VERSION, f"{META}clientCapabilities": {}}
     headers = {"mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": "do"}
     params = {"name": "do", "arguments": arguments, "requestState": state, "_meta": own}
@@ -220,7 +220,7 @@ def file_of(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def store(folder: Path) -> Iterator[SqlReviewStore]:
-    """The same store, as another process has it."""
+    """The same store, opened as another process opens it."""
     opened = SqlReviewStore(f"sqlite:{file_of(folder)}")
     try:
         yield opened
@@ -229,19 +229,19 @@ def store(folder: Path) -> Iterator[SqlReviewStore]:
 
 
 def reviews_of(folder: Path, text: str) -> list[Review]:
-    """The reviews of forms with this text in their message, the newest first."""
+    """The reviews of forms with this text in their message, newest first."""
     with store(folder) as opened:
         return [one for one in opened.list(Filter(limit=1000)) if text in str(one.params.get("message"))]
 
 
 def answer(folder: Path, id: str) -> None:
-    """A person's verdict by another door."""
+    """A verdict through another door."""
     with store(folder) as opened:
         opened.decide(id, Verdict(word="answer", result=ACCEPTED), who="ana", door="cli", now=time.time())
 
 
 def answer_all(folder: Path) -> int:
-    """The same for everything that waits; how many that was."""
+    """Decide all pending reviews, and return how many there were."""
     with store(folder) as opened:
         count = 0
         while found := opened.list(Filter(states=("pending",), limit=500)):

@@ -1,5 +1,5 @@
-"""A session under a policy, as a conversation: say what a side wrote, look at what came out. Rounds are settled by
-hand, or by the real decision."""
+"""A session under a policy, as a conversation: write as one side, look at the effects. Rounds are settled by hand, or
+by the real decision."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def policy(*rules: Mapping[str, Any], **more: Any) -> Policy:
 
 
 class Dialogue:
-    """One session, its time, and everything that came out of it."""
+    """One session with its time and all effects so far."""
 
     def __init__(self, *rules: Mapping[str, Any], server: str = "default", **more: Any) -> None:
         self.compiled = compile_policy(policy(*rules, **more), {})
@@ -69,13 +69,13 @@ class Dialogue:
         return self.take(self.session.frame("server", 0, _line(line), self.now))
 
     def take(self, effects: list[Effect]) -> list[Effect]:
-        """Keep what came out."""
+        """Keep these effects."""
         self.log += effects
         self.rounds.update({effect.round.id: effect.round for effect in effects if isinstance(effect, Open)})
         return effects
 
     def open_legacy(self, revision: str = "2025-11-25", **capabilities: Any) -> dict[str, Any]:
-        """The handshake; the capabilities as the server sees them."""
+        """Do the handshake. Returns the capabilities that the server sees."""
         hello = {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": {"name": "c", "version": "1"}}
         out = self.client(request(0, "initialize", **hello))
         self.server(result(0, protocolVersion=revision, capabilities={}, serverInfo={"name": "s", "version": "1"}))
@@ -84,24 +84,24 @@ class Dialogue:
         return seen
 
     def settle(self, effects: list[Effect], *, answers: Mapping[str, Outcome] | None = None) -> list[Effect]:
-        """Give the one round among ``effects`` its outcomes."""
+        """Settle the one round among ``effects`` with these outcomes."""
         round = one(effects, Open).round
         chosen = answers if answers is not None else {key: answered(item.method) for key, item in round.items.items()}
         return self.done(round, Settled({key: Release(outcome, f"d-{key}") for key, outcome in chosen.items()}))
 
     def hand_on(self, effects: list[Effect], *keys: str) -> list[Effect]:
-        """Give the one round among ``effects`` to the client, with ``keys`` forwarded; with none, and no roots to ask,
-        it is put off."""
+        """Forward ``keys`` of the one round among ``effects`` to the client. Without keys and without roots to ask for,
+        the call is put off."""
         round = one(effects, Open).round
         seen = {key: SealedDecision(f"d-{key}", "forward" if key in keys else "allow", "r") for key in round.items}
         return self.done(round, ForwardRound(frozenset(keys), seen, "hash", NONCE))
 
     def done(self, round: Round, conclusion: Conclusion) -> list[Effect]:
-        """The gate is done with a round."""
+        """End a round with this conclusion."""
         return self.take(self.session.round_done(round.id, conclusion, self.now))
 
     def decide(self, effects: list[Effect]) -> dict[str, Decision]:
-        """What the policy says of the requests of the one round among ``effects``."""
+        """The policy's decisions about the requests of the one round among ``effects``."""
         round = one(effects, Open).round
         out: dict[str, Decision] = {}
         for key, item in round.items.items():
@@ -136,7 +136,7 @@ def sample(text: str = "hello", **more: Any) -> dict[str, Any]:
 
 
 def form(**properties: Any) -> dict[str, Any]:
-    """Params of a form elicitation; by default one required boolean, ``confirm``."""
+    """Params of a form elicitation. The default form has one required boolean, ``confirm``."""
     properties = properties or {"confirm": {"type": "boolean"}}
     return {
         "message": "Sure?",
@@ -153,24 +153,24 @@ def ask(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answered(method: str) -> Answered:
-    """A result of ours for a method."""
+    """An outcome that answers this method."""
     if method.startswith("sampling/"):
         return Answered(b'{"role":"assistant","content":{"type":"text","text":"hi"},"model":"m"}', "policy")
     return Answered(b'{"action":"accept","content":{"confirm":true}}', "policy")
 
 
 def to_server(effects: list[Effect]) -> list[Any]:
-    """What went to the server, decoded."""
+    """The frames sent to the server, decoded."""
     return [json.loads(effect.line) for effect in effects if isinstance(effect, ToServer)]
 
 
 def to_client(effects: list[Effect]) -> list[Any]:
-    """What went to the client, decoded."""
+    """The frames sent to the client, decoded."""
     return [json.loads(effect.line) for effect in effects if isinstance(effect, ToClient)]
 
 
 def one(effects: list[Effect], kind: type[T]) -> T:
-    """The one effect of a kind."""
+    """The only effect of this type."""
     found = [effect for effect in effects if isinstance(effect, kind)]
     assert len(found) == 1, effects
     return found[0]

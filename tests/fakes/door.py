@@ -1,5 +1,4 @@
-"""Where a test holds servers in the middle of their calls: it knows when they are there, and lets them go on when it
-likes."""
+"""A barrier that holds servers in the middle of their calls until the test lets them continue."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from tests.fakes.daemon import BOUND
 
 
 class Door:
-    """A server whose call has the argument ``door=door.at`` waits here; made by ``door``."""
+    """A server waits here if its call has the argument ``door=door.at``. Made by ``door``."""
 
     def __init__(self) -> None:
         self.at: tuple[str, int] = ("", 0)
@@ -19,13 +18,13 @@ class Door:
         self._held: list[asyncio.StreamWriter] = []
 
     async def reached(self, count: int = 1) -> None:
-        """Wait until so many more calls are under way."""
+        """Wait until ``count`` more calls are held."""
         async with asyncio.timeout(BOUND):
             for _ in range(count):
                 self._held.append(await self._waiting.get())
 
     def open(self) -> None:
-        """Let all of them go on."""
+        """Let all held calls continue."""
         for writer in self._held:
             writer.close()
 

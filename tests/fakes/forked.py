@@ -1,4 +1,5 @@
-"""Processes of one program that are forked from one which has imported what it needs (``programs/forking.py``)."""
+"""Processes of one program, forked from a process that has already imported what the program needs
+(``programs/forking.py``)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.paths import ROOT
 
 
 class Forked:
-    """A process, with what tests use of ``subprocess.Popen``."""
+    """A process, with the part of ``subprocess.Popen`` that tests use."""
 
     def __init__(self, forks: Forks, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> None:
         pipes = [os.pipe() for _ in range(4)]
@@ -42,7 +43,7 @@ class Forked:
         return said
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code; of a killed process the signal's number, negative."""
+        """The exit code. It is the negative signal number if the process was killed."""
         while self.returncode is None:
             if not select.select([self._news], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
@@ -52,12 +53,12 @@ class Forked:
         return self.returncode
 
     def communicate(self, input: bytes = b"", timeout: float | None = None) -> tuple[bytes, bytes]:
-        """All that it says on both until it ends."""
+        """Read stdout and stderr until the process ends."""
         said = {self.stdout: b"", self.stderr: b""}
         readers = [threading.Thread(target=lambda s=s: said.update({s: s.read()}), daemon=True) for s in said]
         for reader in readers:
             reader.start()
-        with suppress(BrokenPipeError, ValueError):  # it has ended, or is at the end of its input already
+        with suppress(BrokenPipeError, ValueError):  # it has ended, or has closed its stdin
             self.stdin.write(input)
             self.stdin.close()
         self.wait(timeout)
@@ -66,11 +67,11 @@ class Forked:
         return said[self.stdout], said[self.stderr]
 
     def kill(self) -> None:
-        """SIGKILL, unless it has ended."""
+        """Send SIGKILL, unless the process has ended."""
         self._send(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """SIGTERM, unless it has ended."""
+        """Send SIGTERM, unless the process has ended."""
         self._send(signal.SIGTERM)
 
     def _send(self, number: signal.Signals) -> None:
@@ -84,7 +85,7 @@ class Forked:
         self.close()
 
     def close(self) -> None:
-        """It is killed if it still runs."""
+        """Kill the process if it still runs."""
         self.kill()
         self.wait(10)
         with suppress(BrokenPipeError):
@@ -94,7 +95,7 @@ class Forked:
 
 
 class Forks:
-    """What the processes are forked from."""
+    """The process that the others are forked from."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control, self._lock = control, threading.Lock()
@@ -102,7 +103,7 @@ class Forks:
         """What runs imported late: later ones are forked with it."""
 
     def ask(self, request: Mapping[str, Any], streams: Sequence[int]) -> None:
-        """One more, as ``programs/forking.py`` says."""
+        """Request one more process, in the format of ``programs/forking.py``."""
         with self._lock:
             new, self.imports = list(self.imports), {}
             line = json.dumps({**request, "imports": new}).encode() + b"\n"
@@ -110,13 +111,13 @@ class Forks:
             self._control.sendall(line[sent:])
 
     def start(self, *arguments: str, cwd: Path, env: Mapping[str, str]) -> Forked:
-        """A process."""
+        """Start a process."""
         return Forked(self, arguments, cwd=cwd, env=env)
 
 
 @contextmanager
 def forks(module: str, *, env: Mapping[str, str] | None = None) -> Iterator[Forks]:
-    """What processes of the module's ``program`` are forked from."""
+    """The process from which the module's ``program`` is forked."""
     ours, theirs = socket.socketpair()
     with (
         ours,

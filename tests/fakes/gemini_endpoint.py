@@ -1,5 +1,4 @@
-"""A real HTTP endpoint on loopback that speaks Gemini's generateContent and streamGenerateContent. What it says is told
-by the model's name.
+"""A fake of Gemini's generateContent and streamGenerateContent on loopback. The model's name selects the answer.
 
 Gemini's calls have no ids, and its arguments are values: text that is no JSON is sent as a text in their place.
 """
@@ -54,7 +53,7 @@ class _Handler(Handler):
 
 
 class Endpoint(model_endpoint.Endpoint):
-    """Gemini's shape."""
+    """The endpoint for Gemini's format."""
 
     handler = _Handler
     prefix = "/v1beta"

@@ -1,4 +1,4 @@
-"""Requests put to the guard as ASGI has them, and what came of them. Not a test."""
+"""The auth guard as an ASGI app: requests to it and their responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOST: Final = (b"host", b"127.0.0.1:8080")
 
 
 class Journal:
-    """A log and counters that are looked at afterwards."""
+    """A log and counters that keep what they receive."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, object]]] = []
@@ -54,7 +54,7 @@ class Answer:
 
 
 class World:
-    """A guard over an app that says yes, with the two servers `docs` and `db`."""
+    """The guard in front of an app that always answers, with the two servers `docs` and `db`."""
 
     def __init__(self, callers: CallerSettings | None = None, *, clock: Any = lambda: 0.0, **settings: Any) -> None:
         self.servers: dict[str, ServerSettings] = {
@@ -92,7 +92,7 @@ class World:
         method: str = "POST",
         token: str | None = None,
     ) -> Answer:
-        """One request; ``token`` goes with it as a bearer token."""
+        """Make one request, with ``token`` as its bearer token."""
         sent: list[Message] = []
 
         async def send(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Frames that are small for a peer to write and costly to read, by name: for tests and for ``make bench``.
+"""Frames that are cheap for a peer to write and expensive to parse, by name, for tests and ``make bench``.
 
     for name, make in CALLS.items():
         line = make(7, SIZE)
@@ -38,7 +38,7 @@ def _many_members(size: int, value: bytes = b"1", last: bytes = b'"z":1}') -> by
 
 
 def _bounded(unit: bytes, filling: bytes) -> Value:
-    """A list of as many units as numbers may be, and then of something else."""
+    """A list of the largest allowed number of units, followed by other values."""
 
     def make(size: int) -> bytes:
         units = unit * min(NUMBERS, size // len(unit))
@@ -95,7 +95,7 @@ def _call(value: Value) -> Make:
 
 
 def _beside(value: Value) -> Make:
-    """In a member of the envelope that JSON-RPC does not have."""
+    """The value in a member that the JSON-RPC envelope does not have."""
     return lambda number, size: (
         b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{}},"more":%b}'
         % (number, value(size))
@@ -113,7 +113,7 @@ def _meta(value: Value) -> Make:
 
 
 def _names(number: int, size: int) -> bytes:
-    """Members of the envelope itself."""
+    """Many members in the envelope itself."""
     names = _many_members(size - 100)[1:]
     return b'{"jsonrpc":"2.0","id":%d,"method":"ping",' % number + names
 
@@ -148,7 +148,7 @@ CALLS: Final[Mapping[str, Make]] = {
 
 
 def modern_call(value: Value, place: str = "argument") -> Make:
-    """A tools/call of 2026-07-28; ``place`` of the value: argument, meta or capabilities."""
+    """A tools/call of 2026-07-28. ``place`` is where the value goes: argument, meta or capabilities."""
 
     def make(number: int, size: int) -> bytes:
         big = value(size)
@@ -214,8 +214,8 @@ LIGATURE: Final = "\ufdfa".encode()
 
 
 def many_names(word: bytes) -> Value:
-    """An object of as many names as one may have; the ``word`` in them, its length and their number are what folding
-    them costs."""
+    """An object with the largest allowed number of names. The cost of folding them depends on ``word``, its length and
+    their number."""
     count = min(9_000, 250_000 // (len(word.decode()) + 6))
     return lambda _size: b"{" + b",".join(b'"%b%06d":1' % (word, number) for number in range(count)) + b"}"
 
@@ -238,7 +238,7 @@ def _in_place_of_params(value: Value) -> Make:
 
 
 def _in_replies(number: int, size: int) -> bytes:
-    """Answers that were not asked for: 64 with as many blocks as fit, each with names that are costly to compare."""
+    """Answers without a request: 64 with as many blocks as fit, each with names that are expensive to compare."""
     names = b",".join(b'"%b%02d":1' % (LIGATURE * 85, each) for each in range(11))
     block = b'{"type":"text","text":"a",%b}' % names
     blocks = b",".join([block] * (size // 64 // (len(block) + 1)))

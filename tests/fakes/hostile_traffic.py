@@ -1,4 +1,4 @@
-"""Hostile frames on their way through a real ``samplegate serve``: what its event loop and its memory do meanwhile.
+"""Hostile frames through a real ``samplegate serve``, and what they do to its event loop and its memory.
 
     async with traffic(folder) as at: ...
     async for stall in stalls(folder, frames): ...
@@ -46,21 +46,21 @@ _plain: Final = modern_call(lambda size: b'"' + b"x" * size + b'"')
 
 
 def resident(pid: int) -> float:
-    """MiB of one process."""
+    """Resident memory of a process in MiB."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))) / 1024
 
 
 @dataclass
 class At:
-    """A gate, and the sessions that its clients have opened."""
+    """A gate and the sessions that its clients have opened."""
 
     gate: Gate
     http: aiohttp.ClientSession
     sessions: list[Mapping[str, str]]
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> int:
-        """The status of an answer that is read to its end."""
+        """Send a frame, read the answer to its end and return the status."""
         async with self.http.post(
             self.gate.url + PATH, data=io.BytesIO(body), headers={**ACCEPT, **headers}
         ) as response:
@@ -69,27 +69,27 @@ class At:
             return response.status
 
     async def open(self) -> None:
-        """One more legacy session, each with a server process of its own."""
+        """Open one more legacy session, which has its own server process."""
         async with self.http.post(self.gate.url + PATH, data=HELLO, headers=ACCEPT) as response:
             assert 200 == response.status, await response.text()
             self.sessions.append({**LEGACY, "mcp-session-id": response.headers["mcp-session-id"]})
         assert 202 == await self.post(b'{"jsonrpc":"2.0","method":"notifications/initialized"}', self.sessions[-1])
 
     async def modern(self, make: Make, size: int, tool: str = "echo") -> int:
-        """A frame of 2026-07-28."""
+        """Send a frame of 2026-07-28."""
         return await self.post(make(7, size), {**MODERN, "mcp-name": tool})
 
     async def legacy(self, make: Make, size: int, number: int = 7) -> int:
-        """A frame in one of the sessions, one after the other."""
+        """Send a frame in one of the sessions, in turn."""
         return await self.post(make(number, size), self.sessions[number % len(self.sessions)])
 
     def resident(self) -> float:
-        """MiB of the gate's process alone."""
+        """Resident memory of the gate's process alone, in MiB."""
         return resident(self.gate.process.pid)
 
     async def settled(self, most: float, seconds: float = 20.0) -> float:
-        """What is resident once it is at most ``most``, or after some seconds: what a frame needed is given back once
-        its answer is out."""
+        """Wait some seconds for the resident memory to fall to ``most``, and return it. Memory of a frame is freed
+        after its answer is sent."""
         async with asyncio.timeout(seconds + PATIENCE):
             for _ in range(int(seconds / 0.2)):
                 if self.resident() <= most:
@@ -102,7 +102,8 @@ class At:
 async def traffic(
     folder: Path, sessions: int = 3, program: Sequence[str] = ("-m", "samplegate"), server: str = "terse.py"
 ) -> AsyncIterator[At]:
-    """A gate with legacy sessions that are open; each of 2025-11-25 and all of 2026-07-28 have their server."""
+    """A gate with open legacy sessions. Each session of 2025-11-25 has its own server, and all 2026-07-28 requests
+    share one."""
     (folder / "policy.yaml").write_text(POLICY)
     behind = {"command": sys.executable, "args": [str(PROGRAMS / server)]}
     settings = {
@@ -125,8 +126,8 @@ async def traffic(
 
 
 async def load(at: At, frames: int, size: int, first: int = 0, streams: int = 4) -> dict[int, int]:
-    """So many frames, from the ``first`` hostile one on: every other one hostile, and half of them in each era. The
-    number of each status."""
+    """Send this many frames and count the answers by status. Every other frame is hostile, from the ``first`` hostile
+    one on, and half of all are in each protocol version."""
     statuses: dict[int, int] = {}
 
     async def stream(number: int) -> None:
@@ -168,7 +169,7 @@ FRAMES: Final = tuple((name, size) for name in NAMES for size in SIZES)
 
 
 async def stalls(folder: Path, frames: Sequence[tuple[str, int]]) -> AsyncIterator[Stall]:
-    """The stall of each of these frames, one after the other, at a gate of its own."""
+    """Send these frames to a gate of their own, one after another, and yield the stall that each caused."""
     notes = folder / "stalls"
     notes.touch()
     async with traffic(folder, sessions=1, program=(str(PROGRAMS / "watched.py"), str(notes))) as at:
@@ -190,7 +191,7 @@ async def stalls(folder: Path, frames: Sequence[tuple[str, int]]) -> AsyncIterat
 
 
 def measured(frames: Sequence[tuple[str, int]]) -> list[Stall]:
-    """The same, with an event loop and a folder of its own."""
+    """The stalls, measured in an event loop and a folder of their own."""
 
     async def all_of(folder: Path) -> list[Stall]:
         return [stall async for stall in stalls(folder, frames)]

@@ -1,5 +1,4 @@
-"""What stands around the front in its tests: a gate that does what a test says, and a client that speaks ASGI itself.
-No sockets."""
+"""The HTTP endpoint's surroundings in its tests: a scripted gate, and an ASGI client without sockets."""
 
 from __future__ import annotations
 
@@ -77,7 +76,7 @@ class Conversation:
         self.changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for something to have come to it."""
+        """Wait until the conversation has received what the test waits for."""
         async with asyncio.timeout(10):
             while not condition():
                 await self.changed.wait()
@@ -85,7 +84,7 @@ class Conversation:
 
 
 class Served:
-    """One server, whose conversations a test can look into."""
+    """One server, whose conversations a test can inspect."""
 
     def __init__(
         self,
@@ -103,7 +102,7 @@ class Served:
         self._came = asyncio.Event()
 
     async def asked(self) -> Conversation:
-        """The conversation of the local caller's modern requests, once there is one with a request."""
+        """Wait for a request of the local caller's modern conversation, and return the conversation."""
         await asyncio.wait_for(self._came.wait(), 10)
         conversation = self.shared["local"]
         await conversation.until(lambda: bool(conversation.got))
@@ -127,7 +126,7 @@ def result(id: object, value: object) -> bytes:
 
 
 def note(text: str) -> bytes:
-    """A notification that can be told from others."""
+    """A notification with a text, so that tests can tell it from others."""
     return json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": text}}).encode()
 
 
@@ -145,14 +144,14 @@ def silent(_conversation: Conversation, _stream: int, _frame: Frame) -> None:
 
 
 def agrees(revision: str) -> Answers:
-    """A server that speaks this revision, whatever it is asked for."""
+    """A server that answers with this protocol version, whichever the client requests."""
     return lambda conversation, stream, frame: conversation.streams[stream].send(
         result(frame.id, {"protocolVersion": revision}), True
     )
 
 
 class Call:
-    """One HTTP request. ``stuck``: its client takes nothing any more."""
+    """One HTTP request. While ``stuck``, its client reads nothing."""
 
     def __init__(
         self,
@@ -216,11 +215,11 @@ class Call:
         return self
 
     async def begun(self) -> Call:
-        """Until the answer's head is there."""
+        """Wait for the head of the response."""
         return await self.until(lambda call: bool(call.sent))
 
     async def heard(self, count: int) -> list[sse.ServerSentEvent]:
-        """Until so many events with data have come."""
+        """Wait for this many events with data."""
         await self.until(lambda call: len(call.data) >= count)
         return [event for event in self.events if event.data]
 
@@ -250,7 +249,7 @@ class Call:
 
     @property
     def data(self) -> list[Any]:
-        """What the events say."""
+        """The data of the events, decoded."""
         return [json.loads(event.data) for event in self.events if event.data]
 
     @property
@@ -274,8 +273,8 @@ class Front:
     def call(
         self, method: str, message: object = None, caller: str = "", body: bytes | None = None, **headers: str
     ) -> Call:
-        """A request with the headers that every client sends; ``_`` in a name is a hyphen, an empty value leaves the
-        header out."""
+        """Make a request with the headers that every client sends. ``_`` in a name becomes a hyphen, and an empty value
+        leaves the header out."""
         wanted = (
             {"content-type": "application/json", "accept": "application/json, text/event-stream"}
             if method == "POST"
@@ -292,7 +291,7 @@ class Front:
     def modern(
         self, method: str, params: Mapping[str, object] | None = None, id: object = 1, caller: str = "", **headers: str
     ) -> Call:
-        """A request of 2026-07-28 with the headers that it needs."""
+        """Make a request of 2026-07-28 with the headers that it needs."""
         wanted = {"mcp_protocol_version": MODERN, "mcp_method": method} | headers
         return self.post(
             {"jsonrpc": "2.0", "id": id, "method": method, "params": {**(params or {}), "_meta": META}},
@@ -301,7 +300,7 @@ class Front:
         )
 
     async def opened(self, caller: str = "", revision: str = LEGACY) -> Legacy:
-        """A legacy session."""
+        """Open a legacy session."""
         call = await self.post(initialize(revision), caller).done()
         assert call.status == 200, call.body
         return Legacy(self, call.headers["mcp-session-id"], caller)
@@ -309,7 +308,7 @@ class Front:
 
 @dataclass
 class Legacy:
-    """A legacy session of a client's."""
+    """A client's legacy session."""
 
     front: Front
     id: str

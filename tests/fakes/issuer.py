@@ -1,4 +1,4 @@
-"""An issuer of JWTs for tests: its keys, its tokens, and an HTTP endpoint that behaves as it is told. Not a test."""
+"""A JWT issuer for tests: its keys, its tokens, and an HTTP endpoint that answers as configured."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _CURVES: Final[dict[str, Callable[[], ec.EllipticCurve]]] = {
 
 
 def private(name: str, algorithm: str) -> Any:
-    """The private key of that name, one for all RSA algorithms; generated once, because RSA keys are slow to
-    generate."""
+    """The private key of that name. All RSA algorithms share one. Keys are generated only once, because RSA keys are
+    slow to generate."""
     return _private(name, "RSA" if algorithm.startswith(("RS", "PS")) else algorithm)
 
 
@@ -40,7 +40,7 @@ def _private(name: str, kind: str) -> Any:
 
 
 def public(name: str, algorithm: str, **more: Any) -> dict[str, Any]:
-    """The same as an entry of a key set."""
+    """The public key as an entry of a key set."""
     shape: Any = (
         {"E": ECAlgorithm, "R": RSAAlgorithm, "P": RSAAlgorithm}[algorithm[0]] if algorithm != "EdDSA" else OKPAlgorithm
     )
@@ -60,7 +60,7 @@ def mint(
     now: float | None = None,
     **claims: Any,
 ) -> str:
-    """A token that is good unless something is said otherwise; a claim or header that is None is left out."""
+    """A valid token, except for the claims and headers that are given. None leaves one out."""
     at = int(time.time() if now is None else now)
     said = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "iat": at, "exp": at + 300, **claims}
     headers = {"kid": name, **(header or {})}
@@ -72,7 +72,7 @@ def mint(
 
 
 class Endpoint:
-    """What an issuer's web server answers: by path, status and body; how often it was asked."""
+    """The issuer's web server: status and body by path, and the number of requests."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -91,7 +91,7 @@ class Endpoint:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Endpoint]:
-        """It listens on a free port of this machine."""
+        """Serve the endpoint on a free port of loopback."""
         app = web.Application()
         app.router.add_route("*", "/{tail:.*}", self._answer)
         runner = web.AppRunner(app)

@@ -1,4 +1,4 @@
-"""A ledger in memory for the tests of its rules: what a store is to the gate. No tests."""
+"""An in-memory ledger for the tests of its rules: a store as the gate sees it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def bucket(most: int, period: float, name: str = "l", **more: object) -> LimitSp
 
 
 class Accounts:
-    """Terms and what is drawn on them."""
+    """Limit specs and what is charged to them."""
 
     def __init__(self, *specs: LimitSpec) -> None:
         self.specs: Mapping[str, LimitSpec] = {each.name: each for each in specs}
@@ -36,7 +36,7 @@ class Accounts:
         self.kept |= settle(self.specs, self.look, reserved, actual, now)
 
     def takes(self, now: float, amount: int, name: str = "l", key: str = "[]") -> bool:
-        """Whether so many (in whole ones) are admitted."""
+        """Whether this many whole units are admitted."""
         return isinstance(self.reserve(now, Draw(name, key, amount * ONE)), Reserved)
 
     def level(self, name: str = "l", key: str = "[]") -> float:

@@ -1,5 +1,4 @@
-"""What the tests of the limits share: specs, a clock and timers that are moved by hand, a log that is a list. No
-fixtures."""
+"""Specs, a manual clock, manual timers and a log for the tests of the limits."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ def slot(limit: str, key: str = "[]") -> Draw:
 
 
 async def all_blocked() -> None:
-    """Let every task go as far as it gets without time and threads. anyio's own looks only ten times a second."""
+    """Let every task run until it waits for time or a thread. anyio's own function checks only ten times a second."""
     for _ in range(20):
         await anyio.lowlevel.checkpoint()
 
@@ -68,7 +67,7 @@ class Timer:
 
 
 class Timers:
-    """A loop's ``call_later`` by hand: ``pass_`` lets time pass, also on the clock."""
+    """A manual ``call_later`` of a loop. ``pass_`` moves the time, also that of the clock."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -89,13 +88,13 @@ class Timers:
         return sum(not timer.cancelled for _, _, timer, _ in self._due)
 
     async def until_one(self) -> None:
-        """Wait for a timer that has not rung: a thread may have to answer first."""
+        """Wait for a timer that has not fired. A thread may have to answer first."""
         while not self.left:
             self._made = anyio.Event()
             await self._made.wait()
 
     async def pass_(self, seconds: float) -> None:
-        """Every timer that is due rings at its time, and all tasks take their turn."""
+        """Fire every timer that is due at its time, and let all tasks run."""
         end = self.now + seconds
         await all_blocked()
         while self._due and self._due[0][0] <= end:
@@ -110,7 +109,7 @@ class Timers:
 
 
 class Log:
-    """Events with their fields."""
+    """A log that keeps events with their fields."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
@@ -126,7 +125,7 @@ class Log:
 
 
 class Desk:
-    """One process's limits, with everything it is given."""
+    """The limits of one process, with fakes for its surroundings."""
 
     def __init__(
         self, *specs: LimitSpec, state: Path = Path("/nonexistent/state"), clock: Clock | None = None, **more: Any
@@ -158,14 +157,14 @@ class Desk:
         return got
 
     def update_limits(self, *specs: LimitSpec) -> None:
-        """Another policy is in force."""
+        """Put another policy in force."""
         self.admission.update_limits({one.name: one for one in specs})
 
     async def settle(self, reserved: Reserved, *actual: Draw) -> None:
         await self.admission.settle(reserved, actual)
 
     async def room(self, draw: Draw) -> int:
-        """How many more of these fit; they stay drawn."""
+        """How many more of these fit. They stay charged."""
         got = 0
         while isinstance(await self.reserve(draw), Reserved):
             got += 1

@@ -1,4 +1,4 @@
-"""Records of the decision log in short, for the tests of what reads them. No tests."""
+"""Short decision log records, for the tests of code that reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from samplegate.protocol.requests import Request
 
 
 def record(compiled: CompiledPolicy, request: Request, *, can: bool = False, result: Any = None, **more: Any) -> Record:
-    """The record of a request that a policy decides, as the gate would have written it; a model and a client answer
+    """The record that the gate would write of a request that a policy decides. A model or a client answers with
     ``result``."""
     decision = decide(compiled, request, Situation(can_forward=can))
     answer = decision.act.result if isinstance(decision.act, FixedAnswer) else result
@@ -48,12 +48,12 @@ def _outcome(decision: Decision) -> Released:
 
 
 def text(record: Record, content: ContentMode = "full") -> str:
-    """Its line in the log."""
+    """The record's line in the log."""
     return to_json(record, content=content, key=b"key").decode()
 
 
 def line(record: Record, content: ContentMode = "full", **more: Any) -> RecordLine:
-    """The same, read back; ``more`` are members put into it."""
+    """The record's line, read back. ``more`` adds members to it."""
     found = read_line(json.dumps({**json.loads(text(record, content)), **more}).encode())
     assert isinstance(found, RecordLine), found
     return found

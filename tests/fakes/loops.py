@@ -1,4 +1,4 @@
-"""Both event loops that the gate runs on, for tests of what a loop's transports may do differently."""
+"""The two event loops that the gate runs on, for tests of transports that may differ between them."""
 
 from __future__ import annotations
 

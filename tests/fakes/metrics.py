@@ -1,4 +1,4 @@
-"""Readings of a process's metrics: sums over their series."""
+"""Values of a process's metrics, summed over their series."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from samplegate.telemetry.metrics import NONE, Metrics
 
 
 def value(metrics: Metrics, name: str, **labels: object) -> float:
-    """A counter or gauge, or how many values a histogram holds, over every series with these labels, summed."""
+    """The value of a counter or gauge, or the count of a histogram, summed over every series with these labels."""
     wanted = {label: NONE if given is None else str(given) for label, given in labels.items()}
     samples = [
         sample

@@ -1,5 +1,4 @@
-"""What the three model endpoints of the tests have in common: a real HTTP server on loopback that answers as told by
-the model's name. Not a model.
+"""A real HTTP server on loopback, shared by the fakes of model providers. The model's name selects the answer.
 
 A name is a ``Said`` (what a model says), which each shape puts into its own words, whole or as a stream; or something
 that goes wrong on the way (``FAULTS``). The endpoint keeps what arrived, and notices when a client hangs up on a
@@ -24,7 +23,7 @@ BIG: Final = 2 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Arrived:
-    """One request as it came."""
+    """A request that the endpoint received."""
 
     path: str
     headers: dict[str, str]
@@ -33,8 +32,8 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Use:
-    """A tool that the model wants used. ``arguments`` as text: they may be broken. ``name`` None: the first tool that
-    was offered."""
+    """A tool call of the model. ``arguments`` are text because they may be malformed. Without ``name``, it is the first
+    tool that was offered."""
 
     arguments: str = '{"city": "Bern"}'
     name: str | None = None
@@ -44,8 +43,8 @@ class Use:
 
 @dataclass(frozen=True)
 class Said:
-    """What a model says. ``texts`` are the pieces of a stream; ``stop`` one of stop, length, tool, sequence, filter, or
-    the provider's own word."""
+    """A model's answer. ``texts`` are the pieces of a stream; ``stop`` is stop, length, tool, sequence, filter, or the
+    provider's own word."""
 
     texts: tuple[str, ...] = ()
     uses: tuple[Use, ...] = ()
@@ -64,8 +63,8 @@ class Said:
 
 @dataclass
 class Endpoint:
-    """A running endpoint. ``arrived`` holds every request, ``hung_up`` the model's name of each held request whose
-    client went away."""
+    """A running endpoint. ``arrived`` has every request, ``hung_up`` the model's name of each held request whose client
+    disconnected."""
 
     handler: ClassVar[type[Handler]]
     prefix: ClassVar[str] = ""
@@ -94,16 +93,16 @@ class Endpoint:
         self._thread.join(WAIT)
 
     def next(self) -> Arrived:
-        """The next request that arrived; blocks, raises queue.Empty after WAIT seconds."""
+        """Wait for the next request. Raises queue.Empty after WAIT seconds."""
         return self.arrived.get(timeout=WAIT)
 
     def next_hang_up(self) -> str:
-        """The model's name of the next held request whose client hung up; blocks, raises queue.Empty after WAIT
-        seconds."""
+        """Wait for the next held request whose client disconnects, and return its model's name. Raises queue.Empty
+        after WAIT seconds."""
         return self.hung_up.get(timeout=WAIT)
 
     def forget(self) -> None:
-        """What came so far is none of the next test's."""
+        """Drop all requests so far, so that the next test does not see them."""
         for kept in (self.arrived, self.hung_up):
             while not kept.empty():
                 kept.get_nowait()
@@ -114,19 +113,19 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is no fault of the endpoint's."""
+        """Ignore clients that disconnected: they are not errors of the endpoint."""
 
 
 class Handler(BaseHTTPRequestHandler, ABC):
-    """One connection; a shape says how it words and reads things."""
+    """One connection. A subclass reads and writes the format of a provider."""
 
     at: Endpoint
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Silent."""
+        """Log nothing."""
 
-    # what a shape says
+    # the provider's format
 
     def model_of(self, body: dict[str, Any]) -> str:
         return str(body.get("model"))
@@ -144,19 +143,19 @@ class Handler(BaseHTTPRequestHandler, ABC):
 
     @abstractmethod
     def has_result(self, body: dict[str, Any]) -> bool:
-        """Whether the last message holds the result of a tool."""
+        """Whether the last message contains the result of a tool."""
 
     @abstractmethod
     def whole(self, model: str, said: Said) -> object:
-        """An answer as one body."""
+        """The answer as one body."""
 
     @abstractmethod
     def events(self, model: str, said: Said) -> Iterator[bytes]:
-        """The stream, up to the last piece; ``ending`` is what follows."""
+        """The events of a stream up to the last piece. ``ending`` returns the rest."""
 
     @abstractmethod
     def ending(self, model: str, said: Said) -> Iterator[bytes]:
-        """What ends a stream, with why it ended."""
+        """The last events of a stream, with the stop reason."""
 
     @abstractmethod
     def broken(self) -> bytes:
@@ -166,7 +165,7 @@ class Handler(BaseHTTPRequestHandler, ABC):
     def error(self, status: int, message: str) -> object:
         """The body of an error."""
 
-    # what all do
+    # common to all formats
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -180,7 +179,7 @@ class Handler(BaseHTTPRequestHandler, ABC):
             self.say(body, self.said(model, body))
 
     def said(self, model: str, body: dict[str, Any]) -> Said:
-        """What ``model`` says to this request; a tool that has no name is the first on offer."""
+        """The answer of ``model`` to this request. A tool without a name becomes the first on offer."""
         if model == "loop" and self.has_result(body):
             return Said((f"it answered: {self.last_text(body)}",))
         if model == "leak-answer":
@@ -189,7 +188,7 @@ class Handler(BaseHTTPRequestHandler, ABC):
         return Said((self.at.answer(self.last_text(body)),)) if made is None else made
 
     def key(self) -> str:
-        """The key as it came."""
+        """The API key of the request."""
         headers = self.headers
         return str(headers.get("authorization") or headers.get("x-api-key") or headers.get("x-goog-api-key"))
 
@@ -224,7 +223,7 @@ class Handler(BaseHTTPRequestHandler, ABC):
             self.wfile.write(b"0\r\n\r\n")
 
     def raw(self, *payloads: str) -> None:
-        """A stream of just these."""
+        """Send a stream of exactly these bytes."""
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
@@ -251,7 +250,7 @@ class Handler(BaseHTTPRequestHandler, ABC):
         self.wfile.write(raw)
 
     def hold(self, model: str) -> None:
-        """Say no more; notice when the client hangs up."""
+        """Send nothing more, and notice when the client disconnects."""
         while not self.at.closing.is_set():
             readable, _, _ = select.select([self.connection], [], [], 0.05)
             if readable and not self.connection.recv(1):
@@ -260,7 +259,7 @@ class Handler(BaseHTTPRequestHandler, ABC):
         self.close_connection = True
 
     def flood(self, model: str, status: int, kind: str, start: bytes) -> None:
-        """Never stop, and never end a line; notice when the client hangs up."""
+        """Send one endless line, and notice when the client disconnects."""
         self.send_response(status)
         self.send_header("content-type", kind)
         self.send_header("connection", "close")

@@ -1,5 +1,5 @@
-"""A real OpenAI-compatible HTTP endpoint on loopback: chat completions, whole and as a stream. What it says is told by
-the model's name."""
+"""A fake of OpenAI's chat completions on loopback, with whole and streamed answers. The model's name selects the
+answer."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class _Handler(Handler):
 
 
 class Endpoint(model_endpoint.Endpoint):
-    """OpenAI's shape."""
+    """The endpoint for OpenAI's chat format."""
 
     handler = _Handler
     prefix = "/v1"
@@ -106,7 +106,7 @@ def _usage(said: Said) -> dict[str, Any]:
 
 
 def _images(data: str) -> list[dict[str, Any]]:
-    """As OpenRouter sends them."""
+    """Images in OpenRouter's format."""
     return [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}, "index": 0}]
 
 

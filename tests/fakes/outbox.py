@@ -1,4 +1,4 @@
-"""An outbox over a store in memory, with a clock that is moved by hand and a log that is kept. No tests."""
+"""An outbox over an in-memory store, with a manual clock and a log that keeps its lines."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ DAY: Final = 86_400.0
 
 
 def is_signed(key: bytes, headers: Mapping[str, str], body: bytes, at: float) -> bool:
-    """Whether a message of that second has the signature that the reference library makes with the key."""
+    """Whether a message of that second has the signature that the reference library computes with the key."""
     signature = Signer(key).sign(headers["webhook-id"], datetime.fromtimestamp(at, UTC), body.decode())
     return str(int(at)) == headers["webhook-timestamp"] and signature in headers["webhook-signature"].split(" ")
 
 
 class Clock:
-    """Unix seconds that stand still. ``pause`` ends when somebody moves them far enough."""
+    """Unix seconds that only the test moves. ``pause`` ends when the clock has moved far enough."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -59,7 +59,7 @@ class Clock:
 
 
 class Log:
-    """``lines``: level, event and fields of all that was said."""
+    """``lines`` has level, event and fields of each line."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, dict[str, object]]] = []
@@ -78,7 +78,7 @@ class Log:
 
 
 class Store(MemoryReviews):
-    """One that tells of everything that becomes of a delivery."""
+    """A store that signals every change of a delivery."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Store(MemoryReviews):
         self.touched.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds of the deliveries."""
+        """Wait until a condition holds for the deliveries."""
         stop = self.watch(self.touched.set)
         async with asyncio.timeout(20):
             while not holds():
@@ -124,7 +124,7 @@ class Store(MemoryReviews):
 
 
 class Outside:
-    """A policy's reviewers, the world around an outbox, and the outbox."""
+    """A policy's reviewers, the outbox's context, and the outbox."""
 
     def __init__(self, folder: Path, store: Store | None = None) -> None:
         self.clock, self.log, self.store = Clock(), Log(), store or Store()
@@ -155,20 +155,20 @@ class Outside:
         return Outbox(self.world(**values), lambda: self.reviewers, keep=30 * DAY)
 
     def tell(self, hook: Endpoint, name: str = "ops", **values: Any) -> None:
-        """This reviewer has that webhook."""
+        """Give this reviewer this webhook."""
         self.tell_at(hook.url, name, **values)
 
     def tell_at(self, url: str, name: str = "ops", **values: Any) -> None:
-        """The same by its address."""
+        """Give this reviewer the webhook at this address."""
         webhook = Webhook(**({"url": url, "secret_env": "HOOK_SECRET"} | values))
         self.reviewers = {**self.reviewers, name: Reviewer(webhook=webhook)}
 
     def run_by(self, name: str, *argv: str) -> None:
-        """This reviewer has that command."""
+        """Give this reviewer this command."""
         self.reviewers = {**self.reviewers, name: Reviewer(command=list(argv))}
 
     async def ask(self, number: int = 1, **values: Any) -> Review:
-        """Open a review; the newest of several."""
+        """Open a review. Each call opens a newer one."""
         asked = review(**({"id": f"rv_{number}", "created": self.clock.now, "expires": self.clock.now + 900} | values))
         assert self.store.open(asked, announce=True, most=100_000)
         return asked
@@ -176,7 +176,7 @@ class Outside:
 
 @asynccontextmanager
 async def running(outbox: Outbox) -> AsyncIterator[None]:
-    """Run it for so long. An exception of it fails the test."""
+    """Run the outbox for the block. An exception in it fails the test."""
     task = asyncio.create_task(outbox.run())
     try:
         yield

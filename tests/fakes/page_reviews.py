@@ -1,4 +1,4 @@
-"""Reviews to look at: one of each kind, as servers really ask, for the tests of the page. No tests."""
+"""Realistic reviews of each kind, for the tests of the page."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TICKET: Final = """Please summarise this ticket for the on-call engineer, in **t
 
 
 def sampling(**more: Any) -> Review:
-    """A server asks a model, with a picture."""
+    """A sampling request with a picture."""
     content: list[dict[str, Any]] = [text(TICKET), {"type": "image", "data": png(), "mimeType": "image/png"}]
     params = {
         "messages": [{"role": "user", "content": content}],
@@ -77,7 +77,7 @@ def sampling(**more: Any) -> Review:
 
 
 def answer(**more: Any) -> Review:
-    """A model has answered, the server has not seen it yet."""
+    """A model's answer that the server has not seen yet."""
     said = {
         "role": "assistant",
         "content": text(
@@ -135,7 +135,7 @@ def form(
     required: tuple[str, ...] = ("name", "port", "restart", "region", "tags"),
     **more: Any,
 ) -> Review:
-    """A server wants a form filled in."""
+    """A form elicitation."""
     properties = FIELDS if fields is None else fields
     schema = {"type": "object", "properties": properties, "required": [name for name in required if name in properties]}
     params = {"message": "Which service should be moved, and how?", "requestedSchema": schema}
@@ -159,7 +159,7 @@ def form(
 
 
 def url(address: str = "https://login.xn--pypal-4ve.com/consent?client=night-shift&state=81f2", **more: Any) -> Review:
-    """A server asks to open a URL."""
+    """A URL elicitation."""
     params = {"mode": "url", "message": "Please connect your calendar.", "url": address, "elicitationId": "e-1"}
     values: dict[str, Any] = {
         "id": "rv_url" + "0" * 21,

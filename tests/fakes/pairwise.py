@@ -1,4 +1,4 @@
-"""A small choice out of a full product: every two values that may meet, meet."""
+"""Pairwise combinations: few rows of a full product in which each two compatible values occur together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Row = dict[str, Any]
 
 
 def pairs(row: Row) -> set[tuple[tuple[str, Any], ...]]:
-    """Each two of a row's values, with the names of their dimensions."""
+    """Each two values of a row, with the names of their dimensions."""
     return set(combinations(sorted(row.items(), key=lambda item: item[0]), 2))
 
 
@@ -19,11 +19,11 @@ def pairwise(
     allowed: Callable[[Row], bool] = lambda row: True,
     also: Callable[[Row], object] = lambda row: None,
 ) -> list[Row]:
-    """Rows with one value of each dimension, few of them. Each two values of two dimensions are in one of the rows
-    together, if any row that is allowed has both; likewise each value of ``also``. Where there is a choice, the first
-    values of a dimension are taken: put the cheap ones there."""
+    """A few rows with one value of each dimension. Each two values of two dimensions are together in a row if any
+    allowed row has both; likewise each value of ``also``. Ties prefer the first values of a dimension, so put the cheap
+    ones first."""
     rows = [dict(zip(dimensions, values, strict=True)) for values in product(*dimensions.values())]
-    # a row is a number with a bit for each pair in it: thousands of rows are compared in milliseconds
+    # a row is an integer with one bit for each pair, so that thousands of rows are compared in milliseconds
     bits: dict[object, int] = {}
     masks = []
     for row in filter(allowed, rows):

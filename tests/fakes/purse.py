@@ -1,4 +1,4 @@
-"""The limits port as a few lines over the pure ledger: what a gate is given in tests."""
+"""The limits port as a few lines over the pure ledger, for tests of the gate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from samplegate.policy.ledger import Account, Draw, LimitSpec, Refused, Reserved
 
 
 class Purse:
-    """Accounts in a dict; slots are counted. ``open`` are the reservations that were not settled."""
+    """Accounts in a dict, with counted slots. ``out``, if set, refuses every reservation."""
 
     def __init__(self) -> None:
         self.specs: Mapping[str, LimitSpec] = {}
@@ -20,11 +20,11 @@ class Purse:
         self.out: Refused | None = None
 
     def drawn(self, limit: str, key: str = "[]") -> int:
-        """Units that are drawn, open reservations at their worst."""
+        """Units that are charged. Open reservations count at their upper bound."""
         return self.accounts[limit, key].level if (limit, key) in self.accounts else 0
 
     def taken(self, limit: str, key: str = "[]") -> int:
-        """Slots that are taken."""
+        """Slots that are in use."""
         return self.slots.get((limit, key), 0)
 
     def _look(self, limit: str, key: str) -> Account | None:

@@ -1,4 +1,4 @@
-"""A real listener of the daemon, and a client that sends it any bytes."""
+"""A real listener of the daemon, and a client that sends it arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ CUT = post(*OFFER, b"Upgrade: h2c", body=INNER)
 
 @dataclass
 class App:
-    """Reads each request whole and answers 202; ``/unread`` without reading it, ``/begun`` with a stream that goes on
-    for ever."""
+    """Reads each request completely and answers 202. ``/unread`` answers without reading it, ``/begun`` with an endless
+    stream."""
 
     seen: list[str] = field(default_factory=list)
     headers: list[list[bytes]] = field(default_factory=list)
@@ -86,8 +86,8 @@ async def listening(app: Any, bounds: HttpBounds, keep_alive: int = 600) -> Asyn
 async def exchanged(
     port: int, pieces: Sequence[bytes], *, half: bool = False, pause: float = 0.02
 ) -> tuple[list[int], bytes]:
-    """The statuses of all that comes back until the server ends the connection, and the bytes. ``half``: no more is
-    sent than ``pieces``."""
+    """The statuses of all responses until the server closes the connection, and the bytes. ``half``: close the sending
+    side after ``pieces``."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     out = b""
     reading = asyncio.ensure_future(read(reader))
@@ -98,7 +98,7 @@ async def exchanged(
             await asyncio.sleep(pause)
         if half:
             writer.write_eof()
-    except (ConnectionError, RuntimeError):  # uvloop raises the second where the connection is over
+    except (ConnectionError, RuntimeError):  # uvloop raises the second after the connection is closed
         pass
     finally:
         out = await asyncio.wait_for(reading, BOUND)

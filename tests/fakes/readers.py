@@ -1,5 +1,5 @@
-"""How other parsers read a frame: pydantic with the Python SDK's models, the TypeScript SDK's schemas, and a parser
-that folds and converts."""
+"""Other parsers of frames: pydantic with the Python SDK's models, the TypeScript SDK's schemas, and a parser that folds
+case and converts types."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ KEYS: Final = ("progressToken", "io.modelcontextprotocol/protocolVersion", "io.m
 
 
 def plain(found: dict[str, Any]) -> dict[str, Any]:
-    """The members that decide, as far as they are there."""
+    """The members that are present and that the gate's decision may depend on."""
     if isinstance(meta := found.get("_meta"), dict):
         found = {**found, "_meta": {name: meta[name] for name in KEYS if name in meta}}
     return {name: found[name] for name in MEMBERS if found.get(name) is not None}
 
 
 def deciding(line: bytes, kind: Kind) -> tuple[str, ...]:
-    """The members that decide in a frame of its kind."""
+    """The members that the gate's decision may depend on in a frame of this kind."""
     frame = json.loads(line)
     if "error" in frame:
         return ("id", "code")
@@ -84,7 +84,7 @@ def deciding(line: bytes, kind: Kind) -> tuple[str, ...]:
 
 
 def exact(line: bytes) -> dict[str, Any]:
-    """What the gate means by a frame: the members of these very names."""
+    """The gate's reading of a frame: the members with exactly these names."""
     frame = json.loads(line)
     params, result = frame.get("params", {}), frame.get("result") or {}
     return plain(
@@ -99,7 +99,7 @@ def exact(line: bytes) -> dict[str, Any]:
 
 
 def by_pydantic(line: bytes, kind: Kind) -> Reading:
-    """Lax, and by the names of fields as well as by their aliases."""
+    """Read in lax mode, by field names as well as aliases."""
     try:
         frame = jsonrpc.jsonrpc_message_adapter.validate_json(line)
         out = frame.model_dump(include={"id", "method"})
@@ -128,8 +128,8 @@ def by_pydantic(line: bytes, kind: Kind) -> Reading:
 
 
 def by_folding(line: bytes, kind: Kind) -> Reading:
-    """Names in any case, of twins the last; numbers from texts and texts from numbers. As Go, .NET and Jackson can
-    be."""
+    """Read names in any case, the last of duplicates, and convert between numbers and texts, as parsers in Go, .NET and
+    Java can do."""
 
     def folded(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         known = {name.casefold(): name for name in (*MEMBERS, *KEYS, "jsonrpc", "params", "result", "error", "text")}
@@ -162,7 +162,7 @@ def by_folding(line: bytes, kind: Kind) -> Reading:
 
 @contextmanager
 def typescript(module: str) -> Iterator[Read]:
-    """The schemas of a module of npm's, in one process of node."""
+    """The schemas of an npm module, in one node process."""
     command = [*node.command("node"), str(PROGRAMS / "readings.mjs"), str(Path(node.__file__).parent), module]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     stdin, stdout = process.stdin, process.stdout
@@ -203,7 +203,7 @@ MARKS: Final = {
 
 
 def compared(read: Reading, line: bytes, kind: Kind = "other") -> str:
-    """How a reading compares with the gate's."""
+    """The difference between this reading and the gate's."""
     if read is None:
         return "-"
     try:
@@ -215,5 +215,5 @@ def compared(read: Reading, line: bytes, kind: Kind = "other") -> str:
 
 def _same(name: str, one: object, other: object) -> bool:
     if name == "inputResponses" and one is None and other == {}:
-        return True  # a reader without input rounds leaves the member out, and no answers are none
+        return True  # a reader without input rounds omits the member; no answers are equal to an empty object
     return one == other or json.dumps(one) == json.dumps(other)  # NaN is not equal to itself

@@ -1,4 +1,4 @@
-"""A receiver that keeps what it is told and can be waited for, and the programs the tests talk to."""
+"""A receiver that records its calls and can be waited for, and the environment of programs that tests start."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 
 from tests.paths import PROXY
 
-BOUND = 20.0  # seconds for anything here to happen, on a machine that does nine other things
+BOUND = 20.0  # seconds that anything here may take on a machine with nine other jobs
 PYTHON = [sys.executable, "-S", "-c"]
 """A child that starts fast: it needs nothing but the standard library."""
 
 
 def environment() -> dict[str, str]:
-    """What a program of ours needs to import the product."""
+    """The environment in which our programs can import the product."""
     return {**os.environ, "PYTHONPATH": str(PROXY)}
 
 
 class Recorder:
-    """A receiver that keeps everything."""
+    """A receiver that records everything."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
@@ -46,7 +46,7 @@ class Recorder:
         self._changed.set()
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait until it has been told what makes ``true`` true."""
+        """Wait until ``true`` holds."""
         async with asyncio.timeout(BOUND):
             while not true():
                 self._changed.clear()
@@ -61,7 +61,7 @@ class Recorder:
 
 
 def members(group: int) -> list[int]:
-    """The processes of a group that live. Zombies whose init is slow to reap them do not."""
+    """The live processes of a group. Zombies that a slow init has not reaped do not count."""
     if sys.platform != "linux":
         try:
             os.killpg(group, 0)

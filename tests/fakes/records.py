@@ -1,4 +1,4 @@
-"""A record, and what can be read back of a log's files. No fixtures."""
+"""Decision log records, and functions that read them back from a log's files."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ RECORD = Record(
 
 
 def record(id: object, **more: Any) -> Record:
-    """One that is told from others by its id."""
+    """A record with its own id."""
     return replace(RECORD, decision_id=str(id), **more)
 
 
 def ids(*paths: Path) -> list[str]:
-    """The ids of all records of these files; every line must be one."""
+    """The ids of all records in these files. Every line must be a record."""
     return [
         json.loads(line)["decision_id"] for path in paths for line in path.read_bytes().decode().splitlines() if line
     ]
 
 
 def lines(*paths: Path) -> list[str]:
-    """Every line of the files, each of which ends in a line end."""
+    """Every line of the files. Each must end in a line feed."""
     texts = [path.read_text() for path in paths]
     assert all(text.endswith("\n") for text in texts if text)
     return [line for text in texts for line in text.splitlines() if line]
 
 
 def log_files(path: Path) -> list[Path]:
-    """Those of the log, oldest first."""
+    """The files of the log, oldest first."""
     return [part for _, part in jsonl.turned(path)] + ([path] if path.exists() else [])
 
 

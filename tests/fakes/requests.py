@@ -1,4 +1,4 @@
-"""Requests and rules in short, for the tests of the decision. No tests."""
+"""Short requests and rules for the tests of the policy's decisions."""
 
 from __future__ import annotations
 

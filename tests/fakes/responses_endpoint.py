@@ -1,4 +1,4 @@
-"""A real HTTP endpoint on loopback that speaks OpenAI's responses, as a stream: litellm asks some models that way."""
+"""A fake of OpenAI's responses endpoint on loopback, streamed: litellm uses it for some models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _INCOMPLETE: Final = {"length": "max_output_tokens", "filter": "content_filter"}
 
 class _Handler(Handler):
     def model_of(self, body: dict[str, Any]) -> str:
-        """litellm streams these only for names that it knows, so the first words of the request say what to do."""
+        """The first text of the request if it names an answer, else the model's name: litellm streams these models only
+        under names that it knows."""
         words = self._text(body["input"][0])
         return words if words in SAID or words in FAULTS or words.startswith("status-") else str(body.get("model"))
 
@@ -68,7 +69,7 @@ class _Handler(Handler):
 
 
 class Endpoint(model_endpoint.Endpoint):
-    """The responses' shape."""
+    """The endpoint for the responses format."""
 
     handler = _Handler
     prefix = "/v1"

@@ -1,5 +1,4 @@
-"""A store of reviews in dicts, for tests of the code around it: its transactions, and the asynchronous ``ReviewStore``
-over them."""
+"""An in-memory review store for tests: its transactions, and the asynchronous ``ReviewStore`` over them."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ T = TypeVar("T")
 
 
 class MemoryReviews:
-    """Both ports over dicts and ``states.py``. ``fault``: while it is set, ``read`` and ``write`` raise Unavailable
-    with it."""
+    """Both ports over dicts and ``states.py``. While ``fault`` is set, ``read`` and ``write`` raise Unavailable with
+    it."""
 
     def __init__(self) -> None:
         self.reviews: dict[str, Review] = {}
@@ -121,7 +120,7 @@ class MemoryReviews:
         return said
 
     def watch(self, nudge: Callable[[], None]) -> Callable[[], None]:
-        entry = lambda: nudge()  # noqa: E731 - one for each call, so that the same nudge may watch twice
+        entry = lambda: nudge()  # noqa: E731 - a new function for each call, so that the same nudge may watch twice
         self._nudges.append(entry)
         return lambda: self._nudges.remove(entry) if entry in self._nudges else None
 
@@ -229,7 +228,7 @@ class MemoryReviews:
             self._nudge()
 
     def _end(self, review: Review, event: Any, now: float, detail: str = "") -> None:
-        """It is pending no more."""
+        """The review is no longer pending."""
         self._put(review)
         if review.id in self.announced:
             self._send(review, event, now)

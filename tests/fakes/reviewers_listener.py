@@ -1,5 +1,5 @@
-"""The reviewers' listener in this process, over a store in dicts: people, a clock that stands, a client, and a log that
-is looked at."""
+"""The reviewers' listener in process, over an in-memory store: reviewers, a fixed clock, a client, and a log that tests
+can read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ID: Final = "rv_" + "a" * 24
 
 
 class Log:
-    """Keeps what is told."""
+    """A log that keeps its events."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, dict[str, object]]] = []
@@ -40,7 +40,7 @@ class Log:
 
 
 class House:
-    """Everything that the listener is given, to be changed by tests."""
+    """The listener with its store, reviewers, clock and log. Tests may change each of them."""
 
     def __init__(self, url: str = URL, **more: Any) -> None:
         self.store = MemoryReviews()
@@ -64,7 +64,7 @@ class House:
         return reviews_app(self.web, **more)
 
     async def open(self, found: Review | None = None, **values: Any) -> Review:
-        """A review that waits."""
+        """Open a pending review."""
         found = found or review(id=values.pop("id", ID), **values)
         assert self.store.open(found, announce=False, most=10_000)
         return found
@@ -78,19 +78,19 @@ class House:
 
 
 def client(app: Any, token: str | None = None, address: str = "10.0.0.9", **more: Any) -> httpx2.AsyncClient:
-    """Who asks the application, by its URL. ``token``: as bearer."""
+    """A client of the application at its URL. ``token`` is sent as bearer token."""
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
     transport = httpx2.ASGITransport(app, client=(address, 4000), raise_app_exceptions=True)
     return httpx2.AsyncClient(transport=transport, base_url=URL, headers=headers, **more)
 
 
 def plain(found: httpx2.Response) -> tuple[int, str]:
-    """Its status, and what a problem says."""
+    """The status of a response, and the detail of its problem."""
     return found.status_code, found.json()["detail"]
 
 
 class Streamed:
-    """One GET whose response is read while it comes."""
+    """One GET whose response is read while it arrives."""
 
     def __init__(self, app: Any, path: str, headers: Mapping[str, str], method: str = "GET") -> None:
         head = [
@@ -111,15 +111,15 @@ class Streamed:
         self._task = asyncio.ensure_future(app(self._scope, self._receive, self._said.put))
 
     async def begun(self) -> int:
-        """Its status."""
+        """Wait for the status."""
         return int((await self._next())["status"])
 
     async def part(self) -> str:
-        """The next part of its body; empty at the end."""
+        """The next part of the body. It is empty at the end."""
         return str((await self._next())["body"].decode())
 
     async def parts_until(self, word: str) -> str:
-        """All of them up to one that has the word."""
+        """Read parts up to one that contains the word."""
         text = ""
         while word not in text:
             part = await self.part()
@@ -128,7 +128,7 @@ class Streamed:
         return text
 
     async def leave(self) -> None:
-        """The client goes, and the application is done with it."""
+        """The client disconnects. Wait until the application has finished."""
         self._gone.set()
         await asyncio.wait_for(self._task, 10)
 

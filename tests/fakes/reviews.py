@@ -1,4 +1,4 @@
-"""Reviews in short, for tests of all that is said of them. No tests."""
+"""Short reviews for the tests of their presentation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def said(what: str, role: str = "user") -> dict[str, Any]:
 
 
 def review(**values: Any) -> Review:
-    """A sampling request that may be approved, pending for a quarter of an hour."""
+    """A sampling request that reviewers may approve, pending for a quarter of an hour."""
     given: dict[str, Any] = {
         "id": "rv_" + "a" * 24,
         "digest": DIGEST,
@@ -54,7 +54,7 @@ def review(**values: Any) -> Review:
 
 
 def form(required: list[str] | None = None, **fields: Any) -> Review:
-    """An elicitation by form; a field is a type's name or a schema."""
+    """A form elicitation. A field is a type's name or a schema."""
     properties = {name: {"type": schema} if isinstance(schema, str) else schema for name, schema in fields.items()}
     schema = {"type": "object", "properties": properties, "required": list(fields) if required is None else required}
     return review(
@@ -63,7 +63,7 @@ def form(required: list[str] | None = None, **fields: Any) -> Review:
 
 
 def address(url: str = "https://sign.example.com/in?state=xyz") -> Review:
-    """An elicitation by URL."""
+    """A URL elicitation."""
     return review(
         kind="elicitation",
         mode="url",
@@ -73,7 +73,7 @@ def address(url: str = "https://sign.example.com/in?state=xyz") -> Review:
 
 
 def model_answer(*blocks: dict[str, Any], **params: Any) -> Review:
-    """A model's answer that waits to be released."""
+    """A model's answer that waits for its release."""
     content: Any = blocks[0] if len(blocks) == 1 else list(blocks)
     answer = {"role": "assistant", "content": content, "model": "smart", "stopReason": "endTurn"}
     return review(

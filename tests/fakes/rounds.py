@@ -39,7 +39,7 @@ SOURCE: Final = PROXY
 
 @dataclass
 class Tally:
-    """What came of the rounds."""
+    """The results of the rounds."""
 
     rounds: int = 0
     answered: int = 0
@@ -54,14 +54,14 @@ class Tally:
 
     @property
     def good(self) -> bool:
-        """Whether every call was answered, each request reached the client once, and none was answered for it."""
+        """Whether every call was answered, and each request reached the client exactly once."""
         wanted = (self.rounds * len(TOOLS), 0, 0, 0, self.rounds * ASKING)
         return wanted == (self.answered, self.lost, self.refused, self.twice, self.requests)
 
 
 @dataclass
 class Client:
-    """A legacy client that writes its own HTTP requests, and answers what it is asked on any stream."""
+    """A legacy client that writes its own HTTP requests, and answers requests on any stream."""
 
     http: aiohttp.ClientSession
     url: str
@@ -74,7 +74,7 @@ class Client:
     _replies: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def open(self) -> None:
-        """Begin a session."""
+        """Open a session."""
         hello = {
             "protocolVersion": REVISION,
             "capabilities": {"sampling": {}, "elicitation": {}},
@@ -89,7 +89,7 @@ class Client:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """With a standalone stream, which must not end by itself."""
+        """Keep a standalone stream open. It must not end by itself."""
         async with self.http.get(self.url, headers={"accept": "text/event-stream", **self.headers}) as response:
             assert response.status == 200
             reading = asyncio.ensure_future(self._read(response))
@@ -105,7 +105,8 @@ class Client:
             pass
 
     async def call(self, id: str, tool: str) -> str:
-        """The text of a call's answer; empty if its POST was refused, or its stream ended without an answer."""
+        """The text of a call's answer. It is empty if the POST was rejected, or if its stream ended without an
+        answer."""
         async with self._post(
             {"id": id, "method": "tools/call", "params": {"name": tool, "arguments": {}}}
         ) as response:
@@ -119,7 +120,7 @@ class Client:
         return ""
 
     async def round(self, number: int) -> None:
-        """Five calls at once."""
+        """Make five calls at once."""
         calls = [asyncio.ensure_future(self.call(f"{number}-{place}", tool)) for place, tool in enumerate(TOOLS)]
         done, late = await asyncio.wait(calls, timeout=self.patience)
         texts = [call.result() for call in done]
@@ -133,7 +134,7 @@ class Client:
         self.tally.refused += texts.count("refused")
 
     async def _heard(self, response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
-        """The answers on a stream; requests of the server's are answered beside, as a client does."""
+        """The answers on a stream. The server's requests are answered concurrently, as a client does."""
         async for line in _lines(response):
             if line.startswith(b"data:") and line[5:].strip():
                 said: dict[str, Any] = json.loads(line[5:])
@@ -166,7 +167,7 @@ class Client:
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """The lines of a stream, however long, as soon as they are there."""
+    """The lines of a stream, of any length, as they arrive."""
     begun: list[bytes] = []
     async for piece in response.content.iter_any():
         *ended, rest = piece.split(b"\n")
@@ -182,7 +183,7 @@ def _text(answer: Mapping[str, Any]) -> str:
 
 @asynccontextmanager
 async def daemon(folder: Path, server: Sequence[str] = SERVER, *, loop: str = "uvloop") -> AsyncIterator[Gate]:
-    """A gate on an event loop that forwards everything to its client, with one server behind it."""
+    """A gate on an event loop that forwards everything to its client, with one server."""
     (folder / "policy.json").write_text(json.dumps(POLICY))
     (folder / "settings.json").write_text(
         json.dumps({"servers": {"five": {"command": server[0], "args": server[1:]}}, "policy": "policy.json"})
@@ -193,7 +194,7 @@ async def daemon(folder: Path, server: Sequence[str] = SERVER, *, loop: str = "u
 
 
 def _without_uvloop(folder: Path) -> Path:
-    """A folder of modules in which uvloop cannot be imported."""
+    """A folder with a module that prevents the import of uvloop."""
     blocked = folder / "blocked"
     blocked.mkdir()
     (blocked / "uvloop.py").write_text("raise ImportError\n")
@@ -201,7 +202,7 @@ def _without_uvloop(folder: Path) -> Path:
 
 
 async def run(gate: Gate, rounds: int, *, standalone: bool, patience: float = PATIENCE, report: int = 0) -> Tally:
-    """So many rounds of one client's. ``report``: rounds between two lines on stderr, 0 for none."""
+    """Run this many rounds of one client. ``report``: rounds between two lines on stderr, 0 for none."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as http:
         client = Client(http, gate.url + PATH, patience)
@@ -217,7 +218,7 @@ async def run(gate: Gate, rounds: int, *, standalone: bool, patience: float = PA
 async def measure(
     rounds: int, *, standalone: bool, loop: str = "uvloop", patience: float = PATIENCE, report: int = 0
 ) -> Tally:
-    """The same with a daemon of its own."""
+    """Run the rounds with a daemon of their own."""
     with tempfile.TemporaryDirectory() as folder:
         async with daemon(Path(folder), loop=loop) as gate:
             return await run(gate, rounds, standalone=standalone, patience=patience, report=report)

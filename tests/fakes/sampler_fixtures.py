@@ -1,5 +1,4 @@
-"""What the sampler's tests share: the real endpoint on loopback, and an environment in which nothing else can be
-reached."""
+"""Fixtures of the sampler's tests: the endpoint on loopback, and an environment that can reach nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from tests.fakes.openai_endpoint import Endpoint
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """For the module, so that its tests can share one worker: litellm takes seconds to import."""
+    """Module-scoped, so that tests can share a worker: litellm takes seconds to import."""
     return "asyncio"
 
 
@@ -25,8 +24,8 @@ def endpoint() -> Iterator[Endpoint]:
 
 @pytest.fixture(scope="module")
 def environment() -> dict[str, str]:
-    """What a client gives the commands it starts, and a proxy that nobody answers: a call that leaves loopback
-    fails."""
+    """The environment that a client gives the commands it starts, with a proxy that does not answer: calls that leave
+    loopback fail."""
     bare = {name: os.environ[name] for name in ("PATH", "HOME", "SYSTEMROOT", "TEMP", "TMPDIR") if name in os.environ}
     nowhere = "http://127.0.0.1:9"
     return {**bare, "HTTP_PROXY": nowhere, "HTTPS_PROXY": nowhere, "NO_PROXY": "127.0.0.1"}

@@ -1,5 +1,4 @@
-"""A server of HTTP that does what a test says, down to the bytes, and a link to it. It keeps every request it has
-read."""
+"""A scripted HTTP server, down to the bytes, and a link to it. It keeps every request."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ META: Final = {
 
 @dataclass
 class Asked:
-    """One request as it was read, and the way to answer it."""
+    """A request, and methods to answer it."""
 
     verb: str
     path: str
@@ -56,13 +55,13 @@ class Asked:
         await self.writer.drain()
 
     async def answer(self, status: int, body: bytes = b"", kind: str = "application/json", **more: str) -> None:
-        """A whole response."""
+        """Write a whole response."""
         head = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", *([f"Content-Type: {kind}"] if body else [])]
         head += [f"{name.replace('_', '-')}: {value}" for name, value in more.items()]
         await self.write("\r\n".join(head).encode() + b"\r\n\r\n" + body)
 
     async def result(self, result: object = None, **more: str) -> None:
-        """A result as one JSON body."""
+        """Write a result as one JSON body."""
         await self.answer(200, self.answering(result if result is not None else {}), **more)
 
     def answering(self, result: object) -> bytes:
@@ -78,24 +77,24 @@ class Asked:
         ).encode()
 
     async def stream(self, **more: str) -> None:
-        """The head of a stream of events."""
+        """Write the head of an event stream."""
         head = ["HTTP/1.1 200 OK", "Content-Type: text/event-stream", "Transfer-Encoding: chunked"]
         head += [f"{name.replace('_', '-')}: {value}" for name, value in more.items()]
         await self.write("\r\n".join(head).encode() + b"\r\n\r\n")
 
     async def event(self, data: object = b"", id: str | None = None, retry: int | None = None) -> None:
-        """One event of a stream."""
+        """Write one event of a stream."""
         await self.chunk(sse.event(data if isinstance(data, bytes) else json.dumps(data).encode(), id, retry))
 
     async def chunk(self, data: bytes) -> None:
         await self.write(b"%x\r\n%s\r\n" % (len(data), data))
 
     async def end(self) -> None:
-        """The regular end of a stream."""
+        """End a stream regularly."""
         await self.write(b"0\r\n\r\n")
 
     def cut(self) -> None:
-        """The end of the connection, in the middle of whatever was being said."""
+        """Close the connection in the middle of a response."""
         self.writer.close()
 
     async def left(self) -> None:
@@ -110,8 +109,8 @@ Handler = Callable[[Asked], Awaitable[None]]
 
 @dataclass
 class Scripted:
-    """What it does: the first handler whose words begin a request, as "POST tools/call" or "GET", else what a plain
-    legacy server does."""
+    """The server's behavior: the first handler whose key begins the request, such as "POST tools/call" or "GET", else
+    that of a plain legacy server."""
 
     on: dict[str, Handler] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
@@ -123,7 +122,7 @@ class Scripted:
         return f"http://127.0.0.1:{self.port}/mcp?key=secret"
 
     async def until(self, count: int, what: str = "") -> list[Asked]:
-        """Wait for so many requests that begin so."""
+        """Wait for this many requests that begin with ``words``."""
         async with asyncio.timeout(BOUND):
             while len(self.of(what)) < count:
                 self._changed.clear()
@@ -152,7 +151,7 @@ class Scripted:
 
 
 async def plain(asked: Asked) -> None:
-    """What a legacy server without a standalone stream does."""
+    """Answer as a legacy server without a standalone stream."""
     if asked.verb == "GET":
         await asked.answer(405)
     elif asked.verb == "DELETE":
@@ -174,7 +173,7 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> A
 
 
 class Heard:
-    """A receiver that keeps what came, by stream, and can be waited for."""
+    """A receiver that keeps frames by stream and can be waited for."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[int, bytes]] = []
@@ -207,14 +206,14 @@ class Heard:
                 await self._changed.wait()
 
     async def of(self, stream: int, count: int = 1) -> list[dict[str, Any]]:
-        """The first frames of a stream."""
+        """Wait for the first frames of a stream."""
         await self.until(lambda: len(self.frames(stream)) >= count)
         return self.frames(stream)
 
 
 @dataclass
 class World:
-    """A server, a link to it and what the link has said."""
+    """A scripted server, a link to it, and what the link has reported."""
 
     server: Scripted
     remote: RemoteConnection
@@ -222,7 +221,7 @@ class World:
     notes: list[Note]
 
     def request(self, stream: int, method: str = "tools/call", *, id: object = None, **params: Any) -> None:
-        """A legacy request; its id is the stream's number if not said otherwise."""
+        """A legacy request. Its id is the stream's number by default."""
         self.remote.send(
             stream,
             json.dumps(
@@ -239,14 +238,14 @@ class World:
         meta: dict[str, Any] | None = None,
         **params: Any,
     ) -> None:
-        """The same with the modern envelope."""
+        """A request with the modern envelope."""
         self.request(stream, method, id=id, **params, _meta=META | (meta or {}))
 
     def notify(self, method: str, **params: Any) -> None:
         self.remote.send(0, json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode())
 
     async def begin(self) -> None:
-        """Shake hands, as far as the server's 202."""
+        """Do the handshake, up to the server's 202."""
         self.request(1, "initialize", protocolVersion=REVISION)
         await self.heard.of(1)
         self.notify("notifications/initialized")
@@ -258,7 +257,7 @@ class World:
 
 @asynccontextmanager
 async def world(**settings: Any) -> AsyncIterator[World]:
-    """A server that does what its ``on`` says, and a link to it."""
+    """A server with these handlers, and a link to it."""
     scripted, heard, notes = Scripted(), Heard(), list[Note]()
     writers: set[asyncio.StreamWriter] = set()
 

@@ -1,5 +1,4 @@
-"""What the tests of the commands share: how a command ended, one that runs in this process, and the types of the
-fixtures that run one and write its files."""
+"""Commands in process: how a command ended, and the types of the fixtures that run one and write its files."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from samplegate.cli.main import main
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -29,8 +28,8 @@ Write: TypeAlias = Callable[[str, str], None]
 
 
 def samplegate(folder: Path, *arguments: str, **environment: str) -> Ended:
-    """Run `samplegate ARGUMENTS` in a folder, with these variables beside our own, in this process: starting one takes
-    a second."""
+    """Run `samplegate ARGUMENTS` in a folder with additional environment variables. It runs in process, because
+    starting one takes a second."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(folder)

@@ -1,5 +1,5 @@
-"""Work in SQLite counted in instructions of its virtual machine, which no busy machine changes: a statement that walks
-over a table costs more of them with every row."""
+"""The cost of SQLite statements in virtual-machine instructions, which does not depend on the machine's load. A
+statement that scans a table needs more of them with every row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def steps(db: sqlite3.Connection, act: Callable[[], object]) -> int:
-    """How many instructions the connection carries out during ``act``."""
+    """The number of instructions that the connection executes during ``act``."""
     taken = 0
 
     def one() -> int:

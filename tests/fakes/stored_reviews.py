@@ -1,4 +1,4 @@
-"""Reviews for the tests of the store: each a plain one but for what a test says of it."""
+"""Reviews for the tests of the store: a plain one, with the fields that a test sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO: Final = Verdict(word="reject", reason="not this one", tell_server=True)
 
 
 def review(id: str = "rv_a", **said: Any) -> Review:
-    """A sampling request that waits from NOW on for 100 s, whose verdict is good for 50 s more."""
+    """A sampling request that is pending from NOW for 100 s. Its verdict is valid for another 50 s."""
     plain: dict[str, Any] = {
         "id": id,
         "digest": "sha256:d",
@@ -40,7 +40,7 @@ def review(id: str = "rv_a", **said: Any) -> Review:
 
 
 def form(id: str = "rv_f", **said: Any) -> Review:
-    """An elicitation of a name and a password."""
+    """A form elicitation of a name and a password."""
     schema = {"type": "object", "properties": {"user": {"type": "string"}, "password": {"type": "string"}}}
     return review(
         id,

@@ -1,5 +1,4 @@
-"""A conversation over many streams with whatever has the methods of a session: say what somebody wrote, look at what
-came out."""
+"""A conversation over many streams with a session or a bridge: write as one side, look at the effects."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ ALL = {
 
 
 def asks(id: Any, method: str, meta: Mapping[str, Any] | None = None, **params: Any) -> dict[str, Any]:
-    """A modern request; ``meta``: more members of its ``_meta``."""
+    """A modern request. ``meta`` adds members to its ``_meta``."""
     return {"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": {**ENVELOPE, **(meta or {})}}}
 
 
@@ -42,7 +41,7 @@ def tells(method: str, **params: Any) -> dict[str, Any]:
 
 
 class Streams:
-    """One object with the methods of a session, its time, and everything that came out of it."""
+    """An object with the methods of a session, its time, and all effects so far."""
 
     def __init__(self, make: Callable[[SessionState], SessionProtocol], *rules: Mapping[str, Any], **more: Any) -> None:
         self.compiled = compile_policy(policy(*rules, **more), {})
@@ -56,16 +55,16 @@ class Streams:
         return self.take(self.session.frame("client", stream, raw(line), self.now))
 
     def server(self, line: bytes | Mapping[str, Any] | list[Any], stream: int = 0) -> list[Effect]:
-        """The server writes one line, over HTTP on the stream of the request with that number."""
+        """The server writes one line. Over HTTP it is on the stream of the request with that number."""
         return self.take(self.session.frame("server", stream, raw(line), self.now))
 
     def take(self, effects: list[Effect]) -> list[Effect]:
-        """Keep what came out."""
+        """Keep these effects."""
         self.log += effects
         return effects
 
     def settle(self, effects: list[Effect], **outcomes: Any) -> list[Effect]:
-        """Give the one round among ``effects`` its outcomes."""
+        """Settle the one round among ``effects`` with these outcomes."""
         round: Round = one(effects, Open).round
         chosen = {key: outcomes.get("all", answered(item.method)) for key, item in round.items.items()}
         return self.take(
@@ -79,7 +78,7 @@ def bridge(
     revision: str = "2025-11-25",
     streams: bool = False,
 ) -> Streams:
-    """A ModernClient whose server is open; ``streams``: over HTTP."""
+    """A ModernClient whose server is open. ``streams`` means HTTP."""
     d = Streams(ModernClient, *rules)
     d.state.streams = streams
     hello = sent(d.client(99, asks("first", "server/discover")))[0]
@@ -93,25 +92,25 @@ def bridge(
 
 
 def raw(line: bytes | Mapping[str, Any] | list[Any]) -> bytes:
-    """As it stands on the wire."""
+    """The bytes on the wire."""
     return line if isinstance(line, bytes) else json.dumps(line, separators=(",", ":")).encode()
 
 
 def sent(effects: list[Effect]) -> list[Any]:
-    """What went to the server, decoded."""
+    """The frames sent to the server, decoded."""
     return [json.loads(effect.line) for effect in effects if isinstance(effect, ToServer)]
 
 
 def heard(effects: list[Effect]) -> list[tuple[int, Any, bool]]:
-    """What went to the clients: stream, frame, and whether it answers."""
+    """The frames sent to clients: stream, frame, and whether it is an answer."""
     return [(effect.stream, json.loads(effect.line), effect.last) for effect in effects if isinstance(effect, ToClient)]
 
 
 def notes(effects: list[Effect]) -> list[str]:
-    """The events that were noted."""
+    """The events of the notes."""
     return [effect.event for effect in effects if isinstance(effect, Note)]
 
 
 def timer(effects: list[Effect]) -> Later:
-    """The one thing that is to be done later."""
+    """The only timer."""
     return one(effects, Later)

@@ -1,5 +1,5 @@
-"""Programs of the system that these tests run, as packages.txt lists them. A missing one fails its tests: it is never
-left out in silence."""
+"""System programs that the tests run, as listed in packages.txt. A missing program fails its tests; it never skips
+them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PACKAGES: Final = TESTS / "deployment" / "packages.txt"
 
 
 def packages() -> dict[str, str]:
-    """Debian's package by program."""
+    """The Debian package of each program."""
     lines = [line.split() for line in PACKAGES.read_text("utf-8").splitlines() if line and not line.startswith("#")]
     return {line[0]: line[1] for line in lines}
 
 
 def program(name: str) -> str:
-    """Where a program of packages.txt is; fails the test that asks where it is nowhere."""
+    """The path of a program in packages.txt. Fails the test if it is missing."""
     found = shutil.which(name)
     if found is None:
         pytest.fail(
@@ -35,7 +35,7 @@ def program(name: str) -> str:
 
 
 def locked(name: str) -> str:
-    """Where a program of the development lock is, which stands beside the interpreter."""
+    """The path of a program from the development lock, next to the interpreter."""
     found = Path(sys.executable).parent / name
     if not found.exists():
         pytest.fail(f"{name}: is not in the environment; run 'make dev'")
@@ -45,7 +45,7 @@ def locked(name: str) -> str:
 def run(
     *command: str | Path, input: bytes | None = None, seconds: float = 30.0, env: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Run it to its end: its exit code, and what it said on both outputs."""
+    """Run a command to its end. Returns its exit code and its whole output."""
     done = subprocess.run(
         [str(word) for word in command],
         input=input,

@@ -1,5 +1,4 @@
-"""The systemd unit as data, and what systemd does for a service of Type=notify: its socket, its variables, its
-signals."""
+"""The systemd unit as data, and what systemd provides for a service of Type=notify: socket, variables, signals."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def directives(text: str) -> dict[str, list[str]]:
 
 
 def started_as(replaced: Mapping[str, str]) -> list[str]:
-    """The words of ExecStart, with paths of the machine it is written for replaced by some that are there."""
+    """The words of ExecStart, with paths replaced by some that exist on this machine."""
     (line,) = directives(UNIT.read_text("utf-8"))["ExecStart"]
     for old, new in replaced.items():
         assert old in line, line
@@ -38,7 +37,7 @@ def started_as(replaced: Mapping[str, str]) -> list[str]:
 
 
 class Told:
-    """The other end of NOTIFY_SOCKET: every state that was told, in order, as its variables."""
+    """The other end of NOTIFY_SOCKET: every state that was sent, in order, as its variables."""
 
     def __init__(self, at: Path) -> None:
         self.at = at
@@ -48,7 +47,7 @@ class Told:
         self._socket.bind(str(at))
 
     async def next(self, name: str) -> dict[str, str]:
-        """The next state with this variable; those before are passed over and kept."""
+        """The next state with this variable. Earlier ones are kept in ``states``."""
         async with asyncio.timeout(BOUND):
             while True:
                 said = (await asyncio.get_running_loop().sock_recv(self._socket, 4096)).decode()
@@ -64,7 +63,7 @@ class Told:
 async def supervised(
     folder: Path, command: list[str], watchdog: float
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, Told]]:
-    """Run a command as systemd would: with the socket, and WATCHDOG_PID naming the process itself."""
+    """Run a command as systemd would: with the socket, and with WATCHDOG_PID set to the process itself."""
     told = Told(folder / "notify")
     (folder / "log").touch()
     env = {

@@ -1,4 +1,4 @@
-"""An event loop in virtual time: where nothing is ready, its clock jumps to the next timer."""
+"""An event loop in virtual time: its clock jumps to the next timer whenever nothing is ready."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class _Jumping(selectors.DefaultSelector):
     now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready now; where nothing is, the time passes at once. Without a timer it waits as ever."""
+        """What is ready now. If nothing is, the time passes at once. Without a timer it waits as usual."""
         ready = super().select(None if timeout is None else 0)
         if not ready and timeout is not None:
             self.now += max(timeout, 0.0)
@@ -21,14 +21,14 @@ class _Jumping(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose sleeps take no time. For tests without threads and processes."""
+    """An event loop whose sleeps take no time, for tests without threads and processes."""
 
     def __init__(self) -> None:
         self._jumping = _Jumping()
         super().__init__(self._jumping)
 
     def time(self) -> float:
-        """Seconds since the loop was made."""
+        """Seconds since the loop was created."""
         return self._jumping.now
 
 

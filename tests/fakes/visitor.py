@@ -1,5 +1,5 @@
-"""A browser without script at the reviewers' page, in this process: pages are read as HTML, fields are found by their
-labels, and forms are posted as browsers post them. No tests."""
+"""A browser without scripts at the reviewers' page, in process. It parses pages as HTML, finds fields by their labels,
+and posts forms as browsers do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Node:
 
     @property
     def text(self) -> str:
-        """Its words, as one line."""
+        """The text of the element on one line."""
         return " ".join(self.raw.split())
 
     @property
@@ -37,7 +37,8 @@ class Node:
         return "".join(child if isinstance(child, str) else child.raw for child in self.children)
 
     def all(self, *tags: str, **attrs: str) -> list[Node]:
-        """Elements of these tags, or of any, with these attributes; ``class_`` and ``aria_label`` as Python has it."""
+        """Elements with any of these tags and with these attributes. ``class_`` and ``aria_label`` are spelled as in
+        Python."""
         wanted = {name.rstrip("_").replace("_", "-"): value for name, value in attrs.items()}
         return [
             node
@@ -97,7 +98,7 @@ def read(html: str) -> Node:
 
 
 class Visitor:
-    """One person. ``page`` is what they see, ``status`` and ``url`` how it came."""
+    """One person. ``page`` is the current page; ``status`` and ``url`` belong to its response."""
 
     def __init__(self, app: Any) -> None:
         self._ask = client(app, follow_redirects=True)
@@ -115,11 +116,11 @@ class Visitor:
         return await self.press("Sign in")
 
     async def follow(self, name: str) -> Visitor:
-        """A link, by its words."""
+        """Follow a link by its text."""
         (href,) = {node.attrs["href"] for node in self.page.all("a") if name == node.text}
         return await self.open(urljoin(self.url, href).removeprefix(URL))
 
-    # --- what is seen
+    # --- the current page
 
     @property
     def title(self) -> str:
@@ -135,7 +136,7 @@ class Visitor:
 
     @property
     def alert(self) -> str:
-        """What the page says first of all."""
+        """The alert of the page."""
         return " ".join(node.text for node in self.page.all(role="alert"))
 
     @property
@@ -144,11 +145,11 @@ class Visitor:
 
     @property
     def buttons(self) -> list[str]:
-        """Their names, in order; one that is hidden is none."""
+        """The names of the visible buttons, in order."""
         return [node.text for node in self.page.all("button") if "hidden" not in node.attrs]
 
     def field(self, label: str, group: str = "") -> Node:
-        """The field with this label, or one that begins with it (``Port required``)."""
+        """The field with this label, or with a label that begins with it (``Port required``)."""
         within = self.page if not group else next(n for n in self.page.all("fieldset") if _named(n, "legend", group))
         found = [node for node in within.all("label") if node.text == label or node.text.startswith(f"{label} ")]
         node = next((node for node in found if node.text == label), found[0] if found else None)
@@ -160,7 +161,7 @@ class Visitor:
     def value(self, label: str) -> str:
         return _value(self.field(label))
 
-    # --- what is done
+    # --- actions
 
     def fill(self, label: str, value: str) -> Visitor:
         field = self.field(label)
@@ -192,7 +193,7 @@ class Visitor:
         return await self._submit(button.around("form"), button)
 
     async def enter(self, label: str) -> Visitor:
-        """The Enter key in a field: the first button of its form is pressed."""
+        """Press Enter in a field, which presses the first button of its form."""
         form = self.field(label).around("form")
         assert form is not None
         return await self._submit(form, form.all("button", type="submit")[0])
@@ -227,7 +228,7 @@ def _value(node: Node) -> str:
 
 
 def _sent(node: Node, pressed: Node) -> list[tuple[str, str]]:
-    """What a browser sends of it: its name and value, with line ends as forms have them."""
+    """The name and value that a browser submits, with the line ends of forms."""
     if not node.attrs.get("name") or "disabled" in node.attrs or (node.tag == "button" and node is not pressed):
         return []
     if node.attrs.get("type") in ("checkbox", "radio") and "checked" not in node.attrs:

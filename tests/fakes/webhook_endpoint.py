@@ -1,5 +1,4 @@
-"""A webhook's other end, byte by byte: a TCP server that says what it is told to. Also certificates for it, and a
-proxy. No tests."""
+"""A scripted TCP server for webhooks, byte by byte, with certificates and a proxy."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ LOOPBACK: Final = "127.0.0.0/8"
 
 
 class Seen(msgspec.Struct):
-    """A request that came."""
+    """A request that arrived."""
 
     head: str
     body: bytes
@@ -32,7 +31,7 @@ class Seen(msgspec.Struct):
 
 
 class Endpoint:
-    """``says``: what is written back as it is; ``behave``: instead of it. ``came`` is set with each request."""
+    """``says`` is written as it is; ``behave`` runs in place of that. ``came`` is set with each request."""
 
     def __init__(self, says: bytes) -> None:
         self.says = says
@@ -62,7 +61,7 @@ class Endpoint:
             await writer.wait_closed()
 
     async def requests(self, number: int) -> None:
-        """Wait until so many have come."""
+        """Wait for this many requests."""
         async with asyncio.timeout(10):
             while len(self.seen) < number:
                 self.came.clear()
@@ -77,7 +76,7 @@ async def request(reader: asyncio.StreamReader) -> Seen:
 
 
 def answer(status: str = "204 No Content", body: bytes = b"", **headers: str) -> bytes:
-    """An HTTP answer. ``Retry_After`` is the header Retry-After."""
+    """An HTTP response. ``Retry_After`` is the header Retry-After."""
     lines = [
         f"HTTP/1.1 {status}",
         *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items()),
@@ -96,7 +95,7 @@ def ok(body: bytes, **headers: str) -> bytes:
 async def endpoint(
     says: bytes = b"", *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Endpoint]:
-    """One that listens."""
+    """A listening endpoint."""
     one = Endpoint(says or answer())
     server = await asyncio.start_server(one.serve, host, port, ssl=tls)
     one.port = server.sockets[0].getsockname()[1]
@@ -110,8 +109,7 @@ async def endpoint(
 
 @asynccontextmanager
 async def connect_proxy(target: int) -> AsyncIterator[Endpoint]:
-    """An HTTP proxy: whatever name CONNECT asks for, it leads to this port of 127.0.0.1, as a proxy's own resolver
-    might."""
+    """An HTTP proxy. Every CONNECT leads to this port of 127.0.0.1, as a proxy's own resolver might do."""
 
     async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", target)
@@ -162,7 +160,7 @@ def certificate(name: str) -> tuple[bytes, bytes]:
 
 
 def contexts(name: str, folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """The server's context with a certificate of that name, and the client's that trusts it."""
+    """The server's context with a certificate for that name, and the client's context that trusts it."""
     public, private = certificate(name)
     file = folder / "both.pem"
     file.write_bytes(public + private)

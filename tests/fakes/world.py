@@ -1,4 +1,4 @@
-"""The other side of the gate's ports, as fakes, and dialogues with one open round to put to it."""
+"""Fakes of the gate's ports, and dialogues with one open round."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAMPLED = Sampled(({"type": "text", "text": "hi"},), "gpt", "endTurn", 3, 4)
 
 
 class Silent:
-    """A log that keeps what it is told."""
+    """A log that keeps its events."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
@@ -35,7 +35,7 @@ class Silent:
 
 @dataclass
 class World:
-    """The other side of the ports."""
+    """Fakes of the gate's ports."""
 
     answer: SampleResult | Callable[[SampleRequest], Awaitable[SampleResult]] = SAMPLED
     reply: ClientReply | None = None
@@ -102,7 +102,7 @@ def pushed(
     policy: Mapping[str, Any] | None = None,
     **capabilities: Any,
 ) -> Any:
-    """A legacy dialogue with one open round; ``policy`` has what stands in it besides the rules."""
+    """A legacy dialogue with one open round. ``policy`` has the policy's keys besides the rules."""
     d = Dialogue(*rules, **(policy or {}))
     d.open_legacy(**capabilities)
     return d, one(

@@ -1,4 +1,4 @@
-"""`samplegate run` as a process for the tests of this folder: frames in, frames out, the exit code and stderr."""
+"""`samplegate run` as a process: frames in, frames out, the exit code and stderr."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ rules:
 
 
 def request(id: Any, method: str, **params: Any) -> dict[str, Any]:
-    """A request of a legacy client's."""
+    """A request of a legacy client."""
     return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
 
 
 def opening(era: str = "legacy", **capabilities: Any) -> list[dict[str, Any]]:
-    """What a client writes first."""
+    """The first frames of a client."""
     if era == "modern":
         return [modern(request(0, "server/discover"), **capabilities)]
     hello = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "c", "version": "1"}}
@@ -42,7 +42,7 @@ def opening(era: str = "legacy", **capabilities: Any) -> list[dict[str, Any]]:
 
 
 def modern(frame: Mapping[str, Any], **capabilities: Any) -> dict[str, Any]:
-    """The same request as a client of 2026-07-28 writes it."""
+    """The same request from a client of 2026-07-28."""
     meta = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": capabilities}
     return {**frame, "params": {**frame["params"], "_meta": {**meta, **frame["params"].get("_meta", {})}}}
 
@@ -65,25 +65,25 @@ def lines(*frames: Mapping[str, Any]) -> bytes:
 
 
 class Running:
-    """One gate that runs."""
+    """A running gate."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
 
     def write(self, *frames: Mapping[str, Any]) -> None:
-        """What the client writes."""
+        """Write frames as the client."""
         assert self.process.stdin is not None
         self.process.stdin.write(lines(*frames))
         self.process.stdin.flush()
 
     def read(self) -> dict[str, Any]:
-        """The next frame for the client."""
+        """Read the next frame for the client."""
         assert self.process.stdout is not None
         frame: dict[str, Any] = json.loads(self.process.stdout.readline())
         return frame
 
     def end(self) -> tuple[int, dict[Any, dict[str, Any]], str]:
-        """The end of the input: the exit code, what is still answered by id, and stderr."""
+        """End the input. Returns the exit code, the remaining answers by id, and stderr."""
         out, said = self.process.communicate(timeout=BOUND)
         frames = [json.loads(line) for line in out.splitlines()]
         return self.process.returncode, {frame["id"]: frame for frame in frames if "method" not in frame}, said.decode()
@@ -93,7 +93,7 @@ class Running:
 def running(
     folder: Path, *options: str, command: Sequence[str] = SLOW, environment: Mapping[str, str] | None = None
 ) -> Iterator[Running]:
-    """`samplegate run` with these options around a server; it is killed if the test leaves it running."""
+    """`samplegate run` with these options around a server. It is killed if the test leaves it running."""
     if not (folder / "policy.yaml").exists():
         (folder / "policy.yaml").write_text(POLICY)
     if not (folder / "cases.yaml").exists():
@@ -128,7 +128,7 @@ class Daemon:
 
 @contextmanager
 def serving(folder: Path, **servers: Mapping[str, Any]) -> Iterator[Daemon]:
-    """`samplegate serve` before stdio servers, by their names in its paths; it forwards all that they ask."""
+    """`samplegate serve` in front of stdio servers, named as in its paths. It forwards all their requests."""
     (folder / "policy.yaml").write_text("version: 1\nrules: [{name: all, effect: forward}]\n")
     (folder / "serve.yaml").write_text(json.dumps({"policy": "policy.yaml", "servers": servers}))
     given = {

@@ -1,5 +1,5 @@
-"""A stdio server of either era or of both, without an SDK: ``asking.py ERAS``. What its tool does is told by the call's
-arguments."""
+"""A stdio server of one protocol version or both, without an SDK: ``asking.py ERAS``. The arguments of a call select
+what its tool does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refuse(id: Any, code: int, message: str, **data: Any) -> None:
 
 
 def pushed(method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Legacy: ask now and wait for the answer."""
+    """In legacy versions: send the request now and wait for the answer."""
     write({"id": "q1", "method": method, "params": params})
     while (answer := read()).get("id") != "q1":
         pass
@@ -44,7 +44,7 @@ def call(id: Any, params: dict[str, Any], modern: bool) -> None:
     done = {"resultType": "complete"} if modern else {}
     if "exit" in arguments:
         sys.exit(arguments["exit"])
-    if "door" in arguments:  # waits there until it is opened
+    if "door" in arguments:  # wait until the test opens the door
         with socket.create_connection(arguments["door"]) as door:
             door.recv(1)
     if "progress" in arguments:
@@ -56,7 +56,7 @@ def call(id: Any, params: dict[str, Any], modern: bool) -> None:
         write(
             {"id": id, "result": {"resultType": "input_required", "inputRequests": {"k": asked}, "requestState": "s"}}
         )
-    elif "asks" in arguments and modern:  # several at once, by their keys
+    elif "asks" in arguments and modern:  # several at once, by key
         if "inputResponses" not in params:
             write(
                 {
@@ -77,7 +77,7 @@ def call(id: Any, params: dict[str, Any], modern: bool) -> None:
 def answer(frame: dict[str, Any]) -> None:
     id, method, params = frame["id"], frame["method"], frame.get("params", {})
     modern = VERSION in params.get("_meta", {})
-    if modern and "fragile" in ERAS:  # ends at what it does not know
+    if modern and "fragile" in ERAS:  # ends at a frame that it does not know
         sys.exit(1)
     elif modern and "modern" not in ERAS:
         refuse(id, -32602, "not initialized")

@@ -1,5 +1,4 @@
-"""A bare stdio server for tests, without an SDK: what it does is told by the arguments of its tool. Run as a
-program."""
+"""A stdio server without an SDK. The arguments of a call select what its tool does."""
 
 from __future__ import annotations
 
@@ -11,13 +10,13 @@ from typing import Any
 
 
 def write(frame: dict[str, Any]) -> None:
-    """One line to the client."""
+    """Write a line to the client."""
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", **frame}, separators=(",", ":")) + "\n")
     sys.stdout.flush()
 
 
 def read() -> dict[str, Any]:
-    """The next line; the process ends with its input."""
+    """Read the next line. The process ends with its input."""
     line = sys.stdin.readline()
     if not line:
         sys.exit(int(os.environ.get("EXIT_AT_EOF", "0")))
@@ -34,8 +33,8 @@ def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def call(id: Any, arguments: dict[str, Any]) -> None:
-    """The tool: ``ask`` pushes a request and gives back the answer, ``exit`` leaves, ``repeat`` gives back that much
-    text."""
+    """The tool: ``ask`` pushes a request and returns the answer, ``exit`` ends the process, ``repeat`` returns a text
+    of that length."""
     if "exit" in arguments:
         sys.exit(arguments["exit"])
     if "flood" in arguments:
@@ -52,7 +51,7 @@ def call(id: Any, arguments: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Answer until the input ends."""
+    """Answer requests until the input ends."""
     print("Listening on stdio", flush=True)  # a banner, as real servers print one
     print("server: started", file=sys.stderr, flush=True)
     if "OUTLIVE" in os.environ:

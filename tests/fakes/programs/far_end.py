@@ -1,5 +1,4 @@
-"""A server that a test plays itself: all that comes goes to a Unix socket, and the other way round. ``far_end.py
-SOCKET``"""
+"""Copies between stdio and a Unix socket, so that a test can be the server behind the gate. ``far_end.py SOCKET``"""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ def copy(source: int, target: int) -> None:
             rest = memoryview(chunk)
             while rest:
                 rest = rest[os.write(target, rest) :]
-    os._exit(0)  # the other direction may be in a read
+    os._exit(0)  # the other direction may be blocked in a read
 
 
 def main(path: str) -> None:

@@ -1,5 +1,4 @@
-"""A legacy stdio server without an SDK that serves many calls at once, each after a moment that differs from call to
-call.
+"""A legacy stdio server without an SDK that serves many calls at once, each after a different delay.
 
 ``sample`` and ``form`` ask the client and answer after it has; ``echo`` and ``slow`` answer by themselves.
 """
@@ -12,7 +11,7 @@ import sys
 import threading
 from typing import Any
 
-# seconds at most; long against what the gate needs for a frame, so requests and answers meet in every order
+# maximum delay in seconds; long compared to the time that the gate needs for a frame, so frames meet in every order
 MOMENT = 0.002
 SLOW = 0.03
 SAMPLE = {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 10}

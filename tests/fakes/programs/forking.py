@@ -1,5 +1,5 @@
-"""A process that has imported what a program needs, and is forked for each run of it: starts take milliseconds, and
-each run is a process of its own that can be killed. No tests: ``tests.fakes.forked`` is the other end.
+"""A process that has imported what a program needs, and forks for each run of it. A start takes milliseconds, and each
+run is a process that can be killed. ``tests.fakes.forked`` is its client.
 
 ``forking.py FD MODULE``: MODULE has ``program()``, which finds its arguments in ``sys.argv``. A request on the socket
 FD is a line of JSON (``arguments, cwd, env``, and ``imports``: modules that earlier runs imported) with four
@@ -21,9 +21,9 @@ from typing import Any, NoReturn
 
 
 def main() -> None:
-    """Until nobody is at the other end."""
+    """Serve requests until the client closes the socket."""
     program = importlib.import_module(sys.argv[2]).program
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the keeper processes are not waited for
     with socket.socket(fileno=int(sys.argv[1])) as control:
         while True:
             line, streams, _, _ = socket.recv_fds(control, 2**16, 4)
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _keep(program: Callable[[], int | None], request: dict[str, Any], *streams: int) -> NoReturn:
-    """Start it, and tell how it ends."""
+    """Start the process, and report how it ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     *own, news = streams
     os.set_inheritable(news, False)

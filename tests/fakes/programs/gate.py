@@ -1,5 +1,5 @@
-"""Starts the command it is given as the gate would, says the child's and its watcher's pid, and waits to be killed or
-for a line."""
+"""Starts a command as the gate would, prints the pids of the child and its watcher, and waits to be killed or for a
+line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from samplegate.transport.subprocess import start_child
 
 
 class Passing:
-    """Sends what one side says to the other."""
+    """Sends what one side writes to the other."""
 
     def __init__(self) -> None:
         self.to: LineLink | None = None

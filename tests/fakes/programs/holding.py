@@ -1,4 +1,4 @@
-"""A stdio server of both eras that leaves every call of the tool ``hold`` without an answer and answers all other
+"""A stdio server of both protocol versions that never answers calls of the tool ``hold``, and answers all other
 requests at once."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""samplegate that waits fractions of a second where others wait for seconds: for leases and locked stores of reviews,
-and for what clients ask right after the last answer of a drain. Tests see what it does then without waiting as long."""
+"""samplegate with waits of fractions of a second in place of seconds: leases, locked review stores, and the drain's
+wait for last requests. Tests can then see what it does after these waits."""
 
 from __future__ import annotations
 

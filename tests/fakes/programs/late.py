@@ -1,4 +1,4 @@
-"""A legacy stdio server without an SDK that asks the client at awkward moments: each of its tools is one."""
+"""A legacy stdio server without an SDK that asks the client at awkward moments. Each tool is one such moment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def question() -> dict[str, Any]:
 
 
 def write(*messages: dict[str, Any]) -> None:
-    """All at once: the gate reads them before it does anything else."""
+    """Write all messages at once: the gate reads them before it does anything else."""
     sys.stdout.write("".join(json.dumps({"jsonrpc": "2.0", **frame}) + "\n" for frame in messages))
     sys.stdout.flush()
 
@@ -33,7 +33,7 @@ def news(size: int) -> dict[str, Any]:
 
 
 def call(id: Any, tool: str) -> None:
-    if tool.startswith("tell-"):  # so many notifications of so many bytes, and the answer
+    if tool.startswith("tell-"):  # this many notifications of this many bytes, then the answer
         _, count, size = tool.split("-")
         write(*[news(int(size))] * int(count), answer(id, "done"))
     elif tool == "hold":

@@ -1,4 +1,4 @@
-"""A stdio server that says things on stderr: at its start, and as much as a call of its tool asks for."""
+"""A stdio server that writes to stderr at its start, and as much as a call of its tool requests."""
 
 import json
 import sys

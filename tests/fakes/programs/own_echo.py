@@ -1,5 +1,4 @@
-"""Opens the link on its own stdin and stdout and sends every line back, as the relay would; ends when the input
-ends."""
+"""Opens the link on its own stdin and stdout and echoes every line, as the relay would. It ends when the input ends."""
 
 from __future__ import annotations
 
@@ -53,4 +52,4 @@ if sys.argv[1] == "uvloop":
     code = uvloop.run(main())
 else:
     code = asyncio.run(main())
-os._exit(code)  # as a command ends whose reading thread may still block on a terminal
+os._exit(code)  # exits as a command does whose reading thread may still block on a terminal

@@ -1,5 +1,5 @@
-"""A server that can push, in the tests' own process or on stdio: `pushing.py SIGN SEEN`. It keeps to the protocol
-version of its first request, and copies what it reads to SEEN.
+"""A server that can push, in the test's process or on stdio: `pushing.py SIGN SEEN`. It uses the protocol version of
+its first request, and copies its input to SEEN.
 
 SIGN is how a push fails in 2026-07-28: `error` (as the Python SDK says it), `result` (as the TypeScript SDK does) or
 `request` (it writes the request and waits). `old` knows only the handshake, `new` refuses it and fails a push as
@@ -36,7 +36,7 @@ class Pushing:
         self._first = True
 
     def took(self, frame: dict[str, Any]) -> None:
-        """A frame came."""
+        """Handle a frame."""
         if "method" not in frame:
             got = frame["result"]["content"]["text"] if "result" in frame else f"refused with {frame['error']['code']}"
             self.complete(self.calls.pop(0), got)

@@ -1,5 +1,5 @@
-"""A process that races again and again: its threads, each with a connection of its own to one store, wait for a line,
-then do the same once, and say what came of it.
+"""A process whose threads race repeatedly. Each thread has its own connection to a store. All wait for a line, do the
+same operation once, and print their outcomes.
 
 ``racer.py NUMBER THREADS``; then for each race a line ``decide|use|seek|open URL``, and a line when it begins.
 """
@@ -17,7 +17,7 @@ from tests.fakes.stored_reviews import NOW, YES, review
 
 
 def act(store: SqlReviewStore, what: str, name: str) -> str:
-    """What came of it, in one word."""
+    """The outcome in one word."""
     if what == "decide":
         return "won" if isinstance(store.decide("rv_a", YES, who=name, door="page", now=NOW + 1), Review) else "lost"
     if what == "use":
@@ -29,7 +29,7 @@ def act(store: SqlReviewStore, what: str, name: str) -> str:
 
 
 def race(url: str, what: str, number: str, threads: int) -> None:
-    """Say ``ready``, wait for a line, race, print the outcomes as JSON."""
+    """Print ``ready``, wait for a line, race, and print the outcomes as JSON."""
     sql_schema.PATIENCE = 40.0  # type: ignore[misc] # this is about who wins, not about how soon
     go = threading.Event()
     outcomes: list[str] = []

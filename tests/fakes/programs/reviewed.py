@@ -1,5 +1,4 @@
-"""A process with one open round before the real gate, store and decision log, which kills itself at a point of its way.
-No tests.
+"""A process with one open round and the real gate, store and decision log, which kills itself at a given point.
 
 ``reviewed.py JSON`` with ``store``, ``log``, ``case`` (see CASES), ``point`` (see POINTS, or none), ``patience`` (how
 long the server waits), ``ahead`` (seconds that its clock on the wall is ahead) and ``lease`` (seconds after which
@@ -57,7 +56,7 @@ def die() -> None:
 
 
 class Store(sql_store.SqlReviewStore):
-    """The real store; the process may die once it has a review, or has marked a verdict as used."""
+    """The real store. The process may die after it has a review, or after it has marked a verdict as used."""
 
     point: str | None = None
 
@@ -82,7 +81,7 @@ class Store(sql_store.SqlReviewStore):
 
 
 def dies_within_the_transaction() -> None:
-    """The row is written, and nothing is committed."""
+    """Kill the process when the row is written but not committed."""
 
     def told(db: Any, review: Review, what: Any, *values: Any, **named: Any) -> None:
         tell(db, review, what, *values, **named)
@@ -93,7 +92,7 @@ def dies_within_the_transaction() -> None:
 
 
 def way_of(point: str | None, log: DecisionLog) -> Any:
-    """The port of the decision log."""
+    """The decision log's port."""
 
     async def record(record: Record) -> None:
         if point == "decided":
@@ -129,7 +128,7 @@ async def main(
     ahead: float = 0.0,
     lease: float = 0.0,
 ) -> None:
-    """One round."""
+    """Run one round."""
     if lease:
         service.LEASE = lease  # type: ignore[misc]
     if point == "using":
@@ -162,7 +161,7 @@ async def main(
 
 
 def told(conclusion: Conclusion) -> dict[str, str]:
-    """What is released, and under which name."""
+    """What is released, and the ID of its decision."""
     if not isinstance(conclusion, Settled):
         return {"released": "put off"}
     (release,) = conclusion.releases.values()
@@ -174,7 +173,7 @@ def told(conclusion: Conclusion) -> dict[str, str]:
 
 
 def program() -> None:
-    """What the arguments say."""
+    """Run with the arguments of the command line."""
     asyncio.run(main(**json.loads(sys.argv[1])))
 
 

@@ -1,5 +1,5 @@
-"""A stdio server of both eras that answers each call when it is told to: after some seconds, after a question to its
-client, or never. A program."""
+"""A stdio server of both protocol versions. The arguments of a call select when it answers: after some seconds, after a
+request to its client, or never."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ answered = threading.Condition()
 
 
 def write(frame: dict[str, Any]) -> None:
-    """One line to the client."""
+    """Write a line to the client."""
     with lock:
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", **frame}, separators=(",", ":")) + "\n")
         sys.stdout.flush()
 
 
 def ask(id: Any, what: str) -> Any:
-    """Push a request, and give back the whole answer."""
+    """Push a request and return the whole answer."""
     method, params = REQUESTS[what]
     write({"id": f"q{id}", "method": method, "params": params})
     with answered:
@@ -43,7 +43,7 @@ def ask(id: Any, what: str) -> Any:
 
 
 def call(id: Any, params: dict[str, Any], modern: bool) -> None:
-    """One tools/call: its arguments say how it goes."""
+    """Serve a tools/call as its arguments say."""
     arguments = params.get("arguments", {})
     if params["name"] == "never":
         return
@@ -72,11 +72,11 @@ def call(id: Any, params: dict[str, Any], modern: bool) -> None:
 
 
 def main() -> None:
-    """``silent``: it answers nothing at all; ``modern``: it knows no initialize; ``note=FILE``: where it writes what is
-    cancelled."""
+    """``silent``: answers nothing. ``modern``: does not know initialize. ``note=FILE``: writes cancellations to
+    FILE."""
     silent, modern = "silent" in sys.argv, "modern" in sys.argv
     notes = next((word[5:] for word in sys.argv if word.startswith("note=")), None)
-    print("Listening on stdio", flush=True)  # a banner is no answer
+    print("Listening on stdio", flush=True)  # a banner is not an answer
     for line in sys.stdin:
         frame = json.loads(line)
         method, id = frame.get("method"), frame.get("id")

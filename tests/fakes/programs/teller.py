@@ -1,4 +1,4 @@
-"""A process with an outbox over a store on the disk, until it is killed. ``teller.py STORE_URL HOOK_URL``"""
+"""A process that runs an outbox over a store on disk until it is killed. ``teller.py STORE_URL HOOK_URL``"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fakes.outbox import Outside
 
 
 async def main(store: str, hook: str) -> None:
-    """Tell whatever is due."""
+    """Deliver everything that is due."""
     out = Outside(Path())
     out.tell_at(hook)
     await out.outbox(store=AsyncReviewStore(store), wall=time.time, pause=pause).run()

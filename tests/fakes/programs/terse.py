@@ -1,4 +1,4 @@
-"""A stdio server of both eras with the shortest answers: it reads no more of a line than its first bytes.
+"""A stdio server of both protocol versions with the shortest answers. It parses only the first bytes of a line.
 
 A call with ``answer:SIZE:NAME`` as its name is answered by that frame of ``tests/fakes/hostile_frames.py`` (of ANSWERS
 or NOTICES).

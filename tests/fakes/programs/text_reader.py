@@ -1,4 +1,4 @@
-"""A server that reads as the Python SDKs do: text mode, in which a line also ends at a carriage return.
+"""A server that reads as the Python SDKs do: in text mode, in which a carriage return also ends a line.
 ``text_reader.py FILE [WRITE]``
 
 It keeps every line that it read in FILE, answers each that is a request, and writes WRITE, a file of bytes, after its

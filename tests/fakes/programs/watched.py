@@ -1,5 +1,5 @@
-"""samplegate with a watch on its event loop: `watched.py FILE serve ...`. FILE gets a line for each time between two
-turns: CPU and wall seconds.
+"""samplegate with a monitor of its event loop: `watched.py FILE serve ...`. FILE gets a line with CPU and wall seconds
+for each time between two turns.
 
 The watch takes a turn every 2 ms, so what it notes is the longest turn or a little more. CPU time is that of the loop's
 thread alone.
