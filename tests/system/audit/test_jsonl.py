@@ -1,4 +1,4 @@
-"""Appends to a log in files: whole lines, turned over by size, whatever fails or is moved away meanwhile."""
+"""Appends to a decision log in files: whole lines, rotation by size, failing writes and files that are moved away."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_what_could_be_written_in_part_only_is_taken_back(tmp_path: Path, monkey
 
 
 class Disk:
-    """What was brought to the disk, in order; it fails as often as told."""
+    """The calls that reached the disk, in order. It fails as often as configured."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.did: list[str] = []

@@ -1,5 +1,5 @@
-"""Decision logs, the log on stderr and metrics in processes of their own: several that write one log, writers that are
-killed, a full disk, what a start imports, and how a process ends."""
+"""Decision logs, stderr logs and metrics of real processes: several writers of one log, killed writers, a full disk,
+the imports of a start, and the end of a process."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def started(program: str, *told: object) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> list[str]:
-    """The lines that it printed; it must have ended well."""
+    """The lines that a process printed. It must have exited with 0."""
     out, err = process.communicate(timeout=50)
     assert (0, "") == (process.returncode, err)
     return out.splitlines()
 
 
 def killed(process: subprocess.Popen[str]) -> int:
-    """Kill it after 20 lines; how many it printed."""
+    """Kill a process after 20 lines, and return how many it printed."""
     assert process.stdout is not None
     for _ in range(20):
         process.stdout.readline()
@@ -231,7 +231,8 @@ decision_log("/dev/stdout", state=Path(), server="db", content="hash").check_wri
 
 
 def test_a_quiet_start_imports_nothing_that_it_does_not_use_and_stdout_belongs_to_the_protocol() -> None:
-    """The log's packages come with its first line, a metrics client with a reader, a database with a log in one."""
+    """The logging packages are imported with the first line, the metrics client with a reader, and the database with a
+    log in one."""
     quiet = started(QUIET)
     out, err = quiet.communicate(timeout=50)
     assert (1, "") == (quiet.returncode, out)

@@ -1,4 +1,4 @@
-"""The decision log in a database: what stands in it, several processes, faults, and their end."""
+"""The decision log in a SQLite database: its rows, several processes, faults, and its end."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The command line: what is understood, how it ends, what it costs to start. What the commands do is tested in
-``commands/``."""
+"""The command line: its arguments, exit codes and start time. The tests of each command are beside this file and in
+``unit/cli/``."""
 
 from __future__ import annotations
 

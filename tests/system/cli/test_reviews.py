@@ -1,5 +1,5 @@
-"""`samplegate reviews`: the real command on a real store that another connection holds open as a gate does; at times in
-a process of its own."""
+"""`samplegate reviews` on a real store that another connection holds open, as a gate does. Some tests start the command
+as a process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def store(tmp_path: Path, empty_store: Callable[[Path], str]) -> Iterator[SqlRev
 
 @pytest.fixture
 def reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command in this process: starting one takes a second."""
+    """The command in process, because starting one takes a second."""
 
     def run(*arguments: str, stdin: str = "", **environment: str) -> Ended:
         with monkeypatch.context() as patch:
@@ -67,7 +67,7 @@ def reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 @pytest.fixture
 def process(tmp_path: Path) -> Command:
-    """The command in a process of its own."""
+    """The command as a process."""
 
     def run(*arguments: str, stdin: str = "", **environment: str) -> Ended:
         line = [sys.executable, "-m", "samplegate", "reviews", *arguments]
@@ -88,7 +88,7 @@ def process(tmp_path: Path) -> Command:
 
 
 def put(store: SqlReviewStore, review: Review, id: str = "aaa", **values: Any) -> str:
-    """It waits since a moment, for a quarter of an hour."""
+    """Open a review that has been pending since a moment, and expires after a quarter of an hour."""
     now = time.time()
     whole = replace(review, **{"id": f"rv_{id}".ljust(27, "x"), "created": now - 5, "expires": now + 900, **values})
     assert store.open(whole, announce=False, most=99)

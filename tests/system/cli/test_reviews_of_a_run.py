@@ -1,4 +1,4 @@
-"""`samplegate reviews` beside `samplegate run`, which have nothing in common but the store: no listener anywhere."""
+"""`samplegate reviews` beside `samplegate run`. They share only the store; nothing listens on a port."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ rules:
 
 
 class Beside:
-    """The gate in a folder, and whoever decides its reviews."""
+    """The gate in a folder, and a reviewer."""
 
     def __init__(self, folder: Path) -> None:
         self.run = RunCommand(folder)
@@ -53,7 +53,7 @@ class Beside:
         )
 
     def seen(self, what: str) -> str:
-        """The id of the next review that this happens to."""
+        """The id of the next review to which this happens."""
         until = time.monotonic() + 50
         while time.monotonic() < until:
             for event in self._store.changes(self._last, 100):
@@ -110,7 +110,7 @@ def test_a_verdict_for_a_run_that_was_killed_answers_the_same_request_of_the_nex
     first.process.communicate()
     assert 0 == beside.reviews("answer", id, "--accept", "confirm=no").code
     second = beside.started()
-    beside.asks(second, "elicitation/create", FORM)  # within some seconds, as long as the dead one's lease
+    beside.asks(second, "elicitation/create", FORM)  # within some seconds: as long as the lease of the dead process
     assert {"confirm": False} == second.read()["result"]["structuredContent"]["result"]["content"]
     assert id == beside.seen("used")
 

@@ -1,4 +1,4 @@
-"""The demo's database: every step is safe to repeat."""
+"""The demo's database: every step can be repeated safely."""
 
 from __future__ import annotations
 

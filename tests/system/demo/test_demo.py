@@ -1,5 +1,4 @@
-"""`samplegate demo` as a user starts it: real processes, the real gate. What it says when something went otherwise,
-too."""
+"""`samplegate demo` as a user starts it, with real processes and the real gate, and its messages if a step fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make demo-review` as somebody starts it: real processes, the real gate, and a person played by the REST API."""
+"""`make demo-review` as a user starts it, with real processes, the real gate, and a reviewer who uses the REST API."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_both_questions_wait_are_decided_and_reach_the_server(environment: Mappi
 
 
 def family(pid: int) -> set[tuple[int, str]]:
-    """All that a process started, and what they did: number and start of each."""
+    """A process and all its descendants, by number and start time."""
     of: dict[int, list[tuple[int, str]]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -83,8 +83,8 @@ def until_it_waits(started: subprocess.Popen[str]) -> str:
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="what runs is read from /proc")
 def test_who_breaks_off_leaves_no_process_and_no_file(environment: Mapping[str, str], tmp_path: Path) -> None:
-    """As `timeout` does it, which signals the program and then the group that it is of. Both questions wait in a legacy
-    client's calls too."""
+    """The end is that of `timeout`, which signals the program and then its process group. Both reviews are pending,
+    those of a legacy client's calls too."""
     with subprocess.Popen(
         [*COMMAND, "--era", "legacy"],
         stdout=subprocess.PIPE,
@@ -177,7 +177,7 @@ def test_a_gate_that_does_not_start_says_why(
 
 
 class Listener:
-    """Answers every request alike, and keeps what was asked."""
+    """Answers every request alike, and keeps the requests."""
 
     def __init__(self, status: int, body: bytes) -> None:
         asked = self.asked = list[tuple[str, str, str | None, Any]]()

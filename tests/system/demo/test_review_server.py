@@ -1,4 +1,4 @@
-"""The server of the trial of reviews against the SDK's own client: what it asks, and that it shows what it got."""
+"""The server of the review demo with the SDK's own client: its requests, and how it shows the answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SUMMARIZE, RESTART = CALLS
 
 
 class Answers:
-    """A client's two callbacks, and what they were asked."""
+    """A client's two callbacks, which keep what they were asked."""
 
     def __init__(self, action: Any = "accept") -> None:
         self.asked: list[Any] = []

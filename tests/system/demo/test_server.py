@@ -1,5 +1,4 @@
-"""The demo's server against the SDK's own client, which answers for itself here: what the server does is not the gate's
-doing."""
+"""The demo's server with the SDK's own client, without a gate: the client itself answers here."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ CONFIRMED: Mapping[str, Any] = {"confirm": True, "reason": "cleaning"}
 
 
 class Answers:
-    """A client's two callbacks, and what they were asked."""
+    """A client's two callbacks, which keep what they were asked."""
 
     def __init__(self, action: Any, content: Mapping[str, Any] | None) -> None:
         self.asked: list[str] = []

@@ -1,5 +1,5 @@
-"""A call that another parser could take for another one does not reach the server: rules, reviews and records would
-have looked at the wrong one."""
+"""A call that parsers read differently does not reach the server, because rules, reviews and records might have seen
+another call."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def call(era: str, method: str, params: str) -> bytes:
 
 
 def refused(wires: tuple[str, Gate], line: bytes) -> str:
-    """Why a call is refused, which must be all that comes of it."""
+    """The reason for which a call is refused. Nothing else may result from it."""
     passed, (answer,) = wires[1].says("client", line)
     assert [] == passed
     said = json.loads(answer)
@@ -158,7 +158,7 @@ ANSWERS: Final = [
 
 @pytest.fixture(scope="module", params=["legacy", "modern"])
 def modern_client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
-    """A client of 2026-07-28 before a server of each kind; a legacy server never sees the members of its envelope."""
+    """A client of 2026-07-28 with a server of each kind. A legacy server never sees the members of its envelope."""
     with gate(tmp_path_factory.mktemp("gate"), POLICY, "--protocol", request.param) as both:
         both.client.write(modern(0, "tools/list"))
         if request.param == "legacy":
@@ -179,8 +179,8 @@ def modern_client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 
 def answered(both: Gate, line: bytes) -> dict[str, Any]:
-    """The error of a call of which nothing reaches the server: its next line is the list that the client asks for after
-    it."""
+    """The error of a call that does not reach the server: the server's next line is the list that the client requests
+    afterwards."""
     both.client.write(line)
     both.client.write(modern(2, "tools/list"))
     listing = json.loads(both.server.read())

@@ -1,5 +1,5 @@
-"""What a server gets if it asks for what a policy denies or does not cover: answers, records and metrics, and what the
-commands show."""
+"""Requests of a server that the policy denies or does not cover: answers, records, metrics, and the output of the
+commands."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ rules:
 
 
 class Gate:
-    """`samplegate run` around a server that asks whatever its tool is told to, and a client that writes frames
-    itself."""
+    """`samplegate run` around a server whose tool makes the requests of its arguments, and a client that writes its own
+    frames."""
 
     def __init__(self, folder: Path, gate: Running, era: str, capabilities: Mapping[str, Any]) -> None:
         self.folder, self.gate, self.era, self.capabilities = folder, gate, era, capabilities
@@ -66,7 +66,7 @@ class Gate:
         return frame
 
     def call(self, what: str) -> dict[str, Any]:
-        """The result of a call during which the server asks."""
+        """The result of a call during which the server makes a request."""
         method, params = ASKS[what]
         frame = call(1, "do", ask={"method": method, "params": params})
         self.gate.write(modern(frame, **self.capabilities) if self.era == "modern" else frame)
@@ -74,7 +74,7 @@ class Gate:
         return result
 
     def end(self) -> dict[str, Any]:
-        """End it: its one record."""
+        """End the run and return its one record."""
         self.stderr = self.gate.end()[2]
         (record,) = (json.loads(line) for line in (self.folder / "log.jsonl").read_text().splitlines())
         return dict(record)
@@ -98,7 +98,7 @@ def _write(folder: Path, policy: str) -> None:
 
 
 def command(folder: Path, *words: str) -> Any:
-    """What a command prints as JSON."""
+    """The JSON output of a command."""
     out = io.StringIO()
     with chdir(folder), redirect_stdout(out):
         assert main.main([*words, "--json"]) in (0, 1)
@@ -106,7 +106,7 @@ def command(folder: Path, *words: str) -> Any:
 
 
 def got(result: Mapping[str, Any]) -> str:
-    """In a word what the server got, or that its call has ended."""
+    """One word for the server's answer, or for the end of its call."""
     if result.get("isError"):
         return "call ends"
     answer = result["structuredContent"]
@@ -130,7 +130,7 @@ def test_a_decline_reaches_the_server_where_only_a_deny_rule_covers_the_kind(tmp
 def test_a_plain_deny_of_what_was_not_offered_is_an_error_that_names_no_rule(
     tmp_path: Path, era: str, what: str
 ) -> None:
-    """R8, R31: nothing is declared for it, and only the operator learns which rule it was."""
+    """R8, R31: the capability is not declared, and only the operator learns which rule denied it."""
     with running(tmp_path, PLAIN, era, ABLE) as gate:
         result = gate.call(what)
         record = gate.end()
@@ -211,7 +211,7 @@ async def test_over_http_the_answers_are_the_same(tmp_path: Path) -> None:
 def test_the_commands_show_the_rule_and_the_answer_that_the_server_gets(
     tmp_path: Path, era: str, policy: str, what: str
 ) -> None:
-    """tests/system/test_one_answer.py shows it for drawn policies and requests, in process."""
+    """tests/system/test_one_answer.py shows it in process for generated policies and requests."""
     with running(tmp_path, policy, era) as gate:
         answer = got(gate.call(what))
         record = gate.end()

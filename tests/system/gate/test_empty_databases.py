@@ -1,5 +1,4 @@
-"""A state file, a store of reviews or a decision log that lost its contents is damaged: it is refused, and never begun
-anew."""
+"""A ledger, review store or decision log that lost its contents is damaged: it is refused, and never created anew."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def emptied(path: Path) -> None:
 
 
 def answered(run: RunCommand, state: Path, *more: str, said: list[str] | None = None) -> bool:
-    """Whether a model answered the server in a new process; ``said`` gets what the process wrote to stderr."""
+    """Whether a model answered the server in a new process. ``said`` gets the process's stderr."""
     client = run("--state", str(state), *more)
     client.initialize()
     client.write(
@@ -53,7 +52,7 @@ def test_an_empty_state_file_is_no_new_budget(run: RunCommand) -> None:
     emptied(state / "limits.sqlite3")
     assert not answered(run, state)
     assert 0 == (state / "limits.sqlite3").stat().st_size
-    (state / "limits.sqlite3").unlink()  # as an operator who begins anew
+    (state / "limits.sqlite3").unlink()  # as an operator does to start over
     assert answered(run, state)
 
 

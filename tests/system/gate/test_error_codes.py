@@ -1,5 +1,5 @@
-"""An error has one code: an integer of JSON. Readers that convert what they read take a text or a boolean for another
-code than the gate did."""
+"""The code of a JSON-RPC error is a JSON integer. Parsers that convert types may read another code than the gate did
+from a text or a boolean."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def wires(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def fails(wires: tuple[str, Gate], code: bytes, data: bytes = URLS) -> list[bytes]:
-    """What the client gets when the server fails its call with this error."""
+    """The client's answer when the server fails its call with this error."""
     era, both = wires
     able: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
     plain = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}'

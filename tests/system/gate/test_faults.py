@@ -1,5 +1,5 @@
-"""What goes wrong with a model or with the state, through the whole gate: what the server gets, what is on record, what
-the ledger says after."""
+"""Faults of models and of the ledger, through the whole gate: the server's answer, the record, and the balances
+afterwards."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ DOLLAR: Final = SCALE["usd"]
 
 
 def cost(input_tokens: int, output_tokens: int) -> int:
-    """In the ledger's units."""
+    """A cost in the ledger's units."""
     return (input_tokens * PRICE["input"] + output_tokens * PRICE["output"]) * DOLLAR // 10**6
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # A model: one `samplegate run`, one worker, one endpoint; each model has accounts of its own
 
-SAID: Final = cost(7, 3)  # what the endpoint reports unless told otherwise
+SAID: Final = cost(7, 3)  # what the endpoint reports by default
 NOTHING, WORST = 0, -1
 
 MODELS: Final[dict[str, tuple[str, str, int]]] = {
-    # the model's name says what it does: (reason that the server is told, failure on record, what the ledger keeps)
+    # the model's name selects its behavior: (reason that the server gets, failure on record, what the ledger charges)
     "status-401": ("model", "bad_key", NOTHING),
     "retry-after": ("model", "rate_limited", NOTHING),
     "status-500": ("model", "error", WORST),
@@ -94,7 +94,7 @@ def policy_for(url: str) -> str:
 
 
 class Gate:
-    """A gate around the bare server, whose client lets it ask a model by its name."""
+    """A gate around the bare server. Its client lets the server ask a model by name."""
 
     def __init__(self, wrapped: RunCommand, endpoint: Endpoint) -> None:
         self.wrapped, self.endpoint = wrapped, endpoint
@@ -102,7 +102,7 @@ class Gate:
         (wrapped.folder / "policy.yaml").write_text(policy_for(endpoint.url))
         self.client: Client = wrapped("--state", str(self.state), environment={"KEY": "sk-secret"})
         self.client.initialize()
-        self.ask("normal")  # the worker's start is not the time that a hanging model has
+        self.ask("normal")  # the worker's start does not count for a hanging model's timeout
 
     def params(self, model: str) -> dict[str, Any]:
         tools = {"tools": TOOLS} if model.startswith("call") else {}
@@ -121,7 +121,7 @@ class Gate:
         return self.wrapped.records()[-1]
 
     def drawn(self, limit: str, model: str) -> int:
-        """What stands in the state, in the ledger's units."""
+        """The charges in the ledger, in its units."""
         with closing(sqlite3.connect(self.state / FILE)) as state:
             rows = state.execute(
                 "SELECT limit_name, level FROM accounts WHERE key = ?", (json.dumps([model]),)
@@ -180,7 +180,7 @@ def test_an_answer_without_usage_is_kept_at_its_worst_case(gate: Gate) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc here")
 def test_a_worker_that_is_killed_during_a_call_leaves_the_worst_case(gate: Gate) -> None:
-    """tests/unit/sampler/test_client.py has the next call, which starts a worker anew."""
+    """tests/unit/sampler/test_client.py has the next call, which starts a new worker."""
     gate.endpoint.forget()
     arguments = {"ask": {"method": "sampling/createMessage", "params": gate.params("killed")}}
     gate.client.write(id=2, method="tools/call", params={"name": "t", "arguments": arguments})
@@ -193,7 +193,7 @@ def test_a_worker_that_is_killed_during_a_call_leaves_the_worst_case(gate: Gate)
 
 
 def _workers(gate: int) -> list[int]:
-    """The process ids of the gate's sampler."""
+    """The process ids of the gate's worker."""
     children = Path(f"/proc/{gate}/task/{gate}/children").read_text().split()
     return [int(child) for child in children if "sampler" in Path(f"/proc/{child}/cmdline").read_text()]
 
@@ -215,7 +215,7 @@ RULE: Final = {
 
 
 class Kept:
-    """The gate on a state folder; ``clock`` is moved by hand."""
+    """The gate on a state folder. Tests move ``clock`` by hand."""
 
     def __init__(self, state: Path) -> None:
         self.state, self.clock, self.log = state, Clock(), Log()

@@ -1,5 +1,5 @@
-"""Any interleaving of rounds through the real gate and the real limits: what is spent never passes a limit, and at the
-end nothing is held.
+"""Any interleaving of rounds through the real gate and the real limits: the charges never exceed a limit, and at the
+end nothing is reserved.
 
 Beside the limits runs a count of their own: which model was asked, what that may have cost at worst, and what it cost
 in the end.
@@ -54,7 +54,7 @@ Store = Literal["memory", "file"]
 def policy(
     store: Store, usd: int, requests: int, room: int, on_limit: str
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rules and the rest; nothing that is drawn drains but ``pace``, so that the sums are exact."""
+    """Rules and limits. Only ``pace`` refills gradually, so that all other sums are exact."""
     per: dict[str, Any] = {"per": "day", "tz": "UTC"} if store == "file" else {"per": "process"}
     limits = {
         "usd": {"usd": usd / 10_000, **per},
@@ -68,7 +68,7 @@ def policy(
 
 
 class Call:
-    """A model that is being asked, or was."""
+    """A call of a model, in flight or completed."""
 
     def __init__(self, request: SampleRequest, worst: int) -> None:
         self.request, self.worst = request, worst
@@ -79,14 +79,14 @@ class Call:
 
     @property
     def drew(self) -> tuple[str, str]:
-        """The request that it was made for, once for each rule."""
+        """The request of the call, once for each rule."""
         return self.request.params["messages"][0]["content"][
             "text"
         ], "second" if self.request.model == "last" else "first"
 
 
 class Machine:
-    """The gate, what it may draw on, and the count beside it."""
+    """The gate, its limits, and an independent count of the charges."""
 
     def __init__(self, store: Store, folder: Path, rules: list[dict[str, Any]], more: dict[str, Any]) -> None:
         self.store, self.folder, self.rules, self.more = store, folder, rules, more
@@ -124,7 +124,7 @@ class Machine:
         return answer
 
     def look(self) -> None:
-        """What is or may be spent is within the limits, but for what came to more than its worst case."""
+        """Check that charges and reservations are within the limits, except for costs above the upper bound."""
         overruns = sum(max(0, call.came_to - call.worst) for call in self.calls)
         within = {
             "usd": sum(call.came_to for call in self.calls) - overruns,
@@ -151,7 +151,7 @@ class Machine:
             await self.gate.run(round)
 
     async def rest(self) -> None:
-        """Until everybody waits for somebody."""
+        """Run until every task waits."""
         for _ in range(4):
             await all_blocked()
             threads = self.admission._ledger._threads
@@ -182,11 +182,11 @@ class Machine:
 
 
 Step = tuple[str, Any, int]
-GO_ON: Final = ("free", "spent", "late")  # another model is asked then, or another rule
+GO_ON: Final = ("free", "spent", "late")  # another model is asked then, or another rule applies
 
 
 def some_steps(random: Random) -> list[Step]:
-    """Such as are likely to meet: what happens is drawn anew each time."""
+    """Steps that are likely to interact. Each sequence is random."""
     steps: list[Step] = []
     for _ in range(random.randint(5, 40)):
         match random.choice(["start", "start", "answer", "answer", "answer", "go on", "cancel", "pass", "rest"]):

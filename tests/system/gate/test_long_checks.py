@@ -1,5 +1,5 @@
-"""What a request or an answer may cost the event loop while it is decided, checked and recorded: at most 250 ms of CPU
-time between two turns."""
+"""The cost of deciding, checking and recording a request or an answer: at most 250 ms of CPU time between two turns of
+the event loop."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def longest_turn(act: Callable[[], Awaitable[object]]) -> float:
 
 
 async def least(begin: Callable[[], Callable[[], Awaitable[object]]]) -> float:
-    """The least of three tries: what else a machine does costs CPU time too."""
+    """The least of three tries, because other load on the machine costs CPU time too."""
     took = []
     for _ in range(3):
         took.append(await longest_turn(begin()))
@@ -162,12 +162,12 @@ async def test_looking_for_secrets_leaves_the_event_loop_free(name: str) -> None
 
 
 def shared(count: int) -> dict[str, Any]:
-    """A schema with so many definitions of one name, each of which refers to all of them."""
+    """A schema with many definitions of one name, each of which refers to all others."""
     return {"allOf": [{"$defs": {"x": {"$ref": "#/x"}}}] * count}
 
 
 def chained(count: int) -> dict[str, Any]:
-    """A schema whose definitions refer to the next one twice each."""
+    """A schema whose definitions each refer twice to the next one."""
     twice = {f"d{n}": {"properties": {name: {"$ref": f"#/$defs/d{n + 1}"} for name in "ab"}} for n in range(count)}
     return {"$defs": twice, "properties": {"x": {"$ref": "#/$defs/d0"}}}
 

@@ -1,5 +1,4 @@
-"""What a daemon writes on stderr where that is no terminal: every line parses and names its server, and levels mean
-something."""
+"""A daemon's stderr when it is not a terminal: every line parses and names its server, and levels mean something."""
 
 from __future__ import annotations
 
@@ -26,14 +25,14 @@ MODELS = {
 
 
 def write(folder: Path, policy: dict[str, Any], servers: dict[str, Any], **more: Any) -> str:
-    """JSON is YAML."""
+    """Write a settings file. JSON is YAML."""
     (folder / "policy.yaml").write_text(json.dumps({"version": 1, **policy}))
     (folder / "samplegate.yaml").write_text(json.dumps({"policy": "policy.yaml", "servers": servers, **more}))
     return "samplegate.yaml"
 
 
 def events(gate: Gate) -> list[dict[str, Any]]:
-    """Every line of stderr, as the event that it is."""
+    """Every line of stderr, parsed."""
     found = [json.loads(line) for line in gate.lines]
     assert [] == [line for line in found if not {"time", "level", "event"} <= line.keys()]
     return found

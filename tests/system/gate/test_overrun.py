@@ -1,4 +1,4 @@
-"""Answers over the limit of output tokens in a run: what is passed on, and what is booked.
+"""Answers over the limit of output tokens in a run: what is passed on, and what is charged.
 
 tests/unit/gate/test_overrun.py has each case."""
 
@@ -17,8 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes")
 
 
 def sample(folder: Path, tokens: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The answer that the server gets to a sampling request whose model reports so many output tokens, and its
-    record."""
+    """The server's answer and the record of a sampling request whose model reports this many output tokens."""
     (folder / "policy.yaml").write_text(
         "version: 1\nmodels: [{name: trial, model: scripted, cases: cases.yaml}]\n"
         "rules: [{name: r, match: {kind: sampling}, effect: allow, with: {models: [trial]}}]\n"

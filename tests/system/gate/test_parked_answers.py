@@ -1,5 +1,5 @@
-"""A person looks at a model's answer for longer than the client waits: the call is put off and comes back to a real
-daemon, and no model is asked twice. tests/unit/gate/test_reviews_put_off.py has each case of it."""
+"""Reviews of a model's answer that outlast the client's timeout, in a real daemon: the call is put off and comes back,
+and no model is called twice. tests/unit/gate/test_reviews_put_off.py has each case."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ CALLERS: Final = ("ann", "bob", "cat", "dan")
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One event loop for the module, since its daemon is one."""
+    """One event loop for the module, because it shares one daemon."""
     return "asyncio"
 
 
 class House:
-    """One daemon before a server of 2026-07-28, and a person. Each test is a caller of its own."""
+    """One daemon with a server of 2026-07-28, and a reviewer. Each test is another caller."""
 
     def __init__(self, folder: Path, gate: Gate, person: People) -> None:
         self.folder, self.gate, self.person = folder, gate, person
@@ -93,7 +93,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
 
 
 async def warm(c: Client, person: People) -> None:
-    """The server runs and the store is open: neither is part of the client's patience from here on."""
+    """Start the server and open the store, so that neither counts for the client's timeout."""
     assert "result" in await c.call("modern", 0)
     for _ in range(600):  # a busy machine may take longer to open the store than a request waits for it
         if (await person.status("/reviews")) != 503:
@@ -102,7 +102,7 @@ async def warm(c: Client, person: People) -> None:
 
 
 async def retry(c: Client, id: int, state: str, arguments: Any = ASK_SAMPLE) -> dict[str, Any]:
-    """The client's next try."""
+    """The client's next retry."""
     own = {f"{META}protocolVersion": VERSION, f"{META}clientCapabilities": {}}
     headers = {"mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": "do"}
     params = {"name": "do", "arguments": arguments, "requestState": state, "_meta": own}
@@ -110,7 +110,7 @@ async def retry(c: Client, id: int, state: str, arguments: Any = ASK_SAMPLE) -> 
 
 
 async def put_off(c: Client, id: int = 1, state: str | None = None, arguments: Any = ASK_SAMPLE) -> str:
-    """One try that is put off; the state to come back with."""
+    """One try that is put off. Returns the state for the retry."""
     answer = await (c.call("modern", id, **arguments) if state is None else retry(c, id, state, arguments))
     assert "input_required" == answer.get("result", {}).get("resultType"), answer
     assert "inputRequests" not in answer["result"]
@@ -119,7 +119,7 @@ async def put_off(c: Client, id: int = 1, state: str | None = None, arguments: A
 
 
 async def released(c: Client, state: str) -> str:
-    """What the server was sent in the end; the client comes back as often as it is put off."""
+    """The answer that the server finally received. The client retries as often as it is put off."""
     ids = count(100)
     while (answer := await retry(c, next(ids), state)).get("result", {}).get("resultType") == "input_required":
         state = answer["result"]["requestState"]
@@ -129,7 +129,7 @@ async def released(c: Client, state: str) -> str:
 
 
 async def models_asked(gate: Gate) -> int:
-    """How many calls of models the daemon has counted."""
+    """The daemon's count of model calls."""
     metrics = (await admin(gate, "/metrics"))[1]
     return sum(
         int(float(line.split()[-1]))
@@ -199,7 +199,7 @@ async def test_a_reload_between_two_tries_decides_anew_and_asks_no_model_again(h
 
 
 def short_leases(folder: Path) -> dict[str, str]:
-    """An environment in which a process that says nothing for two seconds is taken for dead."""
+    """An environment in which a process counts as dead after two seconds of silence."""
     (folder / "short").mkdir()
     (folder / "short" / "sitecustomize.py").write_text("from samplegate.reviews import service\nservice.LEASE = 2.0\n")
     return {"PYTHONPATH": os.pathsep.join([str(folder / "short"), str(ROOT / "proxy")])}

@@ -1,4 +1,4 @@
-"""The protocol version that the gate speaks to a server: set for each server, or learned from a call that failed
+"""The protocol version that the gate speaks to a server: configured for each server, or learned from a call that failed
 because the server pushed. tests/unit/protocol/test_protocol_versions.py has each case in process."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a server asks of its client, and what the client answers, in every spelling that parsers read differently: both
-directions, both eras.
+"""A server's requests and the client's answers, in every spelling that parsers read differently, in both directions and
+both protocol versions.
 
 In the legacy eras the server pushes a request and the client answers it; in 2026-07-28 the same params and results are
 entries of an input round. What the gate passes on is read alike by all parsers; a parser may also refuse it.
@@ -212,7 +212,7 @@ folds and converts."""
 
 
 def filled(member: str, spelling: str) -> tuple[str, str]:
-    """The kind of what is written, and its members: those of ``member`` as spelled, the others as they should be."""
+    """The kind of the frame and its members: ``member`` as spelled, the others in their normal form."""
     of, _, name = member.partition(".")
     rest = "".join(f",{text}" for other, text in OF[of].items() if other != name) if of in OF else ""
     text = spelling + rest
@@ -234,7 +234,7 @@ def asked(member: str, spelling: str, *, id: str = '"p"') -> bytes:
 
 
 def entry(member: str, spelling: str) -> bytes:
-    """The same as an entry of ``inputRequests``."""
+    """The request as an entry of ``inputRequests``."""
     of, text = filled(member, spelling)
     if of in METHODS:
         return f'{{"method":"{METHODS[of]}","params":{{{text}}}}}'.encode()
@@ -243,7 +243,7 @@ def entry(member: str, spelling: str) -> bytes:
 
 
 def answer(member: str, spelling: str, id: str) -> bytes:
-    """A client's answer in the legacy eras."""
+    """A client's answer in the legacy versions."""
     of, text = filled(member, spelling)
     if of in ("sampled", "elicited"):
         return f'{{"jsonrpc":"2.0","id":{id},"result":{{{text}}}}}'.encode()
@@ -260,14 +260,14 @@ overtake another."""
 
 
 class Legacy:
-    """A server that pushes requests to a client of the legacy eras."""
+    """A server that pushes requests to a client of the legacy versions."""
 
     def __init__(self, both: Gate) -> None:
         both.legacy(**CAPABLE)
         self.both, self.fences = both, 0
 
     def asked(self, member: str, spelling: str) -> str:
-        """What becomes of a request of the server's."""
+        """How the gate treats a request of the server."""
         line = asked(member, spelling)
         self.both.server.write(line)
         passed, back = self.settled()
@@ -280,7 +280,7 @@ class Legacy:
         return "passed" if [content(line)] == [content(one) for one in passed] else "other"
 
     def answered(self, member: str, spelling: str) -> str:
-        """What becomes of the client's answer to one."""
+        """How the gate treats the client's answer."""
         self.both.server.write(asked(*USUAL[kind_of(member)]))
         line = answer(member, spelling, sent(self.both.client.read()))
         self.both.client.write(line)
@@ -298,7 +298,7 @@ class Legacy:
         )
 
     def settled(self) -> tuple[list[bytes], list[bytes]]:
-        """What came to the client and to the server, until a further request of the server's has been answered."""
+        """What the client and the server received until another request of the server has been answered."""
         self.fences += 1
         mark = f"fence{self.fences}f".encode()
         self.both.server.write(
@@ -328,7 +328,7 @@ class Modern:
         """What came to the server before a call that was written after it."""
 
     def asked(self, member: str, spelling: str) -> str:
-        """What becomes of an entry of ``inputRequests``."""
+        """How the gate treats an entry of ``inputRequests``."""
         if member == "push.id":
             return NO_FORM
         text = entry(member, spelling)
@@ -338,7 +338,7 @@ class Modern:
         return "refused" if is_refusal([said]) else "other"
 
     def answered(self, member: str, spelling: str) -> str:
-        """What becomes of an entry of ``inputResponses``."""
+        """How the gate treats an entry of ``inputResponses``."""
         if kind_of(member) == "other":
             return NO_FORM
         text = b"{%s}" % filled(member, spelling)[1].encode()
@@ -366,7 +366,7 @@ class Modern:
         return "refused" if is_refusal(said) else "other"
 
     def called(self, text: bytes) -> bytes:
-        """Call a tool whose server asks this: what the client gets."""
+        """Call a tool whose server asks this. Returns what the client received."""
         self.calls += 1
         self.both.client.write(modern(self.calls, "tools/call", CAPABLE, name="t"))
         while json.loads(line := self.both.server.read()).get("id") != self.calls:
@@ -376,14 +376,14 @@ class Modern:
         return self.until(self.calls)
 
     def retry(self, text: bytes, handed: bytes) -> None:
-        """The client comes back with its answer to what it was handed."""
+        """The client retries with its answer."""
         self.calls += 1
         state = json.loads(handed)["result"]["requestState"]
         line = modern(self.calls, "tools/call", CAPABLE, name="t", inputResponses={"k": 0}, requestState=state)
         self.both.client.write(line.replace(b'{"k": 0}', b'{"k":%s}' % text))
 
     def until(self, id: int) -> bytes:
-        """The answer with this id; those before it are kept in ``heard``."""
+        """The answer with this id. Earlier frames are kept in ``heard``."""
         while json.loads(line := self.both.client.read())["id"] != id:
             self.heard.append(line)
         return line
@@ -399,7 +399,7 @@ Sides = dict[str, Legacy | Modern]
 
 
 def kind_of(member: str) -> Kind:
-    """What a client's answer answers."""
+    """The kind of request that a client's answer belongs to."""
     of = member.partition(".")[0]
     return "sampled" if of == "sampled" else "elicited" if of == "elicited" else "other"
 
@@ -414,13 +414,13 @@ def sent(line: bytes) -> str:
 
 
 def content(line: bytes) -> str:
-    """What a frame says, twins and all, without its id: that is the gate's own on one side."""
+    """The members of a frame, with duplicates, without its id: on one side that is the gate's own."""
     found: list[tuple[str, object]] = json.loads(line, object_pairs_hook=list)
     return repr(sorted(pair for pair in found if pair[0] != "id"))
 
 
 def is_refusal(lines: list[bytes]) -> bool:
-    """Whether the one line is an error, a failed result or a cancel of the gate's own."""
+    """Whether the one line is an error, a failed result or a cancellation from the gate itself."""
     (said,) = [json.loads(line) for line in lines]
     return "error" in said or said["result"].get("isError") is True or said["result"].get("action") == "cancel"
 
@@ -510,7 +510,7 @@ NAMES: Final = {
 
 @st.composite
 def spelled(draw: st.DrawFn) -> tuple[str, str]:
-    """A member, and one to three members that may be it, in some spelling."""
+    """A member, and one to three spellings that may be read as it."""
     member = draw(st.sampled_from(sorted(NAMES)))
 
     def name() -> str:

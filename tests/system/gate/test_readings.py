@@ -1,5 +1,5 @@
-"""Every member that decides, in every spelling that parsers read differently: what the gate does with it, and how other
-parsers read it.
+"""Every member that the gate's decision may depend on, in every spelling that parsers read differently: how the gate
+treats it, and how other parsers read it.
 
 What the gate passes on is read alike by all of them; a parser may also refuse it.
 """
@@ -171,7 +171,7 @@ folds and converts."""
 
 
 def frame(member: str, spelling: str, era: str) -> tuple[str, bytes]:
-    """The side that writes it, and the line."""
+    """The side that writes the frame, and its line."""
     shape = {"jsonrpc": ASKS, "id": ASKS, "method": ASKS, "uri": READ, "_meta": IN_META, "code": FAILS}.get(member)
     if shape is None:
         shape = SAYS if member in ("resultType", "inputRequests", "result.requestState") else CALL
@@ -191,7 +191,7 @@ def frame(member: str, spelling: str, era: str) -> tuple[str, bytes]:
 
 
 def treated(both: Gate, era: str, side: str, line: bytes) -> str:
-    """What becomes of a line."""
+    """How the gate treats a line."""
     call = CALL.replace("META", META + "," if era == "modern" else "") % '"name":"t"'
     if side == "server":
         both.says("client", call.encode())
@@ -301,7 +301,7 @@ SPELLINGS: Final = (
 
 @st.composite
 def spelled(draw: st.DrawFn) -> tuple[str, str]:
-    """A member, and one to three members that may be it, in some spelling."""
+    """A member, and one to three spellings that may be read as it."""
     member = draw(
         st.sampled_from(
             (

@@ -1,5 +1,4 @@
-"""A daemon that is told to stop: when balancers, sessions and new clients notice, and what it still serves
-meanwhile."""
+"""A daemon's shutdown: when load balancers, sessions and new clients notice it, and what it still serves until then."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ async def stop(gate: Gate) -> None:
 
 
 async def posted(c: Client, frame: dict[str, Any], **headers: str) -> tuple[int, str | None]:
-    """The status and Retry-After of a request on a connection of its own."""
+    """The status and Retry-After of a request on its own connection."""
     async with (
         aiohttp.ClientSession() as http,
         http.post(c.url, data=json.dumps(frame), headers={**ACCEPT, **headers}) as response,
@@ -58,7 +57,7 @@ async def test_balancers_see_not_ready_while_new_clients_are_still_served(tmp_pa
             assert ["x", "x"] == [
                 (await new.call(era, 1))["result"]["content"][0]["text"] for era in ("legacy", "modern")
             ]
-        gate.process.send_signal(signal.SIGTERM)  # asked twice, it does not wait out the delay
+        gate.process.send_signal(signal.SIGTERM)  # after a second signal it does not wait out the delay
         assert 0 == await gate.end()
 
 
@@ -90,8 +89,8 @@ async def test_during_a_drain_sessions_are_served_reads_and_all_else_is_told_whe
 
 
 async def test_the_calls_of_a_server_have_its_own_time_to_be_answered(tmp_path: Path) -> None:
-    """``drain_timeout`` is longer than any test waits: the call that is never answered ends by its server's setting,
-    and the other is answered."""
+    """``drain_timeout`` is longer than any test waits. The call without an answer ends by its server's setting, and the
+    other is answered."""
     legacy, modern = ({"command": command, "args": words} for command, *words in map(asking, ("legacy", "modern")))
     servers = {"hangs": {**legacy, "end_of_input_timeout": 0}, "slow": modern}
     options = settings(tmp_path, servers=servers, drain_timeout=3600)
@@ -121,7 +120,8 @@ async def test_the_calls_of_a_server_have_its_own_time_to_be_answered(tmp_path: 
 
 
 async def test_a_delay_of_zero_is_no_delay(tmp_path: Path) -> None:
-    """The file has ten minutes, and the variable, which outranks it, has 0: were that no value, this would not end."""
+    """The file has ten minutes, and the variable, which takes precedence, has 0. If 0 were ignored, the daemon would
+    not end."""
     async with serving(
         tmp_path, "--settings", settings(tmp_path, drain_delay=600), env={"SAMPLEGATE_DRAIN_DELAY": "0"}
     ) as gate:

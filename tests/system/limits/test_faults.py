@@ -1,5 +1,5 @@
-"""What becomes of a request when the state's file cannot be asked: never an allow, never an exception, told once, and
-over when its cause is."""
+"""Requests whose ledger file is unavailable: never an allow, never an exception, logged once, and normal again after
+the fault."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def desk(state: Path) -> Desk:
 
 
 async def used(state: Path, closed: bool = True) -> Desk:
-    """A desk that has drawn once."""
+    """A process's limits after one charge."""
     first = desk(state)
     await first.settle(await first.taken(one("d"), slot("s")), one("d"))
     if closed:
@@ -159,7 +159,7 @@ async def test_a_full_disk_refuses_and_goes_on_when_there_is_room(
         assert len(drawn) < 1_000
     assert "unavailable" == got.why
     assert "free disk space" in got.detail
-    ours.clock.now += 86_400.0  # what idle accounts took is free again
+    ours.clock.now += 86_400.0  # the room of idle accounts is free again
     await ours.admission.aclose()
     monkeypatch.undo()
     later = desk(tmp_path)
@@ -282,7 +282,7 @@ async def test_many_that_come_while_it_is_locked_wait_no_longer_than_one(tmp_pat
     ours = await used(tmp_path, closed=False)
     with locked(tmp_path):
         async with anyio.create_task_group() as group:
-            for _ in range(500):  # one after the other would be six minutes, far over the test's time limit
+            for _ in range(500):  # one after another they would take six minutes, far over the test's timeout
                 group.start_soon(ours.refused, one("d"))
     await ours.admission.aclose()
 

@@ -1,4 +1,4 @@
-"""Several real processes on one state, some of which are killed: together they never draw more than the limit."""
+"""Several real processes on one ledger, some of which are killed: together they never exceed the limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DRAWER = PROGRAMS / "drawer.py"
 
 
 class Drawer:
-    """One process that draws."""
+    """A process that charges the limit."""
 
     def __init__(self, state: Path, mode: str, most: int) -> None:
         command = [sys.executable, str(DRAWER), str(state), mode, str(most)]
@@ -30,7 +30,7 @@ class Drawer:
         self.lines: list[str] = []
 
     def line(self) -> str:
-        """The next line; it was printed after the reservation stood."""
+        """The next line, printed after the reservation was made."""
         assert self.process.stdout is not None
         self.lines.append(self.process.stdout.readline().strip())
         return self.lines[-1]
@@ -43,7 +43,7 @@ class Drawer:
         return self.lines
 
     def kill(self) -> None:
-        """Without any chance to tidy up."""
+        """Kill the process, so that it cannot clean up."""
         self.process.kill()
         self.process.wait(30)
 
@@ -59,7 +59,7 @@ def started() -> Iterator[ExitStack]:
 
 
 def exhausting(stack: ExitStack, state: Path, most: int, processes: int) -> list[Drawer]:
-    """Processes that draw a limit empty from now on."""
+    """Processes that exhaust a limit."""
     drawers = [start(stack, state, "exhaust", most) for _ in range(processes)]
     assert {"ready"} == {drawer.line() for drawer in drawers}
     for drawer in drawers:
@@ -93,7 +93,7 @@ async def test_what_a_killed_process_has_reserved_stays_reserved(tmp_path: Path,
     said = sum(drawer.rest().count("drawn") for drawer in doomed)
     desk = Desk(daily("d", 1_500, shared=True), state=tmp_path)
     left = await desk.room(one("d"))
-    assert 1_500 - said - len(doomed) <= left <= 1_500 - said  # each may have died between its commit and its word
+    assert 1_500 - said - len(doomed) <= left <= 1_500 - said  # each may have died between its commit and its line
     assert [] == desk.log.events
     await desk.admission.aclose()
 

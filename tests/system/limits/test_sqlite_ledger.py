@@ -1,4 +1,4 @@
-"""The ledger in SQLite: names and lifetime of rows in memory and in the file, and commits with an unknown outcome."""
+"""The ledger in SQLite: names and lifetimes of rows in memory and in the file, and commits with an unknown outcome."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_many_keys_make_no_reservation_slower(book: Open, tmp_path: Path, shared
             made += SWEEP_EVERY
 
     def drawn() -> None:
-        """So often that idle accounts are looked for twice."""
+        """Charge so often that idle accounts are searched for twice."""
         for number in range(2 * SWEEP_EVERY):
             many.refused(one("d", f'["{number}"]'))
             many.taken(one("d", f'["{made} {number}"]'))
@@ -228,12 +228,12 @@ def test_many_keys_make_no_reservation_slower(book: Open, tmp_path: Path, shared
         assert 400 * made > sum(path.stat().st_size for path in tmp_path.glob(f"{FILE}*") if "wal" not in path.name)
 
 
-# -- commits of which nobody knows
+# -- commits with an unknown outcome
 # -------------------------------------------------------------------------------------------------------------
 
 
 class Doubtful:
-    """A connection whose next commit is carried out, and said to have failed."""
+    """A connection whose next commit succeeds but raises."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -274,7 +274,7 @@ def test_the_slots_of_a_reservation_of_which_nobody_knows_are_freed(book: Open) 
     with pytest.raises(LedgerUnavailable):
         ours.reserve(one("d"), slot("s"))
     assert 1 == ours.room(slot("s"))
-    assert 1 == ours.room(one("d"))  # the charge stays at its worst
+    assert 1 == ours.room(one("d"))  # the charge stays at its upper bound
 
 
 def test_a_fault_of_ours_while_settling_is_in_nobodys_way(book: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,7 +318,7 @@ def test_idle_accounts_in_memory_are_forgotten_while_new_ones_come(book: Open) -
     for number in range(4_000):
         kept.clock.now += 0.1
         kept.taken(one("a", f'["{number}"]'))
-    # some hundred are not idle at any time: for a second, and for as long as clocks may differ
+    # some hundred are never idle: for a second, plus the allowed difference of clocks
     assert 250 > len(kept.ledger)
 
 
@@ -348,7 +348,7 @@ def test_too_many_accounts_in_memory_are_refused_until_some_are_idle(book: Open)
 
 
 def test_an_idle_account_that_is_drawn_on_counts_among_the_most(tmp_path: Path) -> None:
-    """It may be the one that is forgotten to make room for the other account of the same request."""
+    """The account could be the one that is dropped to make room for the other account of the same request."""
     kept = Book(tmp_path, bucket("idle", 10, seconds=1), per("process", "ever", 10**6), shared=False, most=20)
     for number in range(200):
         kept.clock.now += 100
@@ -358,7 +358,7 @@ def test_an_idle_account_that_is_drawn_on_counts_among_the_most(tmp_path: Path) 
 
 
 def test_the_event_loop_reads_while_the_thread_reserves(tmp_path: Path) -> None:
-    """Each gets the account that it asked for, on every version of Python."""
+    """Each reader gets the account that it asked for, on every version of Python."""
     book = Book(tmp_path, per("process", "full", 1), per("process", "busy", 10**9), shared=False)
     book.taken(one("full"))
     asked, granted = book.on([one("full")]), 0

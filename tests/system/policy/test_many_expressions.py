@@ -1,4 +1,4 @@
-"""More expressions than RE2's filter has memory for. It takes that many to see what RE2 does then."""
+"""More expressions than RE2's filter has memory for. Only that many show what RE2 does then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one frame may cost: no frame of 16 MiB holds the thread that reads it for 250 ms, whatever stands in it."""
+"""The cost of a frame: no frame of 16 MiB blocks the thread that reads it for 250 ms, whatever it contains."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def legacy() -> Dialogue:
 
 
 def cheapest(step: Callable[[], Callable[[], object]]) -> float:
-    """The CPU time of a step, the least of three tries: what else a machine does costs time too."""
+    """The CPU time of a step: the least of three tries, because other load on the machine costs time too."""
     took = []
     for _ in range(3):
         run = step()

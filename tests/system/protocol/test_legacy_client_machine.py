@@ -1,5 +1,5 @@
-"""A legacy client before a modern server under any order of events: each side and the gate act when they like, and
-often late.
+"""A legacy client and a modern server under any order of events: each side and the gate act at any time, and often
+late.
 
 The client is on stdio, or on HTTP with a stream for each request: the stream ends with its answer, and nothing is sent
 on it after that.
@@ -130,7 +130,7 @@ def key(id: Any) -> Id:
 
 
 class OneClient(RuleBasedStateMachine):
-    """Which peer waits for what, as the peers themselves would count it."""
+    """What each peer waits for, as the peers themselves would count it."""
 
     @initialize(
         rules=st.sampled_from(POLICIES),
@@ -156,16 +156,18 @@ class OneClient(RuleBasedStateMachine):
         self.posts = self.fresh = self.told = 0
         self.awaited: set[int] = set()  # the client's open streams, over HTTP
         self.waiting: dict[Id, tuple[int, str]] = {}  # the client's requests without an answer, with stream and method
-        self.refused: Counter[tuple[int, Id]] = Counter()  # requests under an id in flight: an error is due at once
-        self.at_server: dict[Id, tuple[str, int]] = {}  # what the server works on: method, and its stream
-        self.gone: list[Id] = []  # what it worked on and was told to drop
-        self.at_client: dict[Id, int] = {}  # what the client is asked, with the stream
+        self.refused: Counter[tuple[int, Id]] = (
+            Counter()
+        )  # requests with an id that is in flight: an error is due at once
+        self.at_server: dict[Id, tuple[str, int]] = {}  # requests that the server works on: method, and its stream
+        self.gone: list[Id] = []  # requests that it worked on and that were cancelled
+        self.at_client: dict[Id, int] = {}  # requests that the client has not answered, with the stream
         self.withdrawn: list[Id] = []
         self.rounds: dict[str, Round] = {}
         self.late: list[Round] = []  # rounds that were withdrawn before their release
         self.timers: list[str] = []
-        self.tokens: dict[Id, Any] = {}  # of what the server works on
-        self.reported: dict[Id, float] = {}  # its last value of progress
+        self.tokens: dict[Id, Any] = {}  # of requests that the server works on
+        self.reported: dict[Id, float] = {}  # its last progress value
         self.progress: dict[Any, float] = {}  # the last value, by the client's token
         self.messages: dict[int, int] = {}  # the last log message, by the client's stream
         self.forwarding = self.releasing = False
@@ -175,7 +177,7 @@ class OneClient(RuleBasedStateMachine):
             self.the_server_says_what_it_is()
             self.says(tells("notifications/initialized"))
 
-    # -- what comes out is looked at here
+    # -- checks of the effects
     # ----------------------------------------------------------------------------------------------------
 
     def says(self, line: dict[str, Any] | bytes) -> list[Effect]:
@@ -302,7 +304,7 @@ class OneClient(RuleBasedStateMachine):
         elif said["method"] == "notifications/cancelled":
             self.drop(key(said["params"]["requestId"]))
         else:
-            # notifications of no use, which harm nobody
+            # useless notifications, which do no harm
             assert said["method"] in ("vendor/x", "sampling/createMessage")
 
     # -- the client
@@ -317,7 +319,7 @@ class OneClient(RuleBasedStateMachine):
 
     @rule(keys=KEYS, state=st.booleans())
     def a_call_is_asked_for_input(self, keys: list[str], state: bool) -> None:
-        """Two steps that a search by chance rarely makes one after the other."""
+        """Two steps that a random search rarely makes one after the other."""
         self.fresh += 1
         id = f"c{self.fresh}"
         self.says(request(id, "tools/call", name="y", _meta={"progressToken": f"p{key(id)!r}"}))
@@ -331,7 +333,7 @@ class OneClient(RuleBasedStateMachine):
         then=st.sampled_from(["", "", "cancel", "answer", "again"]),
     )
     def a_call_is_handed_to_the_client(self, data: st.DataObject, keys: list[str], then: str) -> None:
-        """Several such steps, up to the client's question and what comes of it."""
+        """Several such steps, up to the request to the client and its result."""
         self.a_call_is_asked_for_input(keys, state=True)
         id = key(f"c{self.fresh}")
         before = set(self.at_client)
@@ -415,8 +417,8 @@ class OneClient(RuleBasedStateMachine):
 
     @rule(data=st.data(), busy=st.booleans())
     def a_stream_of_the_client_closes(self, data: st.DataObject, busy: bool) -> None:
-        """For a legacy client that is no cancellation (T35): what belongs to its call goes on, and waits for the client
-        to come back."""
+        """For a legacy client this does not cancel the call (T35): everything of its call continues, and waits for the
+        client to reconnect."""
         stream = data.draw(st.sampled_from(sorted(self.awaited))) if busy and self.awaited else self.posts
         assert [] == self.session.stream_closed("client", stream)
 
@@ -474,7 +476,7 @@ class OneClient(RuleBasedStateMachine):
     @precondition(lambda self: self.works_on())
     @rule(data=st.data(), steps=st.lists(st.sampled_from([0.001, 1, 2.5]), min_size=1, max_size=3))
     def the_server_reports(self, data: st.DataObject, steps: list[float]) -> None:
-        """Its values rise, but begin anew with each retry of a call (T33)."""
+        """Its values rise, but restart with each retry of a call (T33)."""
         id = data.draw(st.sampled_from(self.works_on()))
         for step in steps:
             self.reports(id, step)
@@ -521,7 +523,7 @@ class OneClient(RuleBasedStateMachine):
 
     @rule(sure=st.integers(0, 5))
     def the_server_ends_and_is_started_again(self, sure: int) -> None:
-        """The calls that it worked on end with an error; questions that the client was asked stay (R120)."""
+        """The calls that it worked on end with an error. Requests to the client stay open (R120)."""
         if sure == 5:
             asked = set(self.at_client)
             self.at_server.clear()
@@ -575,7 +577,7 @@ class OneClient(RuleBasedStateMachine):
     @precondition(lambda self: self.late)
     @rule(data=st.data(), forward=st.booleans())
     def the_gate_is_done_after_the_call(self, data: st.DataObject, forward: bool) -> None:
-        """A verdict that comes when nobody waits for it any more goes nowhere."""
+        """A verdict that arrives after the call has ended is dropped."""
         before = (dict(self.at_server), dict(self.at_client), dict(self.waiting), dict(self.rounds))
         self.conclude(data.draw(st.sampled_from(self.late)), data, forward=forward)
         assert before == (self.at_server, self.at_client, self.waiting, self.rounds)
@@ -604,7 +606,7 @@ class OneClient(RuleBasedStateMachine):
         self.now += seconds
         self.carry_out(self.session.overdue(self.now, 10.0))
 
-    # -- what always holds
+    # -- invariants
     # ------------------------------------------------------------------------------------------------------------------
 
     @invariant()
@@ -617,7 +619,7 @@ class OneClient(RuleBasedStateMachine):
             assert self.awaited == ({stream for stream, _ in self.waiting.values()} if self.http else set())
 
     def teardown(self) -> None:
-        """Each peer finishes what is open: then all requests have their answers, and nothing is kept."""
+        """Each peer finishes what is open. Then all requests have their answers, and nothing is kept."""
         if not hasattr(self, "session"):
             return
         for _ in range(100):

@@ -1,5 +1,5 @@
-"""Modern clients over a legacy server under any order of things: clients on several streams and a server that each do
-as they like.
+"""Modern clients and a legacy server under any order of events: clients on several streams and a server that act at any
+time.
 
 The clients are on stdio, or on HTTP with a stream for each request: the stream ends with its answer, and nothing is
 sent on it after that.
@@ -156,7 +156,7 @@ def key(id: Any) -> Id:
 
 
 class Clients(RuleBasedStateMachine):
-    """Who waits for what, as the peers themselves would count it."""
+    """What each peer waits for, as the peers themselves would count it."""
 
     @initialize(
         rules=st.sampled_from(POLICIES),
@@ -179,13 +179,13 @@ class Clients(RuleBasedStateMachine):
         self.http, self.now = http, 0.0
         self.posts = 0
         self.awaited: set[int] = set()  # the clients' open streams, over HTTP
-        self.ended: list[int] = []  # streams that have ended, of which the session has not been told
+        self.ended: list[int] = []  # streams that have ended, which the session does not know yet
         self.late: list[Round] = []  # rounds that were withdrawn before their release
-        self.waiting: Counter[Place] = Counter()  # the clients' requests that they have no answer to
-        # by stream: whether anything on it ever asked for log messages since it was empty
+        self.waiting: Counter[Place] = Counter()  # the clients' requests without an answer
+        # by stream: whether any request on it has asked for log messages since it was empty
         self.levels: Counter[int] = Counter()
         self.listening: set[Place] = set()  # the listens that were acknowledged
-        # what the server was sent and has not answered: method, and the stream it came on
+        # requests that the server has not answered: method, and the client's stream
         self.at_server: dict[Id, tuple[str, int]] = {}
         self.seen_ids: set[Id] = set()
         self.pushed: set[Id] = set()
@@ -197,7 +197,7 @@ class Clients(RuleBasedStateMachine):
             self.says(self.stream(0), asks("first", "server/discover"))
             self.the_server_opens()
 
-    # -- what comes out is looked at here
+    # -- checks of the effects
     # ----------------------------------------------------------------------------------------------------
 
     def carry_out(self, effects: list[Effect]) -> list[Effect]:
@@ -271,7 +271,7 @@ class Clients(RuleBasedStateMachine):
             self.at_server.pop(key(said["params"]["requestId"]))
 
     def stream(self, stream: int) -> int:
-        """The stream of a request: over HTTP a stream of its own."""
+        """The stream of a request: over HTTP its own."""
         if not self.http:
             return stream
         self.posts += 1
@@ -279,7 +279,7 @@ class Clients(RuleBasedStateMachine):
         return self.posts
 
     def of(self, stream: int, id: Any) -> int:
-        """The stream on which a request is cancelled: over HTTP that of its stream, where it is open."""
+        """The stream on which a request is cancelled: over HTTP the request's stream, if it is open."""
         return next((at for at in sorted(self.awaited) if self.waiting[at, key(id)]), stream) if self.http else stream
 
     def end(self, stream: int) -> None:
@@ -332,7 +332,7 @@ class Clients(RuleBasedStateMachine):
         answer=st.sampled_from([None, *ANSWERS]),
     )
     def a_call_goes_out(self, stream: int, meta: dict[str, Any], answer: dict[str, Any] | None) -> None:
-        """Two steps that a search by chance rarely makes one after the other."""
+        """Two steps that a random search rarely makes one after the other."""
         self.fresh += 1
         stream = self.stream(stream)
         self.levels[stream] += LEVEL in meta
@@ -406,7 +406,7 @@ class Clients(RuleBasedStateMachine):
     def somebody_writes_garbage(self, line: bytes, from_server: bool, stream: int) -> None:
         if line.startswith(b"[{") and from_server:
             self.pushed.add(key("b"))
-        elif line.startswith(b"[{"):  # it is refused, and so is each request in it
+        elif line.startswith(b"[{"):  # the batch is refused, and so is each request in it
             stream = self.stream(stream)
             self.waiting[stream, key("b")] += 1
         out = self.told(line) if from_server else self.says(stream, line)
@@ -462,7 +462,7 @@ class Clients(RuleBasedStateMachine):
     @precondition(lambda self: self.late)
     @rule(data=st.data())
     def the_gate_settles_after_the_call(self, data: st.DataObject) -> None:
-        """A verdict that comes when nobody waits for it any more goes nowhere."""
+        """A verdict that arrives after the call has ended is dropped."""
         round = data.draw(st.sampled_from(self.late))
         chosen = {name: Release(answered(item.method), "d") for name, item in round.items.items()}
         assert [] == self.session.round_done(round.id, Settled(chosen), self.now)
@@ -487,7 +487,7 @@ class Clients(RuleBasedStateMachine):
             assert len(for_clients) <= sum(self.waiting.values())
 
     def teardown(self) -> None:
-        """The server finishes what is open, or ends: then everybody has their answer, and nothing is kept."""
+        """The server finishes what is open, or ends. Then every client has its answers, and nothing is kept."""
         if not hasattr(self, "session"):
             return
         for round in list(self.rounds.values()):

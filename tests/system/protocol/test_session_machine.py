@@ -1,5 +1,4 @@
-"""The session under any order of things, in both eras: a client and a server that each do as they like, and a gate that
-answers when it likes.
+"""The session under any order of events, in both protocol versions: client, server and gate act at any time.
 
 Each side is on stdio, or on HTTP with a stream for each request: it ends with its answer, its client may leave it, and
 nothing is sent on it then.
@@ -132,7 +131,7 @@ def key(id: Any) -> Id:
 
 
 def may_go(round: Round) -> bool:
-    """Whether the gate may still hand a round to the client."""
+    """Whether the gate may still forward a round to the client."""
     return round.door == "input_required" and round.returned is None
 
 
@@ -142,7 +141,7 @@ def may_wait(round: Round) -> bool:
 
 
 class Left(NamedTuple):
-    """A round that left with the client: what it must be when it returns."""
+    """A round that was forwarded to the client, and what it must be when it returns."""
 
     items: dict[str, bytes | None]
     calls: tuple[str, ...]
@@ -163,7 +162,7 @@ class Left(NamedTuple):
 
 
 class Conversation(RuleBasedStateMachine):
-    """Who waits for what, as the peers themselves would count it."""
+    """What each peer waits for, as the peers themselves would count it."""
 
     @initialize(
         rules=st.sampled_from(POLICIES),
@@ -184,22 +183,22 @@ class Conversation(RuleBasedStateMachine):
         )
         self.now = 0.0
         self.legacy, self.http = legacy, http
-        self.awaited: dict[int, int] = {}  # the client's open streams, with how many answers are to come on each
-        self.ended: list[int] = []  # streams that have ended, of which the session has not been told
+        self.awaited: dict[int, int] = {}  # the client's open streams, with the number of answers due on each
+        self.ended: list[int] = []  # streams that have ended, which the session does not know yet
         self.posts = 0
-        self.numbered: dict[int, Id] = {}  # the streams of the server's, with what it was sent on each last
-        self.tokens: list[str] = []  # of progress, as the server knows them
-        # the client's requests, by stream and id, that it has no answer to
+        self.numbered: dict[int, Id] = {}  # the server's streams, with the last frame that was sent on each
+        self.tokens: list[str] = []  # progress tokens as the server knows them
+        # the client's requests without an answer, by stream and id
         self.waiting: Counter[tuple[int, Id]] = Counter()
-        self.at_server: set[Id] = set()  # what the server was sent and has neither answered nor been told to drop
-        self.pushed: dict[Id, str] = {}  # the server's requests, by id, that it has no answer to
-        self.at_client: dict[Id, str] = {}  # what the client was sent and has not answered
+        self.at_server: set[Id] = set()  # requests that the server has not answered and that were not cancelled
+        self.pushed: dict[Id, str] = {}  # the server's requests without an answer, by id
+        self.at_client: dict[Id, str] = {}  # requests that the client has not answered
         self.rounds: dict[str, Round] = {}
         self.forwards: dict[str, Id] = {}
         self.push_of: dict[str, Id] = {}
         self.pauses: list[str] = []
         self.handed: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        self.left: dict[str, Left] = {}  # rounds that are with the client, by their state
+        self.left: dict[str, Left] = {}  # rounds that are at the client, by their state
         self.calls: dict[tuple[int, Id], dict[str, Any]] = {}
         self.seen_rounds: set[str] = set()
         self.fresh = 0
@@ -212,7 +211,7 @@ class Conversation(RuleBasedStateMachine):
                 {"jsonrpc": "2.0", "id": "hello", "result": {"protocolVersion": "2025-11-25", "capabilities": {}}}
             )
 
-    # -- what comes out is looked at here
+    # -- checks of the effects
     # ----------------------------------------------------------------------------------------------------
 
     def client_says(self, stream: int, line: dict[str, Any] | bytes) -> list[Effect]:
@@ -229,8 +228,8 @@ class Conversation(RuleBasedStateMachine):
         )
 
     def stream(self, stream: int, id: Id) -> int:
-        """The stream of a request. Over HTTP it is a stream of its own; a legacy client that uses an id twice sends
-        both in one batch."""
+        """The stream of a request. Over HTTP it is its own stream. A legacy client that uses an id twice sends both in
+        one batch."""
         if not self.http:
             return 0 if self.legacy else stream
         again = [at for (at, other), count in self.waiting.items() if other == id and count] if self.legacy else []
@@ -336,7 +335,7 @@ class Conversation(RuleBasedStateMachine):
             self.at_server.discard(id)
 
     def check_declared(self, said: dict[str, Any]) -> None:
-        """What the server sees declared is what the policy offers for this very call, given what its client
+        """The capabilities that the server sees are those that the policy offers for this call, given what its client
         declared."""
         meta = said["params"].get("_meta", {})
         if CAPABILITIES not in meta:
@@ -364,7 +363,7 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: not self.legacy)
     @rule(stream=STREAMS, keys=st.sampled_from([["s"], ["s", "e"], ["e"], ["r", "s"], []]), capabilities=DECLARED)
     def a_modern_call_is_asked_for_input(self, stream: int, keys: list[str], capabilities: dict[str, Any]) -> None:
-        """Two steps that a search by chance rarely makes one after the other."""
+        """Two steps that a random search rarely makes one after the other."""
         self.fresh += 1
         self.client_says(stream, modern(f"m{self.fresh}", "tools/call", capabilities, name="y"))
         if ("str", f"m{self.fresh}") in self.at_server:
@@ -403,7 +402,9 @@ class Conversation(RuleBasedStateMachine):
     @rule(data=st.data())
     def client_cancels(self, data: st.DataObject) -> None:
         stream, (_, id) = data.draw(st.sampled_from(sorted(self.calls, key=repr)))
-        anywhere = self.http and self.legacy  # there a cancellation comes by itself, and names a request of any stream
+        anywhere = (
+            self.http and self.legacy
+        )  # there a cancellation arrives by itself, and names a request of any stream
         out = self.client_says(
             SIDE if anywhere else stream,
             {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}},
@@ -423,7 +424,7 @@ class Conversation(RuleBasedStateMachine):
         )
 
     def unanswered(self) -> list[Id]:
-        """Requests that the client has and somebody waits for."""
+        """Requests at the client for which a peer still waits."""
         return sorted((id for id in self.at_client if id in self.pushed or id in self.forwards.values()), key=repr)
 
     @precondition(lambda self: self.unanswered())
@@ -471,7 +472,7 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: self.at_server)
     @rule(data=st.data(), body=ANSWERS, twins=st.sampled_from([b"", b"", b"", b',"result":{}']))
     def server_answers(self, data: st.DataObject, body: dict[str, Any], twins: bytes) -> None:
-        """Whatever a server answers to a request in flight, something comes of it: it is never lost."""
+        """Every answer of a server to a request in flight has an effect: it is never lost."""
         self.answer(data.draw(st.sampled_from(sorted(self.at_server, key=repr))), body, twins)
 
     @precondition(lambda self: self.at_server)
@@ -520,8 +521,8 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: self.legacy)
     @rule(first=st.booleans(), later=st.booleans(), other=st.booleans(), second=st.booleans(), withdrawn=st.booleans())
     def a_request_is_forwarded_late(self, first: bool, later: bool, other: bool, second: bool, withdrawn: bool) -> None:
-        """Steps that a search by chance rarely makes one after the other: calls end before their request is forwarded,
-        and before it is withdrawn."""
+        """Steps that a random search rarely makes one after the other: calls end before their request is forwarded, and
+        before it is withdrawn."""
         self.fresh += 1
         call, push = f"c{self.fresh}", f"q{self.fresh}"
         for id in (call, f"{call}-2") if other else (call,):
@@ -550,7 +551,7 @@ class Conversation(RuleBasedStateMachine):
         self.at_client.pop(id, None)
 
     def server_streams(self) -> st.SearchStrategy[int]:
-        """Where a server may write what is no answer: on its own stream, or on that of a request."""
+        """The streams on which a server may write requests and notifications: its own, or that of a request."""
         return st.sampled_from([0, 0, *sorted(self.numbered)])
 
     @rule(data=st.data(), value=st.sampled_from([0, 1, 2.5, 1e16]))
@@ -592,7 +593,7 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: any(map(may_go, self.rounds.values())))
     @rule(stream=STREAMS, data=st.data())
     def a_round_goes_to_the_client_and_comes_back(self, stream: int, data: st.DataObject) -> None:
-        """Two steps that a search by chance rarely makes one after the other."""
+        """Two steps that a random search rarely makes one after the other."""
         self.hand_on(
             self.rounds.pop(
                 data.draw(st.sampled_from(sorted(id for id, round in self.rounds.items() if may_go(round))))
@@ -613,7 +614,7 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: any(map(may_wait, self.rounds.values())))
     @rule(stream=STREAMS, data=st.data(), returns=st.integers(1, 10))
     def a_round_is_put_off_and_comes_back(self, stream: int, data: st.DataObject, returns: int) -> None:
-        """The client is told to come back, as often as it bears, and the round is as it was."""
+        """The client is asked to retry, as often as it tolerates, and the round is unchanged."""
         round = self.rounds[
             data.draw(st.sampled_from(sorted(id for id, round in self.rounds.items() if may_wait(round))))
         ]
@@ -736,7 +737,7 @@ class Conversation(RuleBasedStateMachine):
         if seconds >= 400:
             self.handed.clear()
 
-    # -- what always holds
+    # -- invariants
     # ------------------------------------------------------------------------------------------------------------------
 
     @invariant()
@@ -748,7 +749,7 @@ class Conversation(RuleBasedStateMachine):
             )
 
     def teardown(self) -> None:
-        """Everybody finishes what is open: then everybody has their answer, and nothing is kept."""
+        """Each peer finishes what is open. Then every request has its answer, and nothing is kept."""
         if not hasattr(self, "session"):
             return
         for id in list(self.pushed):

@@ -113,7 +113,7 @@ async def test_none_of_the_gate_s_secrets_are_in_its_environment(tmp_path: Path)
 
 
 class Group:
-    """Whether the whole group of a command is gone: its members hold a FIFO open."""
+    """Whether the whole process group of a command has ended: its members hold a FIFO open."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "alive"
@@ -126,7 +126,7 @@ class Group:
         return f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-Ic', {child!r}]); {end}"
 
     async def said(self) -> bytes:
-        """What comes next, and b"" when nobody holds it open any more."""
+        """The next bytes, and b"" once no process holds the FIFO open."""
         readable = asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.add_reader(self._fd, readable.set)
@@ -138,7 +138,7 @@ class Group:
             loop.remove_reader(self._fd)
 
     def said_now(self) -> bytes:
-        """The same while the event loop stands still, as it may on a busy machine."""
+        """The next bytes, read while the event loop is blocked, as it may be on a busy machine."""
         found, _, _ = select.select([self._fd], [], [], 20)
         assert found
         return os.read(self._fd, 100)
@@ -178,7 +178,7 @@ async def test_cancelled_it_is_killed_with_all_that_it_started(group: Group, tmp
 @BOTH_LOOPS
 async def test_cancelled_while_it_starts_it_is_killed_with_all_that_it_started(group: Group, tmp_path: Path) -> None:
     running = asyncio.create_task(ran(group.script("time.sleep(1000)"), tmp_path))
-    for _ in range(2):  # until the program is started, and its start not yet complete
+    for _ in range(2):  # wait until the program has started, although its start is not complete
         await asyncio.sleep(0)
     assert b"up" == group.said_now()
     running.cancel()
@@ -191,7 +191,7 @@ async def test_cancelled_while_it_starts_it_is_killed_with_all_that_it_started(g
 async def test_what_it_leaves_behind_does_not_outlive_it_nor_hold_up_the_verdict(
     group: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "LAST_WORDS", 0.05)  # what was printed before the end is in the pipe by then
+    monkeypatch.setattr(command, "LAST_WORDS", 0.05)  # output from before the end is already in the pipe
     script = group.script("""print('{"verdict":"approve"}', flush=True); open('go').read()""")
     os.mkfifo(tmp_path / "go")
     running = asyncio.create_task(ran(script, tmp_path))

@@ -1,4 +1,4 @@
-"""What a reviewer sees of a sampling request at a real daemon: on the page, by the API, on the command line and in a
+"""A reviewer's view of a sampling request at a real daemon: on the page, in the API, on the command line and in a
 webhook."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NOT_SENT: Final = "not sent to the model"
 
 
 async def page_of(gate: Gate, id: str) -> str:
-    """The text of the review's page, for a person who signed in."""
+    """The text of the review's page for a signed-in reviewer."""
     async with aiohttp.ClientSession(
         cookie_jar=aiohttp.CookieJar(unsafe=True), timeout=aiohttp.ClientTimeout(total=BOUND)
     ) as http:

@@ -1,4 +1,4 @@
-"""What becomes of one delivery to a hook: its answer, and the verdict in it."""
+"""One delivery to a webhook: its response, and the verdict in it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Waiting for a person while the store of reviews fails for a moment or for long, or is another: no verdict is lost,
-and none is invented."""
+"""Pending reviews while the review store fails briefly or for long, or is replaced: no verdict is lost, and none is
+invented."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ IMPATIENT: dict[str, Any] = {**POLICY, "servers": {"default": {"peer_timeout": "
 
 
 class Failing(MemoryReviews):
-    """A store whose next calls of some names fail; ``failed`` is set by each that did. ``looked``: how often a waiter
-    looked for a verdict of before."""
+    """A store whose next calls of some names fail. Each sets ``failed``. ``looked`` counts a waiter's searches for an
+    earlier verdict."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Failing(MemoryReviews):
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a desk does every some seconds it does every some milliseconds."""
+    """Make the service do its periodic work every few milliseconds in place of seconds."""
     monkeypatch.setattr(service, "LEASE", 0.05)
     monkeypatch.setattr(service, "POLL", 0.01)
     monkeypatch.setattr(service, "RARELY", 1)
@@ -124,12 +124,12 @@ async def test_a_review_that_is_in_the_store_no_more_is_never_approved(emptied: 
 
 @pytest.mark.usefixtures("quick")
 async def test_a_review_of_the_same_that_nobody_waits_for_is_left_alone_by_who_waits_for_another() -> None:
-    """It may be between two tries of a call that is put off: taking hold of it, were it for a moment, would have that
-    call ask anew."""
+    """The review may be between two tries of a call that is put off. If another waiter claimed it even briefly, that
+    call would open a new review."""
     r, store = gate()
     await r.settled(*pushed(ASK, policy=IMPATIENT))
     (before,) = store.list(Filter())
-    # which dies
+    # this process dies
     store.reviews[before.id] = msgspec.structs.replace(before, waiter="another", held_until=wall() + 0.2)
     touched: list[int] = []
 

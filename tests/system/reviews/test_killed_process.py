@@ -1,5 +1,5 @@
-"""A process is killed while a person is asked: the same request at another process joins that review at once, and there
-is only one."""
+"""A process is killed while a review is pending: the same request in another process joins that review at once, and
+there is only one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gates over one store and one decision log, in processes that kill themselves between a person's verdict and the
+"""Gates on one store and one decision log, in processes that kill themselves between a reviewer's verdict and the
 server.
 
 At most once wins over at least once: a verdict whose use was noted before its process died is spent, though the server
@@ -52,7 +52,7 @@ OPEN = ("Unanswered", "put off")
 
 
 class Started:
-    """A process at work."""
+    """A running process."""
 
     def __init__(self, process: Forked) -> None:
         self._process = process
@@ -62,14 +62,14 @@ class Started:
         """It has one."""
 
     async def says(self, word: str) -> Any:
-        """The next thing that it says, which has to be this."""
+        """Read its next line, which must be this."""
         async with asyncio.timeout(BOUND):
             said = json.loads(await asyncio.to_thread(self._process.stdout.readline))
         assert [word] == list(said)[:1], said
         return said[word]
 
     async def ended(self) -> dict[str, Any] | None:
-        """What it released; None where it was killed before."""
+        """The answer that it released. None if it was killed before."""
         released = list[dict[str, Any]]()
         async with asyncio.timeout(BOUND):
             while line := await asyncio.to_thread(self._process.stdout.readline):
@@ -87,7 +87,7 @@ class Started:
 
 
 class Place:
-    """A store and a decision log that processes share, and a person at the store."""
+    """A store and a decision log that processes share, and a reviewer."""
 
     def __init__(self, folder: Path, forks: Forks, empty: Path) -> None:
         self.store, self.log = shutil.copy(empty, folder / "reviews.db"), folder / "decisions.jsonl"
@@ -95,25 +95,25 @@ class Place:
         self._forks, self._started = forks, list[Forked]()
 
     async def start(self, case: str, point: str | None = None, **more: Any) -> Started:
-        """A process with the request."""
+        """Start a process with the request."""
         told = json.dumps({"store": str(self.store), "log": str(self.log), "case": case, "point": point, **more})
         self._started.append(await asyncio.to_thread(self._forks.start, told, cwd=ROOT, env={}))
         return Started(self._started[-1])
 
     def close(self) -> None:
-        """No process is left."""
+        """Kill all processes that still run."""
         self.reviews.close()
         for process in self._started:
             process.close()
 
     async def request(self, case: str, **more: Any) -> dict[str, Any]:
-        """What becomes of the request in a process that nobody says anything to but what was said before."""
+        """The answer to the request in a process that uses only earlier verdicts."""
         released = await (await self.start(case, **more)).ended()
         assert released is not None
         return released
 
     def decide(self, id: str, verdict: Verdict) -> Review:
-        """The verdict of a person."""
+        """A reviewer's verdict."""
         said = self.reviews.decide(id, verdict, who="ana", door="cli", now=time.time())
         assert isinstance(said, Review)
         return said
@@ -122,7 +122,7 @@ class Place:
         return self.reviews.list(Filter())
 
     def records(self) -> list[dict[str, Any]]:
-        """The decision log; a last line that a killed process did not finish is none."""
+        """The decision log, without a last line that a killed process did not finish."""
         found = []
         for line in self.log.read_text().splitlines() if self.log.exists() else []:
             with suppress(ValueError):
@@ -130,7 +130,7 @@ class Place:
         return found
 
     def answered(self) -> list[str]:
-        """The names under which something was answered or denied."""
+        """The decision IDs under which a request was answered or denied."""
         return [record["decision_id"] for record in self.records() if record["outcome"] in ("answered", "denied")]
 
 
@@ -142,7 +142,7 @@ def processes() -> Iterator[Forks]:
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store without reviews: making one takes longer than all that a test does with it."""
+    """A store without reviews. Creating one takes longer than everything that a test does with it."""
     path = tmp_path_factory.mktemp("empty") / "reviews.db"
     with closing(SqlReviewStore(f"sqlite:{path}")) as made:
         assert [] == list(made.list(Filter()))
@@ -166,7 +166,7 @@ async def killed(place: Place, case: str, verdict: Verdict, point: str, **more: 
 
 
 async def killed_before(place: Place, case: str) -> Review:
-    """A process that dies as soon as somebody is asked."""
+    """A process that dies as soon as a review is open."""
     assert None is await (await place.start(case, "opened")).ended()
     (review,) = place.all()
     return review
@@ -206,7 +206,7 @@ async def test_a_verdict_whose_process_died_before_its_use_was_noted_answers_the
 
 @pytest.mark.parametrize("said", ["form filled", "sample approved", "sample rejected", "modern form filled"])
 async def test_a_verdict_whose_process_died_after_its_use_was_noted_is_spent(place: Place, said: str) -> None:
-    """The server may have seen it: a second release could act twice, so the person is asked again."""
+    """The server may have seen the answer. A second release could act twice, so the reviewer is asked again."""
     case, verdict = VERDICTS[said]
     review = await killed(place, case, verdict, "used")
     (recorded,) = place.answered()
@@ -267,7 +267,8 @@ async def test_of_two_requests_that_wait_for_a_dead_ones_verdict_only_one_has_it
 
 @pytest.mark.parametrize(("point", "left"), [("recorded", 2), ("using", 2), ("used", 0)])
 async def test_of_two_verdicts_on_one_request_both_are_spent_or_none(place: Place, point: str, left: int) -> None:
-    """One on the request and one on the model's answer: what dies between the two notes has noted neither."""
+    """One verdict is on the request and one on the model's answer. A process that dies between the two marks has marked
+    neither."""
     process = await place.start("both", point)
     for _ in range(2):
         place.decide(await process.says("opened"), YES)

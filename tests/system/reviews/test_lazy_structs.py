@@ -1,4 +1,4 @@
-"""What msgspec knows of the structs of reviews is complete before threads use them."""
+"""msgspec's information on the structs of reviews is complete before threads use them."""
 
 from __future__ import annotations
 

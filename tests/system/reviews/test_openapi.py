@@ -1,5 +1,5 @@
-"""The API against its own description: whatever fits it or does not, the answer is one that it describes (schemathesis,
-in this process)."""
+"""The REST API against its OpenAPI description: every response to valid and invalid requests is one that it describes
+(schemathesis, in process)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CONFIG: Final = SchemathesisConfig.from_dict(
         "seed": 1,
         "auth": {"openapi": {"person": {"bearer": ADMIN}}},
         "operations": [
-            {  # what fits depends on the review, which no schema can say: 422 is an answer to it
+            {  # validity depends on the review, which no schema can express: 422 is a valid response
                 "include-path": "/v1/reviews/{id}/verdict",
                 "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 404, 409, 422]}},
             }
@@ -58,10 +58,10 @@ SCHEMA: Final = schemathesis.openapi.from_asgi("/v1/openapi.json", APP, config=C
 
 
 def reopened() -> None:
-    """Every example meets the same store, with one of each kind and one that was decided."""
+    """Every example starts with the same store: one review of each kind, and a decided one."""
     HOUSE.store.reviews.clear()
     HOUSE.store.events.clear()
-    HOUSE.now += 60  # what a check tried with wrong tokens is made good
+    HOUSE.now += 60  # undo the effects of checks with wrong tokens
 
     async def fill() -> None:
         for each in REVIEWS:
@@ -74,8 +74,7 @@ def reopened() -> None:
 
 
 def reached(case: Any) -> None:
-    """Most examples are to reach a review: a fitting id or digest that nobody made is another's, so it is one of ours
-    instead."""
+    """Replace random ids and digests with ours, because most examples should reach a review."""
     drawn = case.path_parameters.get("id")
     if not isinstance(drawn, str) or not ID.fullmatch(drawn):
         return
@@ -87,7 +86,7 @@ def reached(case: Any) -> None:
 
 @SCHEMA.exclude(path="/v1/reviews/events").parametrize()
 @settings(
-    max_examples=share(0.25),  # drawing one takes 20 ms
+    max_examples=share(0.25),  # drawing an example takes 20 ms
     derandomize=True,
     deadline=None,
     database=None,
@@ -101,7 +100,7 @@ def test_it_answers_as_it_says(case: Any) -> None:
 
 
 async def asked_in_vain(status: int) -> httpx2.Response:
-    """An answer to a verdict that no example comes to."""
+    """A response to a verdict that no example reaches."""
     house = House()
     opened, app = await house.open(), house.app()
     path, reject = f"/v1/reviews/{opened.id}/verdict", {"verdict": "reject", "digest": opened.digest}
@@ -153,7 +152,7 @@ def test_it_is_public_names_the_release_and_is_the_same_each_time() -> None:
 
 
 def test_the_served_bytes_are_those_of_the_first_release() -> None:
-    """A change of the description is a change of the API: it belongs in the changelog, and its digest here."""
+    """A change of the description is a change of the API: add it to the changelog, and its digest here."""
 
     async def asked() -> bytes:
         return (await client(APP).get("/v1/openapi.json", headers={"host": "testserver"})).content

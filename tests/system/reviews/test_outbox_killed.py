@@ -1,4 +1,4 @@
-"""An outbox over the real store, in processes that are killed without a word."""
+"""An outbox over the real store, in processes that are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many reviews that wait and that ended are as quick to ask as a few: every statement goes by an index."""
+"""Queries among many pending and completed reviews cost as little as among few: every statement uses an index."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ENDS: tuple[State, ...] = ("approved", "rejected", "answered", "expired", "withd
 
 
 def filled(path: Path, pending: int, ended: int) -> SqlReviewStore:
-    """A store with so many reviews. Those that wait are the oldest, half of all are for one reviewer, and the same is
-    asked again and again."""
+    """A store with this many reviews. The pending ones are the oldest, half of all belong to one reviewer, and the same
+    request occurs again and again."""
     store = SqlReviewStore(f"sqlite:{path}")
     plain = sql_schema.row(review(), announced=False)
     waiting = [
@@ -87,7 +87,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlReviewStore]:
 
 
 def worked(store: SqlReviewStore, call: Callable[[SqlReviewStore], object]) -> int:
-    """SQLite's instructions during a call, whichever connection it takes."""
+    """SQLite's instructions during a call, on whichever connection."""
     with store.database.reading() as db:
         connection = db.connection.driver_connection
     assert isinstance(connection, sqlite3.Connection)

@@ -1,4 +1,4 @@
-"""A store that is locked, gone, full, damaged, somebody else's or newer: every call says so and nothing is taken for a
+"""A store that is locked, missing, full, damaged, foreign or newer: every call reports it, and nothing is taken for a
 verdict."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def store(path: Path) -> Iterator[SqlReviewStore]:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Somebody else writes, and does not end."""
+    """Another connection holds the write lock."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -124,7 +124,7 @@ async def test_calls_that_wait_for_one_another_share_one_patience(path: Path, mo
             await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW))
         refused.append(1)
 
-    with locked(path), anyio.fail_after(10):  # forty patiences would be 12 s
+    with locked(path), anyio.fail_after(10):  # forty timeouts would be 12 s
         async with anyio.create_task_group() as group:
             for _ in range(40):
                 group.start_soon(decide)

@@ -1,5 +1,4 @@
-"""Whatever is done to a store in whatever order, it answers as the one in dicts does: hypothesis looks for a
-difference."""
+"""The SQLite store and the in-memory store behave alike under any order of calls (hypothesis)."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ STATES: tuple[State, ...] = ("pending", "approved", "rejected", "answered", "exp
 
 
 class Twins(RuleBasedStateMachine):
-    """The same call on both, the same answer."""
+    """Makes each call on both stores and compares the results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +115,7 @@ class Twins(RuleBasedStateMachine):
         def key(one: Any) -> Any:
             return one.due, one.review, one.event, one.tries, one.said, one.held_until
 
-        assert sorted(map(key, theirs)) == sorted(map(key, mine))  # their ids are drawn
+        assert sorted(map(key, theirs)) == sorted(map(key, mine))  # their ids are random
         self.held = list(zip(sorted(mine, key=key), sorted(theirs, key=key), strict=True))
 
     @rule(what=st.sampled_from(["delivered", "give_up", "postpone"]))
@@ -137,5 +136,5 @@ class Twins(RuleBasedStateMachine):
 
 
 TestTwins = Twins.TestCase
-# an example makes a database and migrates it
+# an example creates a database and migrates it
 TestTwins.settings = settings(max_examples=share(0.25), stateful_step_count=30)

@@ -1,4 +1,4 @@
-"""One store, many processes: of twenty that do the same at once, one has done it."""
+"""One store, many processes: of twenty that do the same at once, exactly one succeeds."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def python(*arguments: str) -> subprocess.Popen[str]:
 
 
 class Racers:
-    """Processes that race whenever they are told to."""
+    """Processes that race on request."""
 
     def __init__(self, racers: Sequence[subprocess.Popen[str]]) -> None:
         self.racers = racers
 
     def race(self, url: str, what: str) -> list[str]:
-        """The outcomes of all threads of all processes, let go as nearly at once as can be."""
+        """The outcomes of all threads of all processes, which start as simultaneously as possible."""
         self._told(f"{what} {url}")
         assert {"ready\n"} == set(self._said())
         self._told("go")

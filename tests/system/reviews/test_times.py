@@ -1,4 +1,5 @@
-"""How long a review waits where client and server speak different protocol versions, in a run as `check` prints it."""
+"""The time limit of a review between client and server of different protocol versions: in a run, and as `check` prints
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reload that takes a rule away while its review is pending: every door refuses a verdict on it, and says why."""
+"""A reload that removes a rule while its review is pending: every door rejects a verdict on it, with the reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHY: Final = "the policy"
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One event loop for the module, since its daemon is one."""
+    """One event loop for the module, because it shares one daemon."""
     return "asyncio"
 
 
@@ -39,7 +39,7 @@ class House:
         text = policy.replace("TIMEOUT", "15m").replace("PATIENCE", patience)
         (self.folder / "policy.yaml").write_text(f"# {next(self._policies)}\n{text}")
         before = len(self.gate.lines)
-        self.gate.process.send_signal(signal.SIGHUP)  # or it has noticed the change of the file itself
+        self.gate.process.send_signal(signal.SIGHUP)  # or it has noticed the change of the file by itself
         await self.gate.said("reload.taken", before)
 
 
