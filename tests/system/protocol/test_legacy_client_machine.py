@@ -156,9 +156,7 @@ class OneClient(RuleBasedStateMachine):
         self.posts = self.fresh = self.told = 0
         self.awaited: set[int] = set()  # the client's open streams, over HTTP
         self.waiting: dict[Id, tuple[int, str]] = {}  # the client's requests without an answer, with stream and method
-        self.refused: Counter[tuple[int, Id]] = (
-            Counter()
-        )  # requests with an id that is in flight: an error is due at once
+        self.refused: Counter[tuple[int, Id]] = Counter()  # requests with an id in flight: an error is due at once
         self.at_server: dict[Id, tuple[str, int]] = {}  # requests that the server works on: method, and its stream
         self.gone: list[Id] = []  # requests that it worked on and that were cancelled
         self.at_client: dict[Id, int] = {}  # requests that the client has not answered, with the stream

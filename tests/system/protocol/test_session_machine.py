@@ -402,9 +402,8 @@ class Conversation(RuleBasedStateMachine):
     @rule(data=st.data())
     def client_cancels(self, data: st.DataObject) -> None:
         stream, (_, id) = data.draw(st.sampled_from(sorted(self.calls, key=repr)))
-        anywhere = (
-            self.http and self.legacy
-        )  # there a cancellation arrives by itself, and names a request of any stream
+        # there a cancellation arrives by itself, and names a request of any stream
+        anywhere = self.http and self.legacy
         out = self.client_says(
             SIDE if anywhere else stream,
             {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}},
