@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from samplegate.durations import duration_text
 from samplegate.errors import Unavailable
 
 PATIENCE: Final = 5.0  # seconds to wait for a lock: others hold it for under 1 ms, or for several ms while they sync
@@ -211,7 +212,7 @@ def lock(fd: int, patience: Patience, begun: float | None = None) -> None:
     while not try_lock(fd):
         waited = time.monotonic() - begun
         if waited >= patience():
-            raise TimeoutError(f"another process has held the lock for {waited:.2g} s")
+            raise TimeoutError(f"another process has held the lock for {duration_text(waited)}")
         time.sleep(LOCK_PAUSE)
 
 

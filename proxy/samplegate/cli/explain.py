@@ -19,6 +19,7 @@ import msgspec
 from samplegate.cli import FAILED, OK
 from samplegate.cli.files import complain, declared, environment, read, refused
 from samplegate.cli.test import step_lines, steps_as_json
+from samplegate.durations import duration_text
 from samplegate.errors import InputError
 from samplegate.policy import cost, model_choice
 from samplegate.policy.capabilities import can_forward, offer_to
@@ -39,7 +40,7 @@ from samplegate.policy.decisions import (
 )
 from samplegate.policy.facts import Facts
 from samplegate.policy.file.load import PolicyError
-from samplegate.policy.file.timeouts import can_be_late, duration_text, here
+from samplegate.policy.file.timeouts import can_be_late, here
 from samplegate.policy.ledger import SCALE, Draw, LimitSpec, Quantity
 from samplegate.policy.model_choice import ModelChoice
 from samplegate.policy.schema import AllowRule, EscalateRule, Otherwise, Stage, seconds
@@ -152,7 +153,7 @@ def _dollars(units: int) -> str:
 def _per(spec: LimitSpec) -> str:
     match spec.per:
         case "bucket":
-            return f" per {spec.period:g} s"
+            return f" per {duration_text(spec.period)}"
         case "slots":
             return ""
         case "day" | "month":

@@ -20,6 +20,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent
 
+from samplegate.durations import duration_text
+
 Era: TypeAlias = Literal["legacy", "modern"]
 
 TOOL: Final = "purge_inactive_users"
@@ -55,7 +57,7 @@ async def _bounded(
         with anyio.fail_after(TIMEOUT):
             return await _call(parameters, era, ticket, stderr)
     except TimeoutError:
-        return CallReport(failure=f"no result within {TIMEOUT:.0f} s")
+        return CallReport(failure=f"no result within {duration_text(TIMEOUT)}")
     except (OSError, MCPError) as problem:
         return CallReport(failure=str(problem))
     except BaseExceptionGroup as problems:

@@ -12,6 +12,7 @@ import anyio
 import msgspec
 
 from samplegate.audit.record import Done
+from samplegate.durations import duration_text
 from samplegate.gate.admission import admit
 from samplegate.gate.ports import offload
 from samplegate.gate.request import PendingRequest
@@ -124,7 +125,7 @@ async def _client_result(pending: PendingRequest, decision: Decision, forwarded:
     with anyio.move_on_after(None if forwarded.timeout is None else max(forwarded.timeout - pending.waited, 0.0)):
         reply = await pending.ports.ask_client(pending.round)
     if reply is None:
-        return timed_out(f"the client did not answer within {forwarded.timeout:.3g} s")
+        return timed_out(f"the client did not answer within {duration_text(forwarded.timeout or 0.0)}")
     if not reply.delivered:
         return Unanswered(Reason.CLIENT, error=reply.payload, detail="the client had no open stream for the request")
     return reply.payload if reply.ok else _client_error(reply.payload)

@@ -12,6 +12,7 @@ from functools import partial
 import anyio
 import msgspec
 
+from samplegate.durations import duration_text
 from samplegate.gate.ports import Ports, offload
 from samplegate.policy import claims
 from samplegate.policy.capabilities import can_forward
@@ -245,7 +246,7 @@ def _patience(compiled: CompiledPolicy, ports: Ports, round: Round, decision: De
 
 def refusal_text(refused: Refused) -> str:
     """Why a limit had no room, for the operator."""
-    again = "" if refused.retry_after is None else f"; there may be room in {_span(refused.retry_after)}"
+    again = "" if refused.retry_after is None else f"; there may be room in {duration_text(refused.retry_after)}"
     if refused.detail.startswith("limit "):
         return refused.detail + again
     said = {
@@ -255,10 +256,3 @@ def refusal_text(refused: Refused) -> str:
         "waiting": f"other requests are already waiting for limit {refused.limit}",
     }[refused.why]
     return said + (f": {refused.detail}" if refused.detail else "") + again
-
-
-def _span(seconds: float) -> str:
-    """A duration in a unit of its size."""
-    if seconds < 120:
-        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

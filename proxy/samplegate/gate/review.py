@@ -17,6 +17,7 @@ import anyio
 import msgspec
 
 from samplegate.audit.record import Done
+from samplegate.durations import duration_text
 from samplegate.errors import Unavailable
 from samplegate.gate.ports import ReviewPort
 from samplegate.gate.request import PendingRequest, review_key
@@ -246,7 +247,7 @@ async def ask(
         changed = withdrawn_by_policy(pending, (wanted,))
         return Unanswered(Reason.REVIEW, detail=changed or f"reviewer {reviewer}: review {review.id} was withdrawn")
     if review.state == "expired":
-        return timed_out(f"reviewer {reviewer} did not decide review {review.id} within {timeout:.3g} s")
+        return timed_out(f"reviewer {reviewer} did not decide review {review.id} within {duration_text(timeout)}")
     return timed_out(
         f"reviewer {reviewer} has not decided review {review.id} yet; a later verdict answers the next identical"
         " request"

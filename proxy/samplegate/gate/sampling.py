@@ -15,6 +15,7 @@ import anyio
 import msgspec
 
 from samplegate.audit.record import Attempt, Done
+from samplegate.durations import duration_text
 from samplegate.gate.ports import offload
 from samplegate.gate.request import PendingRequest
 from samplegate.policy import cost, redaction
@@ -50,7 +51,7 @@ async def sample(pending: PendingRequest, decision: Decision, allowed: Allowed) 
     tries = _ModelTries(pending, decision, allowed, pending.ports.clock() + seconds)
     with anyio.move_on_after(seconds + GRACE):
         return await tries.run()
-    return tries.done(timed_out(f"model {tries.model} did not answer within {seconds:.3g} s"), "timeout")
+    return tries.done(timed_out(f"model {tries.model} did not answer within {duration_text(seconds)}"), "timeout")
 
 
 def timed_out(detail: str) -> Unanswered:
@@ -97,7 +98,7 @@ class _ModelTries:
         assert failed is not None, "a decision to allow names a model"
         if blocked is not None:
             return self.done(blocked)
-        again = "" if failed.retry_after is None else f"; retry after {failed.retry_after:.0f} s"
+        again = "" if failed.retry_after is None else f"; retry after {duration_text(failed.retry_after)}"
         reason = Reason.TIMEOUT if failed.failure == "timeout" else Reason.MODEL
         return self.done(Unanswered(reason, detail=f"{failed.failure}: {failed.message}{again}"))
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from samplegate.durations import duration_text
 from samplegate.errors import Log
 from samplegate.limits.accounts import (
     MAX_KEY_BYTES,
@@ -290,7 +291,7 @@ class Limiter:
         limit = self._name_of(waiter.at)
         if self._closed:
             return Refused(limit, "unavailable", detail="the gate is shutting down")
-        return Refused(limit, "full", waiter.retry_after, f"limit {limit}: no room within {seconds:g} s")
+        return Refused(limit, "full", waiter.retry_after, f"limit {limit}: no room within {duration_text(seconds)}")
 
 
 def _refused_at(asked: ReservationRequest, refused: Refused) -> Account:

@@ -13,6 +13,7 @@ import msgspec
 import msgspec.structs
 
 from samplegate.audit.record import Record
+from samplegate.durations import duration_text
 from samplegate.policy import claims
 from samplegate.policy.capabilities import can_forward, offer_to
 from samplegate.policy.catalogue import Worst
@@ -29,7 +30,6 @@ from samplegate.policy.decisions import (
     Situation,
     wire_answer,
 )
-from samplegate.policy.file.timeouts import duration_text
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.schema import seconds
 from samplegate.policytest import suite

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import msgspec.structs
 
+from samplegate.durations import duration_text
 from samplegate.policy.file.json_schema import without_null
 from samplegate.policy.schema import seconds
 from samplegate.policytest.suite import (
@@ -174,7 +175,8 @@ def _of_steps(case: Case, steps: Sequence[Step], root: tree.Node, path: tree.Pat
             yield tree.fault_at(
                 root,
                 (*here, "at"),
-                f"{step.at} is earlier than the previous step at {before:g}s; put the steps in order of time",
+                f"{step.at} is earlier than the previous step at {duration_text(before)};"
+                " put the steps in order of time",
             )
         before = max(before, moment)
 

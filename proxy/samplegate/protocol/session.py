@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from samplegate.durations import duration_text
 from samplegate.protocol import capabilities, frames, rawjson, results, server_requests, strictjson
 from samplegate.protocol.capabilities import modern_meta
 from samplegate.protocol.evidence import EvidenceObserver
@@ -220,7 +221,7 @@ class Cancellations(msgspec.Struct, eq=False):
         out: Effects = []
         for pending in self.state.inflight.overdue(now, seconds, self.pushes.held()):
             tool = None if pending.call is None else pending.call.tool
-            fault = f"the server did not answer within {seconds:g} s (setting call_timeout)"
+            fault = f"the server did not answer within {duration_text(seconds)} (setting call_timeout)"
             fields = {
                 "server": self.state.server,
                 "method": pending.method[:100],

@@ -13,6 +13,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
+from samplegate.durations import duration_text
 from samplegate.errors import Unavailable
 from samplegate.reviews import sql_schema
 from samplegate.reviews.sql_store import SqlReviewStore
@@ -63,7 +64,9 @@ class _Connection:
             with anyio.move_on_after(STALLED):
                 return await self._turn.acquire()
             if ended == self._ended:
-                raise Unavailable(f"review store: a call has not finished within {STALLED:g} s; check the disk")
+                raise Unavailable(
+                    f"review store: a call has not finished within {duration_text(STALLED)}; check the disk"
+                )
 
     def close(self) -> None:
         if self._busy.acquire(timeout=ENDING):

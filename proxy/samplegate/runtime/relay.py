@@ -18,6 +18,7 @@ import anyio.abc
 import anyio.lowlevel
 import msgspec
 
+from samplegate.durations import duration_text
 from samplegate.protocol import frames
 from samplegate.protocol.bridge.calls import SessionProtocol
 from samplegate.protocol.frames import Frame
@@ -433,7 +434,9 @@ async def enforce_timeouts(start: float, call: float, silent: Callable[[], None]
         opening = state.inflight.opening(answered=state.answered)
         if opening is not None and now - opening >= start:
             silent()
-            relay.give_up(f"the server did not answer its first request within {start:g} s (setting start_timeout)")
+            relay.give_up(
+                f"the server did not answer its first request within {duration_text(start)} (setting start_timeout)"
+            )
             return
         if opening is not None or not state.answered:
             waits.append(start if opening is None else opening + start - now)

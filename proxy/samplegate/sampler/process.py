@@ -18,6 +18,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 
+from samplegate.durations import duration_text
 from samplegate.policy.prompt import Sampled, SampleFailed
 
 COMMAND: Final = (sys.executable, "-P", "-W", "ignore", "-m", "samplegate.sampler.worker.__main__")
@@ -103,7 +104,7 @@ class WorkerProcess:
         except TimeoutError:
             await child.aclose()
             raise WorkerGone(
-                f"the worker process was not ready after {START_TIMEOUT:g} s; the machine may be overloaded"
+                f"the worker process was not ready after {duration_text(START_TIMEOUT)}; the machine may be overloaded"
             ) from None
         except BaseException:
             await child.aclose()
@@ -161,7 +162,9 @@ class WorkerProcess:
         self._overdue[id] = asyncio.get_running_loop().call_later(CANCEL_GRACE, self._hangs)
 
     def _hangs(self) -> None:
-        self._die(f"the worker process did not cancel a call within {CANCEL_GRACE:g} s and was killed; try again")
+        self._die(
+            f"the worker process did not cancel a call within {duration_text(CANCEL_GRACE)} and was killed; try again"
+        )
         self.kill()
 
     def _die(self, why: str) -> None:
@@ -289,7 +292,7 @@ class Supervisor:
             wait = self._not_before - anyio.current_time()
             if wait > 0:
                 raise WorkerGone(
-                    f"{self._last} (failed start {self._failed_starts}; the next attempt is in {wait:.0f} s)"
+                    f"{self._last} (failed start {self._failed_starts}; the next attempt is in {duration_text(wait)})"
                 )
             self._starting = asyncio.get_running_loop().create_task(self._start())
         starting = self._starting

@@ -20,6 +20,7 @@ import msgspec
 
 from samplegate.auth.tokens import LOCAL
 from samplegate.config.servers import ServerSettings
+from samplegate.durations import duration_text
 from samplegate.protocol import capabilities
 from samplegate.protocol.bridge.era_detection import Eras
 from samplegate.protocol.bridge.negotiation import EraNegotiator
@@ -355,7 +356,7 @@ class ServerRuntime:
     def _log_silent(self) -> None:
         self._silent, self._failing = (
             True,
-            f"it did not answer its first request within {self.settings.start_timeout:g} s (start_timeout)",
+            f"it did not answer its first request within {duration_text(self.settings.start_timeout)} (start_timeout)",
         )
         self._context.log.error("server.silent", server=self.name, seconds=self.settings.start_timeout)
 

@@ -151,7 +151,7 @@ async def test_a_call_that_does_not_end_is_not_waited_for_by_those_behind_it(
             group.start_soon(store.write, lambda reviews: reviews.key())
             await anyio.to_thread.run_sync(begun.wait)
             with pytest.raises(
-                Unavailable, match=r"review store: a call has not finished within 0\.05 s; check the disk"
+                Unavailable, match=r"review store: a call has not finished within 0\.05s; check the disk"
             ):
                 await store.write(lambda reviews: reviews.expire(NOW))
             over.set()

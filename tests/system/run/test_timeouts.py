@@ -29,7 +29,7 @@ def test_a_server_that_does_not_answer_its_first_request_ends_the_run_with_2(tmp
         answer = gate.read()
         assert (0, -32603) == (answer["id"], answer["error"]["code"])
         assert (
-            "the server did not answer its first request within 1 s (setting start_timeout)"
+            "the server did not answer its first request within 1s (setting start_timeout)"
             == answer["error"]["message"]
         )
         assert 2 == gate.process.wait(40)
@@ -42,7 +42,7 @@ def test_a_call_that_is_not_answered_ends_with_an_error_and_a_cancellation(tmp_p
         gate.write(*opening(), call(1, "never"))
         assert 0 == gate.read()["id"]
         answer = gate.read()
-        assert (1, -32603, "the server did not answer within 2 s (setting call_timeout)") == (
+        assert (1, -32603, "the server did not answer within 2s (setting call_timeout)") == (
             answer["id"],
             *answer["error"].values(),
         )

@@ -135,7 +135,7 @@ async def test_readyz_names_servers_that_die_early_or_answer_nothing_until_they_
         assert (200, "ready") == (status, text.splitlines()[0])
         assert [
             "server dead: its process died 2 times in a row",
-            "server mute: it did not answer its first request within 1 s (start_timeout)",
+            "server mute: it did not answer its first request within 1s (start_timeout)",
         ] == sorted(text.splitlines()[1:])
 
         (tmp_path / "well").touch()

@@ -240,7 +240,7 @@ def test_the_models_their_scores_and_what_is_drawn_are_told(spend: Run) -> None:
             " intelligence 0.00)"
         ),
         "limit     day: 0.0018 of 5 USD per day (UTC), for docs, sum",
-        "limit     rate: 1 of 10 requests per 60 s",
+        "limit     rate: 1 of 10 requests per 1m",
         "limit     call: 100 of 5000 output tokens per call, for this call",
         "limit     slots: 1 of 2 at once",
     ] == [line for line in told if line.startswith(("model ", "limit "))]
@@ -264,7 +264,7 @@ def test_a_model_that_does_not_fit_is_told_with_why(spend: Run) -> None:
     tools = asked(tools=[{"name": "t", "inputSchema": {"type": "object"}}])
     told = spend(tools, "--server", "other").out.splitlines()
     assert "model     - smart  skipped: does not accept tools" in told
-    assert "limit     rate: 1 of 10 requests per 60 s" in told
+    assert "limit     rate: 1 of 10 requests per 1m" in told
 
 
 def test_json_tells_what_is_spent_too(spend: Run) -> None:

@@ -324,7 +324,7 @@ async def test_what_was_tried_before_is_on_record() -> None:
     canned = {"name": "canned", "match": {"kind": "sampling"}, "effect": "answer", "content": "later"}
     d, round = pushed({**FORWARD, "timeout": "10ms", "on_timeout": "next"}, canned, sampling={})
     await world.settled(d, round)
-    assert ("canned", ("client: the client did not answer within 0.01 s",)) == (
+    assert ("canned", ("client: the client did not answer within 0.01s",)) == (
         world.records[0].rule,
         world.records[0].tried,
     )

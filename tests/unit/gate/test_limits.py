@@ -500,12 +500,12 @@ async def test_what_a_provider_says_about_waiting_is_in_the_record() -> None:
     )
     d, round = pushed(allow(), policy=POLICY)
     await world.settled(d, round)
-    assert "17 s" in world.records[0].detail
+    assert "17s" in world.records[0].detail
     assert 1 == world.records[0].detail.count("model cheap")
 
 
 @pytest.mark.parametrize(
-    ("seconds", "duration"), [(0.25, "0.25 s"), (12.0, "12 s"), (600.0, "10 min"), (68_500.0, "19 h")]
+    ("seconds", "duration"), [(0.25, "0.25s"), (12.0, "12s"), (600.0, "10m"), (68_500.0, "19h1m40s")]
 )
 async def test_how_long_a_limit_is_full_is_said_in_words_of_its_size(seconds: float, duration: str) -> None:
     world = World()

@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from samplegate.policy.file.timeouts import duration_text
+from samplegate.durations import duration_text
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.prompt import SampleFailed
 from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, Withdrawn

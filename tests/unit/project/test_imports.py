@@ -18,7 +18,7 @@ SOURCE: Final = PROXY
 PACKAGE: Final = "samplegate"
 
 GROUND: Final = frozenset(
-    "errors files process_locks regex request_headers secret_names sqlite text urls yamlfile".split()
+    "durations errors files process_locks regex request_headers secret_names sqlite text urls yamlfile".split()
 )
 """Modules and packages that all others may import. They import nothing of ours but each other."""
 PURE: Final = frozenset({"policy", "protocol", "yamlfile"})

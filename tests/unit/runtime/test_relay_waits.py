@@ -242,7 +242,7 @@ class TestCalls:
             await scene.opens()
             began = anyio.current_time()
             scene.calls(1, never=True)
-            assert {"code": -32603, "message": "the server did not answer within 4 s (setting call_timeout)"} == (
+            assert {"code": -32603, "message": "the server did not answer within 4s (setting call_timeout)"} == (
                 await scene.answer(1)
             )["error"]
             assert CALL <= anyio.current_time() - began <= 2 * CALL

@@ -11,10 +11,11 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
+from samplegate.durations import duration_text
 from samplegate.policy.file import timeouts
 from samplegate.policy.file.draft import Draft
 from samplegate.policy.file.model_checks import VARIABLE_NAME
-from samplegate.policy.file.timeouts import duration_text, legacy_patience, modern_patience
+from samplegate.policy.file.timeouts import legacy_patience, modern_patience
 from samplegate.policy.schema import AllowRule, EscalateRule, Match, ModelRule, Reviewer, Webhook, seconds
 from samplegate.urls import has_user, split
 from samplegate.yamlfile.tree import UNSEEN, Path, quoted

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from samplegate.durations import duration_text
 from samplegate.policy.conditions import globs, is_glob
 from samplegate.policy.deadlines import DEFAULT, TRIES, within
 from samplegate.policy.file.draft import Draft
@@ -40,24 +41,20 @@ def check_timeout(draft: Draft, rule: Path, match: Match, timeout: str | None, p
     if wanted > client:
         draft.warn(
             path,
-            f"{timeout} is never reached: the client's peer_timeout leaves {_said(client)}; lower it or raise"
+            f"{timeout} is never reached: the client's peer_timeout leaves {duration_text(client)}; lower it or raise"
             " client.peer_timeout",
         )
     elif wanted > server and match.era != "modern":
         draft.warn(
             path,
-            f"{timeout} is never reached with 2025-11-25 and older: the server's peer_timeout leaves {_said(server)};"
-            " lower it or raise the server's peer_timeout",
+            f"{timeout} is never reached with 2025-11-25 and older: the server's peer_timeout leaves"
+            f" {duration_text(server)}; lower it or raise the server's peer_timeout",
         )
 
 
 def _most_patient(draft: Draft, match: Match) -> float:
     """The time that the most patient server of the match leaves."""
     return max(left(peer) for peer in peers(draft.policy, match))
-
-
-def _said(span: float) -> str:
-    return f"{span:g}s"
 
 
 def check_span(draft: Draft, path: Path, duration: str) -> None:
@@ -183,12 +180,3 @@ def _later(late: float | None) -> str:
 def _span(span: tuple[float, float]) -> str:
     least, most = span
     return duration_text(most) if least == most else f"{duration_text(least)} to {duration_text(most)}"
-
-
-def duration_text(span: float) -> str:
-    """A duration in the units of a policy: ``55s``, ``9m10s``, ``24h``; below a minute with one decimal."""
-    if span < 60:
-        return f"{round(span, 1):g}s"
-    whole = round(span)
-    parts = (whole // 3600, "h"), (whole % 3600 // 60, "m"), (whole % 60, "s")
-    return "".join(f"{number}{unit}" for number, unit in parts if number)

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from samplegate.durations import duration_text
 from samplegate.protocol import frames, rawjson
 from samplegate.protocol.frames import Frame
 from samplegate.protocol.rawjson import Malformed
@@ -58,7 +59,11 @@ async def read_body(
                 whole = await _whole(receive, most)
         except TimeoutError:
             return refusal(
-                408, "body_time", f"the body did not arrive within {seconds:g} s", code=INTERNAL, extra=_CLOSE
+                408,
+                "body_time",
+                f"the body did not arrive within {duration_text(seconds)}",
+                code=INTERNAL,
+                extra=_CLOSE,
             )
     return one_line(whole) if isinstance(whole, bytes) else whole
 

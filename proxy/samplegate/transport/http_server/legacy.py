@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from samplegate.durations import duration_text
 from samplegate.protocol import frames, rawjson
 from samplegate.protocol.frames import LEGACY, MODERN, Frame, FrameId, has_batches, has_modes
 from samplegate.protocol.rawjson import Malformed
@@ -74,7 +75,9 @@ async def _opened(
         left = deadline - asyncio.get_running_loop().time()
         reader.given = stream.seq  # events before the answer are kept
         if left <= 0 or not await reader.more(left):
-            return refusal(504, "opening", f"the server did not answer within {bounds.opening:g} s", id, code=INTERNAL)
+            return refusal(
+                504, "opening", f"the server did not answer within {duration_text(bounds.opening)}", id, code=INTERNAL
+            )
     reader.given = 0
     if reader.stopped:
         visit.end = reader.stopped

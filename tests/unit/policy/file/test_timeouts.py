@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import pytest
 
+from samplegate.durations import duration_text
 from samplegate.policy.deadlines import TRIES
-from samplegate.policy.file.timeouts import Wait, can_be_late, duration_text, here, waits
+from samplegate.policy.file.timeouts import Wait, can_be_late, here, waits
 from samplegate.policy.schema import AllowRule, EscalateRule, Match, Peer, Policy, Reviewer, Rule, Server
 from samplegate.protocol.requests import Origin
 

@@ -1,0 +1,12 @@
+"""Pure. Durations as text."""
+
+from __future__ import annotations
+
+
+def duration_text(span: float) -> str:
+    """A duration in seconds, in the units of a policy: ``0.25s``, ``55s``, ``9m10s``, ``24h``."""
+    if span < 59.95:
+        return f"{span:.3g}s"
+    whole = round(span)
+    parts = (whole // 3600, "h"), (whole % 3600 // 60, "m"), (whole % 60, "s")
+    return "".join(f"{number}{unit}" for number, unit in parts if number)
