@@ -198,7 +198,7 @@ def test_it_is_its_owners_alone(tape: Cassette, path: Path) -> None:
     [
         ("version: 1\nrules: []\n", "is not a case file"),
         ("cases: [{answer: a, text: b}]\n", "can be appended"),
-        ("cases:\n- {answer: a}\n", "fits everything"),
+        ("cases:\n- {answer: a}\n", "matches everything"),
         ("cases:\n- {text: x, answer: a}", "does not end with a list"),
         ("just some text\n", "is not a case file"),
     ],
