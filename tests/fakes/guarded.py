@@ -53,7 +53,7 @@ class Answer:
         return json.loads(self.body)
 
 
-class World:
+class GuardedApp:
     """The guard in front of an app that always answers, with the two servers `docs` and `db`."""
 
     def __init__(self, callers: CallerSettings | None = None, *, clock: Any = lambda: 0.0, **settings: Any) -> None:

@@ -135,7 +135,7 @@ class Outside:
         self.waiting: list[Mapping[str, tuple[int, float]]] = []
         self.folder = folder
 
-    def world(self, **values: Any) -> OutboxContext:
+    def context(self, **values: Any) -> OutboxContext:
         given: dict[str, Any] = {
             "store": self.store,
             "place": SecretSources(self.folder, self.environment),
@@ -152,7 +152,7 @@ class Outside:
         return OutboxContext(**(given | values))
 
     def outbox(self, **values: Any) -> Outbox:
-        return Outbox(self.world(**values), lambda: self.reviewers, keep=30 * DAY)
+        return Outbox(self.context(**values), lambda: self.reviewers, keep=30 * DAY)
 
     def tell(self, hook: Endpoint, name: str = "ops", **values: Any) -> None:
         """Give this reviewer this webhook."""

@@ -9,7 +9,7 @@ from typing import Any
 from samplegate.protocol.rounds import ClientReply, Round
 from samplegate.runtime.relay import Relay
 from samplegate.transport.lines import Backlog
-from tests.fakes.world import World
+from tests.fakes.gate_ports import FakePorts
 
 
 class FakeLink:
@@ -51,7 +51,7 @@ class FakeLink:
         return [json.loads(line) for line in self.sent]
 
 
-class RelayPorts(World):
+class RelayPorts(FakePorts):
     """The gate's ports. Forwarded requests reach the client through the relay."""
 
     relay: Relay

@@ -14,8 +14,8 @@ from samplegate.protocol.rounds import Release, Settled
 from samplegate.reviews.review import Filter, Review, Verdict
 from samplegate.reviews.service import Counts, ReviewService
 from samplegate.telemetry.metrics import Metrics
+from tests.fakes.gate_ports import FakePorts
 from tests.fakes.review_store import MemoryReviews
-from tests.fakes.world import World
 
 Reviewer: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 """The actions of a reviewer during a round."""
@@ -38,9 +38,9 @@ def wall() -> float:
 class ReviewedGate:
     """A gate with a review service. ``decides`` makes a reviewer who decides the first pending review."""
 
-    def __init__(self, **world: Any) -> None:
+    def __init__(self, **ports: Any) -> None:
         self._started = 0.0
-        self.world = World(**world, clock=lambda: anyio.current_time() - self._started, wall=wall)
+        self.ports = FakePorts(**ports, clock=lambda: anyio.current_time() - self._started, wall=wall)
         self.store = MemoryReviews()
         self.metrics = Metrics()
         self.service = self.new_service()
@@ -52,7 +52,7 @@ class ReviewedGate:
             wall=wall,
             clock=anyio.current_time,
             random=self._random,
-            log=self.world.log,
+            log=self.ports.log,
             counts=Counts(self.metrics),
             most=10,
         )
@@ -63,7 +63,7 @@ class ReviewedGate:
 
     async def run(self, d: Any, round: Any, *reviewers: Reviewer) -> Any:
         """Run the round and the reviewers at the same time, and return the round's conclusion."""
-        self.world.reviews = self.service
+        self.ports.reviews = self.service
         self._started = anyio.current_time()  # the dialogues' time begins with 0
         conclusion: list[Any] = []
         with anyio.fail_after(10):
@@ -71,7 +71,7 @@ class ReviewedGate:
                 group.start_soon(self.service.run)
                 for reviewer in reviewers:
                     group.start_soon(reviewer)
-                conclusion.append(await self.world.gate(d).run(round))
+                conclusion.append(await self.ports.gate(d).run(round))
                 group.cancel_scope.cancel()
         return conclusion[0]
 

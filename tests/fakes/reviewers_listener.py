@@ -31,15 +31,15 @@ class Log:
     """A log that keeps its events."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, dict[str, object]]] = []
+        self.events: list[tuple[str, dict[str, object]]] = []
 
     def info(self, event: str, **fields: object) -> None:
-        self.told.append((event, fields))
+        self.events.append((event, fields))
 
     debug = warning = error = info
 
 
-class House:
+class ReviewersListener:
     """The listener with its store, reviewers, clock and log. Tests may change each of them."""
 
     def __init__(self, url: str = URL, **more: Any) -> None:
@@ -63,7 +63,7 @@ class House:
     def app(self, **more: Any) -> ReviewsApp:
         return reviews_app(self.web, **more)
 
-    async def open(self, found: Review | None = None, **values: Any) -> Review:
+    async def open_review(self, found: Review | None = None, **values: Any) -> Review:
         """Open a pending review."""
         found = found or review(id=values.pop("id", ID), **values)
         assert self.store.open(found, announce=False, most=10_000)

@@ -212,7 +212,7 @@ class Heard:
 
 
 @dataclass
-class World:
+class ConnectedServer:
     """A scripted server, a link to it, and what the link has reported."""
 
     server: Scripted
@@ -256,7 +256,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(**settings: Any) -> AsyncIterator[World]:
+async def connected_server(**settings: Any) -> AsyncIterator[ConnectedServer]:
     """A server with these handlers, and a link to it."""
     scripted, heard, notes = Scripted(), Heard(), list[Note]()
     writers: set[asyncio.StreamWriter] = set()
@@ -270,7 +270,7 @@ async def world(**settings: Any) -> AsyncIterator[World]:
     async with pool() as http:
         remote = RemoteConnection(scripted.url, heard, http=http, note=notes.append, **settings)
         try:
-            yield World(scripted, remote, heard, notes)
+            yield ConnectedServer(scripted, remote, heard, notes)
         finally:
             await remote.aclose()
             listening.close()

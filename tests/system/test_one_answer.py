@@ -35,7 +35,7 @@ from samplegate.protocol.session_state import SessionState
 from samplegate.runtime.process import compile_loaded, load_policy
 from tests.fakes.daemon import Gate, admin, asking, client, serving
 from tests.fakes.dialogue import KEY, Dialogue, error, modern, one, request, result, to_client
-from tests.fakes.world import World
+from tests.fakes.gate_ports import FakePorts
 from tests.profiles import share
 
 NEWEST: Final = ("2025-11-25", "2026-07-28")
@@ -205,15 +205,15 @@ class Run:
             asked = self.d.server(request(7, method, **params))
         self.round: Round = one(asked, Open).round
         (self.item,) = self.round.items.values()
-        self.world = World(reply=ClientReply(self.round.id, "", True, b'{"action":"cancel"}'))
+        self.ports = FakePorts(reply=ClientReply(self.round.id, "", True, b'{"action":"cancel"}'))
 
     async def done(self) -> None:
-        conclusion = await self.world.gate(self.d).run(self.round)
+        conclusion = await self.ports.gate(self.d).run(self.round)
         self.effects = self.d.done(self.round, conclusion)
 
     @property
     def record(self) -> Record:
-        return self.world.records[0]
+        return self.ports.records[0]
 
     @property
     def wire(self) -> str:
@@ -245,7 +245,7 @@ class SeveralKeys:
         self.d.client(modern(1, "tools/call", self._able, **self._call))
         out = self.d.server(result(1, resultType="input_required", inputRequests=asked, requestState="s"))
         self.round: Round = one(out, Open).round
-        self.world = World()
+        self.ports = FakePorts()
         self.handed: set[str] = set()
 
     async def done(self) -> None:
@@ -271,7 +271,7 @@ class SeveralKeys:
             assert "error" in line or line["result"]["isError"]
 
     async def _concluded(self, round: Round) -> list[Effect]:
-        return self.d.done(round, await self.world.gate(self.d).run(round))
+        return self.d.done(round, await self.ports.gate(self.d).run(round))
 
 
 def _input_required(effects: list[Effect]) -> Any:
@@ -461,7 +461,7 @@ def test_each_key_of_a_round_comes_to_what_it_comes_to_alone(
     run = SeveralKeys(compiled(text), scene, by_key)
     anyio.run(run.done)
     alone = said_of_each(text, scene, by_key)
-    last = {record.key: record for record in run.world.records}
+    last = {record.key: record for record in run.ports.records}
     assert {key: (one["effect"], one["rule"]) for key, one in alone.items()} == {
         key: (record.effect, record.rule) for key, record in last.items()
     }
@@ -496,7 +496,7 @@ def test_the_urls_of_an_error_come_to_what_each_of_them_comes_to_alone(
     (R44)."""
     scene |= {"revision": NEWEST[is_modern]}
     text = policy(data.draw(rules_for("elicitation by url")), plain=False)
-    d, declared, world = Dialogue(server=scene["server"]), able(scene["client"]), World()
+    d, declared, ports = Dialogue(server=scene["server"]), able(scene["client"]), FakePorts()
     d.compiled = compiled(text)
     d.session = Session(SessionState(SessionRules(d.compiled), scene["server"], "t", KEY))
     call = {"name": scene["tool"], "arguments": {}}
@@ -507,12 +507,12 @@ def test_the_urls_of_an_error_come_to_what_each_of_them_comes_to_alone(
     round = one(d.server(failed), Open).round
 
     async def done() -> list[Effect]:
-        return d.done(round, await world.gate(d).run(round))
+        return d.done(round, await ports.gate(d).run(round))
 
     (answer,) = to_client(anyio.run(done))
     alone = said_of_each(text, scene, {"k": "elicitation by url"})["k"]
     event(f"{alone['effect']}, {'declared' if alone['declared'] else 'not declared'}")
-    assert [(alone["effect"], alone["rule"])] * urls == [(record.effect, record.rule) for record in world.records]
+    assert [(alone["effect"], alone["rule"])] * urls == [(record.effect, record.rule) for record in ports.records]
     assert {alone["declared"]} == {item.offered for item in round.items.values()}
     if alone["effect"] == "forward":
         assert answer == failed

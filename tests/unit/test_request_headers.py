@@ -13,8 +13,8 @@ from samplegate.config.identities import CallerSettings, Token
 from samplegate.request_headers import MAX_TOKEN
 from samplegate.reviews.web.context import Person
 from tests.fakes.admin_app import app_of
-from tests.fakes.guarded import World
-from tests.fakes.reviewers_listener import House
+from tests.fakes.guarded import GuardedApp
+from tests.fakes.reviewers_listener import ReviewersListener
 
 pytestmark = pytest.mark.anyio
 
@@ -43,10 +43,10 @@ async def status(app: Any, headers: Headers, path: str, method: str) -> int:
 async def all_three(headers: Headers) -> tuple[int, int, int]:
     """The statuses of a request that needs no token at the listeners for clients, operators and reviewers."""
     return (
-        (await World(allowed_hosts=("localhost", "Gate.example.com:*", "[::1]:80")).ask(headers)).status,
+        (await GuardedApp(allowed_hosts=("localhost", "Gate.example.com:*", "[::1]:80")).ask(headers)).status,
         await status(app_of(hosts=["gate.example.com"]), headers, "/version", "GET"),
         await status(
-            House(hosts=("gate.example.com:*",), url="https://reviews.example.com").app(),
+            ReviewersListener(hosts=("gate.example.com:*",), url="https://reviews.example.com").app(),
             headers,
             "/v1/openapi.json",
             "GET",
@@ -196,11 +196,11 @@ async def test_a_bearer_token_is_read_alike(
 ) -> None:
     """The statuses if ``token`` is the valid one."""
     headers = [HOST, *((b"authorization", value) for value in authorization)]
-    world = World(CallerSettings(tokens=(Token("ci", hashlib.sha256(token).hexdigest()),)))
-    house = House()
-    house.people[token.decode("latin-1")] = Person("ann", "admin")
+    guarded = GuardedApp(CallerSettings(tokens=(Token("ci", hashlib.sha256(token).hexdigest()),)))
+    listener = ReviewersListener()
+    listener.people[token.decode("latin-1")] = Person("ann", "admin")
     assert expected == (
-        (await world.ask(headers)).status,
+        (await guarded.ask(headers)).status,
         await status(app_of(token=token), headers, "/reload", "POST"),
-        await status(house.app(), headers, "/v1/reviews", "GET"),
+        await status(listener.app(), headers, "/v1/reviews", "GET"),
     )

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_play
 
 from samplegate.reviews.review import Review
 from samplegate.reviews.web.app import reviews_app
-from tests.fakes.reviewers_listener import OPS, House
+from tests.fakes.reviewers_listener import OPS, ReviewersListener
 from tests.fakes.system_programs import program
 
 ARGUMENTS: Final = ("--disable-dev-shm-usage", "--disable-gpu", "--font-render-hinting=none")
@@ -27,7 +27,7 @@ class Site:
     """The listener over a store in dicts, in a thread with a loop of its own."""
 
     def __init__(self) -> None:
-        self.house = House()
+        self.listener = ReviewersListener()
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),), daemon=True)
@@ -49,10 +49,10 @@ class Site:
 
     def open(self, *reviews: Review) -> None:
         for review in reviews:
-            self.run(lambda review=review: self.house.open(review))  # type: ignore[misc]
+            self.run(lambda review=review: self.listener.open_review(review))  # type: ignore[misc]
 
     def get(self, id: str) -> Review:
-        found: Review | None = self.run(lambda: self.house.store.read(lambda store: store.get(id)))
+        found: Review | None = self.run(lambda: self.listener.store.read(lambda store: store.get(id)))
         assert found is not None
         return found
 
@@ -67,8 +67,8 @@ class Site:
                 await asyncio.sleep(0)
         port = self._server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        self.house = House(self.url)
-        self._app = self.house.app(poll=0.05)
+        self.listener = ReviewersListener(self.url)
+        self._app = self.listener.app(poll=0.05)
         self._ready.set()
         await serving
 
@@ -80,8 +80,8 @@ class Site:
 
         async def swap() -> None:
             self._app.end()
-            self.house = House(self.url)
-            self._app = reviews_app(self.house.web, poll=0.05)
+            self.listener = ReviewersListener(self.url)
+            self._app = reviews_app(self.listener.web, poll=0.05)
 
         self.run(swap)
 

@@ -53,7 +53,7 @@ def test_every_field_of_a_review_may_hold_the_worst(page: Page, site: Site) -> N
     for n, review in enumerate(hostile()):
         found = replace(review, id=f"rv_{n:024}")
         site.open(replace(found, state="pending"))
-        site.house.store.reviews[found.id] = found
+        site.listener.store.reviews[found.id] = found
         looked_through(page, f"/reviews/{found.id}")
     looked_through(page, "/reviews")
     looked_through(page, "/reviews/history")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(120)
 def decide(site: Site, id: str) -> None:
     """Somebody rejects it elsewhere."""
     site.run(
-        lambda: site.house.store.write(
+        lambda: site.listener.store.write(
             lambda store: store.decide(id, Verdict(word="reject"), who="ben", door="cli", now=NOW)
         )
     )
@@ -86,7 +86,7 @@ def test_a_clock_runs_down_and_what_was_typed_is_not_lost_when_it_ends(page: Pag
     page.clock.run_for(12_000)
     expect(clock).to_have_text("30 s")
     page.get_by_role("textbox", name="Reason").fill("half a thought")
-    site.house.now = NOW + 50
+    site.listener.now = NOW + 50
     page.clock.run_for(60_000)
     expect(page.locator("#standing")).to_contain_text("A decision now answers the next identical request")
     expect(page.get_by_role("textbox", name="Reason")).to_have_value("half a thought")

@@ -34,7 +34,7 @@ from samplegate.reviews.service import Counts
 from samplegate.reviews.sql_store import tell
 from samplegate.telemetry.metrics import Metrics
 from tests.fakes.dialogue import form, sample
-from tests.fakes.world import World, asked, pushed
+from tests.fakes.gate_ports import FakePorts, asked, pushed
 
 POINTS: Final = ("opened", "decided", "recorded", "using", "used")
 ASK: Final = {"name": "people", "effect": "escalate", "reviewer": "ops"}
@@ -135,22 +135,22 @@ async def main(
         dies_within_the_transaction()
     started = time.monotonic()  # the dialogues' time begins with 0
     d, round = round_of(case, patience)
-    world = World(clock=lambda: time.monotonic() - started, wall=lambda: time.time() + ahead)
+    fakes = FakePorts(clock=lambda: time.monotonic() - started, wall=lambda: time.time() + ahead)
     Store.point = point
     setattr(threads, "SqlReviewStore", Store)  # noqa: B010 (a name that the module only uses)
     kept, metrics = AsyncReviewStore(f"sqlite:{store}"), Metrics()
     people = service.ReviewService(
         lambda: kept,
-        wall=world.wall,
+        wall=fakes.wall,
         clock=time.monotonic,
         random=secrets.token_bytes,
-        log=world.log,
+        log=fakes.log,
         counts=Counts(metrics),
         most=10,
     )
-    world.reviews = people
+    fakes.reviews = people
     decisions = decision_log(log, state=Path(log).parent, server="default", content="full")
-    gate = world.gate(d)
+    gate = fakes.gate(d)
     ports = msgspec.structs.replace(gate.ports, random=secrets.token_bytes, record=way_of(point, decisions))
     async with anyio.create_task_group() as group:
         group.start_soon(people.run)

@@ -21,11 +21,11 @@ from samplegate.limits.sqlite_ledger import FILE
 from samplegate.policy.ledger import SCALE
 from samplegate.policy.prompt import Sampled, SampleRequest, SampleResult
 from samplegate.protocol.outcomes import Answered, Reason, Unanswered
+from tests.fakes.gate_ports import FakePorts, pushed
 from tests.fakes.ledger_faults import checkpoint, garbage, locked, moved
 from tests.fakes.limits import NOON, Clock, Log
 from tests.fakes.openai_endpoint import Endpoint
 from tests.fakes.run_command import Client, RunCommand
-from tests.fakes.world import World, pushed
 
 PRICE: Final = {"input": 10, "output": 20}  # dollars a million
 MOST: Final = 50  # output tokens that the server asks for
@@ -219,15 +219,15 @@ class Kept:
 
     def __init__(self, state: Path) -> None:
         self.state, self.clock, self.log = state, Clock(), Log()
-        self.world = World(Sampled(({"type": "text", "text": "hi"},), "gpt", "endTurn", 7, 3))
+        self.ports = FakePorts(Sampled(({"type": "text", "text": "hi"},), "gpt", "endTurn", 7, 3))
         self._dialogue, self._round = pushed(RULE, policy=DAY)
         specs = self._dialogue.compiled.limit_specs
         assert all(one.shared for one in specs.values())
         self.admission = Limiter(specs, state=state, clock=self.clock, log=self.log)
-        self.world.purse = self.admission  # type: ignore[assignment]
+        self.ports.limits = self.admission  # type: ignore[assignment]
 
     async def ask(self) -> Any:
-        return (await self.world.settled(self._dialogue, self._round))[""].outcome
+        return (await self.ports.settled(self._dialogue, self._round))[""].outcome
 
     def drawn(self) -> dict[str, int]:
         with closing(sqlite3.connect(self.state / FILE)) as state:
@@ -250,7 +250,7 @@ TWICE: Final = {name: 2 * amount for name, amount in ONCE.items()}
 def is_unavailable(kept: Kept, outcome: object, words: str) -> None:
     assert isinstance(outcome, Unanswered)
     assert (Reason.LIMIT, -1) == (outcome.reason, outcome.code)
-    record = kept.world.records[-1]
+    record = kept.ports.records[-1]
     assert ("unanswered", "money", ()) == (record.outcome, record.refused_by, record.attempts)
     assert words in (record.detail or "")
     assert str(kept.state) not in (record.detail or "")
@@ -270,7 +270,7 @@ async def test_a_state_that_cannot_be_asked_leaves_the_server_unanswered_and_cha
             await kept.ask(),
             {"locked": "another process has locked it", "corrupt": "move limits.sqlite3 away"}[fault],
         )
-        assert 1 == len(kept.world.asked), "no model is asked"
+        assert 1 == len(kept.ports.asked), "no model is asked"
     assert ONCE == kept.drawn()
     assert isinstance(await kept.ask(), Answered)
     assert TWICE == kept.drawn()
@@ -283,7 +283,7 @@ async def test_a_full_disk_leaves_the_server_unanswered_and_charges_nothing(
 ) -> None:
     monkeypatch.setattr(sqlite, "MAX_PAGES", 2)
     is_unavailable(kept, await kept.ask(), "free disk space")
-    assert not kept.world.asked
+    assert not kept.ports.asked
     monkeypatch.undo()
     assert isinstance(await kept.ask(), Answered)
     assert ONCE == kept.drawn()
@@ -294,18 +294,18 @@ async def test_a_state_that_fails_while_the_model_answers_gives_the_answer_and_k
     kept: Kept,
 ) -> None:
     assert isinstance(await kept.ask(), Answered)
-    answer = kept.world.answer
+    answer = kept.ports.answer
 
     async def answering(_: SampleRequest) -> SampleResult:
         held.enter_context(locked(kept.state))
         assert not callable(answer)
         return answer
 
-    kept.world.answer = answering
+    kept.ports.answer = answering
     with ExitStack() as held:
         assert isinstance(await kept.ask(), Answered)
         assert SAID + cost(0, 100) < kept.drawn()["money"], "not corrected yet"
-        kept.world.answer = answer
+        kept.ports.answer = answer
     assert isinstance(await kept.ask(), Answered)
     assert {name: 3 * amount for name, amount in ONCE.items()} == kept.drawn()
 
@@ -318,7 +318,7 @@ async def test_a_clock_that_jumps_within_its_day_or_back_frees_nothing(kept: Kep
     kept.clock.now = NOON + jump
     outcome = await kept.ask()
     assert isinstance(outcome, Unanswered)
-    assert (Reason.LIMIT, "number") == (outcome.reason, kept.world.records[-1].refused_by)
+    assert (Reason.LIMIT, "number") == (outcome.reason, kept.ports.records[-1].refused_by)
     assert {name: 3 * amount for name, amount in ONCE.items()} == kept.drawn()
     kept.clock.now = NOON + DAYS
     assert isinstance(await kept.ask(), Answered)
@@ -330,16 +330,16 @@ async def test_a_clock_that_jumps_within_its_day_or_back_frees_nothing(kept: Kep
 async def test_a_clock_that_jumps_while_the_model_answers_leaves_no_less_than_the_truth(
     kept: Kept, jump: float
 ) -> None:
-    answer = kept.world.answer
+    answer = kept.ports.answer
 
     async def answering(_: SampleRequest) -> SampleResult:
         kept.clock.now += jump
         assert not callable(answer)
         return answer
 
-    kept.world.answer = answering
+    kept.ports.answer = answering
     assert isinstance(await kept.ask(), Answered)
-    record = kept.world.records[-1]
+    record = kept.ports.records[-1]
     assert record.reserved_usd is not None
     assert SAID == record.usd
     assert SAID <= kept.drawn()["money"] <= record.reserved_usd

@@ -27,8 +27,8 @@ from samplegate.policy.ledger import SCALE
 from samplegate.policy.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.protocol.rounds import Round
 from tests.fakes.dialogue import Dialogue, sample
+from tests.fakes.gate_ports import FakePorts, asked, pushed
 from tests.fakes.limits import Clock, Log, Timers, all_blocked
-from tests.fakes.world import World, asked, pushed
 
 MODELS: Final[list[dict[str, Any]]] = [
     {"name": "cheap", "model": "openai/cheap", "price": {"input": 1, "output": 2}},
@@ -100,10 +100,10 @@ class Machine:
         self.running: list[asyncio.Task[Any]] = []
         self.scopes: list[anyio.CancelScope] = []
         self.broken: list[str] = []
-        world = World(self.answered)
-        world.purse.reserve = self.admission.reserve  # type: ignore[method-assign]
-        world.purse.settle = self.admission.settle  # type: ignore[method-assign]
-        self.gate: Gate = world.gate(Dialogue(*self.rules, **self.more))
+        ports = FakePorts(self.answered)
+        ports.limits.reserve = self.admission.reserve  # type: ignore[method-assign]
+        ports.limits.settle = self.admission.settle  # type: ignore[method-assign]
+        self.gate: Gate = ports.gate(Dialogue(*self.rules, **self.more))
 
     async def answered(self, request: SampleRequest) -> SampleResult:
         model = self.compiled.model(request.model)

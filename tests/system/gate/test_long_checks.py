@@ -23,7 +23,7 @@ from samplegate.protocol.requests import BadRequest, Origin, SamplingRequest, pa
 from samplegate.protocol.rounds import ClientReply
 from samplegate.runtime import secret_patterns
 from tests.fakes.dialogue import sample
-from tests.fakes.world import World, pushed
+from tests.fakes.gate_ports import FakePorts, pushed
 
 MOST = 0.25  # seconds of the event loop's thread
 MIB = 1024 * 1024
@@ -116,11 +116,11 @@ async def test_checking_an_answer_to_a_form_leaves_the_event_loop_free(name: str
 
     def begin() -> Callable[[], Awaitable[object]]:
         d, round = pushed(VERIFY, method="elicitation/create", params=params, elicitation={})
-        world = World(reply=ClientReply(round.id, next(iter(round.items)), ok=True, payload=answer))
+        ports = FakePorts(reply=ClientReply(round.id, next(iter(round.items)), ok=True, payload=answer))
 
         async def act() -> None:
-            await world.settled(d, round)
-            outcomes.append(world.records[-1].outcome)
+            await ports.settled(d, round)
+            outcomes.append(ports.records[-1].outcome)
 
         return act
 
@@ -149,12 +149,12 @@ async def test_looking_for_secrets_leaves_the_event_loop_free(name: str) -> None
         d, round = pushed(
             ALLOW, params=sample(text), policy={**MODELS, "secrets": dict(secret_patterns.known())}, sampling={}
         )
-        world = World()
+        ports = FakePorts()
 
         async def act() -> None:
-            await world.settled(d, round)
-            assert ["answered"] == [record.outcome for record in world.records]
-            assert (text in str(world.asked[-1].params["messages"])) is (name == "no secret")
+            await ports.settled(d, round)
+            assert ["answered"] == [record.outcome for record in ports.records]
+            assert (text in str(ports.asked[-1].params["messages"])) is (name == "no secret")
 
         return act
 

@@ -15,9 +15,9 @@ from samplegate.errors import Unavailable
 from samplegate.protocol.outcomes import Answered, Reason, Unanswered
 from samplegate.reviews import service
 from samplegate.reviews.review import Filter, Review, Verdict
+from tests.fakes.gate_ports import pushed
 from tests.fakes.review_store import MemoryReviews
 from tests.fakes.reviewed_gate import ASK, POLICY, ReviewedGate, wall
-from tests.fakes.world import pushed
 
 pytestmark = pytest.mark.anyio
 IMPATIENT: dict[str, Any] = {**POLICY, "servers": {"default": {"peer_timeout": "400ms"}}}
@@ -119,7 +119,7 @@ async def test_a_review_that_is_in_the_store_no_more_is_never_approved(emptied: 
 
     release = await r.settled(*pushed(ASK, policy=POLICY), forgets)
     assert isinstance(release.outcome, Unanswered)
-    assert [] == r.world.asked
+    assert [] == r.ports.asked
 
 
 @pytest.mark.usefixtures("quick")

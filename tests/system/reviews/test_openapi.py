@@ -24,12 +24,12 @@ from samplegate.reviews.review import Door, Edits, Review, ReviewEvent, State, V
 from samplegate.reviews.web import api
 from samplegate.reviews.web.api import ID, ReviewApi, openapi_document
 from samplegate.reviews.web.events import Feed
-from tests.fakes.reviewers_listener import ADMIN, VIEWER, House, client
+from tests.fakes.reviewers_listener import ADMIN, VIEWER, ReviewersListener, client
 from tests.fakes.reviews import NOW, address, form, model_answer, review, text
 from tests.profiles import share
 
-HOUSE: Final = House(url="http://testserver")
-APP: Final = HOUSE.app(keep_alive=0.01, poll=0.01)
+LISTENER: Final = ReviewersListener(url="http://testserver")
+APP: Final = LISTENER.app(keep_alive=0.01, poll=0.01)
 REVIEWS: Final[list[Review]] = [
     msgspec.structs.replace(each, id=f"rv_{number:024d}")
     for number, each in enumerate(
@@ -59,16 +59,16 @@ SCHEMA: Final = schemathesis.openapi.from_asgi("/v1/openapi.json", APP, config=C
 
 def reopened() -> None:
     """Every example starts with the same store: one review of each kind, and a decided one."""
-    HOUSE.store.reviews.clear()
-    HOUSE.store.events.clear()
-    HOUSE.now += 60  # undo the effects of checks with wrong tokens
+    LISTENER.store.reviews.clear()
+    LISTENER.store.events.clear()
+    LISTENER.now += 60  # undo the effects of checks with wrong tokens
 
     async def fill() -> None:
         for each in REVIEWS:
-            await HOUSE.open(msgspec.structs.replace(each, created=HOUSE.now, expires=HOUSE.now + 900))
+            await LISTENER.open_review(msgspec.structs.replace(each, created=LISTENER.now, expires=LISTENER.now + 900))
         gone = msgspec.structs.replace(REVIEWS[0], id=f"rv_{len(REVIEWS):024d}")
-        await HOUSE.open(msgspec.structs.replace(gone, created=HOUSE.now, expires=HOUSE.now + 900))
-        HOUSE.store.decide(gone.id, Verdict(word="reject", reason="no"), who="ann", door="cli", now=HOUSE.now)
+        await LISTENER.open_review(msgspec.structs.replace(gone, created=LISTENER.now, expires=LISTENER.now + 900))
+        LISTENER.store.decide(gone.id, Verdict(word="reject", reason="no"), who="ann", door="cli", now=LISTENER.now)
 
     asyncio.run(fill())
 
@@ -101,8 +101,8 @@ def test_it_answers_as_it_says(case: Any) -> None:
 
 async def asked_in_vain(status: int) -> httpx2.Response:
     """A response to a verdict that no example reaches."""
-    house = House()
-    opened, app = await house.open(), house.app()
+    listener = ReviewersListener()
+    opened, app = await listener.open_review(), listener.app()
     path, reject = f"/v1/reviews/{opened.id}/verdict", {"verdict": "reject", "digest": opened.digest}
     token, size, headers = {403: VIEWER, 401: "cb1.1." + "a" * 43}.get(status, ADMIN), 0, {}
     match status:
@@ -117,9 +117,9 @@ async def asked_in_vain(status: int) -> httpx2.Response:
                 await client(app, "nobody").get("/v1/reviews")
             token = "nobody"
         case 500:
-            house.store.decide = None  # type: ignore[method-assign,assignment]
+            listener.store.decide = None  # type: ignore[method-assign,assignment]
         case 503:
-            house.store.fault = "gone"
+            listener.store.fault = "gone"
     return await client(app, token).post(path, json=reject | {"reason": " " * size}, headers=headers)
 
 
@@ -138,7 +138,7 @@ def test_what_no_example_comes_to_is_described_too(status: int) -> None:
 
 
 def test_every_path_is_described_and_no_other() -> None:
-    served = {route.path for route in ReviewApi(HOUSE.web, Feed(HOUSE.web)).routes()}
+    served = {route.path for route in ReviewApi(LISTENER.web, Feed(LISTENER.web)).routes()}
     assert served == set(openapi_document("1")["paths"])
 
 

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 from samplegate.config.identities import CallerSettings, JwtSettings
-from tests.fakes.guarded import World
+from tests.fakes.guarded import GuardedApp
 from tests.fakes.issuer import Endpoint, key_set, mint, public
 from tests.unit.auth.test_guard import CI, GATE, STATIC
 
@@ -28,10 +28,10 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(world: World, host: str = "127.0.0.1") -> AsyncIterator[str]:
+async def serving(guarded: GuardedApp, host: str = "127.0.0.1") -> AsyncIterator[str]:
     """The URL of a guard that serves on a free port."""
     listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    server = _Server(uvicorn.Config(world.guard, log_config=None, lifespan="off"))
+    server = _Server(uvicorn.Config(guarded.guard, log_config=None, lifespan="off"))
     task = asyncio.ensure_future(server.serve(sockets=[listener]))
     shown = f"[{host}]" if ":" in host else host
     try:
@@ -39,7 +39,7 @@ async def serving(world: World, host: str = "127.0.0.1") -> AsyncIterator[str]:
     finally:
         server.should_exit = True
         await asyncio.wait_for(task, 10)
-        await world.guard.aclose()
+        await guarded.guard.aclose()
 
 
 async def raw(url: str, request: bytes) -> bytes:
@@ -58,25 +58,25 @@ async def test_real_clients_get_through_with_a_good_token_only() -> None:
     async with Endpoint().serving() as endpoint:
         endpoint.answers["/keys"] = 200, key_set(public("k", "ES256"))
         jwt = JwtSettings("https://login.example.com", jwks_url=f"{endpoint.url}/keys")
-        world = World(CallerSettings(STATIC.tokens, None, jwt, GATE))
-        async with serving(world) as url, aiohttp.ClientSession() as http:
+        guarded = GuardedApp(CallerSettings(STATIC.tokens, None, jwt, GATE))
+        async with serving(guarded) as url, aiohttp.ClientSession() as http:
             for token, status, caller in (
                 (CI, 200, ["ci"]),
                 (mint(aud=GATE), 200, ["jwt:alice"]),
                 ("x" * 64, 401, []),
                 (mint(aud="x"), 401, []),
             ):
-                world.scopes.clear()
+                guarded.scopes.clear()
                 async with http.post(url + PATH, headers={"Authorization": f"Bearer {token}"}, data=b"{}") as answer:
-                    assert (status, caller) == (answer.status, [scope["samplegate.caller"] for scope in world.scopes])
+                    assert (status, caller) == (answer.status, [scope["samplegate.caller"] for scope in guarded.scopes])
             async with http.get(f"{url}/.well-known/oauth-protected-resource{PATH}") as answer:
                 assert f"{GATE}{PATH}" == (await answer.json())["resource"]
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
 async def test_a_listener_on_ipv6_is_reached_by_its_address() -> None:
-    world = World(listen="[::1]:8080")
-    async with serving(world, "::1") as url, aiohttp.ClientSession() as http:
+    guarded = GuardedApp(listen="[::1]:8080")
+    async with serving(guarded, "::1") as url, aiohttp.ClientSession() as http:
         async with http.post(url + PATH) as answer:
             assert 200 == answer.status
         async with http.post(url + PATH, headers={"Host": "evil.example.com"}) as answer:
@@ -84,7 +84,7 @@ async def test_a_listener_on_ipv6_is_reached_by_its_address() -> None:
 
 
 async def test_what_comes_as_raw_bytes_is_seen_as_it_is() -> None:
-    async with serving(World()) as url:
+    async with serving(GuardedApp()) as url:
         for lines, status in (
             (b"Host: localhost", b"200"),
             (b"Host: localhost\r\nOrigin: http://evil.example.com", b"403"),

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from samplegate.auth.jwt import ANSWER, MAX_BYTES, source_of
 from samplegate.config.identities import CallerSettings, JwtSettings
 from samplegate.errors import Unavailable
-from tests.fakes.guarded import World
+from tests.fakes.guarded import GuardedApp
 from tests.fakes.issuer import ISSUER, Endpoint, key_set, mint, private, public
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +57,7 @@ class Scene:
         self.callers = callers
         self.now = 0.0
         self._count = 0
-        self.world = World(callers, clock=lambda: self.now)
+        self.guarded = GuardedApp(callers, clock=lambda: self.now)
 
     def publish(self, answer: Published | tuple[int, bytes], path: str = "/keys") -> None:
         self.endpoint.answers[path] = answer if isinstance(answer, tuple) else (200, key_set(*answer))
@@ -66,7 +66,7 @@ class Scene:
         """The response to a caller with a new token."""
         self._count += 1
         async with asyncio.timeout(10):
-            answer = await self.world.ask(token=mint(name, algorithm, aud=GATE, jti=str(self._count), **more))
+            answer = await self.guarded.ask(token=mint(name, algorithm, aud=GATE, jti=str(self._count), **more))
         return (
             "200" if answer.status == 200 else f"{answer.status} {answer.json['error_description'].rpartition(': ')[2]}"
         )
@@ -79,7 +79,7 @@ class Scene:
     def _ended(self) -> list[object]:
         return [
             labels["result"]
-            for name, labels in self.world.journal.counted
+            for name, labels in self.guarded.journal.counted
             if name == "samplegate_issuer_key_fetches_total"
         ]
 
@@ -92,7 +92,7 @@ async def scene(callers: CallerSettings | None = None, **more: Any) -> AsyncIter
             yield found
         finally:
             endpoint.open.set()
-            await found.world.guard.aclose()
+            await found.guarded.guard.aclose()
 
 
 K, NEW = public("k", "ES256"), public("new", "ES256")
@@ -209,7 +209,7 @@ async def test_over_time_a_caller_gets(steps: list[tuple[float, Any, str, str, i
             here.now = at
             here.publish(published)
             if name == RELOAD:
-                here.world.guard.change(here.world.settings(here.callers))
+                here.guarded.guard.change(here.guarded.settings(here.callers))
                 continue
             if isinstance(published, Late):
                 here.endpoint.open.clear()
@@ -376,10 +376,10 @@ async def test_of_an_answer_the_log_says(
     async with scene() as here:
         here.endpoint.answers = {"/keys": (status, body), "/other": (200, key_set(K))}
         here.endpoint.headers = headers
-        await here.world.guard.warm()
+        await here.guarded.guard.warm()
         said = [
             (event, str(fields["problem"]).replace(here.endpoint.url, "URL"))
-            for event, fields in here.world.journal.lines
+            for event, fields in here.guarded.journal.lines
         ]
         assert ([] if problem is None else [("issuer_keys.failed", problem)]) == said
         assert ["/keys"] == here.endpoint.asked
@@ -476,7 +476,7 @@ async def test_an_end_does_not_wait_for_the_issuer() -> None:
         waiting = asyncio.ensure_future(here.call("k"))
         await until(lambda: bool(here.endpoint.asked))
         async with asyncio.timeout(1):
-            await here.world.guard.aclose()
+            await here.guarded.guard.aclose()
             assert NO_KEYS == await waiting
 
 
@@ -487,11 +487,11 @@ def test_the_end_of_the_event_loop_does_not_wait_for_an_issuer_that_hangs() -> N
 
     async def run() -> None:
         settings = JwtSettings(ISSUER, jwks_url=f"http://127.0.0.1:{silent.getsockname()[1]}/keys")
-        world = World(CallerSettings(jwt=settings, resource=GATE))
-        call = asyncio.ensure_future(world.ask(token=mint(aud=GATE)))
+        guarded = GuardedApp(CallerSettings(jwt=settings, resource=GATE))
+        call = asyncio.ensure_future(guarded.ask(token=mint(aud=GATE)))
         accepted, _ = await asyncio.wait_for(asyncio.get_running_loop().sock_accept(silent), 10)
         ended.append(time.monotonic())
-        await world.guard.aclose()
+        await guarded.guard.aclose()
         assert 503 == (await call).status
         accepted.close()
 
@@ -510,13 +510,13 @@ async def test_of_two_issuers_each_has_its_own_keys() -> None:
         other = wanted(here.endpoint, "/theirs")
         assert other.jwt is not None
         other = replace(other, jwt=replace(other.jwt, issuer="https://other.example.com"))
-        here.world.guard.change(here.world.settings(other))
+        here.guarded.guard.change(here.guarded.settings(other))
         assert "401 issuer" == await here.call("theirs", header={"kid": "k"})
         assert "401 signature" == await here.call("k", iss="https://other.example.com")
         assert "200" == await here.call("theirs", header={"kid": "k"}, iss="https://other.example.com")
         assert ["/keys", "/theirs"] == here.endpoint.asked
         here.publish(DOWN)
-        here.world.guard.change(here.world.settings(here.callers))
+        here.guarded.guard.change(here.guarded.settings(here.callers))
         assert NO_KEYS == await here.call("k"), "what another issuer's keys replaced is not kept"
 
 
@@ -541,7 +541,7 @@ async def test_only_https_goes_by_the_proxy_of_the_environment(monkeypatch: pyte
     ) as here:
         assert NO_KEYS == await here.call("k")
         assert b"CONNECT login.example.com:443 HTTP/1.1\r\n" == await asyncio.wait_for(heard, 5)
-        problems = [fields["problem"] for event, fields in here.world.journal.lines if event == "issuer_keys.failed"]
+        problems = [fields["problem"] for event, fields in here.guarded.journal.lines if event == "issuer_keys.failed"]
         assert ["https://login.example.com/keys: the request failed: ClientHttpProxyError"] == problems
     proxy.close()
 
@@ -561,4 +561,4 @@ async def test_metadata_leads_to_the_keys_once_for_each_fetch() -> None:
         here.publish([NEW], "/moved")
         assert "200" == await here.call("new", iss=endpoint.url)
         assert [where, "/keys", where, "/moved"] == endpoint.asked
-        await here.world.guard.aclose()
+        await here.guarded.guard.aclose()

@@ -12,7 +12,7 @@ from samplegate.audit.record import Record
 from samplegate.policy.prompt import Sampled
 from samplegate.protocol.outcomes import Answered, Reason, Unanswered
 from tests.fakes.dialogue import ALLOW, MODELS, sample
-from tests.fakes.world import World, pushed
+from tests.fakes.gate_ports import FakePorts, pushed
 
 pytestmark = pytest.mark.anyio
 MOST: Final = 10  # max tokens of the server's request
@@ -22,9 +22,9 @@ async def run_model(tokens: int, **given: Any) -> tuple[object, Record]:
     """The outcome and the record if the model writes ``tokens`` tokens; ``given`` is added to the rule."""
     rule = {**ALLOW, "with": {"models": ["m"], **given}}
     d, round = pushed(rule, params={**sample(), "maxTokens": MOST}, policy={"models": MODELS}, sampling={})
-    world = World(Sampled(({"type": "text", "text": "hi"},), "gpt", "endTurn", 3, tokens))
-    outcome = (await world.settled(d, round))[""].outcome
-    (record,) = world.records
+    ports = FakePorts(Sampled(({"type": "text", "text": "hi"},), "gpt", "endTurn", 3, tokens))
+    outcome = (await ports.settled(d, round))[""].outcome
+    (record,) = ports.records
     (attempt,) = record.attempts
     assert tokens == attempt.output_tokens
     return outcome, record

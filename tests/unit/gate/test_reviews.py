@@ -18,10 +18,10 @@ from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered
 from samplegate.protocol.rounds import ForwardRound, Open, Settled
 from samplegate.reviews.review import Door, Edits, Filter, Verdict
 from tests.fakes.dialogue import form, modern, one, sample
+from tests.fakes.gate_ports import SAMPLED, asked, pushed
 from tests.fakes.metrics import value
 from tests.fakes.reviewed_gate import ASK, LOOK, POLICY, RATE, ReviewedGate, body, wall
 from tests.fakes.virtual_time import VIRTUAL
-from tests.fakes.world import SAMPLED, asked, pushed
 
 pytestmark = pytest.mark.anyio
 
@@ -34,9 +34,9 @@ def anyio_backend() -> Any:
 async def test_an_approved_request_is_sampled_and_a_person_is_said_to_have_decided() -> None:
     gate = ReviewedGate()
     release = await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve"))
-    assert isinstance(release.outcome, Answered), (release, gate.world.log.events)
+    assert isinstance(release.outcome, Answered), (release, gate.ports.log.events)
     assert "human" == release.outcome.decided_by
-    (record,) = gate.world.records
+    (record,) = gate.ports.records
     assert ("escalate", "human", "ana", "page", "ops") == (
         record.effect,
         record.decided_by,
@@ -52,7 +52,7 @@ async def test_a_rejected_request_is_denied_and_no_model_is_asked() -> None:
     gate = ReviewedGate()
     release = await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("reject", reason="no", tell_server=True))
     assert isinstance(release.outcome, Denied)
-    assert (Reason.REVIEW, "no", []) == (release.outcome.reason, release.explain, gate.world.asked)
+    assert (Reason.REVIEW, "no", []) == (release.outcome.reason, release.explain, gate.ports.asked)
 
 
 async def test_the_reason_stays_here_unless_the_person_wants_it_told() -> None:
@@ -85,7 +85,7 @@ async def test_an_edited_request_is_asked_as_edited_of_the_model_that_was_chosen
     gate = ReviewedGate()
     edits = Edits(model="n", max_tokens=40, messages=({"role": "user", "content": {"type": "text", "text": "other"}},))
     await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve", edits=edits))
-    (asking,) = gate.world.asked
+    (asking,) = gate.ports.asked
     assert ("n", 40, "other") == (
         asking.model,
         asking.params["maxTokens"],
@@ -102,7 +102,7 @@ async def test_no_edit_exceeds_what_the_rule_allows(edits: Edits) -> None:
     rule = {**ASK, "with": {"temperature": {"max": 1.0}}}
     release = await gate.settled(*pushed(rule, policy=POLICY), gate.decides("approve", edits=edits))
     assert isinstance(release.outcome, Unanswered)
-    assert (Reason.REVIEW, []) == (release.outcome.reason, gate.world.asked)
+    assert (Reason.REVIEW, []) == (release.outcome.reason, gate.ports.asked)
 
 
 async def test_a_verdict_after_the_round_answers_the_next_same_request_once() -> None:
@@ -164,7 +164,7 @@ async def test_an_answer_that_a_person_refuses_is_not_released() -> None:
     gate = ReviewedGate()
     release = await gate.settled(*pushed(LOOK, policy=POLICY), gate.decides("reject"))
     assert isinstance(release.outcome, Denied)
-    assert 1 == len(gate.world.asked)
+    assert 1 == len(gate.ports.asked)
 
 
 async def test_an_answer_that_was_approved_too_late_is_released_without_asking_the_model_again() -> None:
@@ -175,7 +175,7 @@ async def test_an_answer_that_was_approved_too_late_is_released_without_asking_t
     await gate.decides("approve")()
     second = await gate.settled(*pushed(LOOK, policy=impatient))
     assert isinstance(second.outcome, Answered)
-    assert ("hi", 1) == (body(second)["content"]["text"], len(gate.world.asked))
+    assert ("hi", 1) == (body(second)["content"]["text"], len(gate.ports.asked))
 
 
 async def test_a_request_that_is_approved_and_whose_answer_is_approved_uses_both_verdicts() -> None:
@@ -203,7 +203,7 @@ async def test_a_request_that_is_withdrawn_takes_its_review_with_it() -> None:
 
         await gate.run(d, round, withdraw)
     (review,) = gate.store.list(Filter())
-    (record,) = gate.world.records
+    (record,) = gate.ports.records
     assert ("withdrawn", "withdrawn", review.id) == (review.state, record.outcome, record.review)
 
 
@@ -226,7 +226,7 @@ async def test_a_model_that_fails_leaves_the_approval_to_the_next_same_request()
     gate = ReviewedGate(answer=SampleFailed("unreachable", "nobody there"))
     first = await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve"))
     assert isinstance(first.outcome, Unanswered)
-    gate.world.answer = SAMPLED
+    gate.ports.answer = SAMPLED
     second = await gate.settled(*pushed(ASK, policy=POLICY))
     assert isinstance(second.outcome, Answered)
 
@@ -248,8 +248,8 @@ async def test_a_verdict_that_cannot_be_marked_as_used_is_not_released_and_the_l
     gate.store.use = breaks  # type: ignore[method-assign]
     release = await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve"))
     assert isinstance(release.outcome, Unanswered)
-    assert ["answered", "unanswered"] == [record.outcome for record in gate.world.records]
-    assert 1 == len({record.decision_id for record in gate.world.records})
+    assert ["answered", "unanswered"] == [record.outcome for record in gate.ports.records]
+    assert 1 == len({record.decision_id for record in gate.ports.records})
 
 
 async def test_too_many_pending_reviews_leave_the_next_request_unanswered() -> None:
@@ -287,13 +287,13 @@ async def test_in_the_modern_era_people_are_asked_before_anything_is_spent() -> 
 
     async def look() -> None:
         await gate.pending()
-        seen.append(len(gate.world.asked))
+        seen.append(len(gate.ports.asked))
         await gate.decides("answer", result={"action": "decline"})()
 
     d, round = asked(*rules, policy=POLICY, a=sample(), b=form())
     conclusion = await gate.run(d, round, look)
     assert isinstance(conclusion, Settled)
-    assert ([0], 1) == (seen, len(gate.world.asked))
+    assert ([0], 1) == (seen, len(gate.ports.asked))
 
 
 async def test_a_refusal_takes_the_reviews_of_its_siblings_back() -> None:
@@ -319,7 +319,7 @@ async def test_a_modern_call_is_put_off_and_finished_when_it_comes_back() -> Non
     d, round = asked(ASK, policy=quick, b=form())
     parked = await gate.run(d, round)
     assert isinstance(parked, ForwardRound)
-    assert (frozenset(), []) == (parked.keys, gate.world.records)
+    assert (frozenset(), []) == (parked.keys, gate.ports.records)
     await gate.decides("answer", result={"action": "decline"})()
     effects = d.take(d.session.round_done(round.id, parked, d.now))
     assert b"inputRequests" not in effects[0].line
@@ -331,7 +331,7 @@ async def test_an_answer_of_before_is_recorded_with_the_model_that_wrote_it() ->
     await gate.settled(*pushed(LOOK, policy=impatient))
     await gate.decides("approve")()
     await gate.settled(*pushed(LOOK, policy=impatient))
-    assert ["gpt", "gpt"] == [record.model for record in gate.world.records]
+    assert ["gpt", "gpt"] == [record.model for record in gate.ports.records]
 
 
 async def test_an_answer_that_is_too_large_for_a_person_is_not_released_unseen() -> None:
@@ -359,7 +359,7 @@ async def test_asking_a_person_counts_as_a_request_and_costs_no_model_anything(w
     result = {"role": "assistant", "content": {"type": "text", "text": "x"}, "model": "human/ops"}
     says = [] if word is None else [gate.decides(word, **({"result": result} if word == "answer" else {}))]
     await gate.settled(*pushed(rule, policy={**POLICY, **RATE}), *says)
-    assert (SCALE["requests"], 0) == (gate.world.purse.drawn("rate"), gate.world.purse.drawn("money"))
+    assert (SCALE["requests"], 0) == (gate.ports.limits.drawn("rate"), gate.ports.limits.drawn("money"))
 
 
 async def test_a_request_that_is_put_off_counts_once() -> None:
@@ -369,7 +369,7 @@ async def test_a_request_that_is_put_off_counts_once() -> None:
     for _ in range(3):
         parked = await gate.run(d, round)
         assert isinstance(parked, ForwardRound)
-        assert SCALE["requests"] == gate.world.purse.drawn("rate")
+        assert SCALE["requests"] == gate.ports.limits.drawn("rate")
         state = json.loads(d.take(d.session.round_done(round.id, parked, d.now))[0].line)["result"]["requestState"]
         round = one(d.client(modern(9, "tools/call", name="x", requestState=state)), Open).round
 
@@ -388,4 +388,4 @@ async def test_a_program_that_answers_for_a_reviewer_is_not_said_to_be_a_person(
         gate.store.decide(review.id, Verdict(word=word), who="x", door=door, now=wall())
 
     await gate.settled(*pushed(ASK, policy=POLICY), decide)
-    assert (by, door) == (gate.world.records[0].decided_by, gate.world.records[0].review_door)
+    assert (by, door) == (gate.ports.records[0].decided_by, gate.ports.records[0].review_door)

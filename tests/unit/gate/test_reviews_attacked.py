@@ -18,9 +18,9 @@ from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered
 from samplegate.protocol.rounds import ForwardRound, Open, Settled
 from samplegate.reviews.review import Edits, Filter, Review, Verdict
 from tests.fakes.dialogue import form, modern, one, policy, sample
+from tests.fakes.gate_ports import SAMPLED, asked, pushed
 from tests.fakes.reviewed_gate import ASK, LOOK, POLICY, ReviewedGate, Reviewer, body, wall
 from tests.fakes.virtual_time import VIRTUAL
-from tests.fakes.world import SAMPLED, asked, pushed
 
 pytestmark = pytest.mark.anyio
 IMPATIENT: dict[str, Any] = {**POLICY, "servers": {"default": {"peer_timeout": "200ms"}}}
@@ -55,8 +55,8 @@ async def test_a_refusal_of_one_of_two_is_what_the_server_hears_and_is_spent() -
     assert {(11, "withdrawn", False), (12, "rejected", True)} == {
         (one.params["maxTokens"], one.state, one.used_by is not None) for one in gate.store.list(Filter())
     }
-    assert {("a", "withdrawn"), ("b", "denied")} == {(record.key, record.outcome) for record in gate.world.records}
-    assert [] == [event for event, _ in gate.world.log.events if event == "request.failed"]
+    assert {("a", "withdrawn"), ("b", "denied")} == {(record.key, record.outcome) for record in gate.ports.records}
+    assert [] == [event for event, _ in gate.ports.log.events if event == "request.failed"]
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["refused", "nobody to ask"])
@@ -70,7 +70,7 @@ async def test_no_model_is_asked_for_a_round_that_a_sibling_ends(gone: bool) -> 
     d, round = asked(*rules, policy=POLICY, a=sample(maxTokens=400), b=sample(maxTokens=12))
     conclusion = await gate.run(d, round, *([] if gone else [of(gate, 12, "reject")]))
     assert isinstance(conclusion, Settled)
-    assert [] == gate.world.asked
+    assert [] == gate.ports.asked
 
 
 async def test_a_verdict_that_could_not_be_marked_as_used_is_there_again_once_its_lease_is_over() -> None:
@@ -122,7 +122,7 @@ async def test_no_edit_gets_round_another_rule_or_a_bound(rules: list[dict[str, 
         *pushed(*rules, ASK, params=sample(maxTokens=400), policy=both), gate.decides("approve", edits=edits)
     )
     assert isinstance(release.outcome, Unanswered)
-    assert (Reason.REVIEW, []) == (release.outcome.reason, gate.world.asked)
+    assert (Reason.REVIEW, []) == (release.outcome.reason, gate.ports.asked)
 
 
 async def test_a_verdict_that_can_never_be_carried_out_is_spent_so_that_a_person_is_asked_anew() -> None:
@@ -143,7 +143,7 @@ async def test_a_verdict_counts_only_as_long_as_the_policy_in_force_asks_for_it(
     gate = ReviewedGate()
     d, round = pushed(ASK, policy=POLICY)
     policies = [d.compiled, compile_policy(policy(*now, **POLICY), {})]
-    gate.world.in_force = lambda: policies[0]
+    gate.ports.in_force = lambda: policies[0]
 
     async def reload_and_approve() -> None:
         await gate.pending()
@@ -152,14 +152,14 @@ async def test_a_verdict_counts_only_as_long_as_the_policy_in_force_asks_for_it(
 
     release = await gate.settled(d, round, reload_and_approve)
     assert isinstance(release.outcome, Unanswered)
-    assert (Reason.REVIEW, []) == (release.outcome.reason, gate.world.asked)
+    assert (Reason.REVIEW, []) == (release.outcome.reason, gate.ports.asked)
     assert None is (gate.store.list(Filter()))[0].used_by
 
 
 async def test_a_reload_that_changes_nothing_for_it_leaves_a_verdict_as_it_is() -> None:
     gate = ReviewedGate()
     compiled = compile_policy(policy(ASK, **POLICY), {})
-    gate.world.in_force = lambda: compiled
+    gate.ports.in_force = lambda: compiled
     release = await gate.settled(*pushed(ASK, policy=POLICY), gate.decides("approve"))
     assert isinstance(release.outcome, Answered)
 
@@ -173,8 +173,8 @@ async def test_an_edited_request_is_not_refused_for_its_own_count() -> None:
     )
     assert isinstance(release.outcome, Answered)
     assert (SCALE["requests"], 4 * SCALE["output_tokens"]) == (
-        gate.world.purse.drawn("once"),
-        gate.world.purse.drawn("words"),
+        gate.ports.limits.drawn("once"),
+        gate.ports.limits.drawn("words"),
     )
 
 
@@ -236,16 +236,16 @@ async def test_verdicts_of_one_round_are_spent_together_or_not_at_all() -> None:
     assert isinstance(conclusion, Settled)
     assert ["unanswered", "unanswered"] == [type(one.outcome).__name__.lower() for one in conclusion.releases.values()]
     assert [None, None] == [review.used_by for review in gate.store.list(Filter())]
-    assert ["answered", "answered", "unanswered", "unanswered"] == [record.outcome for record in gate.world.records]
-    assert [False, False, True, True] == [record.revokes for record in gate.world.records]
+    assert ["answered", "answered", "unanswered", "unanswered"] == [record.outcome for record in gate.ports.records]
+    assert [False, False, True, True] == [record.revokes for record in gate.ports.records]
 
 
 async def test_a_verdict_on_what_one_unnamed_server_asked_is_none_for_another() -> None:
     gate = ReviewedGate()
-    gate.world.realm = "one command"
+    gate.ports.realm = "one command"
     await gate.settled(*pushed(ASK, policy=IMPATIENT))
     await gate.decides("approve")()
-    gate.world.realm = "another"
+    gate.ports.realm = "another"
     release = await gate.settled(*pushed(ASK, policy=IMPATIENT))
     assert isinstance(release.outcome, Unanswered)
 
@@ -313,8 +313,8 @@ async def test_a_policy_that_changes_while_a_model_answers_what_was_approved_rel
     gate = ReviewedGate(answer=reloaded)
     d, round = pushed(ASK, policy=POLICY)
     policies += [d.compiled, compile_policy(policy({"name": "never", "effect": "deny"}, **POLICY), {})]
-    gate.world.in_force = lambda: policies[0]
+    gate.ports.in_force = lambda: policies[0]
     release = await gate.settled(d, round, gate.decides("approve"))
     assert isinstance(release.outcome, Unanswered)
-    assert ["unanswered"] == [record.outcome for record in gate.world.records]
+    assert ["unanswered"] == [record.outcome for record in gate.ports.records]
     assert None is (gate.store.list(Filter()))[0].used_by

@@ -17,9 +17,9 @@ from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, W
 from samplegate.protocol.rounds import ForwardRound, Open, Release, Settled
 from samplegate.reviews.review import Edits, Filter, Review, Verdict
 from tests.fakes.dialogue import Dialogue, form, modern, one, sample
+from tests.fakes.gate_ports import SAMPLED, asked
 from tests.fakes.reviewed_gate import ASK, LOOK, POLICY, RATE, ReviewedGate, body, wall
 from tests.fakes.virtual_time import VIRTUAL
-from tests.fakes.world import SAMPLED, asked
 
 pytestmark = pytest.mark.anyio
 QUICK: Final[dict[str, Any]] = {
@@ -98,7 +98,7 @@ async def decide(gate: ReviewedGate, word: Any = "approve", nth: int = 0, **more
 
 
 def drawn(gate: ReviewedGate) -> tuple[int, int]:
-    return gate.world.purse.drawn("rate") // SCALE["requests"], gate.world.purse.drawn("money") // SCALE[
+    return gate.ports.limits.drawn("rate") // SCALE["requests"], gate.ports.limits.drawn("money") // SCALE[
         "output_tokens"
     ]
 
@@ -108,13 +108,13 @@ async def test_the_answer_is_released_at_the_next_try_and_the_model_was_asked_an
     call = Call(gate, LOOKS)
     for _ in range(3):
         await call.put_off()
-        assert (1, (1, 4)) == (len(gate.world.asked), drawn(gate))
+        assert (1, (1, 4)) == (len(gate.ports.asked), drawn(gate))
     await decide(gate)
     release = await call.end()
     assert ("hi", "human", 1, (1, 4)) == (
         body(release)["content"]["text"],
         release.outcome.decided_by,  # type: ignore[union-attr]
-        len(gate.world.asked),
+        len(gate.ports.asked),
         drawn(gate),
     )
     (review,) = gate.store.list(Filter())
@@ -128,7 +128,7 @@ async def test_what_was_spent_is_on_record_before_the_call_is_put_off_and_only_o
     await call.put_off()
     await decide(gate)
     await call.end()
-    first, last = gate.world.records
+    first, last = gate.ports.records
     assert ("put_off", None, 1, 4, ("rate", "money")) == (
         first.outcome,
         first.decided_by,
@@ -150,14 +150,14 @@ async def test_what_was_spent_is_on_record_before_the_call_is_put_off_and_only_o
 async def test_a_record_that_cannot_be_written_ends_the_call_and_leaves_the_answer_to_the_next_same_request() -> None:
     gate = ReviewedGate()
     call = Call(gate, LOOKS, policy=LENIENT)
-    gate.world.broken_log = True
+    gate.ports.broken_log = True
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
     assert Reason.RECORDS is release.outcome.reason
-    gate.world.broken_log = False
+    gate.ports.broken_log = False
     await decide(gate)
     assert "hi" == body(await Call(gate, LOOKS, policy=LENIENT).end())["content"]["text"]
-    assert 1 == len(gate.world.asked)
+    assert 1 == len(gate.ports.asked)
 
 
 @pytest.mark.parametrize("word", ["reject", "answer"])
@@ -173,7 +173,7 @@ async def test_any_verdict_counts_at_the_return(word: str) -> None:
         assert Reason.REVIEW is release.outcome.reason
     else:
         assert "better" == body(release)["content"]["text"]
-    assert 1 == len(gate.world.asked)
+    assert 1 == len(gate.ports.asked)
 
 
 async def test_a_review_that_ended_meanwhile_leaves_the_request_unanswered_and_no_model_is_asked_again() -> None:
@@ -184,7 +184,7 @@ async def test_a_review_that_ended_meanwhile_leaves_the_request_unanswered_and_n
     gate.store.withdraw(review.id, waiter="", now=wall(), why="the policy was reloaded")
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
-    assert (Reason.TIMEOUT, 1) == (release.outcome.reason, len(gate.world.asked))
+    assert (Reason.TIMEOUT, 1) == (release.outcome.reason, len(gate.ports.asked))
     assert 1 == len(gate.store.list(Filter()))
 
 
@@ -203,7 +203,7 @@ async def test_a_reviewer_whose_own_time_is_over_is_not_waited_for() -> None:
             break
         await anyio.sleep(0.01)
         (review,) = gate.store.list(Filter())
-    assert ("expired", 1) == (review.state, len(gate.world.asked))
+    assert ("expired", 1) == (review.state, len(gate.ports.asked))
 
 
 async def test_a_client_that_comes_back_too_often_gets_an_error_and_the_review_waits_on() -> None:
@@ -214,7 +214,7 @@ async def test_a_client_that_comes_back_too_often_gets_an_error_and_the_review_w
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
     (review,) = gate.store.list(Filter())
-    assert (Reason.TIMEOUT, "pending", 1) == (release.outcome.reason, review.state, len(gate.world.asked))
+    assert (Reason.TIMEOUT, "pending", 1) == (release.outcome.reason, review.state, len(gate.ports.asked))
 
 
 async def test_the_end_of_the_process_is_not_waited_for_and_the_answer_is_there_for_the_next() -> None:
@@ -228,7 +228,7 @@ async def test_the_end_of_the_process_is_not_waited_for_and_the_answer_is_there_
     await call.put_off(ends)
     gate.service = gate.new_service()
     await decide(gate)
-    assert ("hi", 1) == (body(await call.end())["content"]["text"], len(gate.world.asked))
+    assert ("hi", 1) == (body(await call.end())["content"]["text"], len(gate.ports.asked))
 
 
 async def test_a_client_that_takes_its_call_back_takes_the_review_with_it() -> None:
@@ -242,7 +242,7 @@ async def test_a_client_that_takes_its_call_back_takes_the_review_with_it() -> N
 
         await gate.run(call.d, call.round, withdraw)
     (review,) = gate.store.list(Filter())
-    (record,) = gate.world.records
+    (record,) = gate.ports.records
     assert ("withdrawn", "withdrawn", 1) == (review.state, record.outcome, len(record.attempts))
 
 
@@ -251,7 +251,7 @@ async def test_a_client_that_never_returns_leaves_the_answer_to_the_next_same_re
     await Call(gate, LOOKS, policy=LENIENT).put_off()
     await decide(gate)
     release = await Call(gate, LOOKS, policy=LENIENT).end()
-    assert ("hi", 1) == (body(release)["content"]["text"], len(gate.world.asked))
+    assert ("hi", 1) == (body(release)["content"]["text"], len(gate.ports.asked))
 
 
 async def test_a_state_that_comes_back_twice_asks_nobody_anew() -> None:
@@ -265,7 +265,7 @@ async def test_a_state_that_comes_back_twice_asks_nobody_anew() -> None:
     call.again()
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
-    assert (1, 1) == (len(gate.world.asked), len(gate.store.list(Filter())))
+    assert (1, 1) == (len(gate.ports.asked), len(gate.store.list(Filter())))
 
 
 async def test_a_limit_that_is_used_up_meanwhile_takes_no_paid_answer_away() -> None:
@@ -282,7 +282,7 @@ async def test_a_waiting_answer_holds_no_slot_of_a_limit() -> None:
     policy = {**QUICK, "limits": {"slots": {"concurrent": 1}}}
     call = Call(gate, {**LOOK, "limits": ["slots"]}, policy=policy)
     await call.put_off()
-    assert 0 == gate.world.purse.drawn("slots")
+    assert 0 == gate.ports.limits.drawn("slots")
     await decide(gate)
     assert "hi" == body(await call.end())["content"]["text"]
 
@@ -319,9 +319,9 @@ class TestSeveralRequestsInOneRound:
         await call.put_off()
         await decide(gate)
         releases = await call.releases()
-        assert 2 == len(gate.world.asked)
+        assert 2 == len(gate.ports.asked)
         assert all(isinstance(release.outcome, Answered) for release in releases.values())
-        assert ["put_off", "put_off", "answered", "answered"] == [record.outcome for record in gate.world.records]
+        assert ["put_off", "put_off", "answered", "answered"] == [record.outcome for record in gate.ports.records]
 
     async def test_two_requests_that_are_the_same_have_an_answer_each(self) -> None:
         gate = ReviewedGate()
@@ -331,7 +331,7 @@ class TestSeveralRequestsInOneRound:
         await decide(gate)
         releases = await call.releases()
         assert all(isinstance(release.outcome, Answered) for release in releases.values())
-        assert 2 == len(gate.world.asked)
+        assert 2 == len(gate.ports.asked)
         assert all(review.used_by is not None for review in gate.store.list(Filter()))
 
     async def test_a_model_that_fails_ends_the_call_and_takes_the_others_review_back(self) -> None:
@@ -343,7 +343,7 @@ class TestSeveralRequestsInOneRound:
                 return SampleFailed("refused", "no")
             return SAMPLED
 
-        gate.world.answer = answer
+        gate.ports.answer = answer
         releases = await Call(gate, LOOKS, policy=PATIENT, a=sample(), b=OTHER).releases()
         assert (Withdrawn, Unanswered) == (type(releases["a"].outcome), type(releases["b"].outcome))
         (review,) = gate.store.list(Filter())
@@ -360,7 +360,7 @@ class TestSeveralRequestsInOneRound:
         await decide(gate)
         releases = await call.releases()
         assert {"client", "human"} == {release.outcome.decided_by for release in releases.values()}  # type: ignore[union-attr]
-        assert 1 == len(gate.world.asked)
+        assert 1 == len(gate.ports.asked)
 
     async def test_a_request_beside_a_forwarded_one_is_put_before_its_reviewer(self) -> None:
         gate = ReviewedGate()
@@ -383,7 +383,7 @@ REST: Final[dict[str, Any]] = {
 
 
 def asked_of(gate: ReviewedGate) -> list[str]:
-    return [request.params["messages"][0]["content"]["text"] for request in gate.world.asked]
+    return [request.params["messages"][0]["content"]["text"] for request in gate.ports.asked]
 
 
 class TestARequestThatIsEscalatedToo:
@@ -393,11 +393,11 @@ class TestARequestThatIsEscalatedToo:
         await call.put_off()
         await decide(gate)
         await call.put_off()
-        assert (1, (1, 4)) == (len(gate.world.asked), drawn(gate))
+        assert (1, (1, 4)) == (len(gate.ports.asked), drawn(gate))
         await call.put_off()
         await decide(gate)
         release = await call.end()
-        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(gate.world.asked), drawn(gate))
+        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(gate.ports.asked), drawn(gate))
         assert [("answer", True), ("request", True)] == sorted(
             (one.stage, one.used_by is not None) for one in gate.store.list(Filter())
         )
@@ -408,10 +408,10 @@ class TestARequestThatIsEscalatedToo:
         await call.put_off()
         await decide(gate, edits=Edits(model="n", max_tokens=40))
         await call.put_off()
-        assert ("n", (1, 4)) == (gate.world.asked[0].model, drawn(gate))
+        assert ("n", (1, 4)) == (gate.ports.asked[0].model, drawn(gate))
         await decide(gate)
         release = await call.end()
-        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(gate.world.asked), drawn(gate))
+        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(gate.ports.asked), drawn(gate))
 
     async def test_a_verdict_on_a_request_is_not_late_while_its_call_comes_back(self) -> None:
         """``late_verdict`` applies only to requests that have ended."""
@@ -427,11 +427,11 @@ class TestARequestThatIsEscalatedToo:
         call = Call(gate, asks, LOOKS)
         await call.put_off()
         await call.put_off()
-        assert (1, (1, 4)) == (len(gate.world.asked), drawn(gate))
+        assert (1, (1, 4)) == (len(gate.ports.asked), drawn(gate))
         await decide(gate)
         release = await call.end()
-        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(gate.world.asked), drawn(gate))
-        assert ["put_off", "answered"] == [record.outcome for record in gate.world.records]
+        assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(gate.ports.asked), drawn(gate))
+        assert ["put_off", "answered"] == [record.outcome for record in gate.ports.records]
 
 
 class TestAPolicyThatChangedMeanwhile:
@@ -456,7 +456,7 @@ class TestAPolicyThatChangedMeanwhile:
         call.again({**LOOKS, **change})
         release = await call.end()
         assert isinstance(release.outcome, Unanswered)
-        assert 1 == len(gate.world.asked)
+        assert 1 == len(gate.ports.asked)
 
     async def test_another_rule_decides_anew(self) -> None:
         _, call = await self.parked()

@@ -20,8 +20,8 @@ from samplegate.policy.redaction import Redactor
 from samplegate.protocol.outcomes import Answered, Reason, Unanswered
 from samplegate.protocol.rounds import Note, Open, Returned, Settled
 from tests.fakes.dialogue import Dialogue, error, one, request, sample
+from tests.fakes.gate_ports import FakePorts, asked, pushed
 from tests.fakes.limits import Clock, Log, Timer, Timers, all_blocked
-from tests.fakes.world import World, asked, pushed
 from tests.unit.gate.test_limits import MODELS, allow
 
 pytestmark = pytest.mark.anyio
@@ -46,10 +46,10 @@ class LimitedGate:
         self.clock = Clock()
         self._news = anyio.Event()
         self.timers = NotifyingTimers(self.clock, lambda: self._news.set())
-        self.world = World() if answer is None else World(answer)
+        self.ports = FakePorts() if answer is None else FakePorts(answer)
         self.admission = Limiter(d.compiled.limit_specs, state=folder, clock=self.clock, log=Log(), later=self.timers)
-        self.world.purse.reserve, self.world.purse.settle = self.admission.reserve, self.admission.settle  # type: ignore[method-assign]
-        self.gate: Gate = self.world.gate(d)
+        self.ports.limits.reserve, self.ports.limits.settle = self.admission.reserve, self.admission.settle  # type: ignore[method-assign]
+        self.gate: Gate = self.ports.gate(d)
         self.ended: dict[str, Settled] = {}
 
     async def run(self, round: Any, name: str) -> None:
@@ -104,7 +104,7 @@ async def test_two_rounds_do_not_wait_for_what_each_holds(tmp_path: Path) -> Non
     d, one_round = asked(*rules, policy=limits, a=sample("a"), b=sample("b"))
     _, other_round = asked(*rules, policy=limits, a=sample("c"), b=sample("d"))
     limited = LimitedGate(d, tmp_path)
-    real, tries = limited.world.gate(d).ports.reserve, 0
+    real, tries = limited.ports.gate(d).ports.reserve, 0
 
     async def slow(draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
         """Each round gets its first request's slot before any gets its second's, as with a state on a disk."""
@@ -115,8 +115,8 @@ async def test_two_rounds_do_not_wait_for_what_each_holds(tmp_path: Path) -> Non
             await all_blocked()
         return got
 
-    limited.world.purse.reserve = slow  # type: ignore[method-assign]
-    limited.gate = limited.world.gate(d)
+    limited.ports.limits.reserve = slow  # type: ignore[method-assign]
+    limited.gate = limited.ports.gate(d)
     async with anyio.create_task_group() as group:
         group.start_soon(limited.run, one_round, "one")
         group.start_soon(limited.run, other_round, "other")
@@ -154,7 +154,7 @@ async def test_slots_that_were_reserved_together_are_free_when_the_last_of_them_
 
     async def slow(asked_: Any) -> Any:
         await go[asked_.params["messages"][0]["content"]["text"]].wait()
-        return World().answer
+        return FakePorts().answer
 
     limits = policy(room={"concurrent": 2})
     rule = allow("room", on_limit="wait")
@@ -173,10 +173,10 @@ async def test_slots_that_were_reserved_together_are_free_when_the_last_of_them_
         await all_blocked()
         group.start_soon(limited.run, second, "second")
         await all_blocked()
-        assert 1 == len(limited.world.asked), "there is room for one of two: neither is asked"
+        assert 1 == len(limited.ports.asked), "there is room for one of two: neither is asked"
         go["c"].set()
         await all_blocked()
-        assert 3 == len(limited.world.asked)
+        assert 3 == len(limited.ports.asked)
         go["a"].set()
         await all_blocked()
         assert not await room()
@@ -219,8 +219,8 @@ async def test_a_warning_that_cannot_be_told_leaves_nothing_reserved(tmp_path: P
     def broken(note: Note) -> None:
         raise RuntimeError(note.event)
 
-    limited.world.notes = type("Notes", (), {"append": staticmethod(broken)})()
-    limited.gate = limited.world.gate(d)
+    limited.ports.notes = type("Notes", (), {"append": staticmethod(broken)})()
+    limited.gate = limited.ports.gate(d)
     await limited.run(round, "it")
     assert Reason.ERROR is limited.reason("it", "")
     assert not limited.held
@@ -231,7 +231,7 @@ async def test_a_limit_that_a_fallback_takes_over_its_mark_is_warned_of(tmp_path
     d, round = pushed(allow("tokens", models=("cheap", "dear")), policy=limits)
     limited = LimitedGate(d, tmp_path, SampleFailed("unreachable", "503"))
     await limited.run(round, "it")
-    assert ["limit.warned"] == [note.event for note in limited.world.notes if note.event == "limit.warned"]
+    assert ["limit.warned"] == [note.event for note in limited.ports.notes if note.event == "limit.warned"]
 
 
 URL = {"mode": "url", "elicitationId": "e", "url": "https://a.example/x", "message": "open"}
@@ -274,9 +274,9 @@ async def test_urls_that_could_not_be_recorded_draw_nothing(tmp_path: Path) -> N
     d = Dialogue({**URLS, "limits": ["few"]}, limits={"few": {"requests": 1, "per": "1m"}})
     d.open_legacy(elicitation={"url": {}})
     limited = LimitedGate(d, tmp_path)
-    limited.world.broken_log = True
+    limited.ports.broken_log = True
     await limited.run(failed(d, 1), "lost")
-    limited.world.broken_log = False
+    limited.ports.broken_log = False
     await limited.run(failed(d, 2), "kept")
     assert (Reason.RECORDS, None) == (limited.reason("lost", "0"), limited.reason("kept", "0"))
 
@@ -299,15 +299,15 @@ async def test_a_fault_while_a_record_is_made_is_no_answer_and_takes_no_other_re
     limited.gate = Gate(replace(d.compiled, redactor=Redactor(Broken())), "hash", limited.gate.ports)  # type: ignore[arg-type]
     await limited.run(round, "it")
     assert (Reason.RECORDS, None) == (limited.reason("it", "a"), limited.reason("it", "b"))
-    assert ["b"] == [record.key for record in limited.world.records]
+    assert ["b"] == [record.key for record in limited.ports.records]
 
 
 async def test_a_retry_that_is_withdrawn_while_it_is_decided_is_recorded_under_its_first_name() -> None:
-    world = World()
+    ports = FakePorts()
     d, round = asked({"name": "r", "match": {"kind": "sampling"}, "effect": "deny"}, a=sample("x" * 70_000))
     with anyio.CancelScope() as scope:
         scope.cancel()  # this much is decided off the event loop, where it can be cancelled
-        await world.gate(d).run(
+        await ports.gate(d).run(
             msgspec.structs.replace(round, returned=Returned(replies={}, seen={}, ids={"a": "first"}))
         )
-    assert [("first", "withdrawn")] == [(record.decision_id, record.outcome) for record in world.records]
+    assert [("first", "withdrawn")] == [(record.decision_id, record.outcome) for record in ports.records]

@@ -21,10 +21,10 @@ from samplegate.runtime.evidence_files import EvidenceStore, key_of
 from samplegate.runtime.process import compile_loaded, load_policy
 from samplegate.runtime.relay import Relay
 from tests.fakes.dialogue import KEY, Dialogue
+from tests.fakes.gate_ports import Silent
 from tests.fakes.programs.pushing import Pushing
 from tests.fakes.relay import FakeLink, RelayPorts
 from tests.fakes.virtual_time import VirtualLoop
-from tests.fakes.world import Silent
 
 META: Final = "io.modelcontextprotocol/"
 ANSWERS: Final = (
@@ -132,10 +132,10 @@ class Run:
         server = Server(sign or self._sign)
 
         async def converse() -> list[dict[str, Any]]:
-            world, client = RelayPorts(), Client()
+            ports, client = RelayPorts(), Client()
 
             async def run_round(round: Round) -> Conclusion:
-                return await world.gate(self._dialogue).run(round)
+                return await ports.gate(self._dialogue).run(round)
 
             def note(said: Note) -> None:
                 if self._protocol == "auto":
@@ -145,7 +145,7 @@ class Run:
             prefers = witnessed.evidence.prefers_legacy
             session = EraNegotiator(state, None, protocol=self._protocol, prefers_legacy=prefers)
             relay = Relay(session, run_round, clock=anyio.current_time, note=note)
-            world.relay = client.relay = server.relay = relay
+            ports.relay = client.relay = server.relay = relay
             relay.connect(client, server)
             answers: list[dict[str, Any]] = []
 

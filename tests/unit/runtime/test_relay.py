@@ -58,7 +58,7 @@ class Faulty(Session):
         return super().eof(side)
 
 
-class Between:
+class ConnectedRelay:
     """A relay between two fake links, with a legacy client that declared all capabilities."""
 
     def __init__(
@@ -134,75 +134,75 @@ async def answering(round: Round) -> Conclusion:
 async def test_a_fault_leaves_the_request_unanswered_and_the_gate_goes_on(
     run_round: Callable[[Round], Awaitable[Conclusion]], faults: tuple[str, ...]
 ) -> None:
-    world = Between(run_round, *faults)
+    ports = ConnectedRelay(run_round, *faults)
 
     async def conversation() -> None:
-        world.says("server", PUSH)
-        await world.until(lambda: world.server.sent)
-        world.says("client", request(1, "tools/call", name="t"))
-        await world.until(lambda: len(world.server.sent) > 1)
+        ports.says("server", PUSH)
+        await ports.until(lambda: ports.server.sent)
+        ports.says("client", request(1, "tools/call", name="t"))
+        await ports.until(lambda: len(ports.server.sent) > 1)
 
-    await world.run(conversation)
-    first, second = world.server.frames
+    await ports.run(conversation)
+    first, second = ports.server.frames
     assert (7, "cancel") == (first["id"], first["result"]["action"])
     assert "tools/call" == second["method"]
-    assert ["request.failed"] == [note.event for note in world.notes]
-    assert "push" == world.notes[0].fields["door"]
+    assert ["request.failed"] == [note.event for note in ports.notes]
+    assert "push" == ports.notes[0].fields["door"]
 
 
 async def test_a_fault_with_what_runs_beside_the_first_call_ends_nothing_else() -> None:
-    world = Between(answering)
+    ports = ConnectedRelay(answering)
 
     async def faulty() -> None:
         raise RuntimeError("a bug")
 
     async def conversation() -> None:
-        world.relay.first_call = faulty
-        world.says("client", request(1, "tools/call", name="t"))
-        await world.until(lambda: world.noted("warm.failed"))
-        world.says("server", PUSH)
-        await world.until(lambda: len(world.server.sent) > 1)
+        ports.relay.first_call = faulty
+        ports.says("client", request(1, "tools/call", name="t"))
+        await ports.until(lambda: ports.noted("warm.failed"))
+        ports.says("server", PUSH)
+        await ports.until(lambda: len(ports.server.sent) > 1)
 
-    await world.run(conversation)
-    assert ["tools/call", 7] == [world.server.frames[0]["method"], world.server.frames[1]["id"]]
+    await ports.run(conversation)
+    assert ["tools/call", 7] == [ports.server.frames[0]["method"], ports.server.frames[1]["id"]]
 
 
 async def test_a_fault_with_a_frame_tells_whoever_waits_for_it() -> None:
-    world = Between(never, "frame")
+    ports = ConnectedRelay(never, "frame")
 
     async def conversation() -> None:
-        world.says("client", request("q", "tools/call", name="t"))
+        ports.says("client", request("q", "tools/call", name="t"))
 
-    await world.run(conversation)
-    assert ["frame.failed"] == [note.event for note in world.notes]
-    assert [("q", -32603)] == [(frame["id"], frame["error"]["code"]) for frame in world.client.frames]
-    assert [] == world.server.sent
+    await ports.run(conversation)
+    assert ["frame.failed"] == [note.event for note in ports.notes]
+    assert [("q", -32603)] == [(frame["id"], frame["error"]["code"]) for frame in ports.client.frames]
+    assert [] == ports.server.sent
 
 
 async def test_a_fault_with_a_beat_or_a_pause_ends_nothing() -> None:
-    world = Between(never, "round_progress", "due", beat=0.001)
+    ports = ConnectedRelay(never, "round_progress", "due", beat=0.001)
 
     async def conversation() -> None:
-        world.says("server", PUSH)
-        await world.until(lambda: world.noted("progress.failed"))
-        world.says("client", modern(3, "tools/call", name="t"))
-        world.says("server", result(3, resultType="input_required", requestState="later"))
-        await world.until(lambda: world.noted("request.failed"))
-        world.says("client", request(4, "tools/call", name="t"))
-        await world.until(lambda: world.server.frames[-1]["id"] == 4)
+        ports.says("server", PUSH)
+        await ports.until(lambda: ports.noted("progress.failed"))
+        ports.says("client", modern(3, "tools/call", name="t"))
+        ports.says("server", result(3, resultType="input_required", requestState="later"))
+        await ports.until(lambda: ports.noted("request.failed"))
+        ports.says("client", request(4, "tools/call", name="t"))
+        await ports.until(lambda: ports.server.frames[-1]["id"] == 4)
 
-    await world.run(conversation)
+    await ports.run(conversation)
 
 
 async def test_a_side_has_gone_whatever_the_session_says_to_it() -> None:
-    world = Between(never, "eof")
+    ports = ConnectedRelay(never, "eof")
 
     async def conversation() -> None:
-        world.relay.client.ended()
-        await world.relay.client_gone.wait()
+        ports.relay.client.ended()
+        await ports.relay.client_gone.wait()
 
-    await world.run(conversation)
-    assert world.noted("side.failed")
+    await ports.run(conversation)
+    assert ports.noted("side.failed")
 
 
 async def test_an_answer_that_comes_as_the_forward_ends_answers_no_other_forward() -> None:
@@ -213,26 +213,26 @@ async def test_an_answer_that_comes_as_the_forward_ends_answers_no_other_forward
             async with anyio.create_task_group() as group:
 
                 async def reply() -> None:
-                    await world.until(lambda: world.client.sent)
+                    await ports.until(lambda: ports.client.sent)
                     time_out.cancel()
-                    world.says("client", result(world.client.frames[0]["id"], action="decline"))
+                    ports.says("client", result(ports.client.frames[0]["id"], action="decline"))
 
                 group.start_soon(reply)
-                await world.relay.ask_client(round)
-        replies.append(await world.relay.ask_client(round))
+                await ports.relay.ask_client(round)
+        replies.append(await ports.relay.ask_client(round))
         return await answering(round)
 
-    world = Between(twice)
+    ports = ConnectedRelay(twice)
 
     async def conversation() -> None:
-        world.says("server", PUSH)
-        await world.until(lambda: len(world.client.sent) > 1)
-        world.says("client", result(world.client.frames[1]["id"], **ACCEPT))
-        await world.until(lambda: world.server.sent)
+        ports.says("server", PUSH)
+        await ports.until(lambda: len(ports.client.sent) > 1)
+        ports.says("client", result(ports.client.frames[1]["id"], **ACCEPT))
+        await ports.until(lambda: ports.server.sent)
 
-    await world.run(conversation)
+    await ports.run(conversation)
     assert [ACCEPT] == [json.loads(reply.payload) for reply in replies]
-    assert ["elicitation/create"] * 2 == [frame["method"] for frame in world.client.frames]
+    assert ["elicitation/create"] * 2 == [frame["method"] for frame in ports.client.frames]
 
 
 async def test_a_forward_that_nobody_waits_for_is_taken_back() -> None:
@@ -240,21 +240,21 @@ async def test_a_forward_that_nobody_waits_for_is_taken_back() -> None:
         with anyio.CancelScope() as time_out:
             async with anyio.create_task_group() as group:
                 group.start_soon(ending, time_out)
-                await world.relay.ask_client(round)
+                await ports.relay.ask_client(round)
         return await answering(round)
 
     async def ending(scope: anyio.CancelScope) -> None:
-        await world.until(lambda: world.client.sent)
+        await ports.until(lambda: ports.client.sent)
         scope.cancel()
 
-    world = Between(briefly)
+    ports = ConnectedRelay(briefly)
 
     async def conversation() -> None:
-        world.says("server", PUSH)
-        await world.until(lambda: world.server.sent)
+        ports.says("server", PUSH)
+        await ports.until(lambda: ports.server.sent)
 
-    await world.run(conversation)
-    assert ["elicitation/create", "notifications/cancelled"] == [frame["method"] for frame in world.client.frames]
+    await ports.run(conversation)
+    assert ["elicitation/create", "notifications/cancelled"] == [frame["method"] for frame in ports.client.frames]
 
 
 async def test_a_round_that_is_withdrawn_before_it_runs_asks_nobody() -> None:
@@ -262,29 +262,29 @@ async def test_a_round_that_is_withdrawn_before_it_runs_asks_nobody() -> None:
 
     async def forwarding(round: Round) -> Conclusion:
         try:
-            await world.relay.ask_client(round)
+            await ports.relay.ask_client(round)
         except anyio.get_cancelled_exc_class():
             seen.append("cancelled")
             raise
         raise AssertionError
 
-    world = Between(forwarding)
+    ports = ConnectedRelay(forwarding)
 
     async def conversation() -> None:
-        world.says("server", PUSH)
-        world.says("server", {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
+        ports.says("server", PUSH)
+        ports.says("server", {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
         for _ in range(20):
             await anyio.lowlevel.checkpoint()
 
-    await world.run(conversation)
-    assert (["cancelled"], [], []) == (seen, world.client.sent, world.notes)
+    await ports.run(conversation)
+    assert (["cancelled"], [], []) == (seen, ports.client.sent, ports.notes)
 
 
 @contextmanager
-def carrying(side: Side) -> Iterator[tuple[Between, FakeLink, FakeLink]]:
+def carrying(side: Side) -> Iterator[tuple[ConnectedRelay, FakeLink, FakeLink]]:
     """A relay, the link of ``side`` and the other link."""
-    world = Between(never, rule=DENY)
-    yield (world, world.client, world.server) if side == "client" else (world, world.server, world.client)
+    ports = ConnectedRelay(never, rule=DENY)
+    yield (ports, ports.client, ports.server) if side == "client" else (ports, ports.server, ports.client)
 
 
 REFUSED = b'{"jsonrpc":"2.0","id":"%s%d","method":"a","result":1}'
@@ -293,17 +293,17 @@ REFUSED = b'{"jsonrpc":"2.0","id":"%s%d","method":"a","result":1}'
 
 @pytest.mark.parametrize("side", ["client", "server"])
 async def test_a_side_that_takes_none_of_our_own_answers_is_not_read_until_it_has(side: Side) -> None:
-    with carrying(side) as (world, link, other):
+    with carrying(side) as (ports, link, other):
         count = 0
         while link.reading:
-            getattr(world.relay, side).received(REFUSED % (b"p" * 900, count))
+            getattr(ports.relay, side).received(REFUSED % (b"p" * 900, count))
             count += 1
             assert link.backlog.size < 2 * MAX_ANSWERS
         assert MAX_ANSWERS < link.backlog.size
         assert not other.reading
         link.take()
         assert (True, True) == (link.reading, other.reading)
-        getattr(world.relay, side).received(REFUSED % (b"p", count))
+        getattr(ports.relay, side).received(REFUSED % (b"p", count))
         assert link.reading
 
 
@@ -311,21 +311,21 @@ async def test_a_side_that_takes_none_of_our_own_answers_is_not_read_until_it_ha
 async def test_a_side_is_read_however_much_of_the_other_side_waits_for_it(side: Side) -> None:
     """A server writes before it reads on, while one large request for it waits. If neither side were read, both would
     wait forever."""
-    with carrying(side) as (world, link, other):
+    with carrying(side) as (ports, link, other):
         big = {"jsonrpc": "2.0", "method": "notifications/x", "params": {"text": "x" * (2 * MAX_ANSWERS)}}
-        world.says("server" if side == "client" else "client", big)
+        ports.says("server" if side == "client" else "client", big)
         assert MAX_ANSWERS < link.backlog.size
         assert (True, False) == (link.reading, other.reading)
-        getattr(world.relay, side).received(REFUSED % (b"p", 1))
+        getattr(ports.relay, side).received(REFUSED % (b"p", 1))
         assert link.reading
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
 async def test_a_side_that_is_held_twice_is_read_when_both_reasons_are_gone(side: Side) -> None:
-    with carrying(side) as (world, link, other):
+    with carrying(side) as (ports, link, other):
         while link.reading:
-            getattr(world.relay, side).received(REFUSED % (b"p" * 900, 1))
-        getattr(world.relay, side).received(
+            getattr(ports.relay, side).received(REFUSED % (b"p" * 900, 1))
+        getattr(ports.relay, side).received(
             json.dumps({"jsonrpc": "2.0", "method": "notifications/x", "params": {"text": "x" * 500_000}}).encode()
         )
         link.take()
@@ -335,35 +335,35 @@ async def test_a_side_that_is_held_twice_is_read_when_both_reasons_are_gone(side
 
 
 async def test_an_answer_over_the_bound_ends_the_call_it_was_for() -> None:
-    world = Between(never)
+    ports = ConnectedRelay(never)
 
     async def conversation() -> None:
-        world.says("client", request(5, "tools/call", name="x"))
-        world.relay.server.oversized(
+        ports.says("client", request(5, "tools/call", name="x"))
+        ports.relay.server.oversized(
             300 << 20, b'{"jsonrpc":"2.0","id":5,"result":{"content":[{"type":"text","text":"xxx'
         )
 
-    await world.run(conversation)
+    await ports.run(conversation)
     assert [("frame.oversized", {"side": "server", "size": 300 << 20})] == [
-        (note.event, note.fields) for note in world.notes
+        (note.event, note.fields) for note in ports.notes
     ][:1]
-    assert [5] == [frame["id"] for frame in world.client.frames if "error" in frame]
+    assert [5] == [frame["id"] for frame in ports.client.frames if "error" in frame]
 
 
 async def test_a_models_tokens_are_told_at_most_once_a_second_and_as_counts() -> None:
-    world = Between(never)
+    ports = ConnectedRelay(never)
 
     async def conversation() -> None:
         params = {**form(), "_meta": {"progressToken": "t"}}
-        world.says("server", request(7, "elicitation/create", **params))
-        (round,) = world.relay._rounds
+        ports.says("server", request(7, "elicitation/create", **params))
+        (round,) = ports.relay._rounds
         for now, tokens in ((0.0, 3), (0.4, 8), (0.9, 20), (1.1, 31), (1.2, 40)):
-            world.now = now
-            world.relay.tokens(round, tokens)
-        world.relay.tokens("no such round", 1)
+            ports.now = now
+            ports.relay.tokens(round, tokens)
+        ports.relay.tokens("no such round", 1)
 
-    await world.run(conversation)
+    await ports.run(conversation)
     told = [
-        frame["params"] for frame in map(json.loads, world.server.sent) if frame["method"] == "notifications/progress"
+        frame["params"] for frame in map(json.loads, ports.server.sent) if frame["method"] == "notifications/progress"
     ]
     assert [{"progressToken": "t", "progress": 3}, {"progressToken": "t", "progress": 31}] == told

@@ -19,9 +19,9 @@ from samplegate.protocol.rounds import Conclusion, Note, Round
 from samplegate.protocol.session_state import SessionState
 from samplegate.runtime.relay import Relay, enforce_timeouts
 from tests.fakes.dialogue import ALLOW, FORWARD, KEY, Dialogue, form, modern, request, result, sample
+from tests.fakes.gate_ports import SAMPLED
 from tests.fakes.relay import FakeLink, RelayPorts
 from tests.fakes.virtual_time import VIRTUAL
-from tests.fakes.world import SAMPLED
 
 pytestmark = pytest.mark.anyio
 START: Final = 30.0
@@ -114,7 +114,7 @@ class Scene:
 
     def __init__(self, client: str, server: str, *, protocol: Protocol = "auto", name: str = "default") -> None:
         self.era, self.notes, self.silent = client, list[Note](), list[float]()
-        self.world = RelayPorts(self._model)
+        self.ports = RelayPorts(self._model)
         self.dialogue = Dialogue(ALLOW, FORWARD, servers={"patient": {"extends_on_progress": True}})
         session = EraNegotiator(
             SessionState(SessionRules(self.dialogue.compiled), name, "t", KEY), None, protocol=protocol
@@ -123,11 +123,11 @@ class Scene:
         self._heard = anyio.Event()
         self.client = FakeLink(lambda: self._heard.set())
         self.server = Server(server)
-        self.server.relay = self.world.relay = self.relay
+        self.server.relay = self.ports.relay = self.relay
         self.relay.connect(self.client, self.server)
 
     async def _round(self, round: Round) -> Conclusion:
-        return await self.world.gate(self.dialogue).run(round)
+        return await self.ports.gate(self.dialogue).run(round)
 
     async def _model(self, _: SampleRequest) -> SampleResult:
         await anyio.sleep(3 * CALL)  # it takes its time

@@ -14,7 +14,7 @@ from samplegate.reviews.async_store import AsyncReviewStore
 from samplegate.reviews.notify import formats
 from samplegate.reviews.review import Review, Verdict
 from samplegate.reviews.web.app import reviews_app
-from tests.fakes.reviewers_listener import ADMIN, ID, OPS, OTHER, VIEWER, House, client, plain
+from tests.fakes.reviewers_listener import ADMIN, ID, OPS, OTHER, VIEWER, ReviewersListener, client, plain
 from tests.fakes.reviews import NOW, form, review
 
 pytestmark = pytest.mark.anyio
@@ -28,9 +28,9 @@ def verdict_body(of: Review, **more: Any) -> dict[str, Any]:
 
 
 async def test_a_person_of_its_reviewer_sees_it_whole_and_others_do_not_see_it_at_all() -> None:
-    house = House()
-    asked = await house.open(reviewer="ops")
-    app = house.app()
+    listener = ReviewersListener()
+    asked = await listener.open_review(reviewer="ops")
+    app = listener.app()
     for token in (OPS, VIEWER, ADMIN):
         found = await client(app, token).get(f"/v1/reviews/{ID}")
         assert (200, ID, "full") == (found.status_code, found.json()["id"], found.json()["show"])
@@ -51,10 +51,10 @@ async def test_a_person_of_its_reviewer_sees_it_whole_and_others_do_not_see_it_a
 
 
 async def test_the_list_has_no_contents_and_goes_on_page_by_page() -> None:
-    house = House()
+    listener = ReviewersListener()
     for number in range(5):
-        await house.open(review(id=f"rv_{number:024d}", created=NOW - number))
-    ask = client(house.app(), OPS)
+        await listener.open_review(review(id=f"rv_{number:024d}", created=NOW - number))
+    ask = client(listener.app(), OPS)
     first = (await ask.get("/v1/reviews", params={"limit": 3})).json()
     assert [f"rv_{number:024d}" for number in range(3)] == [each["id"] for each in first["reviews"]]
     assert all("request" not in each and "arguments" not in each for each in first["reviews"])
@@ -66,10 +66,10 @@ async def test_the_list_has_no_contents_and_goes_on_page_by_page() -> None:
 
 
 async def test_the_list_is_of_the_states_servers_and_kinds_that_are_asked_for() -> None:
-    house = House()
-    await house.open()
-    await house.open(msgspec.structs.replace(form(name="string"), id=OTHER_ID))
-    ask = client(house.app(), OPS)
+    listener = ReviewersListener()
+    await listener.open_review()
+    await listener.open_review(msgspec.structs.replace(form(name="string"), id=OTHER_ID))
+    ask = client(listener.app(), OPS)
 
     async def kinds(**params: Any) -> list[str]:
         return [each["kind"] for each in (await ask.get("/v1/reviews", params=params)).json()["reviews"]]
@@ -97,7 +97,7 @@ async def test_the_list_is_of_the_states_servers_and_kinds_that_are_asked_for() 
     ],
 )
 async def test_a_query_that_is_not_understood_is_refused_at_its_place(query: str, path: str, what: str) -> None:
-    found = await client(House().app(), OPS).get(f"/v1/reviews?{query}")
+    found = await client(ReviewersListener().app(), OPS).get(f"/v1/reviews?{query}")
     assert (422, [{"path": path, "what": what}]) == (found.status_code, found.json()["problems"])
 
 
@@ -119,16 +119,16 @@ async def test_a_query_that_is_not_understood_is_refused_at_its_place(query: str
 )
 async def test_nobody_is_known_but_by_a_token(header: str | None, path: str) -> None:
     headers = {} if header is None else {b"authorization": header.encode("latin-1")}
-    found = await client(House().app()).get(path, headers=headers)
+    found = await client(ReviewersListener().app()).get(path, headers=headers)
     assert (401, WRONG) == plain(found)
     assert 'Bearer realm="samplegate reviews"' == found.headers["www-authenticate"]
     assert "application/problem+json" == found.headers["content-type"]
 
 
 async def test_a_verdict_counts_and_says_who_gave_it_by_what_door() -> None:
-    house = House()
-    asked = await house.open()
-    ask = client(house.app(), OPS)
+    listener = ReviewersListener()
+    asked = await listener.open_review()
+    ask = client(listener.app(), OPS)
     found = await ask.post(
         f"/v1/reviews/{ID}/verdict", json=verdict_body(asked, verdict="approve", edits={"maxTokens": 50})
     )
@@ -136,12 +136,12 @@ async def test_a_verdict_counts_and_says_who_gave_it_by_what_door() -> None:
         found.status_code,
         *(found.json()[name] for name in ("state", "who", "door")),
     )
-    assert 50 == house.store.reviews[ID].verdict.edits.max_tokens  # type: ignore[union-attr]
+    assert 50 == listener.store.reviews[ID].verdict.edits.max_tokens  # type: ignore[union-attr]
     lines = (await ask.get(f"/v1/reviews/{ID}/history")).json()["events"]
     assert [("opened", "", "gate"), ("approved", "ann", "api")] == [
         (line["what"], line["who"], line["door"]) for line in lines
     ]
-    assert ("verdict.given", {"review": ID, "verdict": "approve", "who": "ann", "door": "api"}) in house.log.told
+    assert ("verdict.given", {"review": ID, "verdict": "approve", "who": "ann", "door": "api"}) in listener.log.events
 
 
 @pytest.mark.parametrize(
@@ -155,18 +155,18 @@ async def test_a_verdict_counts_and_says_who_gave_it_by_what_door() -> None:
     ],
 )
 async def test_an_approval_never_drops_an_edit_that_it_cannot_read(misplaced: dict[str, Any]) -> None:
-    house = House()
-    asked = await house.open()
-    async with client(house.app(), OPS) as ask:
+    listener = ReviewersListener()
+    asked = await listener.open_review()
+    async with client(listener.app(), OPS) as ask:
         found = await ask.post(f"/v1/reviews/{ID}/verdict", json=verdict_body(asked, verdict="approve", **misplaced))
     assert 422 == found.status_code
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
 async def test_one_of_twenty_verdicts_at_once_counts_and_the_others_are_told_which() -> None:
-    house = House()
-    asked = await house.open()
-    app = house.app()
+    listener = ReviewersListener()
+    asked = await listener.open_review()
+    app = listener.app()
     given = [verdict_body(asked), verdict_body(asked, verdict="approve")] * 10
     found = await asyncio.gather(
         *(
@@ -183,11 +183,11 @@ async def test_one_of_twenty_verdicts_at_once_counts_and_the_others_are_told_whi
 
 
 async def test_one_of_twenty_counts_over_two_stores_on_one_file_too(tmp_path: Path) -> None:
-    house, asked = House(), review(id=ID)
+    listener, asked = ReviewersListener(), review(id=ID)
     stores = [AsyncReviewStore(f"sqlite:{tmp_path / 'reviews.db'}") for _ in range(2)]
     try:
         assert await stores[0].write(lambda store: store.open(asked, announce=False, most=1))
-        apps = [reviews_app(msgspec.structs.replace(house.web, store=store)) for store in stores]
+        apps = [reviews_app(msgspec.structs.replace(listener.web, store=store)) for store in stores]
         found = await asyncio.gather(
             *(
                 client(apps[number % 2], OPS).post(f"/v1/reviews/{ID}/verdict", json=verdict_body(asked))
@@ -202,9 +202,9 @@ async def test_one_of_twenty_counts_over_two_stores_on_one_file_too(tmp_path: Pa
 
 
 async def test_who_may_only_look_decides_nothing_and_others_do_not_learn_of_it() -> None:
-    house = House()
-    asked = await house.open()
-    app = house.app()
+    listener = ReviewersListener()
+    asked = await listener.open_review()
+    app = listener.app()
     path = f"/v1/reviews/{ID}/verdict"
     assert (403, "this token can view reviews but not decide them") == plain(
         await client(app, VIEWER).post(path, json=verdict_body(asked))
@@ -214,28 +214,28 @@ async def test_who_may_only_look_decides_nothing_and_others_do_not_learn_of_it()
     )
     assert (401, WRONG) == plain(await client(app).post(path, json=verdict_body(asked)))
     assert (401, WRONG) == plain(await client(app, "nobody").post(path, json=verdict_body(asked)))
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
 async def test_no_get_decides_and_no_cookie_is_looked_at() -> None:
-    house = House()
-    await house.open()
-    ask = client(house.app(), OPS)
+    listener = ReviewersListener()
+    await listener.open_review()
+    ask = client(listener.app(), OPS)
     for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"):
         found = await ask.request(method, f"/v1/reviews/{ID}/verdict", params={"verdict": "approve"})
         assert (405, "POST") == (found.status_code, found.headers["allow"])
-    assert 401 == (await client(house.app()).get("/v1/reviews", headers={"cookie": f"samplegate={OPS}"})).status_code
-    assert "pending" == house.store.reviews[ID].state
+    assert 401 == (await client(listener.app()).get("/v1/reviews", headers={"cookie": f"samplegate={OPS}"})).status_code
+    assert "pending" == listener.store.reviews[ID].state
 
 
 async def test_a_verdict_on_something_else_is_none() -> None:
-    house = House()
-    await house.open()
-    found = await client(house.app(), OPS).post(
+    listener = ReviewersListener()
+    await listener.open_review()
+    found = await client(listener.app(), OPS).post(
         f"/v1/reviews/{ID}/verdict", json={"verdict": "approve", "digest": "sha256:" + "cd" * 32}
     )
     assert (422, ["digest"]) == (found.status_code, [each["path"] for each in found.json()["problems"]])
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
 @pytest.mark.parametrize(
@@ -257,16 +257,16 @@ async def test_a_verdict_on_something_else_is_none() -> None:
     ],
 )
 async def test_a_body_that_is_no_verdict_changes_nothing(body: bytes, headers: dict[str, str], status: int) -> None:
-    house = House()
-    await house.open()
-    found = await client(house.app(), OPS).post(f"/v1/reviews/{ID}/verdict", content=body, headers=headers)
+    listener = ReviewersListener()
+    await listener.open_review()
+    found = await client(listener.app(), OPS).post(f"/v1/reviews/{ID}/verdict", content=body, headers=headers)
     assert (status, "application/problem+json") == (found.status_code, found.headers["content-type"])
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
 async def test_a_body_that_announces_nothing_is_counted_as_it_comes() -> None:
-    house = House()
-    await house.open()
+    listener = ReviewersListener()
+    await listener.open_review()
     taken = 0
 
     async def chunks() -> Any:
@@ -275,15 +275,15 @@ async def test_a_body_that_announces_nothing_is_counted_as_it_comes() -> None:
             taken += 1
             yield b" " * 100_000
 
-    found = await client(house.app(), OPS).post(f"/v1/reviews/{ID}/verdict", content=chunks(), headers=JSON)
+    found = await client(listener.app(), OPS).post(f"/v1/reviews/{ID}/verdict", content=chunks(), headers=JSON)
     assert (413, "close") == (found.status_code, found.headers["connection"])
     assert taken < 100
 
 
 async def test_content_that_breaks_the_form_is_told_at_its_field() -> None:
-    house = House()
-    asked = await house.open(form(port={"type": "integer", "minimum": 1}))
-    ask, path = client(house.app(), OPS), f"/v1/reviews/{asked.id}/verdict"
+    listener = ReviewersListener()
+    asked = await listener.open_review(form(port={"type": "integer", "minimum": 1}))
+    ask, path = client(listener.app(), OPS), f"/v1/reviews/{asked.id}/verdict"
     found = await ask.post(
         path, json={"verdict": "answer", "digest": asked.digest, "action": "accept", "content": {"port": 0}}
     )
@@ -294,16 +294,16 @@ async def test_content_that_breaks_the_form_is_told_at_its_field() -> None:
     assert (200, "answered") == (fits.status_code, fits.json()["state"])
 
 
-async def token_for(house: House, of: Review, **changed: Any) -> str:
+async def token_for(listener: ReviewersListener, of: Review, **changed: Any) -> str:
     values: dict[str, Any] = {"review_id": of.id, "digest": of.digest, "expires": NOW + 60, **changed}
-    return formats.make(house.store.key(), **values)
+    return formats.make(listener.store.key(), **values)
 
 
 async def test_a_callbacks_token_decides_its_own_review_once() -> None:
-    house = House()
-    asked = await house.open()
-    app = house.app()
-    ask, path = client(app, await token_for(house, asked)), f"/v1/reviews/{ID}/verdict"
+    listener = ReviewersListener()
+    asked = await listener.open_review()
+    app = listener.app()
+    ask, path = client(app, await token_for(listener, asked)), f"/v1/reviews/{ID}/verdict"
     found = await ask.post(path, json=verdict_body(asked))
     assert (200, "rejected", "callback", "callback") == (
         found.status_code,
@@ -312,15 +312,15 @@ async def test_a_callbacks_token_decides_its_own_review_once() -> None:
     again = await ask.post(path, json=verdict_body(asked, verdict="approve"))
     assert (409, "the review is no longer pending: rejected") == plain(again)
     assert all("request" not in each for each in (found.json(), again.json()["review"]))
-    assert "rejected" == house.store.reviews[ID].state
+    assert "rejected" == listener.store.reviews[ID].state
 
 
 async def test_a_callbacks_token_opens_nothing_else() -> None:
-    house = House()
-    asked = await house.open()
-    other = await house.open(id=OTHER_ID)
-    app = house.app()
-    token = await token_for(house, asked)
+    listener = ReviewersListener()
+    asked = await listener.open_review()
+    other = await listener.open_review(id=OTHER_ID)
+    app = listener.app()
+    token = await token_for(listener, asked)
     for method, path in [
         ("GET", f"/v1/reviews/{ID}"),
         ("GET", "/v1/reviews"),
@@ -333,7 +333,7 @@ async def test_a_callbacks_token_opens_nothing_else() -> None:
     assert (401, "the token is not the callback token of this review") == plain(
         await client(app, token).post(f"/v1/reviews/rv_{'z' * 24}/verdict", json=verdict_body(other))
     )
-    assert {"pending"} == {each.state for each in house.store.reviews.values()}
+    assert {"pending"} == {each.state for each in listener.store.reviews.values()}
 
 
 @pytest.mark.parametrize(
@@ -345,14 +345,14 @@ async def test_a_callbacks_token_opens_nothing_else() -> None:
     ],
 )
 async def test_a_callbacks_token_that_was_not_made_for_this_is_refused(changed: dict[str, Any], why: str) -> None:
-    house = House()
-    asked = await house.open()
-    values = {"key": house.store.key(), "review_id": ID, "digest": asked.digest, "expires": NOW + 60, **changed}
-    found = await client(house.app(), formats.make(**values)).post(
+    listener = ReviewersListener()
+    asked = await listener.open_review()
+    values = {"key": listener.store.key(), "review_id": ID, "digest": asked.digest, "expires": NOW + 60, **changed}
+    found = await client(listener.app(), formats.make(**values)).post(
         f"/v1/reviews/{ID}/verdict", json=verdict_body(asked)
     )
     assert (401, f"the token {why}") == plain(found)
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
 @pytest.mark.parametrize(
@@ -364,20 +364,20 @@ async def test_a_callbacks_token_that_was_not_made_for_this_is_refused(changed: 
     ],
 )
 async def test_a_callbacks_token_that_was_changed_is_refused(change: Any) -> None:
-    house = House()
-    asked = await house.open()
-    found = await client(house.app(), change(await token_for(house, asked))).post(
+    listener = ReviewersListener()
+    asked = await listener.open_review()
+    found = await client(listener.app(), change(await token_for(listener, asked))).post(
         f"/v1/reviews/{ID}/verdict", json=verdict_body(asked)
     )
     assert 401 == found.status_code
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
 async def test_a_verdict_after_its_time_is_told_that_it_expired() -> None:
-    house = House()
-    asked = await house.open()
-    house.now = asked.expires
-    ask = client(house.app(), OPS)
+    listener = ReviewersListener()
+    asked = await listener.open_review()
+    listener.now = asked.expires
+    ask = client(listener.app(), OPS)
     assert "expired" == (await ask.get(f"/v1/reviews/{ID}")).json()["state"]
     found = await ask.post(f"/v1/reviews/{ID}/verdict", json=verdict_body(asked))
     assert (409, "expired") == (found.status_code, found.json()["review"]["state"])
@@ -394,37 +394,37 @@ async def test_a_verdict_after_its_time_is_told_that_it_expired() -> None:
     ],
 )
 async def test_without_its_store_it_says_so_and_nothing_of_where_it_is(path: str) -> None:
-    house = House()
-    asked = await house.open()
-    app = house.app()
-    for token in (OPS, await token_for(house, asked)):
-        house.store.fault = "/srv/secret/reviews.db: cannot be opened"
+    listener = ReviewersListener()
+    asked = await listener.open_review()
+    app = listener.app()
+    for token in (OPS, await token_for(listener, asked)):
+        listener.store.fault = "/srv/secret/reviews.db: cannot be opened"
         method = "POST" if path.endswith("verdict") else "GET"
         if method == "GET" and token != OPS:
             continue
         found = await client(app, token).request(method, path, json=verdict_body(asked) if method == "POST" else None)
         assert (503, "the review store is unavailable; try again") == plain(found)
         assert "5" == found.headers["retry-after"]
-        house.store.fault = None
-    assert "web.unavailable" in {event for event, _ in house.log.told}
+        listener.store.fault = None
+    assert "web.unavailable" in {event for event, _ in listener.log.events}
 
 
 async def test_a_fault_of_ours_is_told_in_one_sentence_and_logged_whole() -> None:
-    house = House()
+    listener = ReviewersListener()
 
     def broken(_id: str) -> Review | None:
         raise RuntimeError("s3cret")
 
-    house.store.get = broken  # type: ignore[method-assign,assignment]
-    found = await client(house.app(), OPS).get(f"/v1/reviews/{ID}")
+    listener.store.get = broken  # type: ignore[method-assign,assignment]
+    found = await client(listener.app(), OPS).get(f"/v1/reviews/{ID}")
     assert (500, "internal error; the gate's log has the details") == plain(found)
-    ((event, fields),) = house.log.told
+    ((event, fields),) = listener.log.events
     assert ("web.failed", f"/v1/reviews/{ID}", "s3cret") == (event, fields["path"], str(fields["exc_info"]))
 
 
 async def test_wrong_tokens_are_slowed_down_and_only_where_they_come_from() -> None:
-    house = House()
-    app = house.app()
+    listener = ReviewersListener()
+    app = listener.app()
     found = [(await client(app, f"sg_{number}").get("/v1/reviews")).status_code for number in range(101)]
     assert [401] * 100 + [429] == found
     refused = await client(app, "sg_x").get("/v1/reviews")
@@ -433,27 +433,30 @@ async def test_wrong_tokens_are_slowed_down_and_only_where_they_come_from() -> N
         "a valid token is let in, whatever others sent from there"
     )
     assert 401 == (await client(app, "sg_x", address="10.0.0.10").get("/v1/reviews")).status_code
-    house.now += 1
+    listener.now += 1
     assert 401 == (await client(app, "sg_x").get("/v1/reviews")).status_code
 
 
 async def test_the_verdict_of_a_store_that_forgot_the_review_meanwhile_is_none() -> None:
-    house = House()
-    asked = await house.open()
+    listener = ReviewersListener()
+    asked = await listener.open_review()
 
     def gone(*_: Any, **__: Any) -> None:
         return None
 
-    house.store.decide = gone  # type: ignore[method-assign]
+    listener.store.decide = gone  # type: ignore[method-assign]
     assert (
-        404 == (await client(house.app(), OPS).post(f"/v1/reviews/{ID}/verdict", json=verdict_body(asked))).status_code
+        404
+        == (await client(listener.app(), OPS).post(f"/v1/reviews/{ID}/verdict", json=verdict_body(asked))).status_code
     )
 
 
 async def test_what_was_said_is_shown_in_the_form_in_which_it_is_given() -> None:
-    house = House()
-    asked = await house.open()
-    house.store.decide(ID, Verdict(word="reject", reason="too long", tell_server=True), who="ann", door="page", now=NOW)
-    found = (await client(house.app(), OPS).get(f"/v1/reviews/{ID}")).json()
+    listener = ReviewersListener()
+    asked = await listener.open_review()
+    listener.store.decide(
+        ID, Verdict(word="reject", reason="too long", tell_server=True), who="ann", door="page", now=NOW
+    )
+    found = (await client(listener.app(), OPS).get(f"/v1/reviews/{ID}")).json()
     assert {"verdict": "reject", "reason": "too long", "tell_server": True} == found["verdict"]
     assert json.dumps(asked.params) == json.dumps(found["request"])

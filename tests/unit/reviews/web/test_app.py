@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from samplegate.reviews.web import security
-from tests.fakes.reviewers_listener import ID, OPS, House, client
+from tests.fakes.reviewers_listener import ID, OPS, ReviewersListener, client
 
 pytestmark = pytest.mark.anyio
 EVIL = "https://evil.example.net"
@@ -32,12 +32,12 @@ EVIL = "https://evil.example.net"
     ],
 )
 async def test_it_answers_to_its_own_names_only(host: str, status: int) -> None:
-    app = House(hosts=("inside.example.com:*",)).app()
+    app = ReviewersListener(hosts=("inside.example.com:*",)).app()
     assert status == (await client(app).get("/v1/openapi.json", headers={"host": host})).status_code
 
 
 async def test_two_hosts_are_none() -> None:
-    found = await client(House().app()).get(
+    found = await client(ReviewersListener().app()).get(
         "/v1/openapi.json", headers=[("host", "reviews.example.com"), ("host", "localhost")]
     )
     assert 403 == found.status_code
@@ -60,14 +60,14 @@ async def test_two_hosts_are_none() -> None:
     ],
 )
 async def test_pages_of_other_origins_are_refused_and_told_nothing(origin: str, host: str, status: int) -> None:
-    app = House(url="https://reviews.example.com", hosts=("inside",)).app()
+    app = ReviewersListener(url="https://reviews.example.com", hosts=("inside",)).app()
     found = await client(app, OPS).get("/v1/reviews", headers={"origin": origin, "host": host})
     assert status == found.status_code
     assert [] == [name for name in found.headers if name.startswith("access-control-")]
 
 
 async def test_a_page_of_another_origin_may_not_even_ask_whether_it_may() -> None:
-    found = await client(House().app()).options(
+    found = await client(ReviewersListener().app()).options(
         "/v1/reviews", headers={"origin": EVIL, "access-control-request-method": "GET"}
     )
     assert 403 == found.status_code
@@ -78,7 +78,7 @@ async def test_a_page_of_another_origin_may_not_even_ask_whether_it_may() -> Non
     "path", ["/v1/openapi.json", "/v1/reviews", "/v1/nothing", "/reviews", "/reviews/sign-in", "/nothing", "/"]
 )
 async def test_every_answer_says_how_it_may_be_used(path: str) -> None:
-    found = await client(House().app()).get(path)
+    found = await client(ReviewersListener().app()).get(path)
     assert ("nosniff", "DENY", "no-store") == tuple(
         found.headers[name] for name in ("x-content-type-options", "x-frame-options", "cache-control")
     )
@@ -90,25 +90,25 @@ async def test_every_answer_says_how_it_may_be_used(path: str) -> None:
 
 
 async def test_the_way_in_is_the_page() -> None:
-    found = await client(House().app()).get("/")
+    found = await client(ReviewersListener().app()).get("/")
     assert (303, "/reviews") == (found.status_code, found.headers["location"])
 
 
 @pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/reviews/", "/v1/REVIEWS", "/v1/reviews/../reviews"])
 async def test_what_is_not_there_is_said_in_the_words_of_who_asks(path: str) -> None:
-    found = await client(House().app(), OPS).get(path)
+    found = await client(ReviewersListener().app(), OPS).get(path)
     if found.status_code == 200:  # the client resolved the dots itself
         return
     assert (404, "application/problem+json") == (found.status_code, found.headers["content-type"])
     assert found.json()["detail"].startswith("not found")
-    plain = await client(House().app()).get("/else")
+    plain = await client(ReviewersListener().app()).get("/else")
     assert (404, "text/plain; charset=utf-8") == (plain.status_code, plain.headers["content-type"])
 
 
 async def test_head_is_get_without_the_body() -> None:
-    house = House()
-    await house.open()
-    ask = client(house.app(), OPS)
+    listener = ReviewersListener()
+    await listener.open_review()
+    ask = client(listener.app(), OPS)
     for path in ("/v1/openapi.json", "/v1/reviews", f"/v1/reviews/{ID}"):
         get, head = await ask.get(path), await ask.head(path)
         assert (200, b"") == (head.status_code, head.content)
@@ -123,7 +123,7 @@ async def test_head_is_get_without_the_body() -> None:
 )
 async def test_a_length_that_cannot_be_is_refused_at_once(length: str, status: int) -> None:
     headers = [(b"host", b"localhost"), (b"content-length", length.encode("latin-1"))]
-    assert status == (await raw(House().app(), "/reviews/sign-in", headers))[0]["status"]
+    assert status == (await raw(ReviewersListener().app(), "/reviews/sign-in", headers))[0]["status"]
 
 
 async def test_a_body_that_does_not_come_to_its_end_is_not_waited_for() -> None:
@@ -138,13 +138,13 @@ async def test_a_body_that_does_not_come_to_its_end_is_not_waited_for() -> None:
         await never.wait()
         return {}
 
-    (start, *_) = await raw(House().app(body_time=0.0), "/reviews/sign-in", headers, receive)
+    (start, *_) = await raw(ReviewersListener().app(body_time=0.0), "/reviews/sign-in", headers, receive)
     assert 408 == start["status"]
     assert (b"connection", b"close") in start["headers"]
 
 
 async def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours() -> None:
-    house = House()
+    listener = ReviewersListener()
     headers = [
         (b"host", b"localhost"),
         (b"origin", b"http://localhost"),
@@ -154,8 +154,8 @@ async def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours() -> Non
     async def receive() -> dict[str, Any]:
         return {"type": "http.disconnect"}
 
-    assert 400 == (await raw(house.app(), "/reviews/sign-in", headers, receive))[0]["status"]
-    assert [] == house.log.told
+    assert 400 == (await raw(listener.app(), "/reviews/sign-in", headers, receive))[0]["status"]
+    assert [] == listener.log.events
 
 
 async def test_a_verdict_may_be_larger_than_other_bodies() -> None:
@@ -173,7 +173,7 @@ async def test_a_websocket_is_closed() -> None:
     async def send(message: Any) -> None:
         said.append(message)
 
-    await House().app()({"type": "websocket", "path": "/reviews"}, nothing, send)
+    await ReviewersListener().app()({"type": "websocket", "path": "/reviews"}, nothing, send)
     assert [{"type": "websocket.close", "code": 1008}] == said
 
 

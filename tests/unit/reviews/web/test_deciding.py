@@ -7,7 +7,7 @@ import pytest
 from samplegate.reviews.review import Review, Verdict
 from tests.fakes import page_reviews as shown
 from tests.fakes.page_reviews import FILLED
-from tests.fakes.reviewers_listener import ID, OPS, VIEWER, House
+from tests.fakes.reviewers_listener import ID, OPS, VIEWER, ReviewersListener
 from tests.fakes.reviews import text
 from tests.fakes.visitor import Visitor
 
@@ -15,32 +15,32 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def listener() -> ReviewersListener:
+    return ReviewersListener()
 
 
-async def at(house: House, review: Review | None = None, token: str = OPS) -> Visitor:
+async def at(listener: ReviewersListener, review: Review | None = None, token: str = OPS) -> Visitor:
     """A signed-in visitor on the page of a pending review."""
-    visitor = await Visitor(house.app()).sign_in(token)
+    visitor = await Visitor(listener.app()).sign_in(token)
     if review is not None:
-        await house.open(review)
+        await listener.open_review(review)
         await visitor.open(f"/reviews/{review.id}")
     return visitor
 
 
-def verdict(house: House, review: Review) -> Verdict:
-    found = house.store.reviews[review.id].verdict
+def verdict(listener: ReviewersListener, review: Review) -> Verdict:
+    found = listener.store.reviews[review.id].verdict
     assert found is not None
     return found
 
 
-def pending(house: House, review: Review) -> bool:
-    return "pending" == house.store.reviews[review.id].state
+def pending(listener: ReviewersListener, review: Review) -> bool:
+    return "pending" == listener.store.reviews[review.id].state
 
 
-async def test_signing_in_leads_back_to_the_review_that_was_asked_for(house: House) -> None:
-    await house.open(shown.sampling())
-    ann = await Visitor(house.app()).open(f"/reviews/{shown.sampling().id}")
+async def test_signing_in_leads_back_to_the_review_that_was_asked_for(listener: ReviewersListener) -> None:
+    await listener.open_review(shown.sampling())
+    ann = await Visitor(listener.app()).open(f"/reviews/{shown.sampling().id}")
     assert "Sign in to samplegate reviews" == ann.heading
     await ann.fill("Token", "wrong").press("Sign in")
     assert "Unknown token" in ann.alert
@@ -52,11 +52,11 @@ async def test_signing_in_leads_back_to_the_review_that_was_asked_for(house: Hou
     assert "Sign in to samplegate reviews" == (await ann.open(f"/reviews/{shown.sampling().id}")).heading
 
 
-async def test_a_request_is_found_in_the_list_and_approved_as_it_is(house: House) -> None:
+async def test_a_request_is_found_in_the_list_and_approved_as_it_is(listener: ReviewersListener) -> None:
     review = shown.sampling()
-    ann = await at(house)
+    ann = await at(listener)
     assert "No pending reviews." in ann.page.text
-    await house.open(review)
+    await listener.open_review(review)
     await ann.follow("Refresh")
     assert "(1) Pending reviews - samplegate" == ann.title
     await ann.follow("Sampling request from tickets")
@@ -66,13 +66,13 @@ async def test_a_request_is_found_in_the_list_and_approved_as_it_is(house: House
     await ann.press("Approve")
     assert "Approved by ann" in ann.standing
     assert "Approved without edits." in ann.page.text
-    kept = house.store.reviews[review.id]
-    assert ("approved", None, "ann", "page") == (kept.state, verdict(house, review).edits, kept.who, kept.door)
+    kept = listener.store.reviews[review.id]
+    assert ("approved", None, "ann", "page") == (kept.state, verdict(listener, review).edits, kept.who, kept.door)
 
 
-async def test_edits_are_shown_before_they_are_approved_and_never_dropped(house: House) -> None:
+async def test_edits_are_shown_before_they_are_approved_and_never_dropped(listener: ReviewersListener) -> None:
     review = shown.sampling()
-    ann = await at(house, review)
+    ann = await at(listener, review)
     ann.fill("Message 1 (user)", "Summarise it in one line.").fill("Max tokens", "5000").choose("Model", "quick")
     await ann.press("Show changes")
     assert any("quick" in node.text for node in ann.changes.all("ins"))
@@ -85,11 +85,11 @@ async def test_edits_are_shown_before_they_are_approved_and_never_dropped(house:
     assert "Max tokens must be from 1 to 500" in ann.alert
     assert ("5000", "quick") == (ann.value("Max tokens"), ann.value("Model"))
     assert "Summarise it in one line." == ann.value("Message 1 (user)")
-    assert pending(house, review)
+    assert pending(listener, review)
     await ann.fill("Max tokens", "300").press("Approve with edits")
     assert "Approved by ann" in ann.standing
     assert any("line" in node.text for node in ann.page.all("ins"))
-    edits = verdict(house, review).edits
+    edits = verdict(listener, review).edits
     assert edits is not None
     assert ("quick", 300, None, None) == (edits.model, edits.max_tokens, edits.temperature, edits.system_prompt)
     assert edits.messages is not None
@@ -98,99 +98,99 @@ async def test_edits_are_shown_before_they_are_approved_and_never_dropped(house:
     )
 
 
-async def test_undone_edits_are_no_edits(house: House) -> None:
+async def test_undone_edits_are_no_edits(listener: ReviewersListener) -> None:
     review = shown.sampling()
-    ann = await at(house, review)
+    ann = await at(listener, review)
     await ann.fill("Temperature", "0.9").press("Show changes")
     assert ["[added: 0.9]"] == [node.text for node in ann.changes.all("ins")]
     await ann.fill("Temperature", "0.2").press("Approve")
     assert "Approved by ann" in ann.standing
-    assert None is verdict(house, review).edits
+    assert None is verdict(listener, review).edits
 
 
-async def test_a_models_answer_is_released_as_it_is(house: House) -> None:
-    ann = await at(house, shown.answer())
+async def test_a_models_answer_is_released_as_it_is(listener: ReviewersListener) -> None:
+    ann = await at(listener, shown.answer())
     await ann.press("Release")
     assert "Approved by ann" in ann.standing
-    assert None is verdict(house, shown.answer()).result
+    assert None is verdict(listener, shown.answer()).result
 
 
-async def test_an_edited_answer_is_shown_and_never_dropped_by_release(house: House) -> None:
+async def test_an_edited_answer_is_shown_and_never_dropped_by_release(listener: ReviewersListener) -> None:
     review = shown.answer()
-    ann = await at(house, review)
+    ann = await at(listener, review)
     await ann.fill("Answer", "The export job on db-7 fails for want of disk.").press("Show changes")
     assert any("A restart did not help." in node.text for node in ann.changes.all("del"))
     await ann.press("Release")
     assert 'Your edits would be lost (Answer). Choose "Release with edits"' in ann.alert
-    assert pending(house, review)
+    assert pending(listener, review)
     await ann.press("Release with edits")
     assert "Answered by ann" in ann.standing
-    result = verdict(house, review).result
+    result = verdict(listener, review).result
     assert result is not None
     assert text("The export job on db-7 fails for want of disk.") == result["content"]
 
 
-async def test_edits_and_an_answer_of_ones_own_are_not_both_used(house: House) -> None:
+async def test_edits_and_an_answer_of_ones_own_are_not_both_used(listener: ReviewersListener) -> None:
     review = shown.sampling()
-    ann = await at(house, review)
+    ann = await at(listener, review)
     ann.fill("Your answer", "Forty-two").fill("Temperature", "0.9")
     for name in ("Approve", "Approve with edits", "Send this answer"):
         await ann.press(name)
         assert "You edited the request and also wrote an answer (Temperature, Your answer)" in ann.alert
-    assert pending(house, review)
+    assert pending(listener, review)
     await ann.fill("Temperature", "0.2").press("Send this answer")
     assert "Answered by ann" in ann.standing
 
 
-async def test_a_person_answers_in_place_of_a_model(house: House) -> None:
+async def test_a_person_answers_in_place_of_a_model(listener: ReviewersListener) -> None:
     review = shown.sampling(bounds=None, why="no model fits: it brings a picture")
-    ann = await at(house, review)
+    ann = await at(listener, review)
     assert "This request cannot be approved: no model fits" in ann.page.text
     assert not {"Approve", "Approve with edits"} & set(ann.buttons)
     await ann.fill("Your answer", "The disk of db-7 is full.\nFree some.").press("Send this answer")
     assert "Answered by ann" in ann.standing
-    result = verdict(house, review).result
+    result = verdict(listener, review).result
     assert result is not None
     assert text("The disk of db-7 is full.\nFree some.") == result["content"]
 
 
 @pytest.mark.parametrize("label", ["Temperature", "Show the reason to the server"])
-async def test_the_enter_key_in_a_field_decides_nothing(label: str, house: House) -> None:
-    ann = await at(house, shown.sampling())
+async def test_the_enter_key_in_a_field_decides_nothing(label: str, listener: ReviewersListener) -> None:
+    ann = await at(listener, shown.sampling())
     await ann.enter(label)
     assert ann.url.endswith("/verdict")
     assert "Reject" in ann.buttons
-    assert pending(house, shown.sampling())
+    assert pending(listener, shown.sampling())
 
 
 @pytest.mark.parametrize(
     ("told", "said"), [(True, "The server sees this reason."), (False, "The server does not see this reason.")]
 )
-async def test_a_request_is_rejected_with_a_reason(told: bool, said: str, house: House) -> None:
+async def test_a_request_is_rejected_with_a_reason(told: bool, said: str, listener: ReviewersListener) -> None:
     review = shown.sampling()
-    ann = await at(house, review)
+    ann = await at(listener, review)
     ann.fill("Reason", "Not with customer data").check("Show the reason to the server", on=told)
     await ann.press("Reject")
     assert "Rejected by ann" in ann.standing
     assert said in ann.page.text
-    found = verdict(house, review)
+    found = verdict(listener, review)
     assert ("reject", "Not with customer data", told) == (found.word, found.reason, found.tell_server)
 
 
-async def test_a_reason_that_is_to_be_seen_must_be_there(house: House) -> None:
+async def test_a_reason_that_is_to_be_seen_must_be_there(listener: ReviewersListener) -> None:
     review = shown.sampling()
-    ann = await at(house, review)
+    ann = await at(listener, review)
     await ann.check("Show the reason to the server").press("Reject")
     assert "true" == ann.field("Reason").attrs["aria-invalid"]
     assert "checked" in ann.field("Show the reason to the server").attrs
-    assert pending(house, review)
+    assert pending(listener, review)
     assert "Sampling request from tickets" == (await ann.open(f"/reviews/{review.id}/verdict")).heading
     assert ann.url.endswith(review.id)
 
 
-async def test_a_form_of_every_kind_of_field_is_corrected_and_sent(house: House) -> None:
+async def test_a_form_of_every_kind_of_field_is_corrected_and_sent(listener: ReviewersListener) -> None:
     review = shown.form()
-    ann = await at(house, review)
+    ann = await at(listener, review)
     assert "A decision now answers the next identical request" in ann.page.text
     assert "This field seems to ask for a secret" in ann.page.text
     assert "" == ann.value("API key")
@@ -216,34 +216,34 @@ async def test_a_form_of_every_kind_of_field_is_corrected_and_sent(house: House)
     ann.check("Yes", "Restart now").check("Large (l)", "Size").choose("Region", "Region 3 (r3)").check("edge", "Tags")
     await ann.fill("Notes", "one\ntwo").press("Check")
     assert '"port": 8443' in ann.page.one(role="group", aria_label="Values to send").text
-    assert pending(house, review)
+    assert pending(listener, review)
     await ann.press("Accept and send")
     assert "Answered by ann" in ann.standing
-    assert {"action": "accept", "content": FILLED} == verdict(house, review).result
+    assert {"action": "accept", "content": FILLED} == verdict(listener, review).result
 
 
-async def test_a_note_comes_with_the_acceptance_of_a_form(house: House) -> None:
+async def test_a_note_comes_with_the_acceptance_of_a_form(listener: ReviewersListener) -> None:
     review = shown.form({"port": {"type": "integer"}})
-    ann = await at(house, review)
+    ann = await at(listener, review)
     await ann.fill("port", "80").fill("Note", "agreed by phone").press("Accept and send")
     assert "Answered by ann" in ann.standing
-    assert "agreed by phone" == verdict(house, review).reason
+    assert "agreed by phone" == verdict(listener, review).reason
 
 
 @pytest.mark.parametrize(("button", "action"), [("Decline", "decline"), ("Dismiss", "cancel")])
-async def test_a_form_is_declined_or_cancelled(button: str, action: str, house: House) -> None:
-    ann = await at(house, shown.form())
+async def test_a_form_is_declined_or_cancelled(button: str, action: str, listener: ReviewersListener) -> None:
+    ann = await at(listener, shown.form())
     await ann.press(button)
     assert f"Action: {action}." in ann.page.text
-    assert {"action": action} == verdict(house, shown.form()).result
+    assert {"action": action} == verdict(listener, shown.form()).result
 
 
 @pytest.mark.parametrize(("button", "action"), [("Accept", "accept"), ("Decline", "decline"), ("Dismiss", "cancel")])
 async def test_an_address_is_text_with_its_host_apart_and_is_answered_without_being_opened(
-    button: str, action: str, house: House
+    button: str, action: str, listener: ReviewersListener
 ) -> None:
     review = shown.url()
-    ann = await at(house, review)
+    ann = await at(listener, review)
     assert "login.xn--pypal-4ve.com" == ann.page.all(class_="host")[0].text
     address = ann.page.one(class_="url")
     assert "https://login.xn--pypal-4ve.com/consent?client=night-shift&state=81f2" == address.text
@@ -252,19 +252,19 @@ async def test_an_address_is_text_with_its_host_apart_and_is_answered_without_be
     assert "The server wants its own user to open this URL. You are not that user." in ann.page.text
     await ann.press(button)
     assert "Answered by ann" in ann.standing
-    assert {"action": action} == verdict(house, review).result
+    assert {"action": action} == verdict(listener, review).result
 
 
-async def test_who_only_looks_has_nothing_to_press(house: House) -> None:
-    cleo = await at(house, shown.sampling(), VIEWER)
+async def test_who_only_looks_has_nothing_to_press(listener: ReviewersListener) -> None:
+    cleo = await at(listener, shown.sampling(), VIEWER)
     assert "You can view this review but not decide it (role: viewer)." in cleo.page.text
     assert ["Sign out"] == cleo.buttons
 
 
-async def test_the_list_is_filtered_by_its_form(house: House) -> None:
-    await house.open(shown.sampling(id=ID))
-    await house.open(shown.url())
-    ann = await at(house)
+async def test_the_list_is_filtered_by_its_form(listener: ReviewersListener) -> None:
+    await listener.open_review(shown.sampling(id=ID))
+    await listener.open_review(shown.url())
+    ann = await at(listener)
     await ann.fill("Server", "calendar").press("Filter")
     assert ["URL request from calendar"] == [node.text for node in ann.page.all("h2")]
     assert "calendar" == ann.value("Server")

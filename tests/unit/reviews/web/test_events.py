@@ -10,7 +10,7 @@ import pytest
 
 from samplegate.reviews.review import Verdict
 from samplegate.reviews.web.events import MAX_LISTENERS, PAGE
-from tests.fakes.reviewers_listener import ADMIN, ID, OPS, OTHER, House, Streamed
+from tests.fakes.reviewers_listener import ADMIN, ID, OPS, OTHER, ReviewersListener, Streamed
 from tests.fakes.reviews import NOW, review
 
 pytestmark = pytest.mark.anyio
@@ -28,16 +28,16 @@ def data(text: str) -> list[dict[str, Any]]:
 
 
 async def test_a_change_is_told_at_once_to_who_may_see_it() -> None:
-    house = House()
-    await house.open()
-    await house.open(id=OTHER_ID, reviewer="legal")
-    app = house.app(poll=3600.0)
+    listener = ReviewersListener()
+    await listener.open_review()
+    await listener.open_review(id=OTHER_ID, reviewer="legal")
+    app = listener.app(poll=3600.0)
     mine, theirs = Streamed(app, PATH, as_(OPS)), Streamed(app, PATH, as_(OTHER))
     assert (200, 200) == (await mine.begun(), await theirs.begun())
     for stream in (mine, theirs):
         await stream.parts_until("retry")
-    house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
-    house.store.decide(OTHER_ID, REJECT, who="ben", door="page", now=NOW)
+    listener.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
+    listener.store.decide(OTHER_ID, REJECT, who="ben", door="page", now=NOW)
     (event,) = data(await mine.parts_until("data:"))
     assert (ID, "rejected", "rejected", "ops", "ann", "page") == tuple(
         event[name] for name in ("review", "what", "state", "reviewer", "who", "door")
@@ -49,21 +49,21 @@ async def test_a_change_is_told_at_once_to_who_may_see_it() -> None:
 
 
 async def test_what_another_process_changes_is_seen_by_looking() -> None:
-    house = House()
-    await house.open()
-    house.store.watch = lambda nudge: lambda: None  # type: ignore[method-assign]
-    stream = Streamed(house.app(poll=0.005), PATH, as_(OPS))
+    listener = ReviewersListener()
+    await listener.open_review()
+    listener.store.watch = lambda nudge: lambda: None  # type: ignore[method-assign]
+    stream = Streamed(listener.app(poll=0.005), PATH, as_(OPS))
     await stream.begun()
-    house.store.decide(ID, REJECT, who="ann", door="cli", now=NOW)
+    listener.store.decide(ID, REJECT, who="ann", door="cli", now=NOW)
     assert "rejected" == data(await stream.parts_until("data:"))[0]["what"]
     await stream.leave()
 
 
 async def test_who_comes_back_is_told_what_they_missed_in_order() -> None:
-    house = House()
+    listener = ReviewersListener()
     for number in range(PAGE + 50):
-        await house.open(id=f"rv_{number:024d}")
-    stream = Streamed(house.app(poll=3600.0), PATH, as_(ADMIN, last_event_id="10"))
+        await listener.open_review(id=f"rv_{number:024d}")
+    stream = Streamed(listener.app(poll=3600.0), PATH, as_(ADMIN, last_event_id="10"))
     await stream.begun()
     found = data(await stream.parts_until(f"id: {PAGE + 50}\n"))
     assert list(range(11, PAGE + 51)) == [each["number"] for each in found]
@@ -72,38 +72,38 @@ async def test_who_comes_back_is_told_what_they_missed_in_order() -> None:
 
 @pytest.mark.parametrize("seen", ["", "x", "-1", "9" * 19, "\u0662"])
 async def test_what_is_no_number_of_an_event_is_as_if_nothing_was_said(seen: str) -> None:
-    house = House()
-    await house.open()
-    stream = Streamed(house.app(poll=3600.0), PATH, as_(OPS, last_event_id=seen))
+    listener = ReviewersListener()
+    await listener.open_review()
+    stream = Streamed(listener.app(poll=3600.0), PATH, as_(OPS, last_event_id=seen))
     assert 200 == await stream.begun()
     await stream.parts_until("retry")
-    house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
+    listener.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
     assert ["rejected"] == [each["what"] for each in data(await stream.parts_until("data:"))]
     await stream.leave()
 
 
 async def test_a_token_that_is_taken_away_ends_its_stream() -> None:
-    house = House()
-    await house.open()
-    stream = Streamed(house.app(poll=3600.0), PATH, as_(OPS))
+    listener = ReviewersListener()
+    await listener.open_review()
+    stream = Streamed(listener.app(poll=3600.0), PATH, as_(OPS))
     await stream.begun()
     await stream.parts_until("retry")
-    del house.people[OPS]
-    house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
+    del listener.people[OPS]
+    listener.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
     assert "" == await stream.part()
     await stream.ended()
 
 
 async def test_silence_is_filled_so_that_no_proxy_takes_it_for_dead() -> None:
-    stream = Streamed(House().app(poll=0.001, keep_alive=0.002), PATH, as_(OPS))
+    stream = Streamed(ReviewersListener().app(poll=0.001, keep_alive=0.002), PATH, as_(OPS))
     await stream.begun()
     assert ": still here" in await stream.parts_until("still here")
     await stream.leave()
 
 
 async def test_only_so_many_listen_and_who_leaves_makes_room() -> None:
-    house = House()
-    app = house.app(poll=3600.0)
+    listener = ReviewersListener()
+    app = listener.app(poll=3600.0)
     streams = [Streamed(app, PATH, as_(OPS)) for _ in range(MAX_LISTENERS)]
     assert {200} == {await stream.begun() for stream in streams}
     refused = Streamed(app, PATH, as_(OPS))
@@ -114,11 +114,11 @@ async def test_only_so_many_listen_and_who_leaves_makes_room() -> None:
     assert 200 == await again.begun()
     for stream in [*streams, again]:
         await stream.leave()
-    assert [] == house.store._nudges
+    assert [] == listener.store._nudges
 
 
 async def test_all_end_when_the_listener_does_and_none_begins() -> None:
-    app = House().app(poll=3600.0)
+    app = ReviewersListener().app(poll=3600.0)
     stream = Streamed(app, PATH, as_(OPS))
     await stream.begun()
     app.end()
@@ -127,47 +127,47 @@ async def test_all_end_when_the_listener_does_and_none_begins() -> None:
 
 
 async def test_a_store_that_goes_away_ends_the_stream_and_is_logged() -> None:
-    house = House()
-    stream = Streamed(house.app(poll=0.001), PATH, as_(OPS))
+    listener = ReviewersListener()
+    stream = Streamed(listener.app(poll=0.001), PATH, as_(OPS))
     await stream.begun()
-    house.store.fault = "gone"
+    listener.store.fault = "gone"
     await stream.ended()
-    assert ["web.unavailable"] == [event for event, _ in house.log.told]
+    assert ["web.unavailable"] == [event for event, _ in listener.log.events]
 
 
 async def test_head_is_answered_without_a_stream() -> None:
-    stream = Streamed(House().app(), PATH, as_(OPS), "HEAD")
+    stream = Streamed(ReviewersListener().app(), PATH, as_(OPS), "HEAD")
     assert 200 == await stream.begun()
     await stream.ended()
 
 
 async def test_a_number_of_a_store_that_was_there_before_is_as_now() -> None:
-    house = House()
-    await house.open()
-    stream = Streamed(house.app(poll=3600.0), PATH, as_(OPS, last_event_id="999"))
+    listener = ReviewersListener()
+    await listener.open_review()
+    stream = Streamed(listener.app(poll=3600.0), PATH, as_(OPS, last_event_id="999"))
     await stream.begun()
     await stream.parts_until("retry")
-    house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
+    listener.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
     assert ["rejected"] == [each["what"] for each in data(await stream.parts_until("data:"))]
     await stream.leave()
 
 
 async def test_listeners_hear_of_another_store_that_takes_the_place_of_the_one_they_knew() -> None:
-    house = House()
-    await house.open()
-    await house.open(id="rv_" + "c" * 24)
-    app = house.app(poll=0.005)
+    listener = ReviewersListener()
+    await listener.open_review()
+    await listener.open_review(id="rv_" + "c" * 24)
+    app = listener.app(poll=0.005)
     mine, theirs = Streamed(app, PATH, as_(OPS)), Streamed(app, PATH, as_(OTHER))
     for stream in (mine, theirs):
         await stream.begun()
         await stream.parts_until("retry")
-    house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
-    house.store.decide("rv_" + "c" * 24, REJECT, who="ann", door="page", now=NOW)
+    listener.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
+    listener.store.decide("rv_" + "c" * 24, REJECT, who="ann", door="page", now=NOW)
     await mine.parts_until("id: 4\n")
-    house.store.reviews.clear()
-    house.store.events.clear()
-    house.store._numbers, house.store._last = itertools.count(3), 0
-    await house.open(id=OTHER_ID, reviewer="legal")  # its event has the number of one that was already sent
+    listener.store.reviews.clear()
+    listener.store.events.clear()
+    listener.store._numbers, listener.store._last = itertools.count(3), 0
+    await listener.open_review(id=OTHER_ID, reviewer="legal")  # its event has the number of one that was already sent
     (event,) = data(await theirs.parts_until("data:"))
     assert (3, OTHER_ID) == (event["number"], event["review"])
     await mine.leave()
@@ -175,20 +175,20 @@ async def test_listeners_hear_of_another_store_that_takes_the_place_of_the_one_t
 
 
 async def test_a_full_page_that_ends_after_the_newest_number_known_is_no_sign_of_another_store() -> None:
-    house = House()
-    house.store.watch = lambda nudge: lambda: None  # type: ignore[method-assign]
+    listener = ReviewersListener()
+    listener.store.watch = lambda nudge: lambda: None  # type: ignore[method-assign]
     for number in range(PAGE + 9):
-        await house.open(id=f"rv_{number:024d}")
-    app = house.app(poll=3600.0)
+        await listener.open_review(id=f"rv_{number:024d}")
+    app = listener.app(poll=3600.0)
     stream = Streamed(app, PATH, as_(ADMIN, last_event_id="10"))
-    changes = house.store.changes
-    late = (house.store.open(review(id=f"rv_{number:024d}"), announce=False, most=10_000) for number in (900, 901))
+    changes = listener.store.changes
+    late = (listener.store.open(review(id=f"rv_{number:024d}"), announce=False, most=10_000) for number in (900, 901))
 
     def beside(after: int, limit: int) -> Any:
         next(late, None)  # another process opens a review after the newest number was read
         return changes(after, limit)
 
-    house.store.changes = beside  # type: ignore[method-assign]
+    listener.store.changes = beside  # type: ignore[method-assign]
     await stream.begun()
     await stream.parts_until("retry")
     found = data(await stream.parts_until(f"id: {PAGE + 9}\n"))
@@ -198,19 +198,19 @@ async def test_a_full_page_that_ends_after_the_newest_number_known_is_no_sign_of
 
 
 async def test_events_of_forgotten_reviews_are_passed_over_once() -> None:
-    house = House()
-    await house.open()
-    await house.open(id=OTHER_ID)
+    listener = ReviewersListener()
+    await listener.open_review()
+    await listener.open_review(id=OTHER_ID)
     looks = 0
-    changes = house.store.changes
+    changes = listener.store.changes
 
     def counted(after: int, limit: int) -> Any:
         nonlocal looks
         looks += 1
         return [event for event in changes(after, limit) if event.review == ID]
 
-    house.store.changes = counted  # type: ignore[method-assign]
-    stream = Streamed(house.app(poll=0.001, keep_alive=0.002), PATH, as_(OPS, last_event_id="0"))
+    listener.store.changes = counted  # type: ignore[method-assign]
+    stream = Streamed(listener.app(poll=0.001, keep_alive=0.002), PATH, as_(OPS, last_event_id="0"))
     await stream.begun()
     assert [ID] == [each["review"] for each in data(await stream.parts_until("data:"))]
     for _ in range(3):
@@ -220,20 +220,20 @@ async def test_events_of_forgotten_reviews_are_passed_over_once() -> None:
 
 
 async def test_a_review_that_is_gone_is_nobodys_event() -> None:
-    house = House()
-    await house.open()
-    await house.open(id=OTHER_ID)
-    del house.store.reviews[ID]
-    stream = Streamed(house.app(poll=3600.0), PATH, as_(ADMIN, last_event_id="0"))
+    listener = ReviewersListener()
+    await listener.open_review()
+    await listener.open_review(id=OTHER_ID)
+    del listener.store.reviews[ID]
+    stream = Streamed(listener.app(poll=3600.0), PATH, as_(ADMIN, last_event_id="0"))
     await stream.begun()
     assert [OTHER_ID] == [each["review"] for each in data(await stream.parts_until("data:"))]
     await stream.leave()
 
 
 async def test_what_is_told_of_a_change_has_no_content() -> None:
-    house = House()
-    asked = await house.open()
-    stream = Streamed(house.app(poll=3600.0), PATH, as_(OPS, last_event_id="0"))
+    listener = ReviewersListener()
+    asked = await listener.open_review()
+    stream = Streamed(listener.app(poll=3600.0), PATH, as_(OPS, last_event_id="0"))
     await stream.begun()
     (event,) = data(await stream.parts_until("data:"))
     assert {"number", "review", "at", "what", "who", "door", "detail", "reviewer", "state"} == set(event)

@@ -17,7 +17,7 @@ from samplegate.errors import Unavailable
 from samplegate.urls import target as read_host
 from tests.fakes import page_reviews as shown
 from tests.fakes.hostile_reviews import TRIED, everywhere, hostile
-from tests.fakes.reviewers_listener import ADMIN, ID, OPS, OTHER, URL, VIEWER, House, client
+from tests.fakes.reviewers_listener import ADMIN, ID, OPS, OTHER, URL, VIEWER, ReviewersListener, client
 from tests.fakes.reviews import NOW, review, text
 
 pytestmark = pytest.mark.anyio
@@ -46,12 +46,12 @@ class Read(HTMLParser):
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def listener() -> ReviewersListener:
+    return ReviewersListener()
 
 
-async def signed_in(house: House, token: str = OPS) -> httpx2.AsyncClient:
-    ask = client(house.app())
+async def signed_in(listener: ReviewersListener, token: str = OPS) -> httpx2.AsyncClient:
+    ask = client(listener.app())
     assert 303 == (await ask.post("/reviews/sign-in", data={"token": token}, headers={"origin": URL})).status_code
     return ask
 
@@ -66,9 +66,9 @@ async def post(ask: httpx2.AsyncClient, id: str = ID, **fields: Any) -> httpx2.R
     return await ask.post(f"/reviews/{id}/verdict", content=urlencode(whole, doseq=True), headers=head)
 
 
-async def test_nobody_sees_anything_before_signing_in(house: House) -> None:
-    await house.open()
-    ask = client(house.app())
+async def test_nobody_sees_anything_before_signing_in(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    ask = client(listener.app())
     for path in ("/reviews", "/reviews/history", f"/reviews/{ID}", f"/reviews/{ID}/raw", f"/reviews/{ID}/content/0"):
         found = await ask.get(path)
         assert 303 == found.status_code
@@ -78,9 +78,9 @@ async def test_nobody_sees_anything_before_signing_in(house: House) -> None:
 @pytest.mark.parametrize(
     "path", ["/reviews", "/reviews/history", f"/reviews/{ID}", "/reviews/sign-in", "/reviews/rv_nothing"]
 )
-async def test_every_page_has_the_headers_that_keep_texts_texts(path: str, house: House) -> None:
-    await house.open()
-    headers = (await (await signed_in(house)).get(path)).headers
+async def test_every_page_has_the_headers_that_keep_texts_texts(path: str, listener: ReviewersListener) -> None:
+    await listener.open_review()
+    headers = (await (await signed_in(listener)).get(path)).headers
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert "'none'" == policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"]
     assert "'self'" == policy["script-src"] == policy["style-src"] == policy["form-action"]
@@ -92,9 +92,11 @@ async def test_every_page_has_the_headers_that_keep_texts_texts(path: str, house
 
 
 @pytest.mark.parametrize("path", ["/reviews", "/reviews/history", f"/reviews/{ID}", "/reviews/sign-in"])
-async def test_no_page_has_a_script_or_style_inline_or_anything_from_elsewhere(path: str, house: House) -> None:
-    await house.open(shown.sampling(id=ID))
-    page = Read((await (await signed_in(house)).get(path)).text)
+async def test_no_page_has_a_script_or_style_inline_or_anything_from_elsewhere(
+    path: str, listener: ReviewersListener
+) -> None:
+    await listener.open_review(shown.sampling(id=ID))
+    page = Read((await (await signed_in(listener)).get(path)).text)
     for tag, attrs in page.tags:
         assert not [name for name in attrs if name.startswith("on") or name in ("style", "srcdoc", "ping")]
         assert "style" != tag
@@ -103,8 +105,8 @@ async def test_no_page_has_a_script_or_style_inline_or_anything_from_elsewhere(p
     assert [] == [attrs for attrs in page.all("script") if not attrs.get("src")]
 
 
-async def test_static_files_may_be_kept_and_nothing_else_is_reached(house: House) -> None:
-    ask = client(house.app())
+async def test_static_files_may_be_kept_and_nothing_else_is_reached(listener: ReviewersListener) -> None:
+    ask = client(listener.app())
     page = Read((await ask.get("/reviews/sign-in")).text)
     style = next(attrs["href"] for attrs in page.all("link") if attrs.get("rel") == "stylesheet")
     found = await ask.get(style)
@@ -115,31 +117,31 @@ async def test_static_files_may_be_kept_and_nothing_else_is_reached(house: House
         assert (await ask.get(f"/reviews/static/{name}")).status_code in (303, 404)
 
 
-async def test_what_waits_is_listed_oldest_first(house: House) -> None:
+async def test_what_waits_is_listed_oldest_first(listener: ReviewersListener) -> None:
     for n, age in enumerate((5, 50, 20)):
-        await house.open(review(id=f"rv_{n}", server=f"server{n}", created=NOW - age))
-    page = Read((await (await signed_in(house)).get("/reviews")).text)
+        await listener.open_review(review(id=f"rv_{n}", server=f"server{n}", created=NOW - age))
+    page = Read((await (await signed_in(listener)).get("/reviews")).text)
     assert ["rv_1", "rv_2", "rv_0"] == [attrs["data-id"] for attrs in page.all("li")]
 
 
-async def test_a_row_says_what_it_is_about_by_which_rule_and_for_how_much(house: House) -> None:
-    await house.open(
+async def test_a_row_says_what_it_is_about_by_which_rule_and_for_how_much(listener: ReviewersListener) -> None:
+    await listener.open_review(
         shown.sampling(
             id=ID, params={"messages": [{"role": "user", "content": text("Sort\n\n\u202ethis <b>")}], "maxTokens": 5}
         )
     )
-    page = Read((await (await signed_in(house)).get("/reviews")).text)
+    page = Read((await (await signed_in(listener)).get("/reviews")).text)
     assert "last user message Sort U+202Ethis <b>" in page.text
     assert "rule tickets-need-a-person" in page.text
     assert "max cost $0.013" in page.text
     assert [] == page.all("b")
 
 
-async def test_what_waits_is_filtered(house: House) -> None:
-    await house.open(review(id="rv_1", server="a", created=NOW - 3))
-    await house.open(review(id="rv_2", server="b", reviewer="legal", created=NOW - 2))
-    await house.open(shown.url(id="rv_3", server="b", created=NOW - 1))
-    ask = await signed_in(house, ADMIN)
+async def test_what_waits_is_filtered(listener: ReviewersListener) -> None:
+    await listener.open_review(review(id="rv_1", server="a", created=NOW - 3))
+    await listener.open_review(review(id="rv_2", server="b", reviewer="legal", created=NOW - 2))
+    await listener.open_review(shown.url(id="rv_3", server="b", created=NOW - 1))
+    ask = await signed_in(listener, ADMIN)
 
     async def ids(query: str) -> list[str]:
         return [attrs["data-id"] for attrs in Read((await ask.get(f"/reviews{query}")).text).all("li")]
@@ -151,15 +153,15 @@ async def test_what_waits_is_filtered(house: House) -> None:
     assert "No pending reviews match the filter" in (await ask.get("/reviews?server=c")).text
 
 
-async def test_a_filter_does_not_widen_what_somebody_sees(house: House) -> None:
-    await house.open(review(id="rv_2", reviewer="legal"))
-    assert [] == Read((await (await signed_in(house)).get("/reviews?reviewer=legal")).text).all("li")
+async def test_a_filter_does_not_widen_what_somebody_sees(listener: ReviewersListener) -> None:
+    await listener.open_review(review(id="rv_2", reviewer="legal"))
+    assert [] == Read((await (await signed_in(listener)).get("/reviews?reviewer=legal")).text).all("li")
 
 
-async def test_more_than_a_page_that_wait_have_a_next_page_with_the_same_filter(house: House) -> None:
+async def test_more_than_a_page_that_wait_have_a_next_page_with_the_same_filter(listener: ReviewersListener) -> None:
     for n in range(220):
-        await house.open(review(id=f"rv_{n:03}", created=NOW - 300 + n, server="b" if n % 11 else "a"))
-    ask = await signed_in(house)
+        await listener.open_review(review(id=f"rv_{n:03}", created=NOW - 300 + n, server="b" if n % 11 else "a"))
+    ask = await signed_in(listener)
     address, found = "/reviews?server=b", list[str]()
     for _ in range(2):
         page = Read((await ask.get(address)).text)
@@ -173,27 +175,27 @@ async def test_more_than_a_page_that_wait_have_a_next_page_with_the_same_filter(
     assert "" == address
 
 
-async def test_a_page_behind_the_last_says_so(house: House) -> None:
-    await house.open()
+async def test_a_page_behind_the_last_says_so(listener: ReviewersListener) -> None:
+    await listener.open_review()
     for after in (ID, "rv_forgotten", "<script>"):
-        page = Read((await (await signed_in(house)).get("/reviews", params={"after": after})).text)
+        page = Read((await (await signed_in(listener)).get("/reviews", params={"after": after})).text)
         assert "No more pending reviews" in page.text
         assert "No pending reviews" not in page.text
         assert "/reviews" in [attrs["href"] for attrs in page.all("a") if attrs["href"].startswith("/reviews")]
 
 
-async def test_the_same_request_that_comes_again_and_again_is_one_line(house: House) -> None:
-    await house.open()
+async def test_the_same_request_that_comes_again_and_again_is_one_line(listener: ReviewersListener) -> None:
+    await listener.open_review()
     for n in range(3):
-        house.store.seek(review().lookup, stage="request", waiter=f"w{n}", now=NOW + n, seconds=0.5)
-    found = Read((await (await signed_in(house)).get(f"/reviews/{ID}")).text).text
+        listener.store.seek(review().lookup, stage="request", waiter=f"w{n}", now=NOW + n, seconds=0.5)
+    found = Read((await (await signed_in(listener)).get(f"/reviews/{ID}")).text).text
     assert 1 == found.count("joined")
     assert re.search(r"joined 3 times\s+the same request arrived again and is waiting", found)
 
 
-async def test_nobody_sees_what_is_not_for_them(house: House) -> None:
-    await house.open()
-    ask = await signed_in(house, OTHER)
+async def test_nobody_sees_what_is_not_for_them(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    ask = await signed_in(listener, OTHER)
     assert "No pending reviews" in (await ask.get("/reviews")).text
     assert "No reviews yet" in (await ask.get("/reviews/history")).text
     assert [404, 404, 404] == [
@@ -202,93 +204,93 @@ async def test_nobody_sees_what_is_not_for_them(house: House) -> None:
     assert 404 == (await post(ask, do="approve")).status_code
 
 
-async def test_an_admin_sees_all(house: House) -> None:
-    await house.open()
-    house.people[ADMIN] = replace(house.people[ADMIN], reviewers=("legal",))
-    assert f'data-id="{ID}"' in (await (await signed_in(house, ADMIN)).get("/reviews")).text
+async def test_an_admin_sees_all(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    listener.people[ADMIN] = replace(listener.people[ADMIN], reviewers=("legal",))
+    assert f'data-id="{ID}"' in (await (await signed_in(listener, ADMIN)).get("/reviews")).text
 
 
-async def test_a_viewer_looks_and_has_no_form(house: House) -> None:
-    await house.open()
-    ask = await signed_in(house, VIEWER)
+async def test_a_viewer_looks_and_has_no_form(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    ask = await signed_in(listener, VIEWER)
     page = Read((await ask.get(f"/reviews/{ID}")).text)
     assert ["/reviews/sign-out"] == [attrs["action"] for attrs in page.all("form")]
     assert 403 == (await post(ask, do="approve")).status_code
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
-async def test_a_verdict_is_given_under_the_persons_name_at_the_page(house: House) -> None:
-    await house.open()
-    ask = await signed_in(house)
+async def test_a_verdict_is_given_under_the_persons_name_at_the_page(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    ask = await signed_in(listener)
     found = await post(ask, do="approve")
     assert (303, f"/reviews/{ID}") == (found.status_code, found.headers["location"])
-    kept = house.store.reviews[ID]
+    kept = listener.store.reviews[ID]
     assert ("approved", "ann", "page", NOW) == (kept.state, kept.who, kept.door, kept.decided)
 
 
-async def test_a_form_without_its_sessions_token_decides_nothing(house: House) -> None:
-    await house.open()
-    ask = await signed_in(house)
+async def test_a_form_without_its_sessions_token_decides_nothing(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    ask = await signed_in(listener)
     for token in ("", "f" * 64):
         assert 403 == (await post(ask, do="approve", form_token=token)).status_code
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_asking_for_the_verdict_decides_nothing(method: str, house: House) -> None:
-    await house.open()
-    ask = await signed_in(house)
+async def test_asking_for_the_verdict_decides_nothing(method: str, listener: ReviewersListener) -> None:
+    await listener.open_review()
+    ask = await signed_in(listener)
     found = await ask.request(method, f"/reviews/{ID}/verdict?do=approve")
     assert (303, f"/reviews/{ID}") == (found.status_code, found.headers["location"])
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
 @pytest.mark.parametrize("id", ["%2F%2Fevil.example", "%0d%0aset-cookie:a", "a%3Fb%23c"])
-async def test_asking_for_a_verdict_leads_nowhere_but_to_a_review(id: str, house: House) -> None:
-    found = await (await signed_in(house)).get(f"/reviews/{id}/verdict")
+async def test_asking_for_a_verdict_leads_nowhere_but_to_a_review(id: str, listener: ReviewersListener) -> None:
+    found = await (await signed_in(listener)).get(f"/reviews/{id}/verdict")
     assert found.status_code in (303, 404)
     assert re.fullmatch(r"/reviews/[^/?#]+|", found.headers.get("location", ""))
     assert "set-cookie" not in found.headers
 
 
-async def test_a_refused_form_says_where_its_review_is(house: House) -> None:
-    await house.open()
-    found = await post(await signed_in(house), do="approve", digest="sha256:" + "cd" * 32)
+async def test_a_refused_form_says_where_its_review_is(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    found = await post(await signed_in(listener), do="approve", digest="sha256:" + "cd" * 32)
     assert [f"/reviews/{ID}"] == [attrs["data-at"] for attrs in Read(found.text).all("article")]
 
 
-async def test_a_late_verdict_sees_how_it_stands(house: House) -> None:
-    await house.open()
-    ask, other = await signed_in(house), await signed_in(house, ADMIN)
+async def test_a_late_verdict_sees_how_it_stands(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    ask, other = await signed_in(listener), await signed_in(listener, ADMIN)
     await post(ask, do="reject", reason="no")
     found = await post(other, do="approve")
     assert 409 == found.status_code
     assert "Your decision was not recorded" in found.text
     assert "by ann" in Read(found.text).text
-    assert "rejected" == house.store.reviews[ID].state
+    assert "rejected" == listener.store.reviews[ID].state
 
 
-async def test_a_verdict_after_its_time_is_late(house: House) -> None:
-    await house.open()
-    ask = await signed_in(house)
-    house.now = NOW + 900
+async def test_a_verdict_after_its_time_is_late(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    ask = await signed_in(listener)
+    listener.now = NOW + 900
     found = await post(ask, do="approve")
     assert 409 == found.status_code
     assert "Expired without a decision" in found.text
 
 
-async def test_a_verdict_on_something_else_than_what_was_shown_is_refused(house: House) -> None:
-    await house.open()
-    ask = await signed_in(house)
+async def test_a_verdict_on_something_else_than_what_was_shown_is_refused(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    ask = await signed_in(listener)
     found = await post(ask, do="approve", digest="sha256:" + "cd" * 32)
     assert 422 == found.status_code
     assert "does not match this review" in found.text
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
-async def test_what_is_wrong_stands_at_its_field_and_all_that_was_typed_is_kept(house: House) -> None:
-    await house.open(shown.form(id=ID))
-    ask = await signed_in(house)
+async def test_what_is_wrong_stands_at_its_field_and_all_that_was_typed_is_kept(listener: ReviewersListener) -> None:
+    await listener.open_review(shown.form(id=ID))
+    ask = await signed_in(listener)
     found = await post(
         ask, do="accept", f__0="ab", f__5="99999", f__7="true", f__9="3", f__10=["0", "2"], f__11="kept & <b>\r\nmore"
     )
@@ -303,12 +305,12 @@ async def test_what_is_wrong_stands_at_its_field_and_all_that_was_typed_is_kept(
         attrs["value"] for attrs in page.all("input") if attrs.get("name") == "f.10" and "checked" in attrs
     }
     assert "kept &amp; &lt;b&gt;" in found.text
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
-async def test_an_approval_that_would_drop_edits_is_refused_and_shows_them(house: House) -> None:
-    await house.open()
-    ask = await signed_in(house)
+async def test_an_approval_that_would_drop_edits_is_refused_and_shows_them(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    ask = await signed_in(listener)
     found = await post(ask, do="approve", edit__text__0__0="Classify that", edit__max_tokens="100")
     assert 422 == found.status_code
     assert (
@@ -316,77 +318,79 @@ async def test_an_approval_that_would_drop_edits_is_refused_and_shows_them(house
         in Read(found.text).text
     )
     assert re.search(r"<ins>.*that.*</ins>", found.text)
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
     assert 303 == (await post(ask, do="edit", edit__text__0__0="Classify that", edit__max_tokens="100")).status_code
-    verdict = house.store.reviews[ID].verdict
+    verdict = listener.store.reviews[ID].verdict
     assert verdict is not None
     assert verdict.edits is not None
     assert 100 == verdict.edits.max_tokens
 
 
 @pytest.mark.parametrize("do", ["approve", "edit"])
-async def test_an_approval_that_would_drop_a_written_answer_is_refused(do: str, house: House) -> None:
-    await house.open()
-    found = await post(await signed_in(house), do=do, answer__0="Forty-two")
+async def test_an_approval_that_would_drop_a_written_answer_is_refused(do: str, listener: ReviewersListener) -> None:
+    await listener.open_review()
+    found = await post(await signed_in(listener), do=do, answer__0="Forty-two")
     assert 422 == found.status_code
     assert "The answer that you wrote would be lost" in Read(found.text).text
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
-async def test_an_approval_with_edits_is_refused_where_nothing_is_edited(house: House) -> None:
-    await house.open()
-    found = await post(await signed_in(house), do="edit")
+async def test_an_approval_with_edits_is_refused_where_nothing_is_edited(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    found = await post(await signed_in(listener), do="edit")
     assert 422 == found.status_code
     assert 'Nothing was edited. Choose "Approve"' in Read(found.text).text
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
-async def test_an_edit_that_is_not_valid_is_not_dropped_by_approve_either(house: House) -> None:
-    await house.open()
-    found = await post(await signed_in(house), do="approve", edit__max_tokens="few")
+async def test_an_edit_that_is_not_valid_is_not_dropped_by_approve_either(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    found = await post(await signed_in(listener), do="approve", edit__max_tokens="few")
     assert 422 == found.status_code
     assert "Your edits would be lost (Max tokens)" in Read(found.text).text
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
-async def test_the_server_is_never_told_a_reason_by_an_approval(house: House) -> None:
-    await house.open()
-    found = await post(await signed_in(house), do="approve", reason="looks fine", tell_server="yes")
+async def test_the_server_is_never_told_a_reason_by_an_approval(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    found = await post(await signed_in(listener), do="approve", reason="looks fine", tell_server="yes")
     assert 422 == found.status_code
     assert "is only allowed with verdict 'reject'" in Read(found.text).text
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
-async def test_a_page_has_one_form_for_the_decision_and_its_first_button_decides_nothing(house: House) -> None:
+async def test_a_page_has_one_form_for_the_decision_and_its_first_button_decides_nothing(
+    listener: ReviewersListener,
+) -> None:
     for n, make in enumerate((shown.sampling, shown.answer, shown.form, shown.url)):
         id = f"rv_{n:024}"
-        await house.open(make(id=id))
-        page = Read((await (await signed_in(house)).get(f"/reviews/{id}")).text)
+        await listener.open_review(make(id=id))
+        page = Read((await (await signed_in(listener)).get(f"/reviews/{id}")).text)
         assert 1 == len([form for form in page.all("form") if form["action"].endswith("/verdict")])
         assert "preview" == next(button["value"] for button in page.all("button") if button.get("name") == "do")
 
 
-async def test_a_preview_shows_what_would_be_changed_and_decides_nothing(house: House) -> None:
-    await house.open()
-    ask = await signed_in(house)
+async def test_a_preview_shows_what_would_be_changed_and_decides_nothing(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    ask = await signed_in(listener)
     found = await post(ask, do="preview", edit__text__0__0="Classify that")
     assert 200 == found.status_code
     assert re.search(r"<del>.*this.*</del>", found.text)
     assert re.search(r"<ins>.*that.*</ins>", found.text)
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
-async def test_a_preview_of_a_form_says_what_would_be_sent(house: House) -> None:
-    await house.open(shown.form({"port": {"type": "integer"}}, id=ID))
-    found = await post(await signed_in(house), do="preview", f__0="80")
+async def test_a_preview_of_a_form_says_what_would_be_sent(listener: ReviewersListener) -> None:
+    await listener.open_review(shown.form({"port": {"type": "integer"}}, id=ID))
+    found = await post(await signed_in(listener), do="preview", f__0="80")
     assert '{\n  "port": 80\n}' in unescape(found.text)
-    assert "pending" == house.store.reviews[ID].state
+    assert "pending" == listener.store.reviews[ID].state
 
 
-async def test_the_history_is_filtered_and_has_pages(house: House) -> None:
+async def test_the_history_is_filtered_and_has_pages(listener: ReviewersListener) -> None:
     for n in range(60):
-        await house.open(review(id=f"rv_{n:03}", created=NOW + n, server="a" if n % 2 else "b"))
-    ask = await signed_in(house)
+        await listener.open_review(review(id=f"rv_{n:03}", created=NOW + n, server="a" if n % 2 else "b"))
+    ask = await signed_in(listener)
 
     async def ids(query: str) -> tuple[list[str], Read]:
         page = Read((await ask.get(f"/reviews/history{query}")).text)
@@ -402,9 +406,9 @@ async def test_the_history_is_filtered_and_has_pages(house: House) -> None:
     assert 50 == len((await ids("?kind=nonsense&state=%3Cscript%3E"))[0])
 
 
-async def test_a_picture_is_sent_in_a_sandbox_with_the_type_of_its_bytes(house: House) -> None:
-    await house.open(shown.sampling(id=ID))
-    ask = await signed_in(house)
+async def test_a_picture_is_sent_in_a_sandbox_with_the_type_of_its_bytes(listener: ReviewersListener) -> None:
+    await listener.open_review(shown.sampling(id=ID))
+    ask = await signed_in(listener)
     found = await ask.get(f"/reviews/{ID}/content/0")
     assert (200, "image/png") == (found.status_code, found.headers["content-type"])
     assert "sandbox" in found.headers["content-security-policy"]
@@ -414,32 +418,32 @@ async def test_a_picture_is_sent_in_a_sandbox_with_the_type_of_its_bytes(house: 
     ]
 
 
-async def test_what_only_says_that_it_is_a_picture_is_not_sent(house: House) -> None:
+async def test_what_only_says_that_it_is_a_picture_is_not_sent(listener: ReviewersListener) -> None:
     bad = {"type": "image", "data": "PHNjcmlwdD5hbGVydCgxKTwvc2NyaXB0Pg==", "mimeType": "image/png"}
-    await house.open(shown.sampling(id=ID, params={"messages": [{"role": "user", "content": bad}]}))
-    ask = await signed_in(house)
+    await listener.open_review(shown.sampling(id=ID, params={"messages": [{"role": "user", "content": bad}]}))
+    ask = await signed_in(listener)
     assert 404 == (await ask.get(f"/reviews/{ID}/content/0")).status_code
     assert "it is not a PNG" in (await ask.get(f"/reviews/{ID}")).text
 
 
-async def test_all_of_it_is_there_as_text(house: House) -> None:
-    await house.open(shown.sampling(id=ID))
-    found = await (await signed_in(house)).get(f"/reviews/{ID}/raw")
+async def test_all_of_it_is_there_as_text(listener: ReviewersListener) -> None:
+    await listener.open_review(shown.sampling(id=ID))
+    found = await (await signed_in(listener)).get(f"/reviews/{ID}/raw")
     assert "text/plain; charset=utf-8" == found.headers["content-type"]
     assert "sandbox" in found.headers["content-security-policy"]
     assert shown.png() in found.text
 
 
-async def test_a_store_that_cannot_be_reached_is_said_so(house: House) -> None:
-    await house.open()
-    app = house.app()
+async def test_a_store_that_cannot_be_reached_is_said_so(listener: ReviewersListener) -> None:
+    await listener.open_review()
+    app = listener.app()
     ask = client(app)
     await ask.post("/reviews/sign-in", data={"token": OPS}, headers={"origin": URL})
 
     def gone(id: str) -> Any:
         raise Unavailable("the disk is gone")
 
-    house.store.get = gone  # type: ignore[method-assign]
+    listener.store.get = gone  # type: ignore[method-assign]
     found = await ask.get(f"/reviews/{ID}")
     assert 503 == found.status_code
     assert "Reviews are unavailable" in found.text
@@ -450,11 +454,11 @@ async def test_a_store_that_cannot_be_reached_is_said_so(house: House) -> None:
 
 
 @pytest.mark.parametrize("number", range(8))
-async def test_no_text_of_a_peer_becomes_markup(number: int, house: House) -> None:
+async def test_no_text_of_a_peer_becomes_markup(number: int, listener: ReviewersListener) -> None:
     found = hostile()[number]
-    await house.open(replace(found, state="pending"))
-    house.store.reviews[ID] = found
-    ask = await signed_in(house)
+    await listener.open_review(replace(found, state="pending"))
+    listener.store.reviews[ID] = found
+    ask = await signed_in(listener)
     for path in (f"/reviews/{ID}", "/reviews", "/reviews/history"):
         answer = await ask.get(path)
         assert 200 == answer.status_code
@@ -467,12 +471,12 @@ async def test_no_text_of_a_peer_becomes_markup(number: int, house: House) -> No
 
 
 @pytest.mark.parametrize("payload", [*TRIED, "\n\n".join(TRIED)])
-async def test_no_payload_is_markup_on_a_page_of_any_kind_of_review(payload: str, house: House) -> None:
+async def test_no_payload_is_markup_on_a_page_of_any_kind_of_review(payload: str, listener: ReviewersListener) -> None:
     drawn = {shown.sampling().id: "textarea", shown.answer().id: "textarea", shown.form().id: "select"}
     reviews = everywhere(payload)
     for each in reviews:
-        await house.open(each)
-    ask = await signed_in(house)
+        await listener.open_review(each)
+    ask = await signed_in(listener)
     for path in ("/reviews", "/reviews/history", *(f"/reviews/{each.id}" for each in reviews)):
         page = Read((await ask.get(path)).text)
         assert [True] == [attrs["src"].startswith("/reviews/static/page.js") for attrs in page.all("script")]
@@ -485,37 +489,37 @@ async def test_no_payload_is_markup_on_a_page_of_any_kind_of_review(payload: str
         assert page.all(drawn.get(path.removeprefix("/reviews/"), "h1"))
 
 
-async def test_an_address_to_open_is_never_a_link(house: House) -> None:
+async def test_an_address_to_open_is_never_a_link(listener: ReviewersListener) -> None:
     url = "https://login.xn--pypal-4ve.com/consent"
     assert read_host(url) is not None
-    await house.open(shown.url(url, id=ID))
-    page = Read((await (await signed_in(house)).get(f"/reviews/{ID}")).text)
+    await listener.open_review(shown.url(url, id=ID))
+    page = Read((await (await signed_in(listener)).get(f"/reviews/{ID}")).text)
     assert [] == [attrs for _, attrs in page.tags for value in attrs.values() if "pypal" in value]
     assert "https://login.xn--pypal-4ve.com/consent" in page.text
     assert "The server wants its own user to open this URL" in page.text
 
 
-async def test_huge_texts_are_cut_and_it_is_said_at_the_decision(house: House) -> None:
+async def test_huge_texts_are_cut_and_it_is_said_at_the_decision(listener: ReviewersListener) -> None:
     messages = [{"role": "user", "content": text("word " * 60_000)} for _ in range(30)]
-    await house.open(shown.sampling(id=ID, params={"messages": messages, "maxTokens": 5}))
-    found = await (await signed_in(house)).get(f"/reviews/{ID}")
+    await listener.open_review(shown.sampling(id=ID, params={"messages": messages, "maxTokens": 5}))
+    found = await (await signed_in(listener)).get(f"/reviews/{ID}")
     assert len(found.content) < 4_000_000
     assert "Not shown on this page" in found.text
 
 
-async def test_ten_thousand_messages_make_a_page(house: House) -> None:
+async def test_ten_thousand_messages_make_a_page(listener: ReviewersListener) -> None:
     messages = [{"role": "user", "content": text(f"message {n}")} for n in range(10_000)]
-    await house.open(shown.sampling(id=ID, params={"messages": messages, "maxTokens": 5}))
-    found = await (await signed_in(house)).get(f"/reviews/{ID}")
+    await listener.open_review(shown.sampling(id=ID, params={"messages": messages, "maxTokens": 5}))
+    found = await (await signed_in(listener)).get(f"/reviews/{ID}")
     assert "9,800 messages or parts. Check the raw JSON first." in Read(found.text).text
 
 
-async def test_pictures_keep_their_numbers_where_messages_have_no_room(house: House) -> None:
+async def test_pictures_keep_their_numbers_where_messages_have_no_room(listener: ReviewersListener) -> None:
     picture = {"type": "image", "data": shown.png(), "mimeType": "image/png"}
     messages: list[Any] = [{"role": "user", "content": picture}] * 300
     answer = {"role": "assistant", "content": picture, "model": "m"}
-    await house.open(shown.answer(id=ID, params={"messages": messages}, answer=answer))
-    ask = await signed_in(house)
+    await listener.open_review(shown.answer(id=ID, params={"messages": messages}, answer=answer))
+    ask = await signed_in(listener)
     numbers = [attrs["src"].rpartition("/")[2] for attrs in Read((await ask.get(f"/reviews/{ID}")).text).all("img")]
     assert len(numbers) == len(set(numbers)) == 201
     assert {200} == {(await ask.get(f"/reviews/{ID}/content/{n}")).status_code for n in (numbers[0], numbers[-1])}

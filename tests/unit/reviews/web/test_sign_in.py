@@ -18,7 +18,7 @@ from samplegate.reviews.review import Verdict
 from samplegate.reviews.web import sign_in as sessions
 from samplegate.reviews.web import sign_in as signin
 from samplegate.reviews.web.context import Person
-from tests.fakes.reviewers_listener import ID, OPS, URL, VIEWER, House, Streamed, client
+from tests.fakes.reviewers_listener import ID, OPS, URL, VIEWER, ReviewersListener, Streamed, client
 from tests.fakes.reviews import NOW
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +27,7 @@ EVIL = "https://evil.example.net"
 
 
 @pytest.fixture
-def house(monkeypatch: pytest.MonkeyPatch) -> House:
+def listener(monkeypatch: pytest.MonkeyPatch) -> ReviewersListener:
     """A listener whose pages show only the signed-in user and accept one form."""
 
     def routes(web: Any) -> list[Route]:
@@ -55,15 +55,15 @@ def house(monkeypatch: pytest.MonkeyPatch) -> House:
         return JSONResponse({"template": template, **values}, status)
 
     monkeypatch.setattr("samplegate.reviews.web.render.page", page)
-    return House()
+    return ReviewersListener()
 
 
 async def sign_in(ask: httpx2.AsyncClient, token: str = OPS, headers: Any = OURS, **fields: str) -> httpx2.Response:
     return await ask.post("/reviews/sign-in", data={"token": token, **fields}, headers=headers)
 
 
-async def test_a_token_becomes_a_session_and_the_token_is_not_in_it(house: House) -> None:
-    ask = client(house.app())
+async def test_a_token_becomes_a_session_and_the_token_is_not_in_it(listener: ReviewersListener) -> None:
+    ask = client(listener.app())
     assert {"template": "sign_in.html", "next": f"/reviews/{ID}", "problem": ""} == (
         await ask.get(f"/reviews/sign-in?next=/reviews/{ID}")
     ).json()
@@ -73,30 +73,30 @@ async def test_a_token_becomes_a_session_and_the_token_is_not_in_it(house: House
     assert {"HttpOnly", "SameSite=strict", "Path=/", "Max-Age=43200"} <= {part.strip() for part in cookie.split(";")}
     assert OPS not in cookie + base64.urlsafe_b64decode(cookie.partition("=")[2].partition(".")[0] + "==").decode()
     assert "ann" == (await ask.get("/reviews")).json()["name"]
-    assert ("person.signed_in", {"person": "ann"}) in house.log.told
+    assert ("person.signed_in", {"person": "ann"}) in listener.log.events
 
 
 @pytest.mark.parametrize(
     ("url", "expected"), [(URL, ("samplegate", False)), (URL.replace("http:", "https:"), ("__Host-samplegate", True))]
 )
 async def test_behind_tls_the_cookie_is_for_tls_and_this_host_alone(
-    url: str, expected: tuple[str, bool], house: House
+    url: str, expected: tuple[str, bool], listener: ReviewersListener
 ) -> None:
-    app = House(url=url).app()
+    app = ReviewersListener(url=url).app()
     found = await sign_in(client(app), headers={"origin": url})
     cookie = found.headers["set-cookie"]
     assert expected == (cookie.partition("=")[0], "secure" in cookie.lower())
 
 
-async def test_a_page_follows_a_stranger_to_the_sign_in_and_back(house: House) -> None:
-    ask = client(house.app())
+async def test_a_page_follows_a_stranger_to_the_sign_in_and_back(listener: ReviewersListener) -> None:
+    ask = client(listener.app())
     found = await ask.get(f"/reviews/{ID}", params={"raw": "1"})
     assert (303, f"/reviews/sign-in?next=/reviews/{ID}%3Fraw%3D1") == (found.status_code, found.headers["location"])
     assert "/reviews/sign-in" == (await ask.get("/reviews")).headers["location"]
 
 
-async def test_a_link_from_elsewhere_is_asked_again_by_our_own_page_once(house: House) -> None:
-    ask = client(house.app())
+async def test_a_link_from_elsewhere_is_asked_again_by_our_own_page_once(listener: ReviewersListener) -> None:
+    ask = client(listener.app())
     found = await ask.get(f"/reviews/{ID}", headers={"sec-fetch-site": "cross-site"})
     assert 200 == found.status_code
     assert f'content="0;url=/reviews/{ID}?again=1"' in found.text
@@ -120,21 +120,21 @@ async def test_a_link_from_elsewhere_is_asked_again_by_our_own_page_once(house: 
         "",
     ],
 )
-async def test_nobody_is_led_elsewhere_after_signing_in(place: str, house: House) -> None:
-    found = await sign_in(client(house.app()), next=place)
+async def test_nobody_is_led_elsewhere_after_signing_in(place: str, listener: ReviewersListener) -> None:
+    found = await sign_in(client(listener.app()), next=place)
     assert (303, "/reviews") == (found.status_code, found.headers["location"])
-    assert "/reviews" == (await client(house.app()).get("/reviews/sign-in", params={"next": place})).json()["next"]
+    assert "/reviews" == (await client(listener.app()).get("/reviews/sign-in", params={"next": place})).json()["next"]
 
 
-async def test_a_wrong_token_is_no_session_and_is_nowhere_in_the_log(house: House) -> None:
-    found = await sign_in(client(house.app()), "sg_gues5")
+async def test_a_wrong_token_is_no_session_and_is_nowhere_in_the_log(listener: ReviewersListener) -> None:
+    found = await sign_in(client(listener.app()), "sg_gues5")
     assert (403, "Unknown token. Check that you copied all of it.") == (found.status_code, found.json()["problem"])
     assert "set-cookie" not in found.headers
-    assert [("person.refused", {"address": "10.0.0.9"})] == house.log.told
+    assert [("person.refused", {"address": "10.0.0.9"})] == listener.log.events
 
 
-async def test_who_guesses_is_slowed_down_and_others_are_not(house: House) -> None:
-    app = house.app()
+async def test_who_guesses_is_slowed_down_and_others_are_not(listener: ReviewersListener) -> None:
+    app = listener.app()
     assert [403] * 10 + [429] == [(await sign_in(client(app), f"sg_{number}")).status_code for number in range(11)]
     refused = await sign_in(client(app), "sg_x")
     assert (429, "5") == (refused.status_code, refused.headers["retry-after"])
@@ -142,22 +142,22 @@ async def test_who_guesses_is_slowed_down_and_others_are_not(house: House) -> No
         "a valid token is let in, whatever others sent from there"
     )
     assert 403 == (await sign_in(client(app, address="10.0.0.10"), "sg_x")).status_code
-    house.now += 5
+    listener.now += 5
     assert 403 == (await sign_in(client(app), "sg_x")).status_code
 
 
-async def test_many_who_guess_together_are_slowed_down_together(house: House) -> None:
-    app = house.app()
+async def test_many_who_guess_together_are_slowed_down_together(listener: ReviewersListener) -> None:
+    app = listener.app()
     for number in range(200):
         assert 403 == (await sign_in(client(app, address=f"10.0.{number}.1"), "sg_x")).status_code
     assert 429 == (await sign_in(client(app, address="10.9.9.9"), "sg_x")).status_code
     assert 303 == (await sign_in(client(app, address="10.9.9.9"))).status_code
-    house.now += 1
+    listener.now += 1
     assert 403 == (await sign_in(client(app, address="10.9.9.9"), "sg_x")).status_code
 
 
-async def test_the_addresses_of_one_ipv6_network_are_one(house: House) -> None:
-    app = house.app()
+async def test_the_addresses_of_one_ipv6_network_are_one(listener: ReviewersListener) -> None:
+    app = listener.app()
     for number in range(10):
         await sign_in(client(app, address=f"2001:db8::{number}"), "sg_x")
     assert 429 == (await sign_in(client(app, address="2001:db8::ffff:1"), "sg_x")).status_code
@@ -174,14 +174,14 @@ async def test_the_addresses_of_one_ipv6_network_are_one(house: House) -> None:
         {**OURS, "sec-fetch-site": "same-site"},
     ],
 )
-async def test_no_page_of_others_signs_anybody_in(headers: dict[str, str], house: House) -> None:
-    found = await sign_in(client(house.app()), headers=headers)
+async def test_no_page_of_others_signs_anybody_in(headers: dict[str, str], listener: ReviewersListener) -> None:
+    found = await sign_in(client(listener.app()), headers=headers)
     assert 403 == found.status_code
     assert "set-cookie" not in found.headers
 
 
-async def test_a_session_has_an_id_of_its_own_whatever_was_brought_along(house: House) -> None:
-    ask = client(house.app())
+async def test_a_session_has_an_id_of_its_own_whatever_was_brought_along(listener: ReviewersListener) -> None:
+    ask = client(listener.app())
     seen = set()
     for _ in range(3):
         await sign_in(ask)
@@ -189,23 +189,23 @@ async def test_a_session_has_an_id_of_its_own_whatever_was_brought_along(house: 
     assert 3 == len(seen)
 
 
-async def test_a_token_that_is_taken_away_ends_its_sessions_at_once(house: House) -> None:
-    ask = client(house.app())
+async def test_a_token_that_is_taken_away_ends_its_sessions_at_once(listener: ReviewersListener) -> None:
+    ask = client(listener.app())
     await sign_in(ask)
-    person = house.people.pop(OPS)
+    person = listener.people.pop(OPS)
     assert 303 == (await ask.get("/reviews")).status_code
-    house.people[OPS] = Person("somebody else", person.role)
+    listener.people[OPS] = Person("somebody else", person.role)
     assert 303 == (await ask.get("/reviews")).status_code
-    house.people[OPS] = Person(person.name, "viewer")
+    listener.people[OPS] = Person(person.name, "viewer")
     assert 200 == (await ask.get("/reviews")).status_code
 
 
-async def test_a_session_ends_by_time(house: House) -> None:
-    ask = client(house.app())
+async def test_a_session_ends_by_time(listener: ReviewersListener) -> None:
+    ask = client(listener.app())
     await sign_in(ask)
-    house.now = NOW + 43_199
+    listener.now = NOW + 43_199
     assert 200 == (await ask.get("/reviews")).status_code
-    house.now = NOW + 43_200
+    listener.now = NOW + 43_200
     assert 303 == (await ask.get("/reviews")).status_code
 
 
@@ -237,16 +237,16 @@ def forged(cookie: str, **changed: Any) -> str:
         ),
     ],
 )
-async def test_a_cookie_that_we_did_not_make_is_nobodys(change: Any, house: House) -> None:
-    app = house.app()
+async def test_a_cookie_that_we_did_not_make_is_nobodys(change: Any, listener: ReviewersListener) -> None:
+    app = listener.app()
     ask = client(app)
     await sign_in(ask)
     headers = {b"cookie": b"samplegate=" + change(cookie_of(ask)).encode("latin-1")}
     assert 303 == (await client(app).get("/reviews", headers=headers)).status_code
 
 
-async def test_signing_out_ends_the_session_for_whoever_has_its_cookie(house: House) -> None:
-    app = house.app()
+async def test_signing_out_ends_the_session_for_whoever_has_its_cookie(listener: ReviewersListener) -> None:
+    app = listener.app()
     ask = client(app)
     await sign_in(ask)
     cookie = cookie_of(ask)
@@ -259,15 +259,15 @@ async def test_signing_out_ends_the_session_for_whoever_has_its_cookie(house: Ho
 
 
 async def test_no_sign_out_is_lost_when_more_were_signed_out_than_are_remembered(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    listener: ReviewersListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("samplegate.reviews.web.sign_in.MAX_ENDED", 3)
-    app = house.app()
+    app = listener.app()
     other = client(app)
     await sign_in(other, VIEWER)
     ended = []
     for _ in range(5):
-        house.now += 1
+        listener.now += 1
         ask = client(app)
         await sign_in(ask, OPS)
         ended.append(cookie_of(ask))
@@ -277,7 +277,7 @@ async def test_no_sign_out_is_lost_when_more_were_signed_out_than_are_remembered
         found = await client(app).get("/reviews", headers={"cookie": f"samplegate={cookie}"})
         assert (303, "/reviews/sign-in") == (found.status_code, found.headers["location"])
     assert 200 == (await other.get("/reviews")).status_code, "nobody else is signed out for it"
-    assert ["person.sessions_ended"] == [event for event, _ in house.log.told if event == "person.sessions_ended"]
+    assert ["person.sessions_ended"] == [event for event, _ in listener.log.events if event == "person.sessions_ended"]
 
 
 async def posted(ask: httpx2.AsyncClient, text: str, headers: dict[str, str]) -> httpx2.Response:
@@ -285,8 +285,8 @@ async def posted(ask: httpx2.AsyncClient, text: str, headers: dict[str, str]) ->
     return await ask.post(f"/reviews/{ID}/verdict", content=text, headers=headers)
 
 
-async def test_a_form_of_the_session_is_read_with_all_its_values(house: House) -> None:
-    ask = client(house.app())
+async def test_a_form_of_the_session_is_read_with_all_its_values(listener: ReviewersListener) -> None:
+    ask = client(listener.app())
     await sign_in(ask)
     token = (await ask.get("/reviews")).json()["form_token"]
     found = await posted(
@@ -316,16 +316,16 @@ async def test_a_form_of_the_session_is_read_with_all_its_values(house: House) -
     ],
 )
 async def test_a_form_that_no_page_of_this_session_posted_does_nothing(
-    text: str, headers: dict[str, str], status: int, house: House
+    text: str, headers: dict[str, str], status: int, listener: ReviewersListener
 ) -> None:
-    ask = client(house.app())
+    ask = client(listener.app())
     await sign_in(ask)
     token = (await ask.get("/reviews")).json()["form_token"]
     assert status == (await posted(ask, text.replace("OK", token), headers)).status_code
 
 
-async def test_a_form_of_another_session_does_nothing(house: House) -> None:
-    app = house.app()
+async def test_a_form_of_another_session_does_nothing(listener: ReviewersListener) -> None:
+    app = listener.app()
     ann, cleo = client(app), client(app)
     await sign_in(ann)
     await sign_in(cleo, VIEWER)
@@ -334,26 +334,26 @@ async def test_a_form_of_another_session_does_nothing(house: House) -> None:
     assert 403 == (await posted(client(app), f"form_token={token}", OURS)).status_code
 
 
-async def test_without_the_store_nobody_is_signed_in_and_nothing_is_told_of_it(house: House) -> None:
-    ask = client(house.app())
+async def test_without_the_store_nobody_is_signed_in_and_nothing_is_told_of_it(listener: ReviewersListener) -> None:
+    ask = client(listener.app())
     await sign_in(ask)
-    house.store.fault = "/srv/secret"
+    listener.store.fault = "/srv/secret"
     found = await ask.get("/reviews")
     assert (503, False) == (found.status_code, "secret" in found.text)
 
 
-async def test_the_page_is_told_of_changes_by_its_session(house: House) -> None:
-    app = house.app(poll=3600.0)
-    await house.open()
+async def test_the_page_is_told_of_changes_by_its_session(listener: ReviewersListener) -> None:
+    app = listener.app(poll=3600.0)
+    await listener.open_review()
     ask = client(app)
     await sign_in(ask)
     assert 303 == (await client(app).get("/reviews/events")).status_code
     stream = Streamed(app, "/reviews/events", {"cookie": f"samplegate={cookie_of(ask)}"})
     assert 200 == await stream.begun()
-    house.store.decide(ID, Verdict(word="reject"), who="ann", door="page", now=NOW)
+    listener.store.decide(ID, Verdict(word="reject"), who="ann", door="page", now=NOW)
     assert ID in await stream.parts_until("data:")
-    del house.people[OPS]
-    await house.open(id="rv_" + "c" * 24)
+    del listener.people[OPS]
+    await listener.open_review(id="rv_" + "c" * 24)
     assert "" == await stream.part()
     await stream.ended()
 

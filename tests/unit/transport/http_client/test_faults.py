@@ -13,14 +13,14 @@ import pytest
 from samplegate.transport.http_client import connection as remote_module
 from samplegate.transport.http_client.connection import RemoteConnection, pool
 from tests.fakes.loops import BOTH_LOOPS
-from tests.fakes.scripted_http_server import Asked, Heard, World, plain, world
+from tests.fakes.scripted_http_server import Asked, ConnectedServer, Heard, connected_server, plain
 
 pytestmark = pytest.mark.anyio
 
 ERAS = ["legacy", "modern"]
 
 
-def ask(w: World, era: str, stream: int, method: str = "prompts/get", **params: Any) -> None:
+def ask(w: ConnectedServer, era: str, stream: int, method: str = "prompts/get", **params: Any) -> None:
     w.modern(stream, method, **params) if era == "modern" else w.request(stream, method, **params)
 
 
@@ -156,7 +156,7 @@ FAULTS = [
 async def test_a_fault_is_one_error_for_its_request_and_the_link_goes_on(
     era: str, handler: Callable[[Asked], Awaitable[None]], word: str
 ) -> None:
-    async with world(max_frame=4096, headers={"Authorization": "Bearer secret"}) as w:
+    async with connected_server(max_frame=4096, headers={"Authorization": "Bearer secret"}) as w:
         w.server.on["POST prompts/get"] = handler
         ask(w, era, 2, id="call")
         (error,) = await w.heard.of(2)
@@ -178,7 +178,7 @@ async def test_an_error_of_json_rpc_passes_under_the_requests_own_id(era: str, s
         body = json.dumps({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "m", "data": {"x": 1.0}}})
         await asked.answer(status, body.encode())
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST prompts/get"] = refuse
         ask(w, era, 2, id="call")
         await w.heard.of(2)
@@ -199,7 +199,7 @@ async def test_a_redirect_within_the_origin_is_followed(era: str) -> None:
         else:
             await asked.answer(307, Location="/mcp/")
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST"] = move
         ask(w, era, 2, name="x")
         assert "result" in (await w.heard.of(2))[0]
@@ -208,7 +208,7 @@ async def test_a_redirect_within_the_origin_is_followed(era: str) -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_no_cookie_is_kept(era: str) -> None:
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST prompts/list"] = whole(200, b'{"jsonrpc":"2.0","id":ID,"result":{}}', Set_Cookie="a=b")
         ask(w, era, 2, "prompts/list")
         await w.heard.of(2)
@@ -221,7 +221,7 @@ async def test_no_cookie_is_kept(era: str) -> None:
 async def test_json_over_several_lines_becomes_one_line(era: str) -> None:
     body = json.dumps({"jsonrpc": "2.0", "id": 2, "result": {"a": "\n\ud800"}}, indent=2).encode()
     events = b"".join(b"data: " + line + b"\n" for line in body.replace(b"2,", b"3,").split(b"\n")) + b"\n"
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on |= {"POST prompts/list": whole(200, body), "POST tools/list": streamed(events)}
         ask(w, era, 2, "prompts/list")
         await w.heard.of(2)
@@ -233,7 +233,7 @@ async def test_json_over_several_lines_becomes_one_line(era: str) -> None:
 @pytest.mark.parametrize("era", ERAS)
 async def test_what_cannot_be_read_on_a_stream_and_is_no_answer_is_left_out(era: str) -> None:
     events = [b"data: not JSON\n\n", b'data: {"jsonrpc":"2.0"}\n\n', b'data: {"jsonrpc":"2.0","id":ID,"result":{}}\n\n']
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST prompts/list"] = streamed(*events)
         ask(w, era, 2, "prompts/list")
         assert "result" in (await w.heard.of(2))[0]
@@ -243,7 +243,7 @@ async def test_what_cannot_be_read_on_a_stream_and_is_no_answer_is_left_out(era:
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_large_notification_on_a_stream_is_told_and_the_stream_goes_on(era: str) -> None:
     large = b'data: {"jsonrpc":"2.0","method":"notifications/message","params":"' + b"x" * 5000 + b'"}\n\n'
-    async with world(max_frame=4096) as w:
+    async with connected_server(max_frame=4096) as w:
         w.server.on["POST prompts/list"] = streamed(large, b'data: {"jsonrpc":"2.0","id":ID,"result":{}}\n\n')
         ask(w, era, 2, "prompts/list")
         assert "result" in (await w.heard.of(2))[0]
@@ -253,7 +253,7 @@ async def test_a_large_notification_on_a_stream_is_told_and_the_stream_goes_on(e
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_answer_without_an_id_on_a_stream_is_the_requests_own(era: str) -> None:
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST prompts/list"] = streamed(
             b'data: {"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}\n\n'
         )
@@ -313,7 +313,7 @@ async def test_too_many_requests_in_flight_are_refused_one_at_a_time(monkeypatch
         await go.wait()
         await plain(asked)
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST"] = wait
         for stream in (2, 3, 4):
             w.request(stream)
@@ -332,7 +332,7 @@ async def test_too_many_requests_in_flight_are_refused_one_at_a_time(monkeypatch
 async def test_a_server_that_takes_no_input_is_pressed_and_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_module, "MAX_UNSENT", 40_000_000)
     pressed: list[bool] = []
-    async with world() as w:
+    async with connected_server() as w:
         w.remote.pressure = pressed.append
 
         async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -362,7 +362,7 @@ async def test_a_server_that_takes_no_input_is_pressed_and_then_refused(monkeypa
 
 @BOTH_LOOPS
 async def test_a_large_request_arrives_whole() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         w.request(2, x="x" * 5_000_000)
         await w.heard.of(2)
         assert 5_000_000 == len(w.server.asked[0].frame["params"]["x"])
@@ -374,7 +374,7 @@ async def test_the_end_does_not_wait_for_a_server_that_says_nothing() -> None:
     async def silent(asked: Asked) -> None:
         await asked.left()
 
-    async with world() as w:
+    async with connected_server() as w:
         await w.begin()
         w.server.on |= {"POST": silent, "DELETE": silent}
         w.request(2)
@@ -392,7 +392,7 @@ async def test_the_end_does_not_wait_for_a_server_that_says_nothing() -> None:
 
 
 async def test_notifications_that_the_server_does_not_take_are_logged_and_hold_up_nothing() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST notifications/x"] = _fails
         await w.begin()
         w.notify("notifications/x")
@@ -406,14 +406,14 @@ async def _fails(asked: Asked) -> None:
 
 
 async def test_a_line_that_cannot_be_read_is_refused_and_not_sent() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         w.remote.send(2, b'{"jsonrpc":"2.0","id":5,"method":"x","method":"y"}')
         assert 5 == (await w.heard.of(2))[0]["id"]
         assert [] == w.server.asked
 
 
 async def test_a_fault_of_the_gates_own_ends_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with world() as w:
+    async with connected_server() as w:
         monkeypatch.setattr(w.remote._legacy, "headers", lambda: 1 / 0)
         w.request(2)
         assert "internal error in the gate; see its log" in (await w.heard.of(2))[0]["error"]["message"]

@@ -8,13 +8,13 @@ import json
 import pytest
 
 from samplegate.transport.http_client import streams
-from tests.fakes.scripted_http_server import Asked, plain, world
+from tests.fakes.scripted_http_server import Asked, connected_server, plain
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_session_begins_and_is_named_in_every_later_request() -> None:
-    async with world(headers={"Authorization": "Bearer ours", "Accept": "no", "mcp-session-id": "no"}) as w:
+    async with connected_server(headers={"Authorization": "Bearer ours", "Accept": "no", "mcp-session-id": "no"}) as w:
         await w.begin()
         w.request(2, name="add")
         assert [{"jsonrpc": "2.0", "id": 2, "result": {"did": "tools/call"}}] == await w.heard.of(2)
@@ -33,7 +33,7 @@ async def test_a_session_begins_and_is_named_in_every_later_request() -> None:
 
 
 async def test_the_end_of_the_link_ends_the_session() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         await w.begin()
         await w.remote.aclose()
         (deleted,) = await w.server.until(1, "DELETE")
@@ -46,7 +46,7 @@ async def test_the_standalone_stream_is_opened_after_initialized_and_is_stream_z
         await asked.event({"jsonrpc": "2.0", "id": "s1", "method": "sampling/createMessage"})
         await asked.left()
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["GET"] = get
         await w.begin()
         assert "s1" == (await w.heard.of(0))[0]["id"]
@@ -64,7 +64,7 @@ async def test_frames_of_a_posts_stream_come_on_its_stream_in_their_order() -> N
         await asked.event({"jsonrpc": "2.0", "id": asked.frame["id"], "result": {}})
         await asked.end()
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST tools/call"] = call
         await w.begin()
         w.request(7, name="ask")
@@ -86,7 +86,7 @@ async def test_what_follows_initialize_waits_for_its_answer_and_what_follows_a_n
         await (answer if asked.method == "initialize" else accept).wait()
         await plain(asked)
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on |= {"POST initialize": slow, "POST notifications/initialized": slow}
         w.request(1, "initialize")
         w.notify("notifications/initialized")
@@ -108,7 +108,7 @@ async def test_a_cancellation_goes_out_after_the_request_that_it_names_was_accep
         await asked.stream()
         await asked.left()
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST tools/call"] = call
         await w.begin()
         w.request(2)
@@ -126,7 +126,7 @@ async def test_a_cancellation_does_not_wait_for_a_server_that_answers_in_one_pie
         await answer.wait()
         await plain(asked)
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST tools/call"] = call
         await w.begin()
         w.request(2)
@@ -140,7 +140,7 @@ async def test_a_session_id_that_came_with_an_error_is_nobodys() -> None:
     async def refuse(asked: Asked) -> None:
         await asked.answer(400, asked.error(-32600, id="server-error"), Mcp_Session_Id="session-1")
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST initialize"] = refuse
         w.request(1, "initialize")
         assert {"jsonrpc": "2.0", "id": 1, "error": {"code": -32600, "message": "no"}} == (await w.heard.of(1))[0]
@@ -154,7 +154,7 @@ async def test_a_session_id_that_no_header_may_hold_is_refused(id: str) -> None:
     async def begin(asked: Asked) -> None:
         await asked.result({"protocolVersion": "2025-11-25"}, Mcp_Session_Id=id)
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST initialize"] = begin
         w.request(1, "initialize")
         assert "its Mcp-Session-Id header must be one value" in (await w.heard.of(1))[0]["error"]["message"]
@@ -167,7 +167,7 @@ async def test_the_revision_is_named_as_it_was_negotiated_from_2025_06_18_on(rev
     async def begin(asked: Asked) -> None:
         await asked.result({"protocolVersion": revision})
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST initialize"] = begin
         await w.begin()
         w.request(2)
@@ -179,7 +179,7 @@ async def test_a_session_that_the_server_has_forgotten_ends_once_and_every_reque
     async def forgotten(asked: Asked) -> None:
         await asked.answer(404, asked.error(-32600))
 
-    async with world() as w:
+    async with connected_server() as w:
         await w.begin()
         w.server.on["POST tools/call"] = forgotten
         w.request(2)
@@ -195,7 +195,7 @@ async def test_a_session_that_the_server_has_forgotten_ends_once_and_every_reque
 
 
 async def test_a_second_handshake_begins_a_new_session_and_ends_the_old() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         await w.begin()
         w.request(2, "initialize")
         await w.heard.of(2)
@@ -223,7 +223,7 @@ async def test_a_stream_that_the_server_closes_is_taken_up_again_where_it_was() 
             await asked.event({"jsonrpc": "2.0", "id": 2, "result": {}}, id="e4")
             await asked.end()
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on |= {"POST tools/call": call, "GET": again}
         await w.begin()
         w.request(2)
@@ -248,7 +248,7 @@ async def test_the_servers_time_is_waited_for_before_a_stream_is_taken_up() -> N
         await asked.end()
 
     times: list[float] = []
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on |= {"POST tools/call": call, "GET": again}
         w.request(2)
         await w.heard.of(2)
@@ -268,7 +268,7 @@ async def test_a_stream_that_cannot_be_taken_up_ends_in_an_error_after_some_trie
     async def busy(asked: Asked) -> None:
         await asked.answer(503)
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on |= {"POST tools/call": call, "GET": busy}
         w.request(2)
         assert "could not be resumed" in (await w.heard.of(2))[0]["error"]["message"]
@@ -285,7 +285,7 @@ async def test_a_stream_that_the_server_will_not_resume_ends_in_an_error(status:
     async def refuse(asked: Asked) -> None:
         await asked.answer(status)
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on |= {"POST tools/call": call, "GET": refuse}
         w.request(2)
         assert word in (await w.heard.of(2))[0]["error"]["message"]
@@ -301,7 +301,7 @@ async def test_a_standalone_stream_that_ends_is_opened_again_where_it_was() -> N
             await asked.event({"jsonrpc": "2.0", "method": "n2"})
             await asked.left()
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["GET"] = get
         await w.begin()
         assert ["n1", "n2"] == [frame["method"] for frame in await w.heard.of(0, 2)]
@@ -314,7 +314,7 @@ async def test_a_standalone_stream_that_never_holds_is_given_up(monkeypatch: pyt
     async def get(asked: Asked) -> None:
         await asked.answer(500)
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["GET"] = get
         await w.begin()
         await w.server.until(streams.MAX_TRIES, "GET")
@@ -327,7 +327,7 @@ async def test_a_server_that_says_404_to_a_stream_it_never_had_keeps_its_session
     async def get(asked: Asked) -> None:
         await asked.answer(404)
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["GET"] = get
         await w.begin()
         await w.server.until(1, "GET")
@@ -343,7 +343,7 @@ async def test_a_stream_that_is_closed_goes_on_in_the_legacy_eras() -> None:
         await go.wait()
         await plain(asked)
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST tools/call"] = call
         w.request(2)
         await w.server.until(1)
@@ -357,7 +357,7 @@ async def test_a_batch_in_a_body_goes_on_whole() -> None:
         batch = [{"jsonrpc": "2.0", "method": "n"}, {"jsonrpc": "2.0", "id": 2, "result": {}}]
         await asked.answer(200, json.dumps(batch, indent=1).encode())
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST tools/call"] = call
         w.request(2)
         await w.heard.until(lambda: bool(w.heard.lines))
@@ -386,7 +386,7 @@ async def test_a_paused_link_reads_no_further_and_goes_on_when_it_is_resumed() -
         answered.set()
 
     paused, writing, answered, finished = (asyncio.Event() for _ in range(4))
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on |= {"POST tools/call": call, "POST ping": ping}
         w.request(2)
         await w.heard.of(2)

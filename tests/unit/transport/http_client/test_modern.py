@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from samplegate.transport.http_client import headers
-from tests.fakes.scripted_http_server import META, MODERN, Asked, World, plain, world
+from tests.fakes.scripted_http_server import META, MODERN, Asked, ConnectedServer, connected_server, plain
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ def lists(*pages: list[dict[str, Any]]) -> Any:
 
 
 async def test_a_request_is_mirrored_in_its_headers_and_names_no_session() -> None:
-    async with world(headers={"Mcp-Name": "no", "X-Api-Key": "ours"}) as w:
+    async with connected_server(headers={"Mcp-Name": "no", "X-Api-Key": "ours"}) as w:
         w.modern(2, "resources/read", uri="file:///caf\u00e9")
         assert "result" in (await w.heard.of(2))[0]
         (asked,) = w.server.asked
@@ -46,7 +46,7 @@ async def test_a_request_is_mirrored_in_its_headers_and_names_no_session() -> No
 
 
 async def test_a_call_mirrors_its_arguments_as_the_list_that_passed_says() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST tools/list"] = lists([REGION, BAD, PLAIN])
         w.modern(2, "tools/list")
         (found,) = await w.heard.of(2)
@@ -62,7 +62,7 @@ async def test_a_call_mirrors_its_arguments_as_the_list_that_passed_says() -> No
 
 
 async def test_the_tools_are_asked_for_where_no_list_has_passed_and_nobody_sees_it() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST tools/list"] = lists([PLAIN], [REGION])
         for stream in (2, 3, 4):
             w.modern(stream, name="query", arguments={"region": "eu"}, meta={"progressToken": "p", "x/y": 1})
@@ -77,7 +77,7 @@ async def test_the_tools_are_asked_for_where_no_list_has_passed_and_nobody_sees_
 
 
 async def test_names_that_are_on_no_list_do_not_have_it_asked_for_each_time() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST tools/list"] = lists([PLAIN])
         for stream in range(2, 12):
             w.modern(stream, name=f"odd-{stream}")
@@ -87,7 +87,7 @@ async def test_names_that_are_on_no_list_do_not_have_it_asked_for_each_time() ->
 
 async def test_a_tool_that_is_on_no_list_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headers, "FRESH", 0.0)
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST tools/list"] = lists([PLAIN])
         for stream in (2, 3):
             w.modern(stream, name="other")
@@ -110,7 +110,7 @@ async def test_a_call_goes_without_them_where_the_tools_cannot_be_had(how: str) 
         else:
             await asked.result({"tools": [], "nextCursor": "again"})
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST tools/list"] = handler
         for stream in (2, 3):
             w.modern(stream, name="query")
@@ -125,14 +125,14 @@ async def test_the_tools_may_come_on_a_stream() -> None:
         await asked.event(asked.answering({"tools": [REGION]}))
         await asked.left()
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST tools/list"] = handler
         w.modern(2, name="query", arguments={"region": "eu"})
         await w.heard.of(2)
         assert "eu" == w.server.asked[-1].header("mcp-param-region")
 
 
-async def changed(w: World, code: int) -> None:
+async def changed(w: ConnectedServer, code: int) -> None:
     """The tool has got an annotation since the client last listed it."""
 
     async def call(asked: Asked) -> None:
@@ -148,7 +148,7 @@ async def changed(w: World, code: int) -> None:
 
 
 async def test_a_server_that_misses_headers_is_asked_for_its_tools_again_and_the_call_is_made_once_more() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         await changed(w, -32020)
         w.modern(3, name="query", arguments={"region": "eu"})
         assert "result" in (await w.heard.of(3))[0]
@@ -156,7 +156,7 @@ async def test_a_server_that_misses_headers_is_asked_for_its_tools_again_and_the
 
 
 async def test_a_server_that_misses_headers_for_ever_is_asked_no_third_time() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         await changed(w, -32020)
         w.modern(3, name="query", arguments={})
         assert -32020 == (await w.heard.of(3))[0]["error"]["code"]
@@ -167,7 +167,7 @@ async def test_a_server_that_misses_headers_for_ever_is_asked_no_third_time() ->
 
 
 async def test_another_refusal_is_no_reason_to_call_again() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         await changed(w, -32021)
         w.modern(3, name="query", arguments={"region": "eu"})
         assert -32021 == (await w.heard.of(3))[0]["error"]["code"]
@@ -189,7 +189,7 @@ async def test_a_request_that_is_taken_back_ends_its_stream_and_no_other(how: st
         await asked.left()
         left.set()
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST prompts/get"] = call
         for stream in (2, 3):
             w.modern(stream, "prompts/get")
@@ -201,7 +201,7 @@ async def test_a_request_that_is_taken_back_ends_its_stream_and_no_other(how: st
 
 
 async def test_a_request_that_is_taken_back_before_it_was_sent_is_not_sent() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         w.modern(2, "prompts/get")
         w.remote.close_stream(2)
         w.modern(3, "prompts/list")
@@ -216,7 +216,7 @@ async def test_a_stream_that_breaks_is_not_taken_up_again() -> None:
         await asked.event({"jsonrpc": "2.0", "method": "n"}, id="e1", retry=0)
         await asked.end()
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST prompts/get"] = call
         w.modern(2, "prompts/get")
         assert "ended without an answer" in (await w.heard.of(2, 2))[1]["error"]["message"]
@@ -230,7 +230,7 @@ async def test_an_answer_for_another_request_on_a_stream_is_not_its_answer() -> 
         await asked.event(asked.answering({}))
         await asked.end()
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST prompts/get"] = call
         w.modern(2, "prompts/get")
         await w.heard.of(2)
@@ -248,7 +248,7 @@ async def test_a_stream_that_stays_open_after_its_answer_is_closed(monkeypatch: 
         await asked.left()
         left.set()
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST prompts/get"] = call
         w.modern(2, "prompts/get")
         await w.heard.of(2)
@@ -265,14 +265,14 @@ async def test_a_listen_streams_until_it_is_closed() -> None:
             await asked.event({"jsonrpc": "2.0", "method": name})
         await asked.left()
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST subscriptions/listen"] = listen
         w.modern(2, "subscriptions/listen", notifications={})
         assert ["acknowledged", "changed"] == [frame["method"] for frame in await w.heard.of(2, 2)]
 
 
 async def test_answers_are_not_sent_in_the_modern_era_and_notifications_are_mirrored() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         w.modern(2, "prompts/list")
         await w.heard.of(2)
         w.remote.send(0, b'{"jsonrpc":"2.0","id":1,"result":{}}')
@@ -285,14 +285,14 @@ async def test_answers_are_not_sent_in_the_modern_era_and_notifications_are_mirr
 
 
 async def test_headers_larger_than_servers_take_are_an_error_and_not_sent() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         w.modern(2, "resources/read", uri="data:" + "x" * 60_000)
         assert "headers would be larger than" in (await w.heard.of(2))[0]["error"]["message"]
         assert [] == w.server.asked
 
 
 async def test_a_name_with_a_line_end_adds_no_header() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         w.modern(2, "prompts/get", name="a\r\nX-Evil: 1")
         await w.heard.of(2)
         assert w.server.asked[0].header("x-evil") is None
@@ -300,7 +300,7 @@ async def test_a_name_with_a_line_end_adds_no_header() -> None:
 
 
 async def test_both_eras_may_be_spoken_to_one_server() -> None:
-    async with world() as w:
+    async with connected_server() as w:
         await w.begin()
         w.modern(5, "server/discover")
         w.request(6)
@@ -318,7 +318,7 @@ async def test_a_list_that_failed_is_asked_for_again_after_a_rest(monkeypatch: p
     async def broken(asked: Asked) -> None:
         await asked.answer(500)
 
-    async with world() as w:
+    async with connected_server() as w:
         w.server.on["POST tools/list"] = broken
         w.modern(2, name="query", arguments={"region": "eu"})
         await w.heard.of(2)

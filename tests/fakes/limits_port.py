@@ -8,7 +8,7 @@ from samplegate.policy import ledger
 from samplegate.policy.ledger import Account, Draw, LimitSpec, Refused, Reserved
 
 
-class Purse:
+class FakeLimits:
     """Accounts in a dict, with counted slots. ``out``, if set, refuses every reservation."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from samplegate.policy.decide import CompiledPolicy
 from samplegate.policy.prompt import Sampled, SampleRequest, SampleResult
 from samplegate.protocol.rounds import ClientReply, Note, Open, Release, Round, Settled
 from tests.fakes.dialogue import Dialogue, ask, form, modern, one, request, result, sample
-from tests.fakes.purse import Purse
+from tests.fakes.limits_port import FakeLimits
 
 SAMPLED = Sampled(({"type": "text", "text": "hi"},), "gpt", "endTurn", 3, 4)
 
@@ -34,7 +34,7 @@ class Silent:
 
 
 @dataclass
-class World:
+class FakePorts:
     """Fakes of the gate's ports."""
 
     answer: SampleResult | Callable[[SampleRequest], Awaitable[SampleResult]] = SAMPLED
@@ -44,7 +44,7 @@ class World:
     asked: list[SampleRequest] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     log: Silent = field(default_factory=Silent)
-    purse: Purse = field(default_factory=Purse)
+    limits: FakeLimits = field(default_factory=FakeLimits)
     notes: list[Note] = field(default_factory=list)
     heard: list[int] = field(default_factory=list)
     reviews: ReviewPort | None = None
@@ -70,11 +70,11 @@ class World:
         self.records.append(record)
 
     def gate(self, d: Dialogue) -> Gate:
-        self.purse.specs = d.compiled.limit_specs
+        self.limits.specs = d.compiled.limit_specs
         ports = Ports(
             sample=self.sample,
-            reserve=self.purse.reserve,
-            settle=self.purse.settle,
+            reserve=self.limits.reserve,
+            settle=self.limits.settle,
             progress=lambda _, count: self.heard.append(count),
             ask_client=self.ask_client,
             record=self.record,
