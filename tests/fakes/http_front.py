@@ -264,11 +264,11 @@ class Front:
         self, served: Served | None = None, bounds: HttpBounds | None = None, sessions: Sessions | None = None
     ) -> None:
         self.now = 0.0
-        self.told: list[AccessRecord] = []
+        self.access_log: list[AccessRecord] = []
         self.notes: list[Note] = []
         self.served = served or Served()
         self.sessions = sessions or Sessions(bounds or HttpBounds(), note=self.notes.append, clock=lambda: self.now)
-        self.app = endpoint(self.served, self.sessions, tell=self.told.append)
+        self.app = endpoint(self.served, self.sessions, tell=self.access_log.append)
 
     def call(
         self, method: str, message: object = None, caller: str = "", body: bytes | None = None, **headers: str

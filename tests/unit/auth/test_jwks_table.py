@@ -49,7 +49,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-class Scene:
+class GuardedIssuer:
     """A guard that trusts one issuer, and its clock."""
 
     def __init__(self, endpoint: Endpoint, callers: CallerSettings) -> None:
@@ -85,9 +85,9 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def scene(callers: CallerSettings | None = None, **more: Any) -> AsyncIterator[Scene]:
+async def guarded_issuer(callers: CallerSettings | None = None, **more: Any) -> AsyncIterator[GuardedIssuer]:
     async with Endpoint().serving() as endpoint:
-        found = Scene(endpoint, callers or wanted(endpoint, **more))
+        found = GuardedIssuer(endpoint, callers or wanted(endpoint, **more))
         try:
             yield found
         finally:
@@ -204,7 +204,7 @@ TIMELINES: Final[dict[str, list[tuple[float, Any, str, str, int]]]] = {
 
 @pytest.mark.parametrize("steps", TIMELINES.values(), ids=TIMELINES.keys())
 async def test_over_time_a_caller_gets(steps: list[tuple[float, Any, str, str, int]]) -> None:
-    async with scene() as here:
+    async with guarded_issuer() as here:
         for at, published, name, expected, fetches in steps:
             here.now = at
             here.publish(published)
@@ -314,7 +314,7 @@ CHOICES: Final[dict[str, tuple[Published, str, str, str | None, str]]] = {
 async def test_of_a_key_set_a_token_gets(
     published: Published, name: str, algorithm: str, kid: str | None, expected: str
 ) -> None:
-    async with scene() as here:
+    async with guarded_issuer() as here:
         here.publish(published)
         assert expected == await here.call(name, algorithm, header={"kid": kid})
 
@@ -373,7 +373,7 @@ PROBLEMS: Final[dict[str, tuple[int, bytes, dict[str, str], str | None]]] = {
 async def test_of_an_answer_the_log_says(
     status: int, body: bytes, headers: dict[str, str], problem: str | None
 ) -> None:
-    async with scene() as here:
+    async with guarded_issuer() as here:
         here.endpoint.answers = {"/keys": (status, body), "/other": (200, key_set(K))}
         here.endpoint.headers = headers
         await here.guarded.guard.warm()
@@ -389,7 +389,7 @@ async def test_of_an_answer_the_log_says(
 async def test_a_file_is_read_again_as_an_issuer_is_asked_again(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     callers = CallerSettings(jwt=JwtSettings(ISSUER, jwks_file=file), resource=GATE)
-    async with scene(callers) as here:
+    async with guarded_issuer(callers) as here:
         assert NO_KEYS == await here.call("k")
         file.write_bytes(key_set(K))
         here.now = 10
@@ -431,14 +431,14 @@ async def test_an_answer_is_bounded_as_a_whole(begin: bytes, drips: bool) -> Non
     try:
         with pytest.raises(Unavailable, match="/keys: did not answer in time"):
             await source_of(JwtSettings(ISSUER, jwks_url=url), seconds=SECONDS)()
-        assert SECONDS <= time.monotonic() - started < 10 * SECONDS
+        assert SECONDS <= time.monotonic() - started < ANSWER  # below the default, so that `seconds` is in force
     finally:
         await asyncio.wait_for(closed.wait(), 5)
         server.close()
 
 
 async def test_a_burst_of_calls_is_one_fetch() -> None:
-    async with scene() as here:
+    async with guarded_issuer() as here:
         here.publish([K])
         assert ["200"] * 100 == await asyncio.gather(*(here.call("k") for _ in range(100)))
         assert 1 == await here.fetches(1)
@@ -456,7 +456,7 @@ async def test_a_burst_of_calls_is_one_fetch() -> None:
 
 
 async def test_a_known_key_does_not_wait_for_one_that_is_looked_for() -> None:
-    async with scene() as here:
+    async with guarded_issuer() as here:
         here.publish([K])
         assert "200" == await here.call("k")
         here.endpoint.open.clear()
@@ -470,7 +470,7 @@ async def test_a_known_key_does_not_wait_for_one_that_is_looked_for() -> None:
 
 
 async def test_an_end_does_not_wait_for_the_issuer() -> None:
-    async with scene() as here:
+    async with guarded_issuer() as here:
         here.publish([K])
         here.endpoint.open.clear()
         waiting = asyncio.ensure_future(here.call("k"))
@@ -497,12 +497,12 @@ def test_the_end_of_the_event_loop_does_not_wait_for_an_issuer_that_hangs() -> N
 
     with silent:
         asyncio.run(run())
-    assert time.monotonic() - ended[0] < ANSWER / 2
+    assert time.monotonic() - ended[0] < ANSWER * 0.8  # a wait for the issuer takes nearly ANSWER
 
 
 async def test_of_two_issuers_each_has_its_own_keys() -> None:
     theirs = public("theirs", "ES256", kid="k")
-    async with scene() as here:
+    async with guarded_issuer() as here:
         here.publish([K])
         here.publish([theirs], "/theirs")
         assert ["200", "401 issuer"] == [await here.call("k", iss=iss) for iss in (ISSUER, "https://other.example.com")]
@@ -532,11 +532,11 @@ async def test_only_https_goes_by_the_proxy_of_the_environment(monkeypatch: pyte
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
         monkeypatch.delenv("no_proxy", raising=False)
-    async with scene() as here:
+    async with guarded_issuer() as here:
         here.publish([K])
         assert "200" == await here.call("k")
     assert not heard.done()
-    async with scene(
+    async with guarded_issuer(
         CallerSettings(jwt=JwtSettings(ISSUER, jwks_url="https://login.example.com/keys"), resource=GATE)
     ) as here:
         assert NO_KEYS == await here.call("k")
@@ -548,7 +548,7 @@ async def test_only_https_goes_by_the_proxy_of_the_environment(monkeypatch: pyte
 
 async def test_metadata_leads_to_the_keys_once_for_each_fetch() -> None:
     async with Endpoint().serving() as endpoint:
-        here = Scene(endpoint, CallerSettings(jwt=JwtSettings(endpoint.url), resource=GATE))
+        here = GuardedIssuer(endpoint, CallerSettings(jwt=JwtSettings(endpoint.url), resource=GATE))
         where, metadata = (
             "/.well-known/openid-configuration",
             {"issuer": endpoint.url, "jwks_uri": f"{endpoint.url}/keys"},

@@ -117,7 +117,7 @@ class Run:
     def __init__(
         self, folder: Path, sign: str, policy: str = ANSWERS, options: tuple[str, ...] = (), state: bool = True
     ) -> None:
-        self.said = ""
+        self.logged = ""
         self._sign, self._state = sign, folder / "state" if state else Path()
         self._protocol = cast(Protocol, options[1] if options else "auto")
         self._seen: list[dict[str, Any]] = []
@@ -158,7 +158,7 @@ class Run:
 
         answers: list[dict[str, Any]] = anyio.run(converse, backend_options={"loop_factory": VirtualLoop})
         self._seen += server.frames
-        self.said = "\n".join(json.dumps([event, fields]) for event, fields in log.events)
+        self.logged = "\n".join(json.dumps([event, fields]) for event, fields in log.events)
         return answers
 
     def at_server(self) -> list[str]:
@@ -235,7 +235,7 @@ def test_with_modern_a_legacy_client_has_a_server_of_2026_07_28_behind_the_bridg
     assert "from the client after a round" == text(asked)
     assert -32600 == pushed["error"]["code"]
     assert ["server/discover+", "tools/call+", "tools/call+", "tools/call+"] == run.at_server()
-    assert WARNING not in run.said
+    assert WARNING not in run.logged
 
 
 # -- what auto learns
@@ -249,13 +249,13 @@ def test_a_call_that_failed_because_the_server_pushed_is_learned_from(tmp_path: 
     assert ["2026-07-28"] == found["result"]["supportedVersions"]
     assert "sampling/createMessage" in str(failed)
     assert "sampling/createMessage" in str(again)  # this connection keeps its protocol version
-    assert 1 == run.said.count(WARNING)
-    assert "--protocol legacy" in next(line for line in run.said.splitlines() if WARNING in line)
+    assert 1 == run.logged.count(WARNING)
+    assert "--protocol legacy" in next(line for line in run.logged.splitlines() if WARNING in line)
     assert ["server/discover+", "tools/call+", "tools/call+"] == run.at_server()  # no call is repeated
     asked, _, pushed = run(DISCOVER, INITIALIZE, legacy(1, "tools/call", name="push", arguments={}))
     assert -32601 == asked["error"]["code"]
     assert "from the client" == text(pushed)
-    assert WARNING not in run.said
+    assert WARNING not in run.logged
     assert ["initialize", "tools/call"] == run.at_server()
 
 
@@ -270,7 +270,7 @@ def test_a_client_that_needs_no_fallback_gets_the_bridge_once_it_is_learned(tmp_
 def test_what_was_not_declared_to_the_server_teaches_nothing(tmp_path: Path) -> None:
     run = Run(tmp_path, "error", FORWARDS)
     run(call(1, "push", {}))
-    assert WARNING not in run.said
+    assert WARNING not in run.logged
     assert not (tmp_path / "state" / "servers").exists()
 
 
@@ -309,7 +309,7 @@ def test_a_server_that_made_a_task_in_the_legacy_versions_is_never_downgraded(tm
     run = Run(tmp_path, "error")
     run(INITIALIZE, legacy(1, "tools/call", name="task", arguments={}, task={}))
     run(call(1, "push"))
-    assert WARNING not in run.said
+    assert WARNING not in run.logged
     run.at_server()
     run(call(1, "plain"))
     assert ["server/discover+", "tools/call+"] == run.at_server()
@@ -328,7 +328,7 @@ def test_a_server_that_refuses_the_handshake_is_spoken_to_as_before(tmp_path: Pa
 def test_a_server_that_speaks_nothing_older_is_not_learned_from(tmp_path: Path) -> None:
     run = Run(tmp_path, "new")
     assert -32600 == run(INITIALIZE, legacy(1, "tools/call", name="push", arguments={}))[1]["error"]["code"]
-    assert WARNING not in run.said
+    assert WARNING not in run.logged
 
 
 def test_another_command_of_the_same_name_is_another_server(tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ def test_without_a_state_folder_nothing_is_remembered_and_nothing_fails(tmp_path
     run = Run(tmp_path, "error", state=False)
     for _ in range(2):
         assert -32600 == run(call(1, "push"))[0]["error"]["code"]
-        assert WARNING in run.said
+        assert WARNING in run.logged
 
 
 @pytest.mark.parametrize("broken", ["a file", "full of other things"])
@@ -357,7 +357,7 @@ def test_a_state_folder_in_disorder_keeps_nothing_from_running(tmp_path: Path, b
         for number in range(3_100):
             (tmp_path / "state" / "servers" / f"{number}.pushed").touch()
     assert -32600 == run(call(1, "push"))[0]["error"]["code"]
-    assert WARNING in run.said
+    assert WARNING in run.logged
     if broken != "a file":
         assert 3_001 > len(list((tmp_path / "state" / "servers").iterdir()))
         assert "from the policy" == text(run(call(1, "push"))[0])
@@ -412,4 +412,4 @@ def test_servers_that_use_rounds_or_tasks_are_spoken_to_as_in_0_1_0(
     for _ in range(2):
         assert answer in json.dumps(run(*requests)[-1])
         assert at_server == run.at_server()
-        assert WARNING not in run.said
+        assert WARNING not in run.logged

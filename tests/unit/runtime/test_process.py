@@ -99,7 +99,7 @@ def ended(rules: Rules) -> int:
     return rules.models.ended
 
 
-def house_of(first: Rules, folder: Path) -> ProcessContext:
+def process_context(first: Rules, folder: Path) -> ProcessContext:
     return ProcessContext(first, state=folder / "state", decisions=NoDecisionLog(), log=EventLog("error", "json"))
 
 
@@ -154,7 +154,7 @@ async def test_rounds_that_are_open_end_under_the_policy_they_began_with_and_its
     tmp_path: Path,
 ) -> None:
     old, new = rules(tmp_path, "old"), rules(tmp_path, "new")
-    context = house_of(old, tmp_path)
+    context = process_context(old, tmp_path)
     async with conversation(context) as one, conversation(context) as other:
         held = await all_room(context)
         await one.ask(7)
@@ -177,7 +177,7 @@ async def test_rounds_that_are_open_end_under_the_policy_they_began_with_and_its
 
 async def test_the_models_of_a_policy_that_no_round_runs_under_end_at_once(tmp_path: Path) -> None:
     old, new = rules(tmp_path, "old"), rules(tmp_path, "new")
-    context = house_of(old, tmp_path)
+    context = process_context(old, tmp_path)
     await context.retire(context.replace(new))
     assert (1, 0) == (ended(old), ended(new))
     await context.aclose()
@@ -185,7 +185,7 @@ async def test_the_models_of_a_policy_that_no_round_runs_under_end_at_once(tmp_p
 
 async def test_a_round_that_is_withdrawn_lets_the_old_models_go_too(tmp_path: Path) -> None:
     old = rules(tmp_path, "old")
-    context = house_of(old, tmp_path)
+    context = process_context(old, tmp_path)
     async with conversation(context) as talk:
         await all_room(context)
         await talk.ask(7)
@@ -197,7 +197,7 @@ async def test_a_round_that_is_withdrawn_lets_the_old_models_go_too(tmp_path: Pa
 
 async def test_a_round_that_waits_for_a_limit_the_new_policy_lacks_is_refused(tmp_path: Path) -> None:
     old, new = rules(tmp_path, "old"), rules(tmp_path, "new", "other: {requests: 5, per: 1m, by: []}")
-    context = house_of(old, tmp_path)
+    context = process_context(old, tmp_path)
     async with conversation(context) as talk:
         held = await all_room(context)
         await talk.ask(7)
@@ -213,7 +213,7 @@ async def test_a_round_that_waits_for_a_limit_the_new_policy_lacks_is_refused(tm
 
 async def test_what_is_drawn_goes_on_and_brakes_that_are_the_same_too(tmp_path: Path) -> None:
     limit, brakes = "often: {requests: 2, per: day, tz: UTC, by: []}", "brakes: {repeats: 9}"
-    context = house_of(rules(tmp_path, "old", limit, brakes), tmp_path)
+    context = process_context(rules(tmp_path, "old", limit, brakes), tmp_path)
     before = context.brakes
     async with conversation(context) as talk:
         await talk.ask(7)

@@ -109,7 +109,7 @@ class Server(FakeLink):
         self.says(result(call["id"], content=[], structuredContent={"got": got}, **more), after)
 
 
-class Scene:
+class Conversation:
     """A client that waits for each response, the relay, and a server."""
 
     def __init__(self, client: str, server: str, *, protocol: Protocol = "auto", name: str = "default") -> None:
@@ -193,40 +193,40 @@ class TestStart:
     async def test_a_server_that_answers_nothing_is_given_up_and_whoever_waits_is_told(
         self, client: str, first: str, protocol: Protocol
     ) -> None:
-        scene = Scene(client, "silent", protocol=protocol)
+        conversation = Conversation(client, "silent", protocol=protocol)
         answered_by_us = protocol == "legacy" and first == "server/discover"
 
         async def act() -> None:
             await anyio.sleep(2 * START)  # a server may take its time while its client says nothing
             began = anyio.current_time()
-            scene.writes("f", first, **({"name": "work", "arguments": {}} if first == "tools/call" else {}))
-            answer = await scene.answer("f")
+            conversation.writes("f", first, **({"name": "work", "arguments": {}} if first == "tools/call" else {}))
+            answer = await conversation.answer("f")
             if answered_by_us:
                 assert -32601 == answer["error"]["code"]
                 return
             assert "setting start_timeout" in json.dumps(answer["error"])
-            await scene.relay.server_gone.wait()
-            assert [pytest.approx(began + START, abs=START)] == scene.silent
-            assert began + START <= scene.silent[0]
+            await conversation.relay.server_gone.wait()
+            assert [pytest.approx(began + START, abs=START)] == conversation.silent
+            assert began + START <= conversation.silent[0]
 
-        await scene.run(act)
-        assert answered_by_us is (not scene.relay.server_gone.is_set())
+        await conversation.run(act)
+        assert answered_by_us is (not conversation.relay.server_gone.is_set())
 
     @pytest.mark.parametrize("protocol", ["auto", "modern"])
     @pytest.mark.parametrize("client", ["legacy", "modern"])
     async def test_a_first_call_may_take_longer_where_the_server_lives(self, client: str, protocol: Protocol) -> None:
-        scene = Scene(client, "modern", protocol=protocol)
+        conversation = Conversation(client, "modern", protocol=protocol)
 
         async def act() -> None:
-            scene.calls(1, seconds=3 * START)
-            scene.calls(2)
+            conversation.calls(1, seconds=3 * START)
+            conversation.calls(2)
             assert ["result", "result"] == [
-                *((await scene.answer(2)).keys() & {"result", "error"}),
-                *((await scene.answer(1)).keys() & {"result", "error"}),
+                *((await conversation.answer(2)).keys() & {"result", "error"}),
+                *((await conversation.answer(1)).keys() & {"result", "error"}),
             ]
 
-        await scene.run(act)
-        assert (2, []) == (len(scene.got("tools/call")), scene.silent)
+        await conversation.run(act)
+        assert (2, []) == (len(conversation.got("tools/call")), conversation.silent)
 
 
 class TestCalls:
@@ -236,23 +236,23 @@ class TestCalls:
     async def test_a_call_that_is_not_answered_ends_with_an_error_and_a_cancellation(
         self, client: str, server: str
     ) -> None:
-        scene = Scene(client, server)
+        conversation = Conversation(client, server)
 
         async def act() -> None:
-            await scene.opens()
+            await conversation.opens()
             began = anyio.current_time()
-            scene.calls(1, never=True)
+            conversation.calls(1, never=True)
             assert {"code": -32603, "message": "the server did not answer within 4s (setting call_timeout)"} == (
-                await scene.answer(1)
+                await conversation.answer(1)
             )["error"]
             assert CALL <= anyio.current_time() - began <= 2 * CALL
-            scene.calls(2)
-            assert "result" in await scene.answer(2)
+            conversation.calls(2)
+            assert "result" in await conversation.answer(2)
 
-        await scene.run(act, call=CALL)
-        (call, _), (cancelled,) = scene.got("tools/call"), scene.got("notifications/cancelled")
+        await conversation.run(act, call=CALL)
+        (call, _), (cancelled,) = conversation.got("tools/call"), conversation.got("notifications/cancelled")
         assert call["id"] == cancelled["params"]["requestId"]
-        (note,) = [note for note in scene.notes if note.event == "call.timed_out"]
+        (note,) = [note for note in conversation.notes if note.event == "call.timed_out"]
         assert ("default", "tools/call", "work", CALL) == tuple(
             note.fields[name] for name in ("server", "method", "tool", "seconds")
         )
@@ -262,38 +262,38 @@ class TestCalls:
     async def test_progress_begins_the_wait_anew_where_the_policy_says_so(
         self, client: str, server: str, name: str, is_answered: bool
     ) -> None:
-        scene = Scene(client, server, name=name)
+        conversation = Conversation(client, server, name=name)
 
         async def act() -> None:
-            await scene.opens()
-            scene.calls(1, token=True, progress=8)
-            assert is_answered is ("result" in await scene.answer(1))
+            await conversation.opens()
+            conversation.calls(1, token=True, progress=8)
+            assert is_answered is ("result" in await conversation.answer(1))
 
-        await scene.run(act, call=CALL)
+        await conversation.run(act, call=CALL)
 
     @pytest.mark.parametrize("client", ["legacy", "modern"])
     async def test_the_time_in_which_the_server_waits_for_an_answer_does_not_count(self, client: str) -> None:
-        scene = Scene(client, "legacy")
+        conversation = Conversation(client, "legacy")
 
         async def act() -> None:
-            await scene.opens()
-            scene.calls(1, then=CALL / 4)
-            assert "result" in await scene.answer(1)
+            await conversation.opens()
+            conversation.calls(1, then=CALL / 4)
+            assert "result" in await conversation.answer(1)
             assert 3 * CALL < anyio.current_time()
 
-        await scene.run(act, call=CALL)
+        await conversation.run(act, call=CALL)
 
     async def test_a_listen_has_no_timeout(self) -> None:
-        scene = Scene("modern", "modern")
+        conversation = Conversation("modern", "modern")
 
         async def act() -> None:
-            await scene.opens()
-            scene.writes("l", "subscriptions/listen", notifications={})
+            await conversation.opens()
+            conversation.writes("l", "subscriptions/listen", notifications={})
             await anyio.sleep(5 * CALL)
 
-        await scene.run(act, call=CALL)
-        assert ([], []) == (scene.got("notifications/cancelled"), scene.relay.session.open_calls())
-        assert [0] == [frame["id"] for frame in scene.client.frames if "id" in frame]
+        await conversation.run(act, call=CALL)
+        assert ([], []) == (conversation.got("notifications/cancelled"), conversation.relay.session.open_calls())
+        assert [0] == [frame["id"] for frame in conversation.client.frames if "id" in frame]
 
 
 class TestEndOfInput:
@@ -301,19 +301,19 @@ class TestEndOfInput:
 
     @pytest.mark.parametrize(("client", "server"), PAIRS)
     async def test_calls_in_flight_are_waited_for_and_answered(self, client: str, server: str) -> None:
-        scene = Scene(client, server)
+        conversation = Conversation(client, server)
 
         async def act() -> None:
-            await scene.opens()
-            scene.calls(1, seconds=2 * CALL)
-            scene.calls(2)
+            await conversation.opens()
+            conversation.calls(1, seconds=2 * CALL)
+            conversation.calls(2)
             began = anyio.current_time()
-            scene.relay.client_silent()
-            await scene.relay.all_answered()
+            conversation.relay.client_silent()
+            await conversation.relay.all_answered()
             assert 2 * CALL == pytest.approx(anyio.current_time() - began)
 
-        await scene.run(act)
-        assert [True, True] == ["result" in await scene.answer(id) for id in (1, 2)]
+        await conversation.run(act)
+        assert [True, True] == ["result" in await conversation.answer(id) for id in (1, 2)]
 
     @pytest.mark.parametrize(
         ("ask", "server", "got"),
@@ -329,30 +329,30 @@ class TestEndOfInput:
     async def test_what_the_server_asks_after_it_is_answered_without_the_client(
         self, ask: str, server: str, got: str
     ) -> None:
-        scene = Scene("legacy", server)
+        conversation = Conversation("legacy", server)
 
         async def act() -> None:
-            await scene.opens()
-            scene.calls(1, ask=ask, seconds=CALL, then=0.0)
-            scene.relay.client_silent()
-            await scene.relay.all_answered()
+            await conversation.opens()
+            conversation.calls(1, ask=ask, seconds=CALL, then=0.0)
+            conversation.relay.client_silent()
+            await conversation.relay.all_answered()
 
-        await scene.run(act)
-        answer = await scene.answer(1)
+        await conversation.run(act)
+        answer = await conversation.answer(1)
         assert got in json.dumps(answer), answer
-        assert not [frame for frame in scene.client.frames if "method" in frame and ask != "ping"]
+        assert not [frame for frame in conversation.client.frames if "method" in frame and ask != "ping"]
 
     @pytest.mark.parametrize(("ask", "method"), [("form", "elicitation/create"), ("roots", "roots/list")])
     async def test_what_the_client_was_asked_before_it_is_answered(self, ask: str, method: str) -> None:
-        scene = Scene("legacy", "legacy")
+        conversation = Conversation("legacy", "legacy")
 
         async def act() -> None:
-            await scene.opens()
-            scene.calls(1, ask=ask, then=0.0)
+            await conversation.opens()
+            conversation.calls(1, ask=ask, then=0.0)
             await anyio.sleep(CALL)
-            assert method in [frame.get("method") for frame in scene.client.frames]
-            scene.relay.client_silent()
-            await scene.relay.all_answered()
+            assert method in [frame.get("method") for frame in conversation.client.frames]
+            conversation.relay.client_silent()
+            await conversation.relay.all_answered()
 
-        await scene.run(act)
-        assert (await scene.answer(1))["result"]["structuredContent"]["got"][0]["code"] < 0
+        await conversation.run(act)
+        assert (await conversation.answer(1))["result"]["structuredContent"]["got"][0]["code"] < 0

@@ -29,7 +29,7 @@ PROBLEMS = (
 )
 
 
-class Said(msgspec.Struct):
+class Response(msgspec.Struct):
     """One response."""
 
     status: int
@@ -50,7 +50,7 @@ async def ask(
     path: str,
     headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
     local: str | None = "127.0.0.1",
-) -> Said:
+) -> Response:
     """Send a request. The application must never call ``receive``."""
     sent: list[Any] = []
 
@@ -71,7 +71,7 @@ async def ask(
     with anyio.fail_after(10):
         await app(scope, receive, send)
     start, body = sent
-    return Said(
+    return Response(
         start["status"], {name.decode(): value.decode() for name, value in start["headers"]}, body["body"].decode()
     )
 
@@ -80,17 +80,17 @@ async def ask(
 
 
 async def test_metrics_are_what_was_handed_in_for_what_the_scrape_accepts() -> None:
-    said = await ask(app_of(), "GET", "/metrics", [("accept", "application/openmetrics-text"), ("accept", "*/*")])
+    response = await ask(app_of(), "GET", "/metrics", [("accept", "application/openmetrics-text"), ("accept", "*/*")])
     assert (200, "text/plain; version=0.0.4", "# application/openmetrics-text,*/*\n") == (
-        said.status,
-        said.headers["content-type"],
-        said.body,
+        response.status,
+        response.headers["content-type"],
+        response.body,
     )
 
 
 async def test_a_loop_that_turns_is_alive_though_nothing_is_ready() -> None:
-    said = await ask(app_of(ready=lambda: ["server db: it does not start"]), "GET", "/healthz")
-    assert (200, "alive\n") == (said.status, said.body)
+    response = await ask(app_of(ready=lambda: ["server db: it does not start"]), "GET", "/healthz")
+    assert (200, "alive\n") == (response.status, response.body)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ async def test_head_is_get_without_the_body(path: str) -> None:
     ],
 )
 async def test_json_is_for_who_asks_for_it(accept: str, wanted: bool) -> None:
-    said = await ask(app_of(), "GET", "/healthz", {"accept": accept})
-    assert ("application/json" if wanted else "text/plain; charset=utf-8") == said.headers["content-type"]
+    response = await ask(app_of(), "GET", "/healthz", {"accept": accept})
+    assert ("application/json" if wanted else "text/plain; charset=utf-8") == response.headers["content-type"]
 
 
 async def test_nothing_is_kept_by_caches() -> None:
@@ -170,16 +170,16 @@ async def test_nothing_is_kept_by_caches() -> None:
     ],
 )
 async def test_another_method_is_told_which_there_is(method: str, path: str, allow: str) -> None:
-    said = await ask(app_of(), method, path, BEARER)
-    assert (405, allow) == (said.status, said.headers["allow"])
+    response = await ask(app_of(), method, path, BEARER)
+    assert (405, allow) == (response.status, response.headers["allow"])
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/metrics/", "/servers/db/mcp", "//reload", "/reload/../metrics"])
 async def test_what_is_not_here_is_not_found(path: str) -> None:
-    said = await ask(app_of(), "GET", path)
+    response = await ask(app_of(), "GET", path)
     assert (404, "not found; available paths: /, /healthz, /metrics, /readyz, /reload, /version\n") == (
-        said.status,
-        said.body,
+        response.status,
+        response.body,
     )
 
 
@@ -190,8 +190,8 @@ async def test_a_body_that_is_large_or_has_no_length_is_refused_unread(length: s
 
 @pytest.mark.parametrize("body", [{"content-length": "2"}, {"transfer-encoding": "chunked"}])
 async def test_a_small_body_is_not_read_and_its_connection_is_not_used_again(body: dict[str, str]) -> None:
-    said = await ask(app_of(), "POST", "/reload", {**BEARER, **body})
-    assert (200, "close") == (said.status, said.headers["connection"])
+    response = await ask(app_of(), "POST", "/reload", {**BEARER, **body})
+    assert (200, "close") == (response.status, response.headers["connection"])
 
 
 @pytest.mark.parametrize(
@@ -248,14 +248,14 @@ async def test_a_fault_is_logged_whole_and_told_by_a_fixed_sentence() -> None:
     async def metrics(accept: str) -> tuple[bytes, str]:
         raise KeyError("a secret")
 
-    said = await ask(app_of(metrics=metrics, log=log), "GET", "/metrics")
-    assert (500, "/metrics: internal error in the gate; see the log\n") == (said.status, said.body)
+    response = await ask(app_of(metrics=metrics, log=log), "GET", "/metrics")
+    assert (500, "/metrics: internal error in the gate; see the log\n") == (response.status, response.body)
     assert [("admin.failed", {"path": "/metrics", "exc_info": True})] == log.seen
 
 
 async def test_a_line_stays_one_line_and_there_are_not_too_many() -> None:
-    said = await ask(app_of(ready=lambda: ["a\nb\x1b[2J\u202e\ud800", "x" * 9999, *["y"] * 500]), "GET", "/readyz")
-    found = said.body.splitlines()
+    response = await ask(app_of(ready=lambda: ["a\nb\x1b[2J\u202e\ud800", "x" * 9999, *["y"] * 500]), "GET", "/readyz")
+    found = response.body.splitlines()
     assert [r"a\nb\x1b[2J\u202e\ud800", "x" * 1999 + "…"] == found[:2]
     assert (201, "and 302 more") == (len(found), found[-1])
 
@@ -266,13 +266,13 @@ async def test_a_line_stays_one_line_and_there_are_not_too_many() -> None:
 async def test_without_a_token_in_the_settings_nobody_reloads() -> None:
     for headers in ({}, BEARER, {"authorization": "Bearer "}):
         for token in (None, b""):
-            said = await ask(app_of(token=token), "POST", "/reload", headers)
+            response = await ask(app_of(token=token), "POST", "/reload", headers)
             assert (
                 403,
                 "reload: no token is configured; set admin_token_file, or send SIGHUP to the process\n",
             ) == (
-                said.status,
-                said.body,
+                response.status,
+                response.body,
             )
 
 
@@ -294,19 +294,19 @@ async def test_a_wrong_token_sets_nothing_off(authorization: list[str], why: str
         pytest.fail("it was reloaded")
 
     log = Events()
-    said = await ask(
+    response = await ask(
         app_of(reload=reload, log=log), "POST", "/reload", [("authorization", value) for value in authorization]
     )
-    assert (401, 'Bearer realm="samplegate admin"') == (said.status, said.headers["www-authenticate"])
-    assert said.body.startswith(f"reload: {why}; send")
-    assert TOKEN.decode() not in said.body + str(log.seen)
+    assert (401, 'Bearer realm="samplegate admin"') == (response.status, response.headers["www-authenticate"])
+    assert response.body.startswith(f"reload: {why}; send")
+    assert TOKEN.decode() not in response.body + str(log.seen)
     assert [("admin.refused", {"path": "/reload", "status": 401})] == log.seen
 
 
 @pytest.mark.parametrize("authorization", ["Bearer ", "bearer ", "BEARER   "])
 async def test_the_right_token_does(authorization: str) -> None:
-    said = await ask(app_of(), "POST", "/reload", {"authorization": authorization + TOKEN.decode()})
-    assert (200, "unchanged\n") == (said.status, said.body)
+    response = await ask(app_of(), "POST", "/reload", {"authorization": authorization + TOKEN.decode()})
+    assert (200, "unchanged\n") == (response.status, response.body)
 
 
 async def test_a_reload_says_what_changed() -> None:
@@ -320,7 +320,7 @@ async def test_a_reload_says_what_changed() -> None:
         restart=("listen",),
         warnings=("w",),
     )
-    said = await ask(app_of(reload=answering(report)), "POST", "/reload", BEARER)
+    response = await ask(app_of(reload=answering(report)), "POST", "/reload", BEARER)
     assert [
         "changed",
         "policy aaaaaaaaaaaa -> bbbbbbbbbbbb",
@@ -330,8 +330,8 @@ async def test_a_reload_says_what_changed() -> None:
         "settings changed: log_level",
         "need a restart to take effect: listen",
         "warning: w",
-    ] == said.body.splitlines()
-    assert 200 == said.status
+    ] == response.body.splitlines()
+    assert 200 == response.status
 
 
 async def test_a_refused_reload_names_every_problem_and_what_stays_in_force() -> None:
@@ -356,8 +356,8 @@ async def test_where_there_can_be_no_reload_now_it_is_said() -> None:
     async def reload() -> ReloadReport:
         raise Unavailable("reload: the gate is draining; start it again instead")
 
-    said = await ask(app_of(reload=reload), "POST", "/reload", BEARER)
-    assert (503, "reload: the gate is draining; start it again instead\n") == (said.status, said.body)
+    response = await ask(app_of(reload=reload), "POST", "/reload", BEARER)
+    assert (503, "reload: the gate is draining; start it again instead\n") == (response.status, response.body)
 
 
 async def test_those_who_ask_together_share_a_reload_and_the_others_are_answered_meanwhile() -> None:
@@ -376,7 +376,7 @@ async def test_those_who_ask_together_share_a_reload_and_the_others_are_answered
         await started.wait()
         assert 200 == (await ask(app, "GET", "/healthz")).status
         go.set()
-        assert [200] * 5 == [said.status for said in await asyncio.gather(*waiting)]
+        assert [200] * 5 == [response.status for response in await asyncio.gather(*waiting)]
     assert 1 == begun
 
 

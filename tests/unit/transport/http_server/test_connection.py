@@ -153,7 +153,7 @@ async def test_a_client_that_takes_no_stream_is_cut_off_and_its_call_cancelled()
             await asyncio.sleep(0)
         await conversation.until(lambda: conversation.closed == [1])
         client.close()
-    assert "slow" == front.told[0].end
+    assert "slow" == front.access_log[0].end
 
 
 @BOTH_LOOPS
@@ -169,9 +169,9 @@ async def test_a_client_that_takes_no_answer_is_cut_off() -> None:
         client.sendall(
             request(LIST | {"params": {"_meta": META}}, f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/list")
         )
-        await until(lambda: bool(front.told) and not connections.open)
+        await until(lambda: bool(front.access_log) and not connections.open)
         client.close()
-    assert 200 == front.told[0].status
+    assert 200 == front.access_log[0].status
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -63,7 +63,7 @@ async def test_a_body_that_grows_too_large_is_refused(chunks: int) -> None:
     call = front.post(initialize())
     pieces = [b"12345678901"] if chunks == 1 else [b"1234", b"5678", b"901"]
     call.incoming = [{"type": "http.request", "body": piece, "more_body": piece != pieces[-1]} for piece in pieces]
-    assert (413, "body_size") == ((await call.done()).status, front.told[0].reason)
+    assert (413, "body_size") == ((await call.done()).status, front.access_log[0].reason)
 
 
 async def test_a_body_in_pieces_is_put_together() -> None:
@@ -89,7 +89,7 @@ async def test_a_client_that_goes_while_it_sends_gets_nothing_and_harms_nobody()
     call = front.post(initialize())
     call.incoming = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
     await call.done()
-    assert ([], 0, "gone") == (call.sent, front.told[0].status, front.told[0].end)
+    assert ([], 0, "gone") == (call.sent, front.access_log[0].status, front.access_log[0].end)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ async def test_other_methods_are_not_served(method: str) -> None:
     front = Front()
     call = await front.call(method).done()
     assert (405, "POST, GET, DELETE") == (call.status, call.headers["allow"])
-    assert "other" == front.told[0].http
+    assert "other" == front.access_log[0].http
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
@@ -164,7 +164,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 async def test_a_trace_context_is_told_if_its_form_is_right(value: str, expected: str) -> None:
     front = Front()
     await front.modern("tools/list", traceparent=value).done()
-    assert expected == front.told[0].traceparent
+    assert expected == front.access_log[0].traceparent
 
 
 @pytest.mark.parametrize("modern", [True, False])
@@ -180,7 +180,7 @@ async def test_a_trace_context_in_the_body_is_told_too(modern: bool) -> None:
         await front.post(message, mcp_protocol_version="2026-07-28", mcp_method="tools/list").done()
     else:
         await (await front.opened()).post({**ASK, "params": {"_meta": {"traceparent": TRACE}}}).done()
-    assert TRACE == front.told[-1].traceparent
+    assert TRACE == front.access_log[-1].traceparent
 
 
 async def test_each_request_is_told_once_with_labels_of_ours() -> None:
@@ -189,17 +189,17 @@ async def test_each_request_is_told_once_with_labels_of_ours() -> None:
     await session.ask(method="acme/" + "x" * 1000).done()
     await front.modern("tools/list", caller="bob").done()
     await front.post(ASK).done()
-    expected = [(one.caller, one.era, one.method, one.status, one.form, one.reason) for one in front.told]
+    expected = [(one.caller, one.era, one.method, one.status, one.form, one.reason) for one in front.access_log]
     assert [
         ("ann", "legacy", "initialize", 200, "json", ""),
         ("ann", "legacy", "other", 200, "json", ""),
         ("bob", "modern", "tools/list", 200, "json", ""),
         ("local", "legacy", "tools/list", 400, "json", "session"),
     ] == expected
-    assert front.told[0].session == front.told[1].session != ""
-    assert all(one.session not in session.id and session.id not in repr(one) for one in front.told if one.session)
-    assert {one.reason for one in front.told} <= REASONS | {""}
-    assert {one.method for one in front.told} <= METHODS | {"other"}
+    assert front.access_log[0].session == front.access_log[1].session != ""
+    assert all(one.session not in session.id and session.id not in repr(one) for one in front.access_log if one.session)
+    assert {one.reason for one in front.access_log} <= REASONS | {""}
+    assert {one.method for one in front.access_log} <= METHODS | {"other"}
 
 
 async def test_an_answered_request_leaves_nothing_for_the_collector() -> None:

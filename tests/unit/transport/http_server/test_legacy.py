@@ -57,7 +57,7 @@ async def test_a_client_that_goes_before_it_has_its_id_leaves_no_session() -> No
 async def test_a_server_that_never_opens_is_given_up() -> None:
     front = Front(Served(opens=silent), bounds=HttpBounds(opening=0.01))
     call = await front.post(initialize()).done()
-    assert (504, "opening") == (call.status, front.told[0].reason)
+    assert (504, "opening") == (call.status, front.access_log[0].reason)
     [conversation] = front.served.begun
     await conversation.until(lambda: conversation.over)
 

@@ -156,7 +156,7 @@ async def test_a_modern_client_that_falls_too_far_behind_is_cut_off_and_its_call
         stream.send(note("x" * 100 + str(n)), False)
         await asyncio.sleep(0)
     await call.done()
-    assert (1, [1], "slow") == (connection.cuts, front.served.shared["local"].closed, front.told[0].end)
+    assert (1, [1], "slow") == (connection.cuts, front.served.shared["local"].closed, front.access_log[0].end)
     assert 0 == front.sessions.held.total
 
 
@@ -173,7 +173,7 @@ async def test_a_legacy_client_that_falls_too_far_behind_is_cut_off_and_can_come
         stream.send(note("x" * 100 + str(n)), False)
         await asyncio.sleep(0)
     await call.done()
-    assert (1, "slow") == (connection.cuts, front.told[-1].end)
+    assert (1, "slow") == (connection.cuts, front.access_log[-1].end)
     stream.send(result(1, {}), True)
     back = await session.get(last_event_id=place).done()
     assert json.loads(result(1, {})) == back.data[-1], "what was kept, the answer with it"
@@ -186,7 +186,7 @@ async def test_a_stream_whose_bytes_stay_in_the_buffer_is_cut_off() -> None:
     connection = connected(call)
     connection.left = 5
     await call.done()
-    assert (1, "slow") == (connection.cuts, front.told[0].end)
+    assert (1, "slow") == (connection.cuts, front.access_log[0].end)
 
 
 async def test_one_large_event_is_no_falling_behind() -> None:

@@ -124,7 +124,7 @@ async def test_a_disconnect_closes_the_stream(commit: float) -> None:
     call.disconnect()
     await call.done()
     assert [1] == front.served.shared["local"].closed
-    assert "gone" == front.told[0].end
+    assert "gone" == front.access_log[0].end
 
 
 async def test_a_stream_is_closed_once_its_request_is_answered() -> None:
