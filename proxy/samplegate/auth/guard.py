@@ -41,7 +41,7 @@ SECRET: Final = frozenset({b"authorization", b"proxy-authorization"})
 CALLER: Final = "samplegate.caller"
 """The key of the caller's name in the scope; the policy and the limits use this name."""
 Kind: TypeAlias = Literal["auth", "origin", "host", "headers", "path"]
-SECONDS: Final = 10.0
+LOG_INTERVAL: Final = 10.0
 """Minimum seconds between two log lines with the same reason, because any client can cause any number of refusals."""
 
 _token68: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -70,8 +70,8 @@ class AuthObserver:
         self._log = log
         self._count = count
         self._clock = clock
-        self._told: dict[str, float] = {}
-        self._left: dict[str, int] = {}
+        self._logged: dict[str, float] = {}
+        self._omitted: dict[str, int] = {}
         self._failing = False
 
     def refused(self, kind: Kind, reason: str, status: int, *, server: str, peer: str) -> None:
@@ -79,11 +79,17 @@ class AuthObserver:
         address."""
         self._count("samplegate_http_refused_total", server=server or None, reason=kind)
         now = self._clock()
-        if now - self._told.get(reason, float("-inf")) < SECONDS:
-            self._left[reason] = self._left.get(reason, 0) + 1
+        if now - self._logged.get(reason, float("-inf")) < LOG_INTERVAL:
+            self._omitted[reason] = self._omitted.get(reason, 0) + 1
             return
-        self._told[reason] = now
-        fields = {"server": server, "reason": reason, "status": status, "peer": peer, "more": self._left.pop(reason, 0)}
+        self._logged[reason] = now
+        fields = {
+            "server": server,
+            "reason": reason,
+            "status": status,
+            "peer": peer,
+            "more": self._omitted.pop(reason, 0),
+        }
         self._log.warning("caller.refused", **{name: value for name, value in fields.items() if value})
 
     def keys(self, problem: str | None) -> None:
@@ -144,7 +150,7 @@ class CallerGuard:
         The activation also discards the cache of verified tokens.
         """
         before, keys = self._keys, self._keys_of(settings.callers.jwt)
-        rules = self._made(settings, None if keys is None else keys[1])
+        rules = self._build_rules(settings, None if keys is None else keys[1])
 
         def put() -> None:
             self._rules, self._keys = rules, keys
@@ -168,7 +174,7 @@ class CallerGuard:
         if self._keys is not None:
             await self._keys[1].aclose()
 
-    def _made(self, settings: ServeSettings, keys: Keys | None) -> _Rules:
+    def _build_rules(self, settings: ServeSettings, keys: Keys | None) -> _Rules:
         callers = settings.callers
         bearers = Bearers(StaticTokens(callers.tokens), None, wall=self._wall)
         if callers.jwt is not None and keys is not None:
@@ -189,7 +195,7 @@ class CallerGuard:
         from samplegate.auth.jwt import Keys, source_of
 
         before = self._keys[1] if self._keys is not None and self._keys[0] == settings else None
-        return settings, Keys(source_of(settings), clock=self._clock, told=self._observer.keys, before=before)
+        return settings, Keys(source_of(settings), clock=self._clock, on_fetch=self._observer.keys, before=before)
 
     async def _http(self, rules: _Rules, scope: Scope, receive: Receive, send: Send) -> None:
         seen = RequestHeaders(scope["headers"])
@@ -217,7 +223,7 @@ class CallerGuard:
         if caller is not None:
             if seen.has_any(SECRET):  # a caller's credentials go no further (R97)
                 scope["headers"] = [header for header in scope["headers"] if header[0] not in SECRET]
-            await self._let_in(caller, scope, receive, send)
+            await self._pass_on(caller, scope, receive, send)
 
     async def _caller(self, rules: _Rules, seen: RequestHeaders, scope: Scope, send: Send) -> Caller | None:
         """The caller of a request; None after a refusal was sent."""
@@ -239,7 +245,7 @@ class CallerGuard:
             return None
         return caller
 
-    async def _let_in(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _pass_on(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         server = self._server_at(scope["path"])
         if server is None:
             await self._refuse(

@@ -44,13 +44,13 @@ def challenge(
 
     A request without a token gets no error code (RFC 6750 3).
     """
-    said = [
+    parameters = [
         ("error", error),
         ("error_description", description),
         ("scope", " ".join(scopes)),
         ("resource_metadata", metadata),
     ]
-    parts = [f'{name}="{value}"' for name, value in said if value]
+    parts = [f'{name}="{value}"' for name, value in parameters if value]
     return b"www-authenticate", ("Bearer " + ", ".join(parts)).rstrip().encode("latin-1", "replace")
 
 

@@ -26,7 +26,7 @@ from samplegate.urls import url_error
 
 PREFIX: Final = "jwt:"
 """Prefix of the names of JWT callers. Names of static tokens have no colon, so neither kind can imitate the other."""
-MAX_KEYS_TRIED: Final = 4  # keys of the same name and kind that are tried: an issuer has one, or two during a rotation
+MAX_KEYS_TRIED: Final = 4  # keys with the token's key id and algorithm: an issuer has one, or two during a rotation
 _principal: Final = re.compile(r"[\x21-\x7e]{1,256}\Z")  # printable ASCII, which logs show unchanged
 _LATEST: Final = 2**53  # Unix seconds; a float represents integers up to this value exactly
 _types: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})  # without `logout+jwt` and the issuer's other tokens
@@ -63,7 +63,7 @@ UNKNOWN: Final = 60.0
 """Minimum seconds between two fetches for an unknown key, because any caller can name one."""
 RETRY: Final = 10.0
 """Minimum seconds between two attempts after a failure."""
-ANSWER: Final = 5.0
+RESPONSE_TIMEOUT: Final = 5.0
 """Timeout in seconds for one response of an issuer, from the DNS lookup to the last byte."""
 MISSING: Final = "the issuer's keys are not available"
 
@@ -157,18 +157,18 @@ def _texts(value: object) -> set[str]:
 
 
 def _scopes(claims: Mapping[str, Any]) -> set[str]:
-    """Scopes from ``scope``, a text with spaces (RFC 8693), and from ``scp``, which some issuers use and which may be a
-    list."""
-    said = [claims.get("scope"), claims.get("scp")]
-    return {word for value in said for text in _texts(value) for word in text.split(" ") if word}
+    """Scopes from ``scope``, a space-separated string (RFC 8693), and from ``scp``, which some issuers use and which
+    may be a list."""
+    values = [claims.get("scope"), claims.get("scp")]
+    return {word for value in values for text in _texts(value) for word in text.split(" ") if word}
 
 
 class Keys:
     """The keys of one issuer: fetched on demand, refreshed in the background, and kept through short outages.
 
-    ``source`` fetches them, and ``clock`` is in monotonic seconds. ``told`` is called after each fetch with None or the
-    problem. The first use waits for the first fetch. ``before`` are older keys of this issuer, which stay valid if that
-    fetch fails.
+    ``source`` fetches them, and ``clock`` is in monotonic seconds. ``on_fetch`` is called after each fetch, with None
+    or the problem. The first use waits for the first fetch. ``before`` are older keys of this issuer, which stay valid
+    if that fetch fails.
     """
 
     def __init__(
@@ -176,12 +176,12 @@ class Keys:
         source: Source,
         *,
         clock: Callable[[], float],
-        told: Callable[[str | None], None],
+        on_fetch: Callable[[str | None], None],
         before: Keys | None = None,
     ) -> None:
         self._source = source
         self._clock = clock
-        self._told = told
+        self._on_fetch = on_fetch
         self._set: KeySet = () if before is None else before._set  # noqa: SLF001 # of this class
         # of this class
         self._holds_until: float = float("-inf") if before is None else before._holds_until  # noqa: SLF001
@@ -259,11 +259,11 @@ class Keys:
         except Exception as problem:  # foreign data can fail in any way; the old keys stay
             self._failed = True
             known = isinstance(problem, Unavailable)
-            self._told(str(problem) if known else f"the issuer's keys cannot be read: {type(problem).__name__}")
+            self._on_fetch(str(problem) if known else f"the issuer's keys cannot be read: {type(problem).__name__}")
         else:
             now = self._clock()
             self._failed, self._fresh_until, self._holds_until = False, now + FRESH, now + GRACE
-            self._told(None)
+            self._on_fetch(None)
         finally:
             self._task, self._tried = None, True
 
@@ -293,17 +293,17 @@ def parse(text: bytes) -> KeySet:
         raise ValueError("not a JSON Web Key Set; expected an object with a list of keys") from None
     if len(found) > MAX_KEYS:
         raise ValueError(f"the key set has more than {MAX_KEYS} keys")
-    keys = tuple(key for each in found for name in _algorithms(each) if (key := _made(each, name)) is not None)
+    keys = tuple(key for each in found for name in _algorithms(each) if (key := _public_key(each, name)) is not None)
     if not keys:
         raise ValueError(
-            "the key set has no usable public signing key; supported are RSA from 2048 bits, P-256, P-384, P-521 and"
-            " Ed25519"
+            "the key set has no usable public signing key; supported are RSA with 2048 to 8192 bits, P-256, P-384,"
+            " P-521, Ed25519 and Ed448"
         )
     return keys
 
 
 def _algorithms(written: Mapping[str, Any]) -> list[str]:
-    """The algorithms of a key; empty for a private or shared key, because a published one is no secret."""
+    """The algorithms of a key; empty for a private or symmetric key, because a published key is not secret."""
     kid, operations = written.get("kid"), written.get("key_ops", ["verify"])
     if "d" in written or "k" in written or not (kid is None or (isinstance(kid, str) and len(kid) <= MAX_KID)):
         return []
@@ -314,7 +314,7 @@ def _algorithms(written: Mapping[str, Any]) -> list[str]:
     return [name for name in names if written.get("alg") in (None, name)]
 
 
-def _made(written: Mapping[str, Any], algorithm: str) -> jwt.PyJWK | None:
+def _public_key(written: Mapping[str, Any], algorithm: str) -> jwt.PyJWK | None:
     try:
         key = jwt.PyJWK(dict(written), algorithm=algorithm)
     except (jwt.PyJWTError, ValueError, TypeError, KeyError, OverflowError):
@@ -331,7 +331,7 @@ class _Metadata(msgspec.Struct):
     jwks_uri: str
 
 
-def source_of(settings: JwtSettings, *, seconds: float = ANSWER) -> Source:
+def source_of(settings: JwtSettings, *, seconds: float = RESPONSE_TIMEOUT) -> Source:
     """The source of an issuer's keys. ``seconds`` bounds each response."""
     return (
         partial(_of_issuer, settings, seconds) if settings.jwks_file is None else partial(_of_file, settings.jwks_file)

@@ -15,8 +15,8 @@ from samplegate.config.servers import ServerSettings
 from samplegate.policy.conditions import globs
 from samplegate.request_headers import found_by_digest
 
-MAX_CACHED: Final = 4_096  # verified callers in the cache; some hundred bytes each
-SECONDS: Final = 60.0
+MAX_CACHED: Final = 4_096  # verified callers in the cache; a few hundred bytes each
+CACHE_SECONDS: Final = 60.0
 """Seconds for which a verified token is accepted again without verification, even if its key is withdrawn meanwhile."""
 
 
@@ -97,7 +97,9 @@ class Bearers:
         if caller is None:
             raise Unauthenticated("unknown_token")
         now = self._wall()
-        until = now + SECONDS if caller.expires is None else min(now + SECONDS, caller.expires + self._leeway)
+        until = (
+            now + CACHE_SECONDS if caller.expires is None else min(now + CACHE_SECONDS, caller.expires + self._leeway)
+        )
         if until <= now:
             raise Unauthenticated("expired")
         self._seen[_digest(token)] = caller, until
@@ -122,18 +124,18 @@ def _test(names: tuple[str, ...]) -> Callable[[str], object]:
     return test
 
 
-def still_taken(before: CallerSettings, now: CallerSettings) -> Callable[[str], bool]:
-    """A predicate: is a caller of one version of the settings still valid in another? If not, its connections end.
+def still_valid(before: CallerSettings, now: CallerSettings) -> Callable[[str], bool]:
+    """Predicate: whether a caller is still valid after a change of the settings. If not, its connections end.
 
     JWT callers stay valid while the issuer's settings are the same: their tokens expire by themselves.
     """
     names = {token.name for token in now.tokens}
 
-    def taken(caller: str) -> bool:
+    def is_valid(caller: str) -> bool:
         if caller == LOCAL.name:
             return not now.required
         if caller.startswith("jwt:"):
             return now.jwt is not None and now.jwt == before.jwt
         return caller in names
 
-    return taken
+    return is_valid

@@ -3,9 +3,9 @@
 By default glibc raises its thresholds whenever a large block is freed. Then blocks up to 32 MiB come from the heap, and
 up to 64 MiB of free memory stay at its end.
 
-There are two ways to give this memory back. With fixed thresholds, large frames get their own mappings, which return to
-the system when freed. Otherwise the whole heap is trimmed when no large frame has come for a while. The first makes a
-call with large frames take about 1.5 times as long.
+Two methods return this memory to the system. With fixed thresholds, large frames get their own mappings, which return
+to the system when freed. Otherwise the whole heap is trimmed when no large frame has arrived for a while. The first
+makes a call with large frames take about 1.5 times as long.
 """
 
 from __future__ import annotations
@@ -54,15 +54,17 @@ def freeze_objects() -> None:
 
 
 class Trimmer:
-    """Trims the heap after large frames, and again after the requests that they opened. ``held``: bytes of open
-    requests in the session."""
+    """Trims the heap after large frames, and again after the requests that they opened have ended.
+
+    ``held`` returns the bytes of open requests in the session.
+    """
 
     def __init__(self, held: Callable[[], int]) -> None:
         self._held = held
         self._large_frame = anyio.Event()
 
     def report_large_frame(self) -> None:
-        """Report a large frame."""
+        """Report that a large frame has arrived."""
         self._large_frame.set()
 
     async def watch(self) -> NoReturn:

@@ -106,8 +106,8 @@ class StreamReceiver(msgspec.Struct, eq=False):
         self.relay.ended("server")
 
 
-LARGE: Final = 256 * 1024  # bytes of a frame after which memory is given back
-TOKENS: Final = 1.0  # seconds between two progress notifications that a model's tokens cause
+LARGE_FRAME: Final = 256 * 1024  # bytes of a frame after which memory is given back
+TOKEN_PROGRESS_INTERVAL: Final = 1.0  # seconds between two progress notifications that a model's tokens cause
 BEAT: Final = 5.0  # seconds between two progress notifications of a round: rare, but well below any peer's timeout
 
 
@@ -176,7 +176,7 @@ class Relay:
     def handle(self, side: Side, stream: int, line: bytes | Frame) -> None:
         """Handle one frame. If the gate fails on it, the frame is dropped and its sender gets an error; it is never let
         through."""
-        if self.on_large is not None and len(_raw(line)) > LARGE:
+        if self.on_large is not None and len(_raw(line)) > LARGE_FRAME:
             self.on_large()
         if side == "client":
             if self.first_call is not None and b"tools/call" in _raw(line):
@@ -225,7 +225,7 @@ class Relay:
         """Run rounds until ``until`` returns; then withdraw those still open."""
         async with anyio.create_task_group() as group:
             self._group = group
-            group.start_soon(self._beats)
+            group.start_soon(self._report_progress)
             await until()
             group.cancel_scope.cancel()
 
@@ -347,7 +347,7 @@ class Relay:
         """The gate's port: a round's model has written ``count`` tokens. A progress notification now and then keeps the
         peers' timers alive (R101)."""
         running, now = self._rounds.get(round), self.clock()
-        if running is not None and now - running.last_progress >= TOKENS:
+        if running is not None and now - running.last_progress >= TOKEN_PROGRESS_INTERVAL:
             running.last_progress = now
             self._progress(round, count)
 
@@ -397,7 +397,7 @@ class Relay:
         await anyio.sleep(later.delay)
         self.guarded("request.failed", lambda: self.session.due(later.token), round=later.token, door="input_required")
 
-    async def _beats(self) -> None:
+    async def _report_progress(self) -> None:
         while True:
             await anyio.sleep(self._beat)
             for round in list(self._rounds):
@@ -418,7 +418,7 @@ def _unanswered(round: Round) -> Settled:
     return Settled({key: Release(outcome, round.id) for key in round.items})
 
 
-MIN_CHECK_INTERVAL: Final = 0.01  # seconds between two checks of the requests in flight, at least
+MIN_CHECK_INTERVAL: Final = 0.01  # minimum seconds between two checks of the requests in flight
 
 
 async def enforce_timeouts(start: float, call: float, silent: Callable[[], None], relay: Relay) -> None:

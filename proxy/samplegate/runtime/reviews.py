@@ -135,8 +135,8 @@ class ReviewRuntime:
         """Whether an earlier process may have left notifications, so that the outbox must start before the first
         review."""
         reviewers = self._context.rules.policy.policy.reviewers.values()
-        told = any(reviewer.webhook is not None or reviewer.command is not None for reviewer in reviewers)
-        return told and Path(self._settings.reviews.partition(":")[2]).exists()
+        notified = any(reviewer.webhook is not None or reviewer.command is not None for reviewer in reviewers)
+        return notified and Path(self._settings.reviews.partition(":")[2]).exists()
 
     def _clean(self, show: Show) -> Clean | None:
         """Redaction of webhook messages with the known patterns and the policy's own; None if reviewers see

@@ -313,14 +313,14 @@ async def _input_ends(relay: Relay, client: InputReceiver, own: LineLink, second
     await client.over.wait()
     relay.client_silent()
     with anyio.move_on_after(seconds):
-        await _first(lambda: _all_taken(relay, own), lambda: _unread(own))
+        await _first(lambda: _answers_read(relay, own), lambda: _unread(own))
     relay.ended("client")
     return OK
 
 
-async def _all_taken(relay: Relay, own: LineLink) -> int:
+async def _answers_read(relay: Relay, own: LineLink) -> int:
     await relay.all_answered()
-    await _taken(own)
+    await _until_read(own)
     return OK
 
 
@@ -352,7 +352,7 @@ async def _server_ends(relay: Relay, child: ServerProcess, own: LineLink) -> int
             await relay.server_gone.wait()
         if not held_up and own.buffered == 0:
             break
-    await _taken(own)
+    await _until_read(own)
     return code
 
 
@@ -360,18 +360,18 @@ async def _output_ends(relay: Relay, child: ServerProcess, own: LineLink) -> int
     """The server closes its stdout, after which it cannot answer, even if the process is still running."""
     await relay.server_gone.wait()
     code = exit_code(await child.stop())
-    await _taken(own)
+    await _until_read(own)
     return code
 
 
 async def _session_ends(relay: Relay, own: LineLink) -> int:
     """The server has dropped its session. A stdio client must be restarted to get a new one."""
     await relay.server_gone.wait()
-    await _taken(own)
+    await _until_read(own)
     return GONE
 
 
-async def _taken(own: LineLink) -> None:
+async def _until_read(own: LineLink) -> None:
     """Wait until the client has read everything. The caller waits for the client's end and for signals in parallel."""
     while own.buffered:
         await own.drained(1.0)
@@ -388,9 +388,9 @@ async def _signalled(relay: Relay) -> int:
     raise AssertionError("signals do not end")
 
 
-FIRST: Final = 5.0  # seconds for the client's first request; clients send it right after they start us
-FALLBACK: Final = 1.0  # seconds for the ``initialize`` of a client that sent ``server/discover`` first
-TAKEN: Final = 0.5  # seconds for the client to read the error
+FIRST_REQUEST_TIMEOUT: Final = 5.0  # seconds for the client's first request; clients send it right after they start us
+FALLBACK_TIMEOUT: Final = 1.0  # seconds for the ``initialize`` of a client that sent ``server/discover`` first
+ERROR_READ_TIMEOUT: Final = 0.5  # seconds for the client to read the error
 MAX_LINE: Final = 1024 * 1024
 
 
@@ -444,12 +444,12 @@ class _Refusal:
 async def _answer(why: str) -> None:
     refusal = _Refusal(why)
     refusal.link = link = await open_own(refusal, max_line=MAX_LINE)
-    with anyio.move_on_after(FIRST):
+    with anyio.move_on_after(FIRST_REQUEST_TIMEOUT):
         await refusal.asked.wait()
     if refusal.asked.is_set():
-        with anyio.move_on_after(FALLBACK):
+        with anyio.move_on_after(FALLBACK_TIMEOUT):
             await refusal.over.wait()
-    await link.drained(TAKEN)
+    await link.drained(ERROR_READ_TIMEOUT)
     link.abort()
 
 

@@ -174,7 +174,7 @@ class SessionWiring:
     async def _sample(self, models: Models, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
         metrics, started, first = self.context.metrics, time.monotonic(), True
 
-        def told(tokens: int) -> None:
+        def on_tokens(tokens: int) -> None:
             nonlocal first
             if first:
                 first = False
@@ -182,7 +182,7 @@ class SessionWiring:
             heard(tokens)
 
         try:
-            answer = await models.sample(request, told)
+            answer = await models.sample(request, on_tokens)
         finally:
             metrics.observe("samplegate_model_call_duration_seconds", time.monotonic() - started, model=request.model)
         for direction in ("input", "output"):

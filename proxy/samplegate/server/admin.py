@@ -72,10 +72,10 @@ class AdminRequest(msgspec.Struct, frozen=True):
         return length is None or length > MAX_BODY
 
     def has_forged_host(self, names: Collection[str]) -> bool:
-        """Whether a request to a loopback address has a foreign Host header, as a web page sends by DNS rebinding
+        """Whether a request to a loopback address has a foreign Host header, as a web page sends through DNS rebinding
         (R96).
 
-        An address as Host is safe, and a client without Host is no browser. On other addresses the listener may have
+        An address as Host is safe, and a client without Host is not a browser. On other addresses the listener may have
         any name.
         """
         if self.headers.is_doubled(b"host"):

@@ -55,7 +55,7 @@ class Library(logging.Handler):
         )
 
 
-def hear_libraries(log: EventLog) -> None:
+def log_libraries(log: EventLog) -> None:
     """Route the log records of libraries, and Python's warnings, to our log."""
     logging.captureWarnings(True)
     logging.getLogger().addHandler(Library(log))

@@ -78,7 +78,7 @@ class Process:
             env=environment,
             cwd=server.cwd,
             max_line=self._max_frame,
-            said=self._said,
+            on_stderr=self._log_stderr,
             together=True,
         )
         relay.connect_server(shared_process_writer(child.link))
@@ -87,7 +87,7 @@ class Process:
         finally:
             await child.stop()
 
-    def _said(self, line: str, left_out: int) -> None:
+    def _log_stderr(self, line: str, left_out: int) -> None:
         """Log a line of the server's stderr, which is free text and never a frame."""
         self._log.info(
             "server.logged", server=self._server.name, line=line, **({"left_out": left_out} if left_out else {})

@@ -22,7 +22,7 @@ import anyio.to_thread
 from samplegate import __version__
 from samplegate.audit.decision_log import DecisionLog
 from samplegate.auth.guard import AuthObserver, CallerGuard
-from samplegate.auth.tokens import still_taken
+from samplegate.auth.tokens import still_valid
 from samplegate.config import SettingsError
 from samplegate.config.serve_settings import ServeSettings
 from samplegate.config.values import address
@@ -33,11 +33,11 @@ from samplegate.runtime import heap
 from samplegate.runtime.process import ProcessContext
 from samplegate.runtime.run import loop_options, open_decision_log
 from samplegate.server.admin import AdminApp, ReloadReport
-from samplegate.server.announcements import announce, hear_libraries, refuse_start
+from samplegate.server.announcements import announce, log_libraries, refuse_start
 from samplegate.server.listeners import Listeners, bind, bound
 from samplegate.server.metrics import RequestCounter, measure_loop_lag
 from samplegate.server.prepare import ServeConfig, read_all, seal_key
-from samplegate.server.reload import ReloadPlan, Reloads, SingleFlight, open_to_all, tell_policy
+from samplegate.server.reload import ReloadPlan, Reloads, SingleFlight, exposure_error, publish_policy
 from samplegate.server.reviews import Reviewers
 from samplegate.server.servers import Public, ServerRuntime, path_of
 from samplegate.server.systemd import Notify
@@ -92,7 +92,7 @@ class Operators:
             hosts=self._settings.allowed_hosts,
         )
 
-    def hello(self) -> list[tuple[str, str, dict[str, str]]]:
+    def announcements(self) -> list[tuple[str, str, dict[str, str]]]:
         """Announcements for the start: event, sentence and fields of each."""
         names = sorted(self._public.servers)
         paths = ["/mcp"] if len(names) == 1 else [path_of(name) for name in names]
@@ -101,13 +101,13 @@ class Operators:
             urls.append(("operators", "admin", f"http://{self._listeners.at('admin')}"))
         if "reviews" in self._listeners:
             urls.append(("reviewers", "reviews", f"http://{self._listeners.at('reviews')}/reviews"))
-        said = [
+        lines = [
             ("listener.opened", f"{word} on {url}", {"listener": listener, "url": url}) for listener, word, url in urls
         ]
         if not self._settings.callers.required:
-            open_to_all = "no callers are configured: any program on this machine can call the servers"
-            said.insert(len(paths), ("callers.absent", open_to_all, {}))
-        return said
+            warning = "no callers are configured: any program on this machine can call the servers"
+            lines.insert(len(paths), ("callers.absent", warning, {}))
+        return lines
 
     async def _metrics(self, accept: str) -> tuple[bytes, str]:
         self._counting.refresh(self._public, self._listeners.connections())
@@ -197,7 +197,7 @@ class Daemon:
             metrics=metrics,
         )
         self._log.count_dropped(self.context.metrics)
-        tell_policy(self.context)
+        publish_policy(self.context)
         self.context.metrics.set("samplegate_reload_last_success", 1)
         self.context.metrics.set("samplegate_draining", 0)
         async with AsyncExitStack() as stack:
@@ -263,7 +263,7 @@ class Daemon:
                 group.start_soon(metrics.keep, self._settings.metrics_interval, self._log)
             group.start_soon(self.guard.warm)
             self.operators.unready = None
-            for event, line, fields in self.operators.hello():
+            for event, line, fields in self.operators.announcements():
                 announce(self._log, event, line, fields=fields)
             self._notify.ready(f"serving {len(self.public.servers)} servers")
             await self._asked.wait()
@@ -343,9 +343,9 @@ class Daemon:
         def files() -> Sequence[Path]:
             return self.reloads.wanted.files if self._settings.watch else ()
 
-        async with watching(files, note=self._note, since=self._started) as wishes:
+        async with watching(files, note=self._note, since=self._started) as triggers:
             task_status.started()
-            async for _ in wishes:
+            async for _ in triggers:
                 await self.reload()
 
     async def _reloaded(self) -> Any:
@@ -370,7 +370,7 @@ class Daemon:
             for server in self.public.servers.values():
                 await server.end_callers(kept)
 
-        kept = still_taken(self.reloads.wanted.settings.callers, wanted.settings.callers)
+        kept = still_valid(self.reloads.wanted.settings.callers, wanted.settings.callers)
         return ReloadPlan(servers.changes, put, end)
 
     async def _front(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -414,7 +414,7 @@ def serve_command(args: argparse.Namespace) -> int:
     """Run `samplegate serve` until SIGTERM or SIGINT; returns the exit code."""
     started = time.time()
     heap.fix_malloc()
-    notify = Notify.taken_from(os.environ, os.getpid())  # before the environment is copied for a server
+    notify = Notify.from_environment(os.environ, os.getpid())  # before the environment is copied for a server
     try:
         wanted = read_all(args)
         settings = wanted.settings
@@ -426,7 +426,7 @@ def serve_command(args: argparse.Namespace) -> int:
     except (load.PolicyError, SettingsError, Unavailable, CannotStart) as problem:
         refuse_start(str(problem))
         return WRONG
-    hear_libraries(log)
+    log_libraries(log)
     for warning in wanted.warnings:
         announce(log, "settings.warned", warning, level="warning")
     daemon = Daemon(args, wanted, decisions, log, listeners, notify=notify, started=started, key=key)
@@ -441,7 +441,7 @@ def serve_command(args: argparse.Namespace) -> int:
 def _listeners(settings: ServeSettings) -> Listeners:
     """Bind every configured listener. Raises CannotStart or Unavailable."""
     sockets = {"public": bind("listen", settings.listens_at)}
-    why = open_to_all(bound(sockets["public"]), settings)
+    why = exposure_error(bound(sockets["public"]), settings)
     if why is not None:  # a host name may resolve to another address than expected
         raise Unavailable(why)
     for name, text in (("admin", settings.admin_listen), ("reviews", settings.reviews_listen)):

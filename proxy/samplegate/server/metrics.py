@@ -48,21 +48,21 @@ class RequestCounter:
         self._lines = AccessLog(context.log)
         context.metrics.only("samplegate_build_info", version=__version__, python=platform.python_version())
 
-    def access(self, told: AccessRecord) -> None:
+    def access(self, record: AccessRecord) -> None:
         """Count a completed HTTP request and write its line to the access log."""
-        metrics, server = self._context.metrics, told.server
-        method = method_class(told.http, told.method if told.method != "answer" else None)
-        labels = {"server": server, "era": told.era or None, "method": method}
-        metrics.count("samplegate_http_requests_total", **labels, status=status_class(told.status or None))
+        metrics, server = self._context.metrics, record.server
+        method = method_class(record.http, record.method if record.method != "answer" else None)
+        labels = {"server": server, "era": record.era or None, "method": method}
+        metrics.count("samplegate_http_requests_total", **labels, status=status_class(record.status or None))
         if method != "stream":  # a stream lasts as long as its client
-            metrics.observe("samplegate_http_request_duration_seconds", told.seconds, **labels)
-        if told.reason in REASONS:
-            metrics.count("samplegate_http_refused_total", server=server, reason=REASONS[told.reason])
-        if told.end == "slow":
+            metrics.observe("samplegate_http_request_duration_seconds", record.seconds, **labels)
+        if record.reason in REASONS:
+            metrics.count("samplegate_http_refused_total", server=server, reason=REASONS[record.reason])
+        if record.end == "slow":
             metrics.count("samplegate_streams_dropped_total", server=server)
         if self._lines.wanted:
-            fields = {name: value for name in _SHOWN if (value := getattr(told, name)) != ""}
-            fields["seconds"] = round(told.seconds, 6)
+            fields = {name: value for name in _SHOWN if (value := getattr(record, name)) != ""}
+            fields["seconds"] = round(record.seconds, 6)
             self._lines.take(fields)
 
     def crowded(self) -> None:
@@ -81,7 +81,7 @@ class RequestCounter:
         metrics.set("samplegate_decision_log_failing", 0 if self._context.decisions.problem() is None else 1)
 
 
-EVERY: Final = 0.5  # seconds: 120 samples a minute, at negligible cost
+LAG_INTERVAL: Final = 0.5  # seconds: 120 samples a minute, at negligible cost
 
 
 async def measure_loop_lag(
@@ -91,6 +91,6 @@ async def measure_loop_lag(
 ) -> None:
     """Measure the event-loop lag: call ``observe`` with the seconds by which each wake-up was late, until cancelled."""
     while True:
-        due = clock() + EVERY
-        await sleep(EVERY)
+        due = clock() + LAG_INTERVAL
+        await sleep(LAG_INTERVAL)
         observe(max(0.0, clock() - due))

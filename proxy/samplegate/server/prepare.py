@@ -30,9 +30,9 @@ from samplegate.sampler.keys import child_environment
 from samplegate.transport.subprocess import unresolved
 
 MIN_KEY_BYTES: Final = 32
-"""Bytes of a key file, at least."""
+"""Minimum size of a key file in bytes."""
 MAX_KEY_BYTES: Final = 64 * 1024
-"""Bytes of a key file, at most: a larger file is not a key."""
+"""Maximum size of a key file in bytes: a larger file is not a key."""
 
 _PURPOSE: Final = b"samplegate seal 1"
 _remedy: Final = "create a key with `openssl rand -hex 32`"

@@ -71,7 +71,7 @@ _OTHER: Final = LIVE - {"policy", "servers", "servers_file"}
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Names of the servers that a reload changes."""
+    """Names of the servers that a reload adds, changes or removes."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Reloads:
         self._prepare = prepare
 
     async def warm(self) -> None:
-        """Start the models that the policy in force wants warm."""
+        """Warm up the models of the policy in force, where it asks for that."""
         await self._warm(self._context.rules)
 
     async def reload(self) -> ReloadReport:
@@ -135,7 +135,7 @@ class Reloads:
         except Exception:
             self._context.log.error("reload.failed", exc_info=True)  # noqa: G201
             return ReloadReport(now, now, ("reload: internal error while reading the files; see the log",))
-        why = open_to_all(self._bound, wanted.settings)
+        why = exposure_error(self._bound, wanted.settings)
         if why is not None:
             return ReloadReport(now, now, (why,))
         return await self._in_force(wanted, now)
@@ -158,7 +158,7 @@ class Reloads:
         old = self._context.replace(wanted.rules) if anew else None
         change.put()  # rules, servers and callers change within one turn of the event loop
         self.wanted = wanted
-        tell_policy(self._context)
+        publish_policy(self._context)
         report = self._report(before, change.changes, hash_before, rotated=rotated)
         await self._end(change, old)
         if kept:
@@ -166,7 +166,8 @@ class Reloads:
         return report
 
     async def _warm(self, rules: Rules) -> None:
-        """Start the sampler's worker if the policy wants it warm. A failure is logged and does not fail the reload."""
+        """Start the sampler's worker if the policy asks for a warm-up. A failure is logged, and the reload
+        continues."""
         problem = await rules.models.warm() if rules.models.wants_warm else None
         if problem is not None:
             self._context.log.error("sampler.not_started", problem=problem)
@@ -203,9 +204,11 @@ def _plays(rules: Rules) -> bool:
     return any(model.cases for model in policy.models) or any(getattr(rule, "cases", None) for rule in policy.rules)
 
 
-def open_to_all(bound: Address, settings: ServeSettings) -> str | None:
-    """Why settings without callers are refused for a listener on this address; None if they are allowed. Otherwise
-    strangers could call without a token."""
+def exposure_error(bound: Address, settings: ServeSettings) -> str | None:
+    """Why settings without callers are refused for a listener on this address; None if they are allowed.
+
+    On a public address, anyone could call the servers without a token.
+    """
     if bound.is_loopback or settings.callers.required:
         return None
     return (
@@ -214,7 +217,7 @@ def open_to_all(bound: Address, settings: ServeSettings) -> str | None:
     )
 
 
-def tell_policy(context: ProcessContext) -> None:
+def publish_policy(context: ProcessContext) -> None:
     """Publish the policy in force as metrics."""
     context.metrics.only("samplegate_policy_info", hash=context.rules.hash)
     context.metrics.set("samplegate_policy_loaded_timestamp_seconds", time.time())

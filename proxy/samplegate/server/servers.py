@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     import aiohttp
 
 
-FIRST_DELAY: Final = 0.5  # seconds
-MAX_DELAY: Final = 30.0  # seconds: the longest wait for a restart after an operator has fixed the cause
+FIRST_DELAY: Final = 0.5  # seconds before the restart after the second early death in a row
+MAX_DELAY: Final = 30.0  # seconds: once an operator has fixed the cause, a restart takes no longer than this
 STABLE_AFTER: Final = 60.0  # seconds after which a start counts as successful, so that the count of deaths begins anew
 
 
@@ -96,8 +96,8 @@ class ProcessQuota:
 
 
 ALL_CALLERS: Final = ""  # the key of the conversation that all callers share
-ERAS_EXPIRE: Final = 300.0  # seconds that the eras of a server at a URL are remembered
-BUSY: Final = 5  # Retry-After in seconds if the process quota is used up
+ERAS_EXPIRE: Final = 300.0  # seconds for which the eras of a server at a URL are remembered
+RETRY_AFTER: Final = 5  # Retry-After in seconds if the process quota is used up
 
 
 class Key(NamedTuple):
@@ -253,10 +253,10 @@ class ServerRuntime:
             raise ConversationRefused(
                 503,
                 f"server {self.name}: the process limit or this caller's share of it is used up; retry later",
-                BUSY,
+                RETRY_AFTER,
             )
         started = self._clock()
-        conversation = self._made(caller, modern, prefers_legacy)
+        conversation = self._build_conversation(caller, modern, prefers_legacy)
         self._all.add(conversation)
         if not self._witnessed.evidence.prefers_legacy:
             self._unaware.add(conversation)
@@ -269,7 +269,7 @@ class ServerRuntime:
                 return conversation
             self.problem = str(conversation.failed)
             self._context.log.error("server.not_started", server=self.name, problem=self.problem)
-        raise ConversationRefused(502, f"server {self.name}: it could not be started; see the gate's log", BUSY)
+        raise ConversationRefused(502, f"server {self.name}: it could not be started; see the gate's log", RETRY_AFTER)
 
     def _count_start(self) -> None:
         if not self._behind.streams:
@@ -293,7 +293,7 @@ class ServerRuntime:
                 max(1, ceil(left)),
             )
 
-    def _made(self, caller: str, modern: bool, prefers_legacy: bool) -> ServerConversation:
+    def _build_conversation(self, caller: str, modern: bool, prefers_legacy: bool) -> ServerConversation:
         self._witnessed.refresh()
         for live in self._all:
             self._learn(live)
@@ -438,6 +438,7 @@ def _died_probing(conversation: ServerConversation) -> bool:
 
 
 SINGLE_SERVER_PATH: Final = "/mcp"
+"""A second URL path of the server, if there is only one."""
 
 
 def path_of(name: str) -> str:
@@ -520,7 +521,7 @@ class Public:
             changed=tuple(server.name for server in gone if server.name in servers),
             removed=tuple(server.name for server in gone if server.name not in servers),
         )
-        by_name = {name: kept.get(name) or self._made(settings) for name, settings in servers.items()}
+        by_name = {name: kept.get(name) or self._mount(settings) for name, settings in servers.items()}
         by_path = {path_of(name): mounted for name, mounted in by_name.items()}
         if len(servers) == 1:
             by_path[SINGLE_SERVER_PATH] = next(iter(by_name.values()))
@@ -538,7 +539,7 @@ class Public:
         for name in removed:
             self._context.metrics.forget(server=name)
 
-    def _made(self, settings: ServerSettings) -> MountedServer:
+    def _mount(self, settings: ServerSettings) -> MountedServer:
         server = ServerRuntime(
             settings,
             self._context,

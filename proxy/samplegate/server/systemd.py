@@ -18,7 +18,7 @@ import anyio
 
 MAX_STATUS: Final = 200  # characters of a status line
 # seconds that a state change waits for a full socket queue; the watchdog's message does not wait
-PATIENCE: Final = 0.5
+SEND_TIMEOUT: Final = 0.5
 NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 
 
@@ -34,8 +34,8 @@ class Notify:
         self._clock = clock
 
     @classmethod
-    def taken_from(cls, environment: MutableMapping[str, str], pid: int) -> Notify:
-        """Read and remove the three variables, so that no child process believes itself to be the service.
+    def from_environment(cls, environment: MutableMapping[str, str], pid: int) -> Notify:
+        """Read the three variables, and remove them so that no child process believes itself to be the service.
 
         A watchdog for another process (WATCHDOG_PID) is ignored.
         """
@@ -51,30 +51,30 @@ class Notify:
 
     def ready(self, status: str = "") -> bool:
         """Report that the start is complete. It is also sent after every reload, whatever its result."""
-        return self._say(["READY=1", *_status(status)])
+        return self._send(["READY=1", *_status(status)])
 
     def reloading(self, status: str = "") -> bool:
         """Report that a reload has begun. ``Type=notify-reload`` compares the time in it with the time of its own
         signal."""
-        return self._say(["RELOADING=1", f"MONOTONIC_USEC={self._clock() // 1000}", *_status(status)])
+        return self._send(["RELOADING=1", f"MONOTONIC_USEC={self._clock() // 1000}", *_status(status)])
 
     def stopping(self, status: str = "", seconds: float | None = None) -> bool:
         """Report that shutdown has begun, and ask for up to ``seconds`` more if given."""
         extended = [] if seconds is None else [f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}"]
-        return self._say(["STOPPING=1", *extended, *_status(status)])
+        return self._send(["STOPPING=1", *extended, *_status(status)])
 
     async def feed(self, sleep: Callable[[float], Awaitable[object]] = anyio.sleep) -> None:
         """Feed the watchdog twice per period, until cancelled. This runs in the event loop, so a blocked loop sends
         nothing."""
         while self.watchdog is not None:
-            self._say(["WATCHDOG=1"], patience=0.0)
+            self._send(["WATCHDOG=1"], timeout=0.0)
             await sleep(self.watchdog / 2)
 
-    def _say(self, lines: list[str], patience: float = PATIENCE) -> bool:
+    def _send(self, lines: list[str], timeout: float = SEND_TIMEOUT) -> bool:
         if self._address is None:
             return False
         with suppress(OSError, ValueError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ours:
-            ours.settimeout(patience)
+            ours.settimeout(timeout)
             ours.sendto("\n".join(lines).encode("utf-8", "replace"), self._address)
             return True
         return False

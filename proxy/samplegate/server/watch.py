@@ -27,7 +27,7 @@ import msgspec
 from samplegate.protocol.rounds import Note
 
 QUIET: Final = 100  # milliseconds without another change before a notification: an editor writes, renames and removes
-MAX_DEBOUNCE: Final = 2000  # milliseconds that changes are collected if they do not stop
+MAX_DEBOUNCE: Final = 2000  # milliseconds for which changes are collected if they do not stop
 TICK: Final = 5.0  # seconds between checks of the files without a notification
 POLL: Final = 2.0  # the same if folders cannot be watched
 CLOCK_LAG: Final = 0.02  # seconds by which a file system's clock may be behind ours
@@ -87,18 +87,18 @@ async def watching(
     ``since`` is the unix time before the files were first read, so that a change since then is a trigger. By default
     only changes from now on count.
     """
-    wishes = ReloadTriggers(files, note, notices, clock)
-    await wishes.begin(since)
+    triggers = ReloadTriggers(files, note, notices, clock)
+    await triggers.begin(since)
     hangup = getattr(signal, "SIGHUP", None)
     async with AsyncExitStack() as stack:
         group = await stack.enter_async_context(anyio.create_task_group())
         if hangup is not None:
-            group.start_soon(wishes.listen, stack.enter_context(anyio.open_signal_receiver(hangup)))
-        group.start_soon(wishes.watch)
+            group.start_soon(triggers.listen, stack.enter_context(anyio.open_signal_receiver(hangup)))
+        group.start_soon(triggers.watch)
         try:
-            yield wishes
+            yield triggers
         finally:
-            wishes.rearm()  # the watching thread cannot be cancelled, but it checks this event
+            triggers.rearm()  # the watching thread cannot be cancelled, but it checks this event
             group.cancel_scope.cancel()
 
 
@@ -119,7 +119,7 @@ class ReloadTriggers:
         self._known: dict[Path, Mark | None] = {}
         self._since = 0.0
         self._asked = False
-        self._stirred = asyncio.Event()
+        self._woken = asyncio.Event()
         self._stop = asyncio.Event()
         self._polling = False
 
@@ -129,25 +129,25 @@ class ReloadTriggers:
     async def __anext__(self) -> ReloadTrigger:
         """The next trigger, which combines all changes since the last one. A cancelled call loses none."""
         if set(self._files()) != self._known.keys():
-            self._stirred.set()
+            self._woken.set()
             self.rearm()
         while True:
-            await self._stirred.wait()
-            self._stirred.clear()
+            await self._woken.wait()
+            self._woken.clear()
             now = self._clock()
             try:
                 changed = await self._changed()
             except BaseException:
-                self._stirred.set()
+                self._woken.set()
                 raise
             if changed or self._asked:
-                wish, self._asked, self._since = ReloadTrigger(changed, self._asked), False, now
-                return wish
+                trigger, self._asked, self._since = ReloadTrigger(changed, self._asked), False, now
+                return trigger
 
     def ask(self) -> None:
-        """Request a reload, as SIGHUP does."""
+        """Request a reload; SIGHUP calls this."""
         self._asked = True
-        self._stirred.set()
+        self._woken.set()
 
     def rearm(self) -> None:
         """Restart the watch with the present folders."""
@@ -171,24 +171,24 @@ class ReloadTriggers:
             self._stop = asyncio.Event()
             folders = await self._folders()
             try:
-                await self._told(folders)
+                await self._watch_folders(folders)
             # watchfiles raises any exception; the files are then polled
             except Exception as problem:
                 self._complain(problem)
                 await anyio.sleep(POLL)
-            self._stirred.set()
+            self._woken.set()
 
-    async def _told(self, folders: dict[str, tuple[int, int]]) -> None:
+    async def _watch_folders(self, folders: dict[str, tuple[int, int]]) -> None:
         """Pass on notifications from these folders until the set of folders changes."""
         if not folders:
             await self._stop.wait()
             return
         # catches changes from before the watch was active, which it is when this task first waits
-        asyncio.get_running_loop().call_soon(self._stirred.set)
+        asyncio.get_running_loop().call_soon(self._woken.set)
         async with aclosing(self._notices(folders, self._stop)) as found:
             async for _ in found:
                 self._polling = False
-                self._stirred.set()
+                self._woken.set()
                 if folders != await self._folders():
                     return
 
@@ -233,7 +233,9 @@ def _folders(files: Iterable[Path]) -> dict[str, tuple[int, int]]:
     found = {}
     for path in files:
         with contextlib.suppress(OSError, ValueError):  # a name that the system rejects
-            for way in (path.absolute(), Path(os.path.realpath(path))):  # ``resolve`` raises for a loop of links
-                folder, mark = next((folder, mark) for folder in way.parents if (mark := _mark(folder)) is not None)
+            for location in (path.absolute(), Path(os.path.realpath(path))):  # ``resolve`` raises for a loop of links
+                folder, mark = next(
+                    (folder, mark) for folder in location.parents if (mark := _mark(folder)) is not None
+                )
                 found[str(folder)] = mark[:2]
     return found

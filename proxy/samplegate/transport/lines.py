@@ -19,7 +19,7 @@ LOW_WATER: Final = 64 * 1024
 wakes."""
 
 
-def _nobody(over: bool) -> None:
+def _ignore_pressure(over: bool) -> None:
     """Default for ``pressure`` until the relay sets it."""
 
 
@@ -29,7 +29,7 @@ class Backlog:
     def __init__(self) -> None:
         self.size = 0
         self.dropped = 0
-        self.pressure: Callable[[bool], None] = _nobody
+        self.pressure: Callable[[bool], None] = _ignore_pressure
         self._over = False
         self._lost = False
         self._waiters: list[asyncio.Future[None]] = []

@@ -28,10 +28,10 @@ from samplegate.transport.lines import MAX_LINE, Receiver
 from samplegate.transport.stdio import CannotStart, LineLink, connect
 
 MAX_STDERR_CHARS: Final = 1000  # characters of a stderr line; longer lines are cut
-MAX_LINES_PER_READ: Final = 50  # lines passed on from one read; the others are only counted. An even number
+MAX_LINES_PER_READ: Final = 50  # an even number; further lines of one read are only counted
 PAUSE: Final = 0.05  # seconds between two reads
 # seconds to read the last output of a process; a descendant that is still running may keep its stderr open
-LAST: Final = 0.2
+STDERR_GRACE: Final = 0.2
 
 Tell = Callable[[str, int], None]
 """Receives a line, and the number of lines omitted before it."""
@@ -79,9 +79,9 @@ class Stderr(asyncio.Protocol):
         self._over.set()
 
     async def aclose(self) -> None:
-        """Read the rest, for LAST seconds at most, and close the pipe."""
+        """Read the rest, for STDERR_GRACE seconds at most, and close the pipe."""
         try:
-            async with asyncio.timeout(LAST):
+            async with asyncio.timeout(STDERR_GRACE):
                 if self._opening is not None:
                     await self._opening
                 await self._over.wait()
@@ -400,20 +400,20 @@ async def start_child(
     env: Mapping[str, str],
     cwd: Path | None = None,
     max_line: int = MAX_LINE,
-    said: Tell | None = None,
+    on_stderr: Tell | None = None,
     together: bool = False,
 ) -> ServerProcess:
     """Start a server. Raises CannotStart.
 
-    ``env`` is its whole environment. ``said`` gets the lines of its stderr; without it the server inherits ours.
+    ``env`` is its whole environment. ``on_stderr`` gets the lines of its stderr; without it the server inherits ours.
     ``together`` is for ``PolledWriter``. No frame is delivered before the caller next awaits, so the caller may set the
     link's ``pressure`` first.
     """
-    process = start(command, env=env, cwd=cwd, stderr=None if said is None else subprocess.PIPE)
+    process = start(command, env=env, cwd=cwd, stderr=None if on_stderr is None else subprocess.PIPE)
     reading, writing = _take(process.stdout), _take(process.stdin)
     complaints, process.stderr = process.stderr, None
     process.stdin = process.stdout = None
-    stderr = None if said is None or complaints is None else Stderr.reading(complaints, said)
+    stderr = None if on_stderr is None or complaints is None else Stderr.reading(complaints, on_stderr)
     return ServerProcess(process, connect(reading, writing, receiver, max_line=max_line, together=together), stderr)
 
 

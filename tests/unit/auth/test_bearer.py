@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.auth.tokens import MAX_CACHED, SECONDS, Bearers, Caller, StaticTokens, Unauthenticated
+from samplegate.auth.tokens import CACHE_SECONDS, MAX_CACHED, Bearers, Caller, StaticTokens, Unauthenticated
 
 pytestmark = pytest.mark.anyio
 
@@ -29,10 +29,10 @@ class Verifier:
 async def test_a_verified_token_is_known_for_a_minute() -> None:
     verifier = Verifier()
     assert ["alice"] * 3 == [(await verifier.ask("alice")).name for _ in range(3)]
-    verifier.now = SECONDS - 1
+    verifier.now = CACHE_SECONDS - 1
     await verifier.ask("alice")
     assert 1 == verifier.asked
-    verifier.now = SECONDS
+    verifier.now = CACHE_SECONDS
     await verifier.ask("alice")
     assert 2 == verifier.asked
 

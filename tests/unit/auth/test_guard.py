@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from mcp.client.auth import utils as sdk
 
-from samplegate.auth.guard import SECONDS
+from samplegate.auth.guard import LOG_INTERVAL
 from samplegate.auth.jwt import GRACE
 from samplegate.auth.tokens import allowed
 from samplegate.config.identities import CallerSettings, JwtSettings, Token
@@ -352,7 +352,7 @@ async def test_a_flood_of_refusals_is_a_line_now_and_then_and_a_count_each_time(
     guarded = GuardedApp(STATIC, clock=lambda: now[0])
     for _ in range(500):
         await guarded.ask()
-    now[0] = SECONDS
+    now[0] = LOG_INTERVAL
     await guarded.ask()
     assert 501 == len(guarded.refusals())
     assert [

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
-from jwt.algorithms import RSAAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ed448, rsa
+from jwt.algorithms import OKPAlgorithm, RSAAlgorithm
 from msgspec.structs import replace
 
-from samplegate.auth.jwt import ANSWER, MAX_BYTES, source_of
+from samplegate.auth.jwt import MAX_BYTES, RESPONSE_TIMEOUT, parse, source_of
 from samplegate.config.identities import CallerSettings, JwtSettings
 from samplegate.errors import Unavailable
 from tests.fakes.guarded import GuardedApp
@@ -355,8 +355,8 @@ PROBLEMS: Final[dict[str, tuple[int, bytes, dict[str, str], str | None]]] = {
         b'{"keys": []}',
         {},
         (
-            "URL/keys: the key set has no usable public signing key; supported are RSA from 2048 bits,"
-            " P-256, P-384, P-521 and Ed25519"
+            "URL/keys: the key set has no usable public signing key; supported are RSA with 2048 to 8192 bits,"
+            " P-256, P-384, P-521, Ed25519 and Ed448"
         ),
     ),
     "101 keys": (200, key_set(*[K] * 101), {}, "URL/keys: the key set has more than 100 keys"),
@@ -367,6 +367,11 @@ PROBLEMS: Final[dict[str, tuple[int, bytes, dict[str, str], str | None]]] = {
         "URL/keys: the request failed: ClientPayloadError",
     ),
 }
+
+
+def test_an_ed448_key_is_usable() -> None:
+    key = OKPAlgorithm.to_jwk(ed448.Ed448PrivateKey.generate().public_key(), as_dict=True)
+    assert ["EdDSA"] == [usable.algorithm_name for usable in parse(key_set(key))]
 
 
 @pytest.mark.parametrize(("status", "body", "headers", "problem"), PROBLEMS.values(), ids=PROBLEMS.keys())
@@ -410,7 +415,7 @@ SECONDS: Final = 0.3
 )
 @pytest.mark.parametrize("drips", [False, True], ids=["silent", "dripping"])
 async def test_an_answer_is_bounded_as_a_whole(begin: bytes, drips: bool) -> None:
-    assert 5.0 == ANSWER
+    assert 5.0 == RESPONSE_TIMEOUT
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -431,7 +436,7 @@ async def test_an_answer_is_bounded_as_a_whole(begin: bytes, drips: bool) -> Non
     try:
         with pytest.raises(Unavailable, match="/keys: did not answer in time"):
             await source_of(JwtSettings(ISSUER, jwks_url=url), seconds=SECONDS)()
-        assert SECONDS <= time.monotonic() - started < ANSWER  # below the default, so that `seconds` is in force
+        assert SECONDS <= time.monotonic() - started < RESPONSE_TIMEOUT  # below the default, so that `seconds` is in force
     finally:
         await asyncio.wait_for(closed.wait(), 5)
         server.close()
@@ -497,7 +502,7 @@ def test_the_end_of_the_event_loop_does_not_wait_for_an_issuer_that_hangs() -> N
 
     with silent:
         asyncio.run(run())
-    assert time.monotonic() - ended[0] < ANSWER * 0.8  # a wait for the issuer takes nearly ANSWER
+    assert time.monotonic() - ended[0] < RESPONSE_TIMEOUT * 0.8  # a wait for the issuer takes nearly RESPONSE_TIMEOUT
 
 
 async def test_of_two_issuers_each_has_its_own_keys() -> None:

@@ -30,7 +30,7 @@ def tokens(settings: JwtSettings = SETTINGS) -> JwtTokens:
     async def source() -> KeySet:
         return KEYS
 
-    return JwtTokens(settings, Keys(source, clock=lambda: 0.0, told=lambda _: None))
+    return JwtTokens(settings, Keys(source, clock=lambda: 0.0, on_fetch=lambda _: None))
 
 
 async def refused(token: str, settings: JwtSettings = SETTINGS) -> str:

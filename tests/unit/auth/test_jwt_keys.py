@@ -27,7 +27,7 @@ class Issuer:
         self.open = asyncio.Event()
         self.open.set()
         self.begun = asyncio.Event()
-        self.keys = Keys(self.source, clock=lambda: self.now, told=self.told.append)
+        self.keys = Keys(self.source, clock=lambda: self.now, on_fetch=self.told.append)
 
     async def source(self) -> KeySet:
         self.asked += 1
@@ -40,7 +40,7 @@ class Issuer:
 
     def reload(self) -> None:
         """Reload with other settings for the same issuer, whose keys may have changed."""
-        self.keys = Keys(self.source, clock=lambda: self.now, told=self.told.append, before=self.keys)
+        self.keys = Keys(self.source, clock=lambda: self.now, on_fetch=self.told.append, before=self.keys)
 
     async def names(self, kid: str) -> list[str | None]:
         return [key.key_id for key in await self.keys.fitting(kid, "ES256")]

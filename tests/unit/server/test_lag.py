@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.server.metrics import EVERY, measure_loop_lag
+from samplegate.server.metrics import LAG_INTERVAL, measure_loop_lag
 
 
 @pytest.mark.anyio
@@ -20,4 +20,4 @@ async def test_a_wake_up_that_comes_late_is_told_and_one_that_comes_early_is_non
     with pytest.raises(StopAsyncIteration):
         await measure_loop_lag(told.append, sleep, lambda: now)
     assert [0.0, 0.25, 0.0] == pytest.approx(told)
-    assert now == pytest.approx(100.249 + 3 * EVERY)
+    assert now == pytest.approx(100.249 + 3 * LAG_INTERVAL)

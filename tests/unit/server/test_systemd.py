@@ -77,7 +77,7 @@ def test_a_status_is_one_line_whatever_is_in_it(supervisor: Supervisor) -> None:
 
 def test_the_variables_are_read_once_and_no_child_has_them() -> None:
     environment = {"NOTIFY_SOCKET": "/run/x", "WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(PID), "PATH": "/bin"}
-    assert (3.0, {"PATH": "/bin"}) == (Notify.taken_from(environment, PID).watchdog, environment)
+    assert (3.0, {"PATH": "/bin"}) == (Notify.from_environment(environment, PID).watchdog, environment)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,8 @@ def test_the_variables_are_read_once_and_no_child_has_them() -> None:
 def test_only_our_own_watchdog_is_fed(period: str | None, owner: str | None, watchdog: float | None) -> None:
     given = {"NOTIFY_SOCKET": "/run/x", "WATCHDOG_USEC": period, "WATCHDOG_PID": owner}
     assert (
-        watchdog == Notify.taken_from({name: value for name, value in given.items() if value is not None}, PID).watchdog
+        watchdog
+        == Notify.from_environment({name: value for name, value in given.items() if value is not None}, PID).watchdog
     )
 
 

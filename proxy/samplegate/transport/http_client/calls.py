@@ -34,7 +34,7 @@ from samplegate.transport.sse import Oversized, ServerSentEvent
 
 LINGER: Final = 1.0  # seconds that a stream may stay open after its answer; a server ends it at once or never
 _CREDENTIAL_STATUSES: Final = frozenset({401, 403})
-"""HTTP statuses about the gate's own credentials. The server's text for these is not for the client."""
+"""HTTP statuses about the gate's own credentials. The client does not get the server's text for these."""
 
 
 class HttpCall(ABC):

@@ -53,17 +53,19 @@ MAX_WAITING: Final = 1_000
 
 
 class NotificationQueue:
-    """The queue of messages that need no answer, sent in order. ``told`` is called with each frame that the server
-    accepts."""
+    """The queue of messages that need no answer, sent in order.
 
-    def __init__(self, shared: SharedStreams, told: Callable[[Frame], None]) -> None:
+    ``on_accepted`` is called with each frame that the server accepts.
+    """
+
+    def __init__(self, shared: SharedStreams, on_accepted: Callable[[Frame], None]) -> None:
         self._shared = shared
-        self._told = told
+        self._on_accepted = on_accepted
         self._waiting: set[asyncio.Task[None]] = set()
         self.last: asyncio.Task[None] | None = None
         """The task that the next frame must wait for; None if no message is being sent."""
 
-    def tell(
+    def enqueue(
         self,
         frame: Frame,
         own: Callable[[], Mapping[str, str]],
@@ -77,7 +79,7 @@ class NotificationQueue:
         It also waits for ``requests``, but at most GRACE seconds.
         """
         if len(self._waiting) >= MAX_WAITING:
-            self._say(frame, HttpFault(f"{MAX_WAITING} other messages are already queued"))
+            self._note_unsent(frame, HttpFault(f"{MAX_WAITING} other messages are already queued"))
             return False
         after = [*before, *([] if self.last is None else [self.last])]
         task = asyncio.get_running_loop().create_task(
@@ -115,7 +117,7 @@ class NotificationQueue:
             async with asyncio.timeout(TIME):
                 await self._post(frame, own())
         except (HttpFault, aiohttp.ClientError, OSError) as error:
-            self._say(frame, error_fault(error))
+            self._note_unsent(frame, error_fault(error))
         except Exception:
             self._shared.note(Note("remote.failed", {"origin": self._shared.wire.origin, "exc_info": True}))
 
@@ -128,9 +130,9 @@ class NotificationQueue:
             self._shared.lost()
         if response.status >= 300:
             raise status_fault(response.status)
-        self._told(frame)
+        self._on_accepted(frame)
 
-    def _say(self, frame: Frame, fault: HttpFault) -> None:
+    def _note_unsent(self, frame: Frame, fault: HttpFault) -> None:
         what = frame.method[:100] or frame.kind
         self._shared.note(
             Note("remote.untold", {"origin": self._shared.wire.origin, "method": what, "fault": fault.reason})
@@ -156,7 +158,7 @@ class RemoteReceiver(Protocol):
         """Receive one frame from the stream of the request with this number, or from the standalone stream (0)."""
 
     def oversized(self, stream: int, size: int, head: bytes) -> None:
-        """A frame over the bound, which is no answer, was discarded: at least ``size`` bytes that begin with
+        """A frame over the bound, which is not an answer, was discarded: at least ``size`` bytes that begin with
         ``head``."""
 
     def ended(self) -> None:
@@ -187,7 +189,7 @@ class RemoteConnection(Backlogged):
         self._shared = SharedStreams(wire, note, self._received, self._oversized, self._lost, max_frame)
         self._legacy = self._shared.legacy
         self._mirror = Mirror(wire, note, max_frame)
-        self._tells = NotificationQueue(self._shared, self._told)
+        self._messages = NotificationQueue(self._shared, self._message_accepted)
         self._backlog = Backlog()
         self._calls: dict[HttpCall, asyncio.Task[None]] = {}
         self._beginning: asyncio.Future[None] | None = None
@@ -197,7 +199,7 @@ class RemoteConnection(Backlogged):
         self._version = ""
         """Version of the last modern request, for a notification without one."""
         self._closed = False
-        self._told_end = False
+        self._end_reported = False
 
     def pause_reading(self) -> None:
         """Stop reading all streams. The frames of a completed read are still delivered."""
@@ -222,7 +224,7 @@ class RemoteConnection(Backlogged):
         elif frame.kind == "notification":
             self._notification(frame, meta)
         elif self._beginning is not None:
-            self._tells.tell(frame, self._legacy.headers, before=(), requests=())
+            self._messages.enqueue(frame, self._legacy.headers, before=(), requests=())
         else:  # R89: servers send no requests in the modern era
             self._note(
                 Note("frame.refused", {"side": "client", "fault": "an answer, which clients do not send in 2026-07-28"})
@@ -243,7 +245,7 @@ class RemoteConnection(Backlogged):
         for task in tasks:
             task.cancel()
         self._shared.flow.resume()
-        waiting = [*tasks, *self._tells.close(), *self._ending]
+        waiting = [*tasks, *self._messages.close(), *self._ending]
         if waiting:
             await asyncio.wait(waiting, timeout=END * 1.5)
         for task in self._ending:
@@ -278,7 +280,7 @@ class RemoteConnection(Backlogged):
 
     def _before(self) -> list[asyncio.Future[Any]]:
         """The futures to await before a legacy message is sent."""
-        return [one for one in (self._beginning, self._tells.last) if one is not None and not one.done()]
+        return [one for one in (self._beginning, self._messages.last) if one is not None and not one.done()]
 
     def _start(self, call: HttpCall) -> None:
         self._backlog.add(len(call.frame.raw))
@@ -303,14 +305,14 @@ class RemoteConnection(Backlogged):
             self._modern_notification(frame, meta)
             return
         accepted = [call.accepted for call in self._calls if not call.modern]
-        self._tells.tell(frame, self._legacy.headers, before=self._before(), requests=accepted)
+        self._messages.enqueue(frame, self._legacy.headers, before=self._before(), requests=accepted)
 
     def _modern_notification(self, frame: Frame, meta: rawjson.Object | None) -> None:
         """Send a client's notification. The modern era defines none; an unexpected one is forwarded under the header
         rules (T31)."""
         version = self._version if meta is None else rawjson.string(meta.raw(META_VERSION)) or ""
         own = http_headers.standard_headers(frame.method, frame.object, version)
-        self._tells.tell(frame, lambda: own, before=(), requests=())
+        self._messages.enqueue(frame, lambda: own, before=(), requests=())
 
     def _named(self, frame: Frame) -> HttpCall | None:
         """The request that a cancellation refers to."""
@@ -336,15 +338,15 @@ class RemoteConnection(Backlogged):
     # -- the legacy session
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _told(self, frame: Frame) -> None:
+    def _message_accepted(self, frame: Frame) -> None:
         """The server has accepted a notification or answer. After ``initialized`` it may send requests of its own."""
         if frame.method == _INITIALIZED and self._standalone is None and not self._closed:
             self._standalone = asyncio.get_running_loop().create_task(Standalone(self._shared).run())
 
     def _lost(self) -> None:
         self._legacy.gone = True
-        if not self._told_end and not self._closed:
-            self._told_end = True
+        if not self._end_reported and not self._closed:
+            self._end_reported = True
             self._note(Note("remote.session_ended", {"origin": self._shared.wire.origin}))
             self._receiver.ended()
 

@@ -29,7 +29,7 @@ MAX_PAGE: Final = 16 * 1024 * 1024  # bytes of one page that we requested oursel
 MAX_TOOLS: Final = 10_000
 MAX_SIZE: Final = 16 * 1024 * 1024  # bytes of all remembered annotations
 LIST_TIME: Final = 10.0  # seconds for all pages; a call waits for them
-COOL: Final = 30.0  # seconds after a failed list, in which calls are sent without the annotations
+LIST_RETRY: Final = 30.0  # seconds after a failed list, in which calls are sent without the annotations
 # seconds in which a list counts as fresh, so that neither unknown tool names nor a server that refuses every call cause
 # a new list each time
 FRESH: Final = 1.0
@@ -119,7 +119,7 @@ class Mirror:
         except (HttpFault, Malformed, aiohttp.ClientError, OSError) as error:
             fault = error.fault if isinstance(error, Malformed) else error_fault(error).reason
             self._note(Note("tools.unlisted", {"origin": self._wire.origin, "fault": fault}))
-            self._rests_until = asyncio.get_running_loop().time() + COOL
+            self._rests_until = asyncio.get_running_loop().time() + LIST_RETRY
             return False
         return True
 

@@ -61,7 +61,7 @@ class LegacySession:
         self.id, self.revision, self.begun, self.gone = (session[0] if session else None), revision or "", True, False
 
 
-LAST: Final = "Last-Event-ID"
+LAST_EVENT_ID: Final = "Last-Event-ID"
 RETRY: Final = 1.0  # seconds before a stream is resumed, if the server gives no time
 MIN_DELAY: Final = 0.05  # seconds: a server that asks for 0 must not keep us busy
 MAX_DELAY: Final = 30.0  # longest delay in seconds between failed tries, unless the server asks for more
@@ -111,7 +111,7 @@ class Cursor(msgspec.Struct, eq=False):
     @property
     def headers(self) -> dict[str, str]:
         """The headers that request the rest of the stream."""
-        return {} if self.id is None else {LAST: self.id}
+        return {} if self.id is None else {LAST_EVENT_ID: self.id}
 
 
 def is_message(event: ServerSentEvent) -> bool:

@@ -123,7 +123,7 @@ def endpoint(
         finally:
             visit.unwatch()
             sessions.leave(visit)
-            tell(visit.told(sessions.clock()))
+            tell(visit.access_record(sessions.clock()))
 
     return app
 

@@ -28,7 +28,7 @@ from samplegate.transport.http_server.http import (
     refusal,
     refused,
 )
-from samplegate.transport.http_server.sessions import AGAIN, STANDALONE, HttpSession, Sessions, ending
+from samplegate.transport.http_server.sessions import RETRY_AFTER, STANDALONE, HttpSession, Sessions, ending
 from samplegate.transport.http_server.stream import CLOSING, DISPLACED, GONE, HttpExchange, HttpStream, StreamReader
 
 
@@ -68,7 +68,7 @@ async def _opened(
 ) -> HttpReply | None:
     """Wait for the server's answer. Only a result creates the session and sends its id."""
     bounds, stream = sessions.bounds, reader.stream
-    session.conversation.received(stream.stream_id, visit.handed_over())
+    session.conversation.received(stream.stream_id, visit.take_body())
     visit.watch(reader)
     deadline = asyncio.get_running_loop().time() + bounds.opening
     while not (stream.ended or reader.stopped):
@@ -230,7 +230,11 @@ def _session(visit: HttpExchange, sessions: Sessions, id: FrameId | None) -> Htt
 
 def _full(sessions: Sessions, id: FrameId | None) -> HttpReply:
     return busy(
-        429, "session_full", f"the session already has {sessions.bounds.streams} open requests and streams", id, AGAIN
+        429,
+        "session_full",
+        f"the session already has {sessions.bounds.streams} open requests and streams",
+        id,
+        RETRY_AFTER,
     )
 
 
@@ -251,7 +255,7 @@ async def _visited(
         reader = visit.reader = StreamReader(stream, gone=visit.gone, unsent=visit.unsent)
         try:
             session.heard(stream)
-            session.conversation.received(stream.stream_id, visit.handed_over())
+            session.conversation.received(stream.stream_id, visit.take_body())
             await answering.first_frame(visit, reader, sessions.bounds, sessions.ticks)
             return await _answered(visit, sessions, session, reader, ids)
         finally:

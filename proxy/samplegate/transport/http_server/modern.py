@@ -236,7 +236,7 @@ async def _notified(visit: HttpExchange, served: ServerEndpoint, frame: Frame) -
         conversation = await served.modern(visit.caller, frame)
     except ConversationRefused as problem:
         return refused(problem, None)
-    stream_id = conversation.open_stream(_Nowhere(), trace=visit.trace)
+    stream_id = conversation.open_stream(_NullStream(), trace=visit.trace)
     conversation.received(stream_id, frame)
     conversation.close_stream(stream_id)
     return HttpReply(202)
@@ -251,7 +251,7 @@ async def _called(
     reader = visit.reader = StreamReader(stream, gone=visit.gone, unsent=visit.unsent)
     stream.stream_id = conversation.open_stream(stream, trace=visit.trace)
     try:
-        conversation.received(stream.stream_id, visit.handed_over())
+        conversation.received(stream.stream_id, visit.take_body())
         await answering.first_frame(visit, reader, bounds, sessions.ticks)
         if reader.stopped == CLOSING:
             return ending(asked.id)
@@ -294,7 +294,7 @@ def _farewell(asked: PendingAnswer) -> bytes:
     return sse.event(frames.result(asked.id, rawjson.dump({"resultType": "complete", META: {_SUBSCRIPTION: asked.id}})))
 
 
-class _Nowhere:
+class _NullStream:
     """The stream of a notification, which gets no frames."""
 
     def send(self, line: bytes, last: bool) -> None:

@@ -45,7 +45,7 @@ class HttpSession:
         self._side: int | None = None
         self._deadlines: dict[FrameId, asyncio.TimerHandle] = {}
         """Deadlines of requests that waited for a stream within the last ``HttpBounds.unread`` seconds."""
-        self.standalone = HttpStream(held, bounds, awaited=None, keep=True, ways=self)
+        self.standalone = HttpStream(held, bounds, awaited=None, keep=True, routes=self)
         self.streams[STANDALONE] = self.standalone
         conversation.open_stream(self.standalone, standalone=True)
 
@@ -58,7 +58,7 @@ class HttpSession:
         """The stream of posted notifications and answers. No answers are expected there; other frames go to the
         standalone stream."""
         if self._side is None:
-            stream = HttpStream(self._held, self._bounds, awaited=None, keep=False, ways=self)
+            stream = HttpStream(self._held, self._bounds, awaited=None, keep=False, routes=self)
             stream.elsewhere = self.standalone.send
             self._side = self.conversation.open_stream(stream)
         return self._side
@@ -68,7 +68,7 @@ class HttpSession:
 
         ``trace`` is described at ``http.Conversation``.
         """
-        stream = HttpStream(self._held, self._bounds, awaited=requests, keep=True, ways=self)
+        stream = HttpStream(self._held, self._bounds, awaited=requests, keep=True, routes=self)
         stream.on_end = self._answered
         self.asking[stream] = None
         stream.stream_id = self.conversation.open_stream(stream, trace=trace)
@@ -98,7 +98,7 @@ class HttpSession:
         if self.ended:
             stream.free()
             return
-        for id, line in stream.taken_out() if stream.has_requests and stream.reader is None else ():
+        for id, line in stream.remove_requests() if stream.has_requests and stream.reader is None else ():
             self.ask(stream, id, line)
         if stream is self.standalone:
             return
@@ -107,7 +107,7 @@ class HttpSession:
             self._put_away(stream, now)
         elif not stream.number:
             stream.elsewhere = self.standalone.send
-            for line in stream.emptied():  # its answer is not among them: then it had ended
+            for line in stream.clear_events():  # its answer is not among them: then it had ended
                 self.standalone.send(line, False)
 
     # -- frames whose stream the client does not read
@@ -121,7 +121,7 @@ class HttpSession:
             and not self.standalone.is_read
             and stream is not self.standalone
         ):
-            for id, line in self.standalone.taken_out():
+            for id, line in self.standalone.remove_requests():
                 stream.add(line, id)
 
     def ask(self, stream: HttpStream, id: FrameId, line: bytes) -> None:
@@ -139,7 +139,7 @@ class HttpSession:
         """Cancel a request: drop it while it waits for a stream, otherwise send the cancellation on a stream that the
         client reads."""
         self._forget_deadline(id)
-        if self.standalone.taken_out(id) or self.ended:
+        if self.standalone.remove_requests(id) or self.ended:
             return
         (self._read(stream) or self.standalone).add(line)
 
@@ -165,7 +165,7 @@ class HttpSession:
 
     def _give_up(self, id: FrameId) -> None:
         del self._deadlines[id]
-        if self.standalone.taken_out(id):
+        if self.standalone.remove_requests(id):
             self._tell_undelivered(id)
 
     def _tell_undelivered(self, id: FrameId) -> None:
@@ -232,7 +232,7 @@ def _is_count(text: str) -> bool:
 
 
 SWEEPS: Final = 4  # sweeps within the shortest idle time
-AGAIN: Final = 5  # seconds after which a client may retry: by then a drain or a burst is over
+RETRY_AFTER: Final = 5  # seconds after which a client may retry: by then a drain or a burst is over
 LAST: Final = 5.0  # seconds for conversations to end and answers to be sent after the time of a drain
 READS: Final = frozenset(
     "completion/complete logging/setLevel ping prompts/get prompts/list resources/list resources/read"
@@ -244,7 +244,7 @@ answer."""
 
 def ending(id: FrameId | None) -> HttpReply:
     """The refusal of a request during a drain."""
-    return busy(503, "draining", "the server is shutting down; retry later", id, AGAIN)
+    return busy(503, "draining", "the server is shutting down; retry later", id, RETRY_AFTER)
 
 
 class Sessions:
@@ -287,10 +287,10 @@ class Sessions:
         """Reserve a session for a caller, or return a refusal. ``release`` or the end of the session frees the
         reservation."""
         if self._count >= self.bounds.sessions:
-            return busy(503, "busy", f"all {self.bounds.sessions} sessions are in use; retry later", id, AGAIN)
+            return busy(503, "busy", f"all {self.bounds.sessions} sessions are in use; retry later", id, RETRY_AFTER)
         if self._of[caller] >= self.bounds.sessions_per_caller:
             return busy(
-                429, "busy", f"this caller already has {self.bounds.sessions_per_caller} open sessions", id, AGAIN
+                429, "busy", f"this caller already has {self.bounds.sessions_per_caller} open sessions", id, RETRY_AFTER
             )
         self._count += 1
         self._of[caller] += 1
@@ -307,7 +307,11 @@ class Sessions:
         """Count one modern request in flight until ``answered``, or return a refusal."""
         if self._asking[caller] >= self.bounds.requests_per_caller:
             return busy(
-                429, "busy", f"this caller already has {self.bounds.requests_per_caller} requests in flight", id, AGAIN
+                429,
+                "busy",
+                f"this caller already has {self.bounds.requests_per_caller} requests in flight",
+                id,
+                RETRY_AFTER,
             )
         self._asking[caller] += 1
         return None

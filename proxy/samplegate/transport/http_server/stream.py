@@ -87,7 +87,7 @@ class HttpStream:
         "_asks",
         "_bounds",
         "_held",
-        "_ways",
+        "_routes",
         "awaited",
         "dropped",
         "elsewhere",
@@ -112,10 +112,10 @@ class HttpStream:
         *,
         awaited: int | None,
         keep: bool,
-        ways: StreamRoutes | None = None,
+        routes: StreamRoutes | None = None,
     ) -> None:
-        """``ways``: the routes of its session; a stream without them is sent no requests."""
-        self._held, self._bounds, self._ways = held, bounds, ways
+        """``routes``: the other streams of its session. Without them, no requests are sent on this stream."""
+        self._held, self._bounds, self._routes = held, bounds, routes
         self._asks: dict[int, FrameId] = {}
         """Ids of the requests among the unwritten events, by event number."""
         self.awaited = awaited
@@ -140,8 +140,8 @@ class HttpStream:
     def send(self, line: bytes, last: bool) -> None:
         """Send a frame. After the last answer, frames go to another stream."""
         if self.ended:
-            if self._ways is not None and not last:
-                self._ways.late(line)
+            if self._routes is not None and not last:
+                self._routes.late(line)
             return
         if self.elsewhere is None:
             self._add(line)
@@ -154,13 +154,13 @@ class HttpStream:
 
     def ask(self, id: FrameId, line: bytes) -> None:
         """Send a request on any stream that the client reads."""
-        if self._ways is not None:
-            self._ways.ask(self, id, line)
+        if self._routes is not None:
+            self._routes.ask(self, id, line)
 
     def cancel(self, id: FrameId, line: bytes) -> None:
         """Cancel such a request."""
-        if self._ways is not None:
-            self._ways.cancel(self, id, line)
+        if self._routes is not None:
+            self._routes.cancel(self, id, line)
 
     @property
     def is_read(self) -> bool:
@@ -245,8 +245,8 @@ class HttpStream:
             asks = self._asks.get(seq)
             self.dropped += 1
             self._pop()
-            if asks is not None and self._ways is not None:
-                self._ways.dropped(asks)
+            if asks is not None and self._routes is not None:
+                self._routes.dropped(asks)
         if reader is not None:
             reader.stop(SLOW)
 
@@ -282,7 +282,7 @@ class HttpStream:
                 self._pop()
         return out
 
-    def taken_out(self, id: FrameId | None = None) -> list[tuple[FrameId, bytes]]:
+    def remove_requests(self, id: FrameId | None = None) -> list[tuple[FrameId, bytes]]:
         """Remove and return the unwritten requests, or the one with this id. Later events get new numbers, which is
         safe because no client has seen the old ones."""
         chosen = {seq: asks for seq, asks in self._asks.items() if id is None or asks == id}
@@ -302,7 +302,7 @@ class HttpStream:
             self._add(line, asks)
         return out
 
-    def emptied(self) -> list[bytes]:
+    def clear_events(self) -> list[bytes]:
         """Drop all events, and return the unwritten ones."""
         out: list[bytes] = []
         while self.events:
@@ -315,7 +315,7 @@ class HttpStream:
     def free(self) -> None:
         """Drop all events and end the stream."""
         self.ended = True
-        self.emptied()
+        self.clear_events()
 
 
 class StreamReader:
@@ -416,7 +416,7 @@ class StreamReader:
 CALLER: Final = "samplegate.caller"
 CONNECTION: Final = "samplegate.connection"
 """Key of the connection (``uvicorn_protocol.Connection``) in the scope, present with our own listeners only."""
-CUT: Final = 1.0  # seconds to wait until an aborted connection is closed
+ABORT_TIMEOUT: Final = 1.0  # seconds to wait until an aborted connection is closed
 
 
 class HttpExchange:
@@ -446,7 +446,7 @@ class HttpExchange:
         """True for a call whose answer a drain waits for."""
         self._watch: asyncio.Task[None] | None = None
 
-    def told(self, now: float) -> AccessRecord:
+    def access_record(self, now: float) -> AccessRecord:
         """The access record of the request."""
         http = self.http if self.http in ("POST", "GET", "DELETE") else "other"
         return AccessRecord(
@@ -454,8 +454,8 @@ class HttpExchange:
             self.end, now - self.started, self.session, self.trace,
         )  # fmt: skip
 
-    def handed_over(self) -> bytes | Frame:
-        """Hand over the posted body, once."""
+    def take_body(self) -> bytes | Frame:
+        """Return the posted body and drop the reference to it. May be called once."""
         posted, self.posted = self.posted, None
         assert posted is not None
         return posted
@@ -532,7 +532,7 @@ class HttpExchange:
         connection.cut()
         if self._watch is not None:
             # uvicorn logs an unfinished response, unless the client has disconnected
-            await asyncio.wait([self._watch], timeout=CUT)
+            await asyncio.wait([self._watch], timeout=ABORT_TIMEOUT)
 
 
 GRACE: Final = 0.05

@@ -28,7 +28,7 @@ from samplegate.transport.http_server.http import HttpBounds, Receive, Scope, Se
 from samplegate.transport.http_server.stream import CONNECTION
 
 _LINGER: Final = 1.0  # seconds for a refused client to read the refusal, which an immediate close could lose
-_APART: Final = 64 * 1024  # bytes from which a copy costs more than a second write
+_SEPARATE_FROM: Final = 64 * 1024  # bytes from which a copy costs more than a second write
 _upgrade: Final = re.compile(rb"(?i)\nupgrade(?=:)")
 
 
@@ -79,7 +79,7 @@ class Connections:
         try:
             await self._app(scope, receive, send)
         finally:
-            connection.in_hand -= 1
+            connection.unfinished -= 1
             connection.writer.flush()
 
     def enter(self, connection: Connection) -> bool:
@@ -147,7 +147,7 @@ class BatchedTransport:
             if b"\r\ncontent-length: " not in data:
                 self._loop.call_soon(self.flush)
             return
-        if len(data) >= _APART:
+        if len(data) >= _SEPARATE_FROM:
             self.flush()
         elif self._head:
             data, self._head = self._head + data, b""
@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
         self._refusal = _BAD
         self.heads: deque[int] = deque()
         """The number of headers of each request that the application has not begun."""
-        self.in_hand = 0
+        self.unfinished = 0
         """Number of requests that the application has not finished."""
         self.stalled = False
         """True if the connection was closed because its client read nothing."""
@@ -245,7 +245,7 @@ class Connection(asyncio.Protocol):
         else:
             if self._size > self._its.bounds.head:
                 self._refuse(_LARGE)
-            elif self.in_hand > self._its.bounds.pipelined:
+            elif self.unfinished > self._its.bounds.pipelined:
                 self.writer.close()
             elif self._state == "head" and not self._follows:
                 if not self._held:
@@ -294,10 +294,10 @@ class Connection(asyncio.Protocol):
             return
         if not _is_plain(self._url, self._headers):
             raise ValueError("ambiguous request target")
-        if not self.in_hand:
+        if not self.unfinished:
             self.writer.used = False
         self._state, self._size, self._awaited, self._asked = "body", 0, None, True
-        self.in_hand += 1
+        self.unfinished += 1
         self.heads.append(len(self._headers))
         self._headers = []
 
@@ -310,7 +310,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, answer: bytes) -> None:
         """Close the connection, with a response if the refused request is the only one without an answer."""
-        if self.in_hand == 0 or (self.in_hand == 1 and self._state == "body" and not self.writer.used):
+        if self.unfinished == 0 or (self.unfinished == 1 and self._state == "body" and not self.writer.used):
             self.transport.write(answer)
         self.writer.close()
 
@@ -324,17 +324,17 @@ class Connection(asyncio.Protocol):
         if left and now - self._moved >= bounds.stalled:
             self.stalled = True
             self.cut()
-        awaited = self._owed()
+        awaited = self._expected()
         if awaited != self._awaited:
             self._awaited, self._waiting = awaited, now
         most = {"head": bounds.head_time, "body": bounds.body_time, "request": bounds.connection_idle}
         if awaited is not None and now - self._waiting >= most[awaited]:
             self.cut()
 
-    def _owed(self) -> Literal["head", "body", "request"] | None:
+    def _expected(self) -> Literal["head", "body", "request"] | None:
         if self._state == "head":
             return "head"
-        if self.in_hand:
+        if self.unfinished:
             return None
         if self._state == "body":
             return "body"

@@ -313,7 +313,7 @@ async def test_both_eras_may_be_spoken_to_one_server() -> None:
 
 
 async def test_a_list_that_failed_is_asked_for_again_after_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(headers, "COOL", 0.0)
+    monkeypatch.setattr(headers, "LIST_RETRY", 0.0)
 
     async def broken(asked: Asked) -> None:
         await asked.answer(500)
