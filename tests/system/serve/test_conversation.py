@@ -80,7 +80,7 @@ async def test_a_fault_while_it_is_opened_is_a_start_that_failed(tmp_path: Path)
         found = conversation(tmp_path, Behind(at_once=True))
         with anyio.fail_after(20):
             await group.start(found.run)
-        assert "a fault" in str(found.failed)
+        assert "internal error in the gate; see the log" in str(found.failed)
         assert found.over
 
 
