@@ -436,7 +436,8 @@ async def test_an_answer_is_bounded_as_a_whole(begin: bytes, drips: bool) -> Non
     try:
         with pytest.raises(Unavailable, match="/keys: did not answer in time"):
             await source_of(JwtSettings(ISSUER, jwks_url=url), seconds=SECONDS)()
-        assert SECONDS <= time.monotonic() - started < RESPONSE_TIMEOUT  # below the default, so that `seconds` is in force
+        # below the default, so that `seconds` is in force
+        assert SECONDS <= time.monotonic() - started < RESPONSE_TIMEOUT
     finally:
         await asyncio.wait_for(closed.wait(), 5)
         server.close()
