@@ -88,7 +88,7 @@ NEWER: Final = {
 }
 
 
-def spoil(store: str, how: str, path: Path) -> None:
+def damage(store: str, how: str, path: Path) -> None:
     """Put the store's file into the named state."""
     match how:
         case "a folder":
@@ -324,7 +324,7 @@ def test_what_sqlite_says_is_told_in_words_with_a_remedy(tmp_path: Path, name: s
 @pytest.mark.parametrize("how", FOUND)
 def test_a_file_that_is_none_of_ours_is_refused_and_left_as_it_is(tmp_path: Path, how: str) -> None:
     for (store, (opened, name)), words in zip(FILES.items(), FOUND[how], strict=True):
-        spoil(store, how, tmp_path / name)
+        damage(store, how, tmp_path / name)
         before = how == "a folder" or (tmp_path / name).read_bytes()
         assert f"{PREFIX[store]}{words}" == answer(opened, tmp_path, 0.1)
         assert before == (how == "a folder" or (tmp_path / name).read_bytes())

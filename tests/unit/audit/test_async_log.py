@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 WAIT = 30.0  # seconds; a bound that only ends a hang
 
 
-class Place:
+class FakeSink:
     """A sink that keeps record ids. Each call waits for ``go`` and fails with the result of ``fails`` for its ids."""
 
     def __init__(self) -> None:
@@ -102,57 +102,57 @@ async def until(what: Callable[[], bool], turn: Callable[[], Awaitable[object]])
 
 
 async def test_what_comes_while_a_batch_is_under_way_is_the_next_batch() -> None:
-    place = Place()
-    log = AsyncDecisionLog(place)
+    sink = FakeSink()
+    log = AsyncDecisionLog(sink)
     with anyio.fail_after(WAIT):
         async with anyio.create_task_group() as group:
-            with place.held():
+            with sink.held():
                 group.start_soon(log.write, record("first"))
-                await place.entered()
+                await sink.entered()
                 for number in range(20):
                     group.start_soon(log.write, record(number))
                 await blocked()
-    assert [["first"], numbers(range(20))] == place.calls
+    assert [["first"], numbers(range(20))] == sink.calls
     assert "the place" == log.last
 
 
 async def test_a_place_that_takes_only_some_is_given_the_others_again() -> None:
-    place = Place()
-    place.most = 3
-    log = AsyncDecisionLog(place)
+    sink = FakeSink()
+    sink.most = 3
+    log = AsyncDecisionLog(sink)
     async with anyio.create_task_group() as group:
-        with place.held():
+        with sink.held():
             for number in range(8):
                 group.start_soon(log.write, record(number))
             await blocked()
-    assert numbers(range(8)) == place.kept
-    assert 3 == max(map(len, place.calls))
+    assert numbers(range(8)) == sink.kept
+    assert 3 == max(map(len, sink.calls))
 
 
 async def test_a_failure_is_told_to_all_that_waited_for_it() -> None:
-    place = Place()
-    log = AsyncDecisionLog(place)
-    place.fails = full
+    sink = FakeSink()
+    log = AsyncDecisionLog(sink)
+    sink.fails = full
     told: list[str] = []
 
     async def write(number: int) -> None:
         told.extend(await refused(log, number))
 
     async with anyio.create_task_group() as group:
-        with place.held():
+        with sink.held():
             group.start_soon(write, 0)
-            await place.entered()
+            await sink.entered()
             for number in range(1, 5):
                 group.start_soon(write, number)
             await blocked()
     assert ["decision log: the place cannot be written: No space left on device"] * 5 == told
-    assert [["0"], ["1", "2", "3", "4"]] == place.calls
+    assert [["0"], ["1", "2", "3", "4"]] == sink.calls
 
 
 async def test_a_record_that_nothing_can_be_made_of_is_nobody_elses_fault() -> None:
-    place = Place()
-    log = AsyncDecisionLog(place)
-    place.fails = lambda ids: ZeroDivisionError() if "bad" in ids else None
+    sink = FakeSink()
+    log = AsyncDecisionLog(sink)
+    sink.fails = lambda ids: ZeroDivisionError() if "bad" in ids else None
     failed: list[str] = []
 
     async def write(id: str) -> None:
@@ -162,33 +162,33 @@ async def test_a_record_that_nothing_can_be_made_of_is_nobody_elses_fault() -> N
             failed.append(id)
 
     async with anyio.create_task_group() as group:
-        with place.held():
+        with sink.held():
             group.start_soon(write, "first")
-            await place.entered()
+            await sink.entered()
             for id in ("a", "bad", "b"):
                 group.start_soon(write, id)
             await blocked()
-    assert (["first", "a", "b"], ["bad"]) == (place.kept, failed)
+    assert (["first", "a", "b"], ["bad"]) == (sink.kept, failed)
 
 
 async def test_a_record_waits_only_so_long_for_earlier_ones() -> None:
-    place = Place()
-    log = AsyncDecisionLog(place, queue=0.05)
+    sink = FakeSink()
+    log = AsyncDecisionLog(sink, queue=0.05)
     async with anyio.create_task_group() as group:
-        with place.held():
+        with sink.held():
             group.start_soon(log.write, record("first"))
-            await place.entered()
+            await sink.entered()
             assert [
                 "decision log: the place could not be written in time (earlier records are still waiting)"
             ] == await refused(log, "late")
-    assert ["first"] == place.kept
+    assert ["first"] == sink.kept
 
 
 async def test_a_disk_that_does_not_answer_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place()
-    log = AsyncDecisionLog(place, queue=0.05)
+    sink = FakeSink()
+    log = AsyncDecisionLog(sink, queue=0.05)
     monkeypatch.setattr(decision_log, "GRACE", 0.05)
-    with place.held():
+    with sink.held():
         assert ["decision log: the place could not be written in time (the disk does not respond)"] == await refused(
             log, "stuck"
         )
@@ -197,42 +197,42 @@ async def test_a_disk_that_does_not_answer_keeps_nobody(monkeypatch: pytest.Monk
 
 async def test_no_more_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision_log, "MAX_WAITING", 2)
-    place = Place()
-    log = AsyncDecisionLog(place)
+    sink = FakeSink()
+    log = AsyncDecisionLog(sink)
     async with anyio.create_task_group() as group:
-        with place.held():
+        with sink.held():
             group.start_soon(log.write, record("first"))
-            await place.entered()
+            await sink.entered()
             for id in ("a", "b"):
                 group.start_soon(log.write, record(id))
             await blocked()
             assert ["decision log: the place accepts no more records: 2 are already waiting"] == await refused(
                 log, "too many"
             )
-    assert ["first", "a", "b"] == place.kept
+    assert ["first", "a", "b"] == sink.kept
 
 
 @BOTH_LOOPS
 async def test_who_is_cancelled_before_its_turn_is_not_on_record() -> None:
-    place = Place()
-    log = AsyncDecisionLog(place)
+    sink = FakeSink()
+    log = AsyncDecisionLog(sink)
     async with anyio.create_task_group() as group:
-        with place.held():
+        with sink.held():
             group.start_soon(log.write, record("first"))
-            await place.entered()
+            await sink.entered()
             async with anyio.create_task_group() as others:
                 others.start_soon(log.write, record("cancelled"))
                 await blocked()
                 others.cancel_scope.cancel()
             group.start_soon(log.write, record("last"))
             await blocked()
-    assert ["first", "last"] == place.kept
+    assert ["first", "last"] == sink.kept
 
 
 @BOTH_LOOPS
 async def test_who_is_cancelled_during_its_turn_waits_and_knows_that_it_stands() -> None:
-    place = Place()
-    log = AsyncDecisionLog(place)
+    sink = FakeSink()
+    log = AsyncDecisionLog(sink)
     stood: list[str] = []
 
     async def write() -> None:
@@ -240,82 +240,82 @@ async def test_who_is_cancelled_during_its_turn_waits_and_knows_that_it_stands()
         stood.append("it stands")
 
     async with anyio.create_task_group() as group:
-        with place.held():
+        with sink.held():
             group.start_soon(write)
-            await place.entered()
+            await sink.entered()
             group.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
                 await blocked()
             assert [] == stood
-    assert (["d1"], ["it stands"]) == (place.kept, stood)
+    assert (["d1"], ["it stands"]) == (sink.kept, stood)
 
 
 async def test_a_problem_is_told_until_a_record_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision_log, "PROBES", 1_000.0)
-    place = Place()
-    log = AsyncDecisionLog(place)
+    sink = FakeSink()
+    log = AsyncDecisionLog(sink)
     assert log.problem() is None
-    place.fails = full
+    sink.fails = full
     await refused(log, "lost")
     assert "decision log: the place cannot be written: No space left on device" == log.problem()
-    place.fails = lambda _: None
+    sink.fails = lambda _: None
     await log.write(RECORD)
     assert log.problem() is None
 
 
 async def test_a_problem_is_over_when_a_probe_finds_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision_log, "PROBES", 0.0)
-    place = Place()
-    log = AsyncDecisionLog(place)
-    place.fails = full
+    sink = FakeSink()
+    log = AsyncDecisionLog(sink)
+    sink.fails = full
     await refused(log, "lost")
-    while place.probes < 3:
+    while sink.probes < 3:
         assert log.problem() is not None
         await anyio.lowlevel.checkpoint()
-    place.fails = lambda _: None
+    sink.fails = lambda _: None
     await until(lambda: log.problem() is None, anyio.lowlevel.checkpoint)
-    assert [] == place.kept
+    assert [] == sink.kept
 
 
 async def test_probes_are_not_made_at_every_question() -> None:
-    place = Place()
-    log = AsyncDecisionLog(place)
-    place.fails = full
+    sink = FakeSink()
+    log = AsyncDecisionLog(sink)
+    sink.fails = full
     await refused(log, "lost")
     for _ in range(100):
         assert log.problem() is not None
     await log.aclose()
-    assert 1 == place.probes
+    assert 1 == sink.probes
 
 
 async def test_the_end_waits_for_what_waits_and_takes_nothing_any_more() -> None:
-    place = Place()
-    log = AsyncDecisionLog(place)
+    sink = FakeSink()
+    log = AsyncDecisionLog(sink)
     async with anyio.create_task_group() as group:
-        with place.held():
+        with sink.held():
             group.start_soon(log.write, record("first"))
-            await place.entered()
+            await sink.entered()
             group.start_soon(log.write, record("second"))
             await blocked()
             group.start_soon(log.aclose)
             await blocked()
-            assert 0 == place.closed
-    assert (["first", "second"], 1) == (place.kept, place.closed)
+            assert 0 == sink.closed
+    assert (["first", "second"], 1) == (sink.kept, sink.closed)
     assert ["decision log: the place accepts no more records: the log is closed"] == await refused(log, "late")
 
 
 async def test_an_end_before_any_record_starts_nothing() -> None:
-    place = Place()
-    await AsyncDecisionLog(place).aclose()
-    assert (0, []) == (place.closed, place.calls)
+    sink = FakeSink()
+    await AsyncDecisionLog(sink).aclose()
+    assert (0, []) == (sink.closed, sink.calls)
 
 
 async def test_an_end_does_not_wait_for_a_disk_that_does_not_answer() -> None:
-    place = Place()
-    log = AsyncDecisionLog(place)
-    with place.held():
+    sink = FakeSink()
+    log = AsyncDecisionLog(sink)
+    with sink.held():
         writing = asyncio.ensure_future(log.write(RECORD))
-        await place.entered()
+        await sink.entered()
         log.set_shutdown_deadline(0.05)
         with anyio.fail_after(WAIT):
             await log.aclose()

@@ -268,7 +268,7 @@ def test_a_prompt_without_its_secrets_is_not_the_one_that_was_decided() -> None:
     assert Same() == replay(compiled(DENY), old)
 
 
-def told(policy: Path) -> Iterator[tuple[CompiledPolicy, Request, bool]]:
+def requests_of_cases(policy: Path) -> Iterator[tuple[CompiledPolicy, Request, bool]]:
     """The requests of a policy's own test cases."""
     cases = load_cases(policy.with_name(f"{policy.stem}_test.yaml").read_text(), file="f").cases
     loaded = load(policy.read_text(), file="f", environment={}).policy
@@ -290,7 +290,7 @@ def test_nothing_that_is_said_of_a_tested_policy_is_wrong(policy: Path) -> None:
         compile_policy(load(path.read_text(), file="f", environment={}).policy, {})
         for path in POLICIES[:: 1 + len(POLICIES) // 8]
     ]
-    for own, request, can in told(policy):
+    for own, request, can in requests_of_cases(policy):
         record = logged.record(own, request, can=can)
         client = ClientCapabilities(can, can, can, can, can)
         full, bare = logged.line(record), logged.line(record, "none")

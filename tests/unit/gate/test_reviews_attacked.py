@@ -34,7 +34,7 @@ def anyio_backend() -> Any:
     return VIRTUAL
 
 
-def of(gate: ReviewedGate, most_tokens: int, word: str, *, before: int = 1, **more: Any) -> Reviewer:
+def decides_on(gate: ReviewedGate, most_tokens: int, word: str, *, before: int = 1, **more: Any) -> Reviewer:
     """Decide the review of the request with these max tokens, once ``before`` reviews are pending."""
 
     async def decide() -> None:
@@ -49,7 +49,7 @@ def of(gate: ReviewedGate, most_tokens: int, word: str, *, before: int = 1, **mo
 async def test_a_refusal_of_one_of_two_is_what_the_server_hears_and_is_spent() -> None:
     gate = ReviewedGate()
     d, round = asked(ASK, policy=POLICY, a=sample(maxTokens=11), b=sample(maxTokens=12))
-    conclusion = await gate.run(d, round, of(gate, 12, "reject", before=2, reason="no", tell_server=True))
+    conclusion = await gate.run(d, round, decides_on(gate, 12, "reject", before=2, reason="no", tell_server=True))
     assert isinstance(conclusion, Settled)
     assert isinstance(conclusion.releases["b"].outcome, Denied)
     assert {(11, "withdrawn", False), (12, "rejected", True)} == {
@@ -68,7 +68,7 @@ async def test_no_model_is_asked_for_a_round_that_a_sibling_ends(gone: bool) -> 
         {"name": "rest", "effect": "allow", "match": {"kind": "sampling"}},
     )
     d, round = asked(*rules, policy=POLICY, a=sample(maxTokens=400), b=sample(maxTokens=12))
-    conclusion = await gate.run(d, round, *([] if gone else [of(gate, 12, "reject")]))
+    conclusion = await gate.run(d, round, *([] if gone else [decides_on(gate, 12, "reject")]))
     assert isinstance(conclusion, Settled)
     assert [] == gate.ports.asked
 
@@ -225,8 +225,8 @@ async def test_verdicts_of_one_round_are_spent_together_or_not_at_all() -> None:
     d, round = asked(ASK, policy=POLICY, a=sample(maxTokens=11), b=sample(maxTokens=12))
 
     async def stolen() -> None:
-        await of(gate, 11, "approve", before=2)()
-        await of(gate, 12, "approve", before=1)()
+        await decides_on(gate, 11, "approve", before=2)()
+        await decides_on(gate, 12, "approve", before=1)()
 
     def nothing(uses: Any, *, now: float) -> bool:
         return False

@@ -62,15 +62,15 @@ class Call:
         self.state = ""
         self._ids = 1
 
-    async def put_off(self, *people: Any) -> None:
+    async def defer(self, *people: Any) -> None:
         """One try, after which the client has a request state and no question."""
         conclusion = await self.gate.run(self.d, self.round, *people)
         assert isinstance(conclusion, ForwardRound), conclusion
         (shown,) = self.d.take(self.d.session.round_done(self.round.id, conclusion, self.d.now))
         self.state = json.loads(shown.line)["result"]["requestState"]
-        self.again()
+        self.retry()
 
-    def again(self, *rules: Mapping[str, Any], policy: Mapping[str, Any] = QUICK, **more: Any) -> None:
+    def retry(self, *rules: Mapping[str, Any], policy: Mapping[str, Any] = QUICK, **more: Any) -> None:
         """The client retries, under another policy if rules are given."""
         self._ids += 1
         if rules:
@@ -107,7 +107,7 @@ async def test_the_answer_is_released_at_the_next_try_and_the_model_was_asked_an
     gate = ReviewedGate()
     call = Call(gate, LOOKS)
     for _ in range(3):
-        await call.put_off()
+        await call.defer()
         assert (1, (1, 4)) == (len(gate.ports.asked), drawn(gate))
     await decide(gate)
     release = await call.end()
@@ -124,8 +124,8 @@ async def test_the_answer_is_released_at_the_next_try_and_the_model_was_asked_an
 async def test_what_was_spent_is_on_record_before_the_call_is_put_off_and_only_once() -> None:
     gate = ReviewedGate()
     call = Call(gate, LOOKS)
-    await call.put_off()
-    await call.put_off()
+    await call.defer()
+    await call.defer()
     await decide(gate)
     await call.end()
     first, last = gate.ports.records
@@ -164,7 +164,7 @@ async def test_a_record_that_cannot_be_written_ends_the_call_and_leaves_the_answ
 async def test_any_verdict_counts_at_the_return(word: str) -> None:
     gate = ReviewedGate()
     call = Call(gate, LOOKS)
-    await call.put_off()
+    await call.defer()
     said = {"role": "assistant", "content": {"type": "text", "text": "better"}, "model": "human/ops"}
     await decide(gate, word, result=said if word == "answer" else None)
     release = await call.end()
@@ -179,7 +179,7 @@ async def test_any_verdict_counts_at_the_return(word: str) -> None:
 async def test_a_review_that_ended_meanwhile_leaves_the_request_unanswered_and_no_model_is_asked_again() -> None:
     gate = ReviewedGate()
     call = Call(gate, LOOKS)
-    await call.put_off()
+    await call.defer()
     (review,) = gate.store.list(Filter())
     gate.store.withdraw(review.id, waiter="", now=wall(), why="the policy was reloaded")
     release = await call.end()
@@ -191,10 +191,10 @@ async def test_a_review_that_ended_meanwhile_leaves_the_request_unanswered_and_n
 async def test_a_reviewer_whose_own_time_is_over_is_not_waited_for() -> None:
     gate = ReviewedGate()
     call = Call(gate, LOOKS, policy={**QUICK, "reviewers": {"ops": {"timeout": "250ms", "late_verdict": "0s"}}})
-    await call.put_off()
+    await call.defer()
     while isinstance(conclusion := await gate.run(call.d, call.round), ForwardRound):
         call.d.take(call.d.session.round_done(call.round.id, conclusion, call.d.now))
-        call.again()
+        call.retry()
     (release,) = conclusion.releases.values()
     assert isinstance(release.outcome, Unanswered)
     (review,) = gate.store.list(Filter())
@@ -210,7 +210,7 @@ async def test_a_client_that_comes_back_too_often_gets_an_error_and_the_review_w
     gate = ReviewedGate()
     call = Call(gate, LOOKS)
     for _ in range(9):
-        await call.put_off()
+        await call.defer()
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
     (review,) = gate.store.list(Filter())
@@ -225,7 +225,7 @@ async def test_the_end_of_the_process_is_not_waited_for_and_the_answer_is_there_
         gate.service.end()
 
     call = Call(gate, LOOKS, policy=PATIENT)
-    await call.put_off(ends)
+    await call.defer(ends)
     gate.service = gate.new_service()
     await decide(gate)
     assert ("hi", 1) == (body(await call.end())["content"]["text"], len(gate.ports.asked))
@@ -248,7 +248,7 @@ async def test_a_client_that_takes_its_call_back_takes_the_review_with_it() -> N
 
 async def test_a_client_that_never_returns_leaves_the_answer_to_the_next_same_request() -> None:
     gate = ReviewedGate()
-    await Call(gate, LOOKS, policy=LENIENT).put_off()
+    await Call(gate, LOOKS, policy=LENIENT).defer()
     await decide(gate)
     release = await Call(gate, LOOKS, policy=LENIENT).end()
     assert ("hi", 1) == (body(release)["content"]["text"], len(gate.ports.asked))
@@ -257,12 +257,12 @@ async def test_a_client_that_never_returns_leaves_the_answer_to_the_next_same_re
 async def test_a_state_that_comes_back_twice_asks_nobody_anew() -> None:
     gate = ReviewedGate()
     call = Call(gate, LOOKS)
-    await call.put_off()
+    await call.defer()
     state = call.state
     await decide(gate)
     assert isinstance((await call.end()).outcome, Answered)
     call.state = state
-    call.again()
+    call.retry()
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
     assert (1, 1) == (len(gate.ports.asked), len(gate.store.list(Filter())))
@@ -272,7 +272,7 @@ async def test_a_limit_that_is_used_up_meanwhile_takes_no_paid_answer_away() -> 
     gate = ReviewedGate()
     policy = {**QUICK, "limits": {"rate": {"requests": 1, "per": "1h"}, "money": {"output_tokens": 600, "per": "1h"}}}
     call = Call(gate, LOOKS, policy=policy)
-    await call.put_off()
+    await call.defer()
     await decide(gate)
     assert "hi" == body(await call.end())["content"]["text"]
 
@@ -281,7 +281,7 @@ async def test_a_waiting_answer_holds_no_slot_of_a_limit() -> None:
     gate = ReviewedGate()
     policy = {**QUICK, "limits": {"slots": {"concurrent": 1}}}
     call = Call(gate, {**LOOK, "limits": ["slots"]}, policy=policy)
-    await call.put_off()
+    await call.defer()
     assert 0 == gate.ports.limits.drawn("slots")
     await decide(gate)
     assert "hi" == body(await call.end())["content"]["text"]
@@ -291,7 +291,7 @@ class TestSeveralRequestsInOneRound:
     async def test_the_others_are_not_begun_before_the_answer_is_approved(self) -> None:
         gate = ReviewedGate()
         call = Call(gate, LOOKS_AT_HELLO, REST, a=sample(), b=OTHER)
-        await call.put_off()
+        await call.defer()
         assert ["hello"] == asked_of(gate)
         await decide(gate)
         releases = await call.releases()
@@ -301,7 +301,7 @@ class TestSeveralRequestsInOneRound:
     async def test_a_rejected_answer_spends_nothing_on_the_others(self) -> None:
         gate = ReviewedGate()
         call = Call(gate, LOOKS_AT_HELLO, REST, a=sample(), b=OTHER)
-        await call.put_off()
+        await call.defer()
         await decide(gate, "reject")
         releases = await call.releases()
         assert (["hello"], Denied, Withdrawn) == (
@@ -313,10 +313,10 @@ class TestSeveralRequestsInOneRound:
     async def test_one_approved_answer_waits_for_the_other(self) -> None:
         gate = ReviewedGate()
         call = Call(gate, LOOKS, a=sample(), b=OTHER)
-        await call.put_off()
+        await call.defer()
         await decide(gate)
-        await call.put_off()
-        await call.put_off()
+        await call.defer()
+        await call.defer()
         await decide(gate)
         releases = await call.releases()
         assert 2 == len(gate.ports.asked)
@@ -326,7 +326,7 @@ class TestSeveralRequestsInOneRound:
     async def test_two_requests_that_are_the_same_have_an_answer_each(self) -> None:
         gate = ReviewedGate()
         call = Call(gate, LOOKS, a=sample(), b=sample())
-        await call.put_off()
+        await call.defer()
         await decide(gate)
         await decide(gate)
         releases = await call.releases()
@@ -355,8 +355,8 @@ class TestSeveralRequestsInOneRound:
         call = Call(gate, FORWARD, LOOKS, a=form(), b=sample())
         (shown,) = call.d.hand_on([Open(call.round)], "a")
         call.state = json.loads(shown.line)["result"]["requestState"]
-        call.again(inputResponses={"a": {"action": "accept", "content": {"confirm": True, "n": 1}}})
-        await call.put_off()
+        call.retry(inputResponses={"a": {"action": "accept", "content": {"confirm": True, "n": 1}}})
+        await call.defer()
         await decide(gate)
         releases = await call.releases()
         assert {"client", "human"} == {release.outcome.decided_by for release in releases.values()}  # type: ignore[union-attr]
@@ -368,7 +368,7 @@ class TestSeveralRequestsInOneRound:
         conclusion = await gate.run(call.d, call.round)
         (shown,) = call.d.take(call.d.session.round_done(call.round.id, conclusion, call.d.now))
         call.state = json.loads(shown.line)["result"]["requestState"]
-        call.again(inputResponses={"a": {"action": "decline"}})
+        call.retry(inputResponses={"a": {"action": "decline"}})
         releases = await call.releases(gate.decides("approve"))
         assert "human" == releases["b"].outcome.decided_by  # type: ignore[union-attr]
 
@@ -390,11 +390,11 @@ class TestARequestThatIsEscalatedToo:
     async def test_its_approval_waits_with_the_answer_and_both_are_used_once(self) -> None:
         gate = ReviewedGate()
         call = Call(gate, BOTH)
-        await call.put_off()
+        await call.defer()
         await decide(gate)
-        await call.put_off()
+        await call.defer()
         assert (1, (1, 4)) == (len(gate.ports.asked), drawn(gate))
-        await call.put_off()
+        await call.defer()
         await decide(gate)
         release = await call.end()
         assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(gate.ports.asked), drawn(gate))
@@ -405,9 +405,9 @@ class TestARequestThatIsEscalatedToo:
     async def test_an_edited_request_keeps_its_answer(self) -> None:
         gate = ReviewedGate()
         call = Call(gate, BOTH)
-        await call.put_off()
+        await call.defer()
         await decide(gate, edits=Edits(model="n", max_tokens=40))
-        await call.put_off()
+        await call.defer()
         assert ("n", (1, 4)) == (gate.ports.asked[0].model, drawn(gate))
         await decide(gate)
         release = await call.end()
@@ -417,7 +417,7 @@ class TestARequestThatIsEscalatedToo:
         """``late_verdict`` applies only to requests that have ended."""
         gate = ReviewedGate()
         call = Call(gate, ASK)
-        await call.put_off()
+        await call.defer()
         await decide(gate)
         assert "hi" == body(await call.end())["content"]["text"]
 
@@ -425,8 +425,8 @@ class TestARequestThatIsEscalatedToo:
         gate = ReviewedGate()
         asks = {**ASK, "match": {"kind": "sampling"}, "timeout": "20ms", "on_timeout": "next"}
         call = Call(gate, asks, LOOKS)
-        await call.put_off()
-        await call.put_off()
+        await call.defer()
+        await call.defer()
         assert (1, (1, 4)) == (len(gate.ports.asked), drawn(gate))
         await decide(gate)
         release = await call.end()
@@ -438,13 +438,13 @@ class TestAPolicyThatChangedMeanwhile:
     async def parked(self) -> tuple[ReviewedGate, Call]:
         gate = ReviewedGate()
         call = Call(gate, LOOKS)
-        await call.put_off()
+        await call.defer()
         return gate, call
 
     async def test_a_rule_that_now_denies_wins(self) -> None:
         gate, call = await self.parked()
         await decide(gate)
-        call.again({"name": "no", "effect": "deny"})
+        call.retry({"name": "no", "effect": "deny"})
         release = await call.end()
         assert isinstance(release.outcome, Denied)
         assert Reason.RULE is release.outcome.reason
@@ -453,20 +453,20 @@ class TestAPolicyThatChangedMeanwhile:
     async def test_the_same_rule_with_another_question_asks_no_model_again(self, change: dict[str, Any]) -> None:
         gate, call = await self.parked()
         await decide(gate)
-        call.again({**LOOKS, **change})
+        call.retry({**LOOKS, **change})
         release = await call.end()
         assert isinstance(release.outcome, Unanswered)
         assert 1 == len(gate.ports.asked)
 
     async def test_another_rule_decides_anew(self) -> None:
         _, call = await self.parked()
-        call.again({"name": "fixed", "effect": "answer", "content": "so"})
+        call.retry({"name": "fixed", "effect": "answer", "content": "so"})
         assert "so" == body(await call.end())["content"]["text"]
 
     async def test_rules_that_are_not_its_own_change_nothing(self) -> None:
         gate, call = await self.parked()
         await decide(gate)
-        call.again({**FORWARD, "name": "more"}, LOOKS)
+        call.retry({**FORWARD, "name": "more"}, LOOKS)
         assert "hi" == body(await call.end())["content"]["text"]
 
 

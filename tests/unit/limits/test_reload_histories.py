@@ -61,7 +61,7 @@ class Settle(msgspec.Struct, frozen=True):
     times: int
 
 
-class Pass(msgspec.Struct, frozen=True):
+class Elapse(msgspec.Struct, frozen=True):
     seconds: float
 
 
@@ -93,7 +93,7 @@ class Model:
     def spec(self) -> LimitSpec | None:
         return self.policies[-1].get(NAME)
 
-    async def take(self, step: Amend | Reserve | Settle | Pass) -> None:
+    async def take(self, step: Amend | Reserve | Settle | Elapse) -> None:
         match step:
             case Amend(spec):
                 self.update_limits(spec)
@@ -101,7 +101,7 @@ class Model:
                 await self.reserve(step)
             case Settle():
                 await self.settle(step)
-            case Pass(seconds):
+            case Elapse(seconds):
                 self.desk.clock.now += seconds
 
     def update_limits(self, spec: LimitSpec | None) -> None:
@@ -168,7 +168,7 @@ class Model:
 
 reserves = st.builds(Reserve, st.sampled_from([0.01, 0.5, 0.6, 1.0]), st.sampled_from([0, 0, 0, 1, 2]))
 settles = st.builds(Settle, st.integers(0, 8), st.sampled_from([0.0, 0.0, 0.5, 1.0, 1.3]), st.integers(1, 2))
-passes = st.builds(Pass, st.sampled_from([0.0, 0.5, 7.0, 30.0, 61.0, 40_000.0]))
+passes = st.builds(Elapse, st.sampled_from([0.0, 0.5, 7.0, 30.0, 61.0, 40_000.0]))
 
 
 @st.composite

@@ -29,7 +29,9 @@ def of(**limits: Limit) -> Policy:
     return Policy(version=1, limits=limits)
 
 
-def who(*calls: Call, ids: tuple[str, ...] = ("c1",), model: str | None = "smart", server: str = "docs") -> Claimant:
+def claimant(
+    *calls: Call, ids: tuple[str, ...] = ("c1",), model: str | None = "smart", server: str = "docs"
+) -> Claimant:
     return Claimant(Origin(server, "local", "legacy", "2025-11-25", calls), ids, "s1", "a rule", model)
 
 
@@ -108,30 +110,30 @@ def test_once_a_state_is_needed_all_that_can_be_shared_is() -> None:
     ],
 )
 def test_a_request_draws_one_of_what_is_counted_and_the_worst_of_what_is_spent(limit: Limit, amount: int) -> None:
-    assert [("[]", amount)] == drawn(limit, who())
+    assert [("[]", amount)] == drawn(limit, claimant())
 
 
 def test_where_no_model_is_asked_nothing_is_spent() -> None:
-    assert [("[]", 0)] == drawn(Limit(usd=10, per="1m"), who(model=None), None)
-    assert [('["none"]', ONE)] == drawn(Limit(requests=10, per="1m", by=["model"]), who(model=None), None)
+    assert [("[]", 0)] == drawn(Limit(usd=10, per="1m"), claimant(model=None), None)
+    assert [('["none"]', ONE)] == drawn(Limit(requests=10, per="1m", by=["model"]), claimant(model=None), None)
 
 
 def test_an_unknown_price_under_a_dollar_limit_is_a_sentence_and_no_draw() -> None:
     policy = of(rate=Limit(requests=1, per="1m"), money=Limit(usd=1, per="1m"))
     assert (
         "limit money: the price of model smart is unknown; add `price: {input: , output: }` to the model"
-        == charges_of(["rate", "money"], limit_specs(policy), who(), Worst(1, 1, None))
+        == charges_of(["rate", "money"], limit_specs(policy), claimant(), Worst(1, 1, None))
     )
-    assert isinstance(charges_of(["rate"], limit_specs(policy), who(), Worst(1, 1, None)), tuple)
+    assert isinstance(charges_of(["rate"], limit_specs(policy), claimant(), Worst(1, 1, None)), tuple)
 
 
 def test_a_limit_that_is_not_known_is_a_sentence() -> None:
-    assert "limit gone: the policy has no limit with this name" == charges_of(["gone"], {}, who(), MOST)
+    assert "limit gone: the policy has no limit with this name" == charges_of(["gone"], {}, claimant(), MOST)
 
 
 def test_the_key_has_the_values_in_the_order_of_the_limit() -> None:
     limit = Limit(requests=1, per="1m", by=["model", "server", "caller", "rule", "session", "tool"])
-    assert [('["smart","docs","local","a rule","s1","t"]', ONE)] == drawn(limit, who(tool("t")))
+    assert [('["smart","docs","local","a rule","s1","t"]', ONE)] == drawn(limit, claimant(tool("t")))
 
 
 @pytest.mark.parametrize(
@@ -145,24 +147,24 @@ def test_the_key_has_the_values_in_the_order_of_the_limit() -> None:
     ids=["none in flight", "no tool", "each tool once", "mixed"],
 )
 def test_every_candidate_tool_is_charged(calls: tuple[Call, ...], keys: list[str]) -> None:
-    assert keys == [key for key, _ in drawn(Limit(requests=1, per="1m", by=["tool"]), who(*calls))]
+    assert keys == [key for key, _ in drawn(Limit(requests=1, per="1m", by=["tool"]), claimant(*calls))]
 
 
 def test_every_candidate_call_is_charged_and_stands_last() -> None:
     limit = Limit(requests=8, per="call", by=["server"])
-    assert [('["docs","c1"]', ONE), ('["docs","c2"]', ONE)] == drawn(limit, who(ids=("c1", "c2", "c1")))
+    assert [('["docs","c1"]', ONE), ('["docs","c2"]', ONE)] == drawn(limit, claimant(ids=("c1", "c2", "c1")))
 
 
 def test_a_rule_that_names_a_limit_twice_draws_once() -> None:
-    assert 1 == len(charges_of(["l", "l"], limit_specs(of(l=Limit(requests=1, per="1m"))), who(), MOST))
+    assert 1 == len(charges_of(["l", "l"], limit_specs(of(l=Limit(requests=1, per="1m"))), claimant(), MOST))
 
 
 def test_too_many_candidates_are_no_draw() -> None:
     ids = tuple(f"c{number}" for number in range(MAX_ACCOUNTS + 1))
     limits = limit_specs(of(l=Limit(requests=1, per="call", by=["tool"])))
-    assert isinstance(charges_of(["l"], limits, who(ids=ids), MOST), str)
-    assert isinstance(charges_of(["l"], limits, who(*(tool(id) for id in ids[:100]), ids=ids[:100]), MOST), str)
-    assert isinstance(charges_of(["l"], limits, who(ids=ids[1:]), MOST), tuple)
+    assert isinstance(charges_of(["l"], limits, claimant(ids=ids), MOST), str)
+    assert isinstance(charges_of(["l"], limits, claimant(*(tool(id) for id in ids[:100]), ids=ids[:100]), MOST), str)
+    assert isinstance(charges_of(["l"], limits, claimant(ids=ids[1:]), MOST), tuple)
 
 
 @pytest.mark.parametrize(
@@ -172,22 +174,22 @@ def test_too_many_candidates_are_no_draw() -> None:
 )
 def test_whatever_a_tool_is_called_its_key_is_short_and_its_own(name: str) -> None:
     limit = Limit(requests=1, per="1m", by=["tool"])
-    ((key, _),) = drawn(limit, who(tool(name)))
+    ((key, _),) = drawn(limit, claimant(tool(name)))
     assert key.isascii()
     assert len(key) < 2000
-    assert key != drawn(limit, who(tool(name + "x")))[0][0]
+    assert key != drawn(limit, claimant(tool(name + "x")))[0][0]
 
 
 def test_a_tool_that_is_called_like_anothers_hash_has_an_account_of_its_own() -> None:
     limit, long = Limit(requests=1, per="1m", by=["tool"]), "x" * 1_000
-    ((key, _),) = drawn(limit, who(tool(long)))
+    ((key, _),) = drawn(limit, claimant(tool(long)))
     (hashed,) = json.loads(key)
-    assert key != drawn(limit, who(tool(hashed)))[0][0]
+    assert key != drawn(limit, claimant(tool(hashed)))[0][0]
 
 
 def draws(*limits: tuple[str, Limit]) -> tuple[dict[str, LimitSpec], tuple[Draw, ...]]:
     compiled = dict(limit_specs(of(**dict(limits))))
-    found = charges_of(compiled, compiled, who(), MOST)
+    found = charges_of(compiled, compiled, claimant(), MOST)
     assert not isinstance(found, str)
     return compiled, found
 
@@ -227,7 +229,7 @@ def test_another_try_draws_tokens_and_dollars_anew_and_no_second_request() -> No
 
 def test_another_try_draws_on_the_account_of_its_own_model() -> None:
     compiled = limit_specs(of(l=Limit(requests=1, per="1m", by=["model"])))
-    first, second = (charges_of(["l"], compiled, who(model=name), MOST) for name in ("a", "b"))
+    first, second = (charges_of(["l"], compiled, claimant(model=name), MOST) for name in ("a", "b"))
     assert not isinstance(first, str)
     assert not isinstance(second, str)
     assert second == unreserved_draws(second, first)

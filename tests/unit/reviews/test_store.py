@@ -41,7 +41,7 @@ def used(store: ReviewTransactions, id: str = "rv_a", waiter: str = "w", now: fl
     return store.use([(id, waiter, "d1")], now=now)
 
 
-def whats(store: ReviewTransactions, id: str = "rv_a") -> list[str]:
+def event_names(store: ReviewTransactions, id: str = "rv_a") -> list[str]:
     return [event.what for event in store.history(id)]
 
 
@@ -75,7 +75,7 @@ def test_a_verdict_is_found_by_the_next_same_request_and_used_once(store: Review
     assert None is sought(store)
     after = kept(store)
     assert ("d1", NOW + 2, None) == (after.used_by, after.used, after.waiter)
-    assert ["opened", "approved", "used"] == whats(store)
+    assert ["opened", "approved", "used"] == event_names(store)
 
 
 def test_verdicts_that_are_used_together_are_all_used_or_none(store: ReviewTransactions) -> None:
@@ -95,7 +95,7 @@ def test_the_first_verdict_wins_and_the_second_is_told_of_it(store: ReviewTransa
     first = store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
     assert Conflict(first) == store.decide("rv_a", NO, who="bob", door="api", now=NOW + 2)  # type: ignore[arg-type]
     assert None is store.decide("rv_none", NO, who="bob", door="api", now=NOW + 2)
-    assert ["opened", "approved"] == whats(store)
+    assert ["opened", "approved"] == event_names(store)
 
 
 def test_a_verdict_after_its_time_leaves_the_review_expired(store: ReviewTransactions) -> None:
@@ -104,7 +104,7 @@ def test_a_verdict_after_its_time_leaves_the_review_expired(store: ReviewTransac
     assert isinstance(said, Conflict)
     assert ("expired", None, NOW + 100) == (said.review.state, said.review.verdict, said.review.decided)
     assert said.review == store.get("rv_a")
-    assert (["opened", "expired"], []) == (whats(store), list(store.expire(NOW + 200)))
+    assert (["opened", "expired"], []) == (event_names(store), list(store.expire(NOW + 200)))
     assert ["review.opened", "review.expired"] == [one.event for one in taken(store, NOW + 100)]
 
 
@@ -118,7 +118,7 @@ def test_only_pending_reviews_expire_and_only_once(store: ReviewTransactions) ->
     store.decide("rv_c", YES, who="ann", door="page", now=NOW + 1)
     over = store.expire(NOW + 10)
     assert [("rv_b", "expired", None)] == [(one.id, one.state, one.waiter) for one in over]
-    assert ([], ["opened", "expired"]) == (list(store.expire(NOW + 10)), whats(store, "rv_b"))
+    assert ([], ["opened", "expired"]) == (list(store.expire(NOW + 10)), event_names(store, "rv_b"))
 
 
 def test_a_review_that_waits_is_joined_once_its_waiter_is_dead_and_not_before(store: ReviewTransactions) -> None:
@@ -127,7 +127,7 @@ def test_a_review_that_waits_is_joined_once_its_waiter_is_dead_and_not_before(st
     assert "rv_a" == sought(store, now=NOW + 10)
     assert None is sought(store, "old", now=NOW + 11)
     after = kept(store)
-    assert ("w", NOW + 20, ["opened", "joined"]) == (after.waiter, after.held_until, whats(store))
+    assert ("w", NOW + 20, ["opened", "joined"]) == (after.waiter, after.held_until, event_names(store))
 
 
 def test_a_waiter_that_says_it_is_there_is_no_news(store: ReviewTransactions) -> None:
@@ -200,7 +200,7 @@ def test_a_verdict_that_was_given_back_is_the_next_ones(store: ReviewTransaction
     store.leave("rv_a", waiter="w", now=NOW + 2)
     assert "rv_a" == sought(store, "next", now=NOW + 3)
     assert [False, True] == [used(store), used(store, waiter="next")]
-    assert ["opened", "approved", "given back", "used"] == whats(store)
+    assert ["opened", "approved", "given back", "used"] == event_names(store)
 
 
 def test_only_its_waiter_takes_a_pending_review_back(store: ReviewTransactions) -> None:
@@ -225,7 +225,7 @@ def test_who_takes_back_what_is_decided_only_leaves_it(store: ReviewTransactions
 def test_no_more_than_so_many_wait_and_those_whose_time_is_over_do_not_count(store: ReviewTransactions) -> None:
     opened(store, review("rv_a", expires=NOW + 5))
     assert not store.open(review("rv_b", created=NOW + 4), announce=True, most=1)
-    assert (None, []) == (store.get("rv_b"), whats(store, "rv_b"))
+    assert (None, []) == (store.get("rv_b"), event_names(store, "rv_b"))
     assert store.open(review("rv_b", created=NOW + 5), announce=False, most=1)
 
 
@@ -298,7 +298,7 @@ def test_ended_reviews_are_forgotten_with_their_history_and_numbers_go_on(store:
     before = store.last_change()
     assert [1, 0] == [store.purge(NOW + 4), store.purge(NOW + 4)]
     assert ["rv_c", "rv_b"] == ids(store)
-    assert ([], ["opened", "rejected"]) == (whats(store, "rv_a"), whats(store, "rv_b"))
+    assert ([], ["opened", "rejected"]) == (event_names(store, "rv_a"), event_names(store, "rv_b"))
     assert {"rv_b", "rv_c"} == {one.review for one in taken(store, NOW + 10)}
     assert 2 == store.purge(NOW + 500) + len(store.expire(NOW + 500))
     opened(store, review("rv_d"))
@@ -378,7 +378,7 @@ def test_a_delivery_is_tried_again_when_it_is_due_and_counts(store: ReviewTransa
 def test_a_delivery_that_is_given_up_is_told_of_and_not_tried_again(store: ReviewTransactions) -> None:
     opened(store, review(), announce=True)
     store.give_up((taken(store))[0], said="410", now=NOW + 1)
-    assert ([], "untold") == (list(taken(store, NOW + 99)), (whats(store))[-1])
+    assert ([], "untold") == (list(taken(store, NOW + 99)), (event_names(store))[-1])
 
 
 def test_a_taker_whose_lease_is_over_can_say_that_it_arrived_but_not_put_it_off(store: ReviewTransactions) -> None:
@@ -390,7 +390,7 @@ def test_a_taker_whose_lease_is_over_can_say_that_it_arrived_but_not_put_it_off(
     assert [new.id] == [one.id for one in taken(store, NOW + 20, taker="v")]
     store.delivered(old, said="200", now=NOW + 21)
     store.delivered(new, said="200", now=NOW + 21)
-    assert (["opened", "told"], []) == (whats(store), list(taken(store, NOW + 99)))
+    assert (["opened", "told"], []) == (event_names(store), list(taken(store, NOW + 99)))
 
 
 def test_what_nobody_was_told_of_needs_no_end_told(store: ReviewTransactions) -> None:

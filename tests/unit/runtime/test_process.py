@@ -143,7 +143,7 @@ async def conversation(context: ProcessContext) -> AsyncIterator[Conversation]:
     talk.wiring.leave()
 
 
-async def all_room(context: ProcessContext) -> Reserved:
+async def all_slots(context: ProcessContext) -> Reserved:
     """Take the one slot, so that other requests wait."""
     held = await context.admission.reserve([Draw("room", "[]", 1)], None)
     assert isinstance(held, Reserved)
@@ -156,7 +156,7 @@ async def test_rounds_that_are_open_end_under_the_policy_they_began_with_and_its
     old, new = rules(tmp_path, "old"), rules(tmp_path, "new")
     context = process_context(old, tmp_path)
     async with conversation(context) as one, conversation(context) as other:
-        held = await all_room(context)
+        held = await all_slots(context)
         await one.ask(7)
         await other.ask(8)
         await context.retire(context.replace(new))
@@ -187,7 +187,7 @@ async def test_a_round_that_is_withdrawn_lets_the_old_models_go_too(tmp_path: Pa
     old = rules(tmp_path, "old")
     context = process_context(old, tmp_path)
     async with conversation(context) as talk:
-        await all_room(context)
+        await all_slots(context)
         await talk.ask(7)
         await context.retire(context.replace(rules(tmp_path, "new")))
         assert 0 == ended(old)
@@ -199,7 +199,7 @@ async def test_a_round_that_waits_for_a_limit_the_new_policy_lacks_is_refused(tm
     old, new = rules(tmp_path, "old"), rules(tmp_path, "new", "other: {requests: 5, per: 1m, by: []}")
     context = process_context(old, tmp_path)
     async with conversation(context) as talk:
-        held = await all_room(context)
+        held = await all_slots(context)
         await talk.ask(7)
         await context.retire(context.replace(new))
         assert -1 == (await talk.server.answer(7))["code"]

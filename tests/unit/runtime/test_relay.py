@@ -281,7 +281,7 @@ async def test_a_round_that_is_withdrawn_before_it_runs_asks_nobody() -> None:
 
 
 @contextmanager
-def carrying(side: Side) -> Iterator[tuple[ConnectedRelay, FakeLink, FakeLink]]:
+def relay_and_links(side: Side) -> Iterator[tuple[ConnectedRelay, FakeLink, FakeLink]]:
     """A relay, the link of ``side`` and the other link."""
     ports = ConnectedRelay(never, rule=DENY)
     yield (ports, ports.client, ports.server) if side == "client" else (ports, ports.server, ports.client)
@@ -293,7 +293,7 @@ REFUSED = b'{"jsonrpc":"2.0","id":"%s%d","method":"a","result":1}'
 
 @pytest.mark.parametrize("side", ["client", "server"])
 async def test_a_side_that_takes_none_of_our_own_answers_is_not_read_until_it_has(side: Side) -> None:
-    with carrying(side) as (ports, link, other):
+    with relay_and_links(side) as (ports, link, other):
         count = 0
         while link.reading:
             getattr(ports.relay, side).received(REFUSED % (b"p" * 900, count))
@@ -311,7 +311,7 @@ async def test_a_side_that_takes_none_of_our_own_answers_is_not_read_until_it_ha
 async def test_a_side_is_read_however_much_of_the_other_side_waits_for_it(side: Side) -> None:
     """A server writes before it reads on, while one large request for it waits. If neither side were read, both would
     wait forever."""
-    with carrying(side) as (ports, link, other):
+    with relay_and_links(side) as (ports, link, other):
         big = {"jsonrpc": "2.0", "method": "notifications/x", "params": {"text": "x" * (2 * MAX_ANSWERS)}}
         ports.says("server" if side == "client" else "client", big)
         assert MAX_ANSWERS < link.backlog.size
@@ -322,7 +322,7 @@ async def test_a_side_is_read_however_much_of_the_other_side_waits_for_it(side: 
 
 @pytest.mark.parametrize("side", ["client", "server"])
 async def test_a_side_that_is_held_twice_is_read_when_both_reasons_are_gone(side: Side) -> None:
-    with carrying(side) as (ports, link, other):
+    with relay_and_links(side) as (ports, link, other):
         while link.reading:
             getattr(ports.relay, side).received(REFUSED % (b"p" * 900, 1))
         getattr(ports.relay, side).received(

@@ -111,7 +111,7 @@ class BlockingCommand:
         os.close(self._fd)
         self._fd = os.open(self.here, os.O_RDONLY | os.O_NONBLOCK)
 
-    async def said(self) -> bytes:
+    async def read_state(self) -> bytes:
         """``up`` once the command runs, b"" once it has ended."""
         readable, loop = asyncio.Event(), asyncio.get_running_loop()
         loop.add_reader(self._fd, readable.set)
@@ -136,7 +136,7 @@ async def blocking(out: Outside) -> Any:
 async def test_a_command_is_its_process_s_for_as_long_as_it_runs(out: Outside, blocking: BlockingCommand) -> None:
     asked = await out.ask(expires=NOW + 900)
     async with running(out.outbox()), running(out.outbox(random=lambda n: b"\x01" * n)):
-        assert b"up" == await blocking.said()
+        assert b"up" == await blocking.read_state()
         for _ in range(20):
             out.clock.move(HOLD)
             held = out.clock.now + LEASE
@@ -153,7 +153,7 @@ async def test_a_command_that_nobody_waits_for_any_more_is_killed(
 ) -> None:
     asked = await out.ask(expires=NOW + 900)
     async with running(out.outbox()):
-        assert b"up" == await blocking.said()
+        assert b"up" == await blocking.read_state()
         match how:
             case "withdrawn":
                 out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
@@ -161,7 +161,7 @@ async def test_a_command_that_nobody_waits_for_any_more_is_killed(
                 out.store.decide(asked.id, Verdict(word="reject"), who="ann", door="page", now=NOW)
             case _:
                 out.clock.move(901)
-        assert b"" == await blocking.said()
+        assert b"" == await blocking.read_state()
         await out.store.until(lambda: out.store.one.state == "failed")
     assert OVER == out.store.one.said
 
@@ -171,13 +171,13 @@ async def test_a_command_is_killed_at_shutdown_and_run_again_by_the_next_process
 ) -> None:
     asked = await out.ask(expires=NOW + 900)
     async with running(out.outbox()):
-        assert b"up" == await blocking.said()
-    assert b"" == await blocking.said()
+        assert b"up" == await blocking.read_state()
+    assert b"" == await blocking.read_state()
     assert "waiting" == out.store.one.state
     blocking.again()
     async with running(out.outbox(random=lambda n: b"\x01" * n)):
         out.clock.move(LEASE)
-        assert b"up" == await blocking.said()
+        assert b"up" == await blocking.read_state()
         await asyncio.to_thread(blocking.go.write_text, "")
         await out.store.until(lambda: out.store.reviews[asked.id].state == "approved")
 

@@ -152,7 +152,7 @@ FIELDS: Final[dict[str, Any]] = {
 }
 
 
-def form_said(about: Review) -> Any:
+def form_text(about: Review) -> Any:
     return next(
         one["text"]
         for one in texts(body("review.opened", replace(about, show="full")))
@@ -161,7 +161,7 @@ def form_said(about: Review) -> Any:
 
 
 def test_a_field_is_told_with_what_it_takes() -> None:
-    said = form_said(form(["port"], **FIELDS))
+    said = form_text(form(["port"], **FIELDS))
     for line in (
         "color (single choice)\n    default: r\n    - r: Red\n    - g: Green\n",
         "port (integer, required): Port\n    constraints: at least 1, at most 9\n",
@@ -171,7 +171,7 @@ def test_a_field_is_told_with_what_it_takes() -> None:
 
 
 def test_a_form_that_is_too_long_with_it_is_told_without() -> None:
-    said = form_said(
+    said = form_text(
         form([], **{f"f{n}": {"type": "string", "enum": [f"choice {m} of it" for m in range(30)]} for n in range(20)})
     )
     assert all(f"f{n} (single choice)" in said for n in range(20))

@@ -23,7 +23,7 @@ from tests.fakes.reviews import NOW, review, text
 pytestmark = pytest.mark.anyio
 
 
-class Read(HTMLParser):
+class ParsedPage(HTMLParser):
     """A page as a browser parses it."""
 
     def __init__(self, html: str) -> None:
@@ -58,7 +58,7 @@ async def signed_in(listener: ReviewersListener, token: str = OPS) -> httpx2.Asy
 
 async def post(ask: httpx2.AsyncClient, id: str = ID, **fields: Any) -> httpx2.Response:
     """Submit a form of the review's page as a browser does: its hidden fields and the typed values."""
-    page = Read((await ask.get("/reviews/history")).text)
+    page = ParsedPage((await ask.get("/reviews/history")).text)
     digest = fields.pop("digest", "sha256:" + "ab" * 32)
     typed = {name.replace("__", "."): value for name, value in fields.items()}
     whole = {"form_token": page.hidden("form_token"), "digest": digest, **typed}
@@ -96,7 +96,7 @@ async def test_no_page_has_a_script_or_style_inline_or_anything_from_elsewhere(
     path: str, listener: ReviewersListener
 ) -> None:
     await listener.open_review(shown.sampling(id=ID))
-    page = Read((await (await signed_in(listener)).get(path)).text)
+    page = ParsedPage((await (await signed_in(listener)).get(path)).text)
     for tag, attrs in page.tags:
         assert not [name for name in attrs if name.startswith("on") or name in ("style", "srcdoc", "ping")]
         assert "style" != tag
@@ -107,7 +107,7 @@ async def test_no_page_has_a_script_or_style_inline_or_anything_from_elsewhere(
 
 async def test_static_files_may_be_kept_and_nothing_else_is_reached(listener: ReviewersListener) -> None:
     ask = client(listener.app())
-    page = Read((await ask.get("/reviews/sign-in")).text)
+    page = ParsedPage((await ask.get("/reviews/sign-in")).text)
     style = next(attrs["href"] for attrs in page.all("link") if attrs.get("rel") == "stylesheet")
     found = await ask.get(style)
     assert (200, "text/css; charset=utf-8") == (found.status_code, found.headers["content-type"])
@@ -120,7 +120,7 @@ async def test_static_files_may_be_kept_and_nothing_else_is_reached(listener: Re
 async def test_what_waits_is_listed_oldest_first(listener: ReviewersListener) -> None:
     for n, age in enumerate((5, 50, 20)):
         await listener.open_review(review(id=f"rv_{n}", server=f"server{n}", created=NOW - age))
-    page = Read((await (await signed_in(listener)).get("/reviews")).text)
+    page = ParsedPage((await (await signed_in(listener)).get("/reviews")).text)
     assert ["rv_1", "rv_2", "rv_0"] == [attrs["data-id"] for attrs in page.all("li")]
 
 
@@ -130,7 +130,7 @@ async def test_a_row_says_what_it_is_about_by_which_rule_and_for_how_much(listen
             id=ID, params={"messages": [{"role": "user", "content": text("Sort\n\n\u202ethis <b>")}], "maxTokens": 5}
         )
     )
-    page = Read((await (await signed_in(listener)).get("/reviews")).text)
+    page = ParsedPage((await (await signed_in(listener)).get("/reviews")).text)
     assert "last user message Sort U+202Ethis <b>" in page.text
     assert "rule tickets-need-a-person" in page.text
     assert "max cost $0.013" in page.text
@@ -144,7 +144,7 @@ async def test_what_waits_is_filtered(listener: ReviewersListener) -> None:
     ask = await signed_in(listener, ADMIN)
 
     async def ids(query: str) -> list[str]:
-        return [attrs["data-id"] for attrs in Read((await ask.get(f"/reviews{query}")).text).all("li")]
+        return [attrs["data-id"] for attrs in ParsedPage((await ask.get(f"/reviews{query}")).text).all("li")]
 
     assert ["rv_1", "rv_2", "rv_3"] == await ids("?reviewer=&server=&kind=") == await ids("?kind=nonsense")
     assert ["rv_2", "rv_3"] == await ids("?server=b")
@@ -155,7 +155,7 @@ async def test_what_waits_is_filtered(listener: ReviewersListener) -> None:
 
 async def test_a_filter_does_not_widen_what_somebody_sees(listener: ReviewersListener) -> None:
     await listener.open_review(review(id="rv_2", reviewer="legal"))
-    assert [] == Read((await (await signed_in(listener)).get("/reviews?reviewer=legal")).text).all("li")
+    assert [] == ParsedPage((await (await signed_in(listener)).get("/reviews?reviewer=legal")).text).all("li")
 
 
 async def test_more_than_a_page_that_wait_have_a_next_page_with_the_same_filter(listener: ReviewersListener) -> None:
@@ -164,7 +164,7 @@ async def test_more_than_a_page_that_wait_have_a_next_page_with_the_same_filter(
     ask = await signed_in(listener)
     address, found = "/reviews?server=b", list[str]()
     for _ in range(2):
-        page = Read((await ask.get(address)).text)
+        page = ParsedPage((await ask.get(address)).text)
         (listed,) = [attrs for attrs in page.all("div") if attrs.get("id") == "list"]
         assert address == listed["data-at"]
         found += [attrs["data-id"] for attrs in page.all("li")]
@@ -178,7 +178,7 @@ async def test_more_than_a_page_that_wait_have_a_next_page_with_the_same_filter(
 async def test_a_page_behind_the_last_says_so(listener: ReviewersListener) -> None:
     await listener.open_review()
     for after in (ID, "rv_forgotten", "<script>"):
-        page = Read((await (await signed_in(listener)).get("/reviews", params={"after": after})).text)
+        page = ParsedPage((await (await signed_in(listener)).get("/reviews", params={"after": after})).text)
         assert "No more pending reviews" in page.text
         assert "No pending reviews" not in page.text
         assert "/reviews" in [attrs["href"] for attrs in page.all("a") if attrs["href"].startswith("/reviews")]
@@ -188,7 +188,7 @@ async def test_the_same_request_that_comes_again_and_again_is_one_line(listener:
     await listener.open_review()
     for n in range(3):
         listener.store.seek(review().lookup, stage="request", waiter=f"w{n}", now=NOW + n, seconds=0.5)
-    found = Read((await (await signed_in(listener)).get(f"/reviews/{ID}")).text).text
+    found = ParsedPage((await (await signed_in(listener)).get(f"/reviews/{ID}")).text).text
     assert 1 == found.count("joined")
     assert re.search(r"joined 3 times\s+the same request arrived again and is waiting", found)
 
@@ -213,7 +213,7 @@ async def test_an_admin_sees_all(listener: ReviewersListener) -> None:
 async def test_a_viewer_looks_and_has_no_form(listener: ReviewersListener) -> None:
     await listener.open_review()
     ask = await signed_in(listener, VIEWER)
-    page = Read((await ask.get(f"/reviews/{ID}")).text)
+    page = ParsedPage((await ask.get(f"/reviews/{ID}")).text)
     assert ["/reviews/sign-out"] == [attrs["action"] for attrs in page.all("form")]
     assert 403 == (await post(ask, do="approve")).status_code
     assert "pending" == listener.store.reviews[ID].state
@@ -256,7 +256,7 @@ async def test_asking_for_a_verdict_leads_nowhere_but_to_a_review(id: str, liste
 async def test_a_refused_form_says_where_its_review_is(listener: ReviewersListener) -> None:
     await listener.open_review()
     found = await post(await signed_in(listener), do="approve", digest="sha256:" + "cd" * 32)
-    assert [f"/reviews/{ID}"] == [attrs["data-at"] for attrs in Read(found.text).all("article")]
+    assert [f"/reviews/{ID}"] == [attrs["data-at"] for attrs in ParsedPage(found.text).all("article")]
 
 
 async def test_a_late_verdict_sees_how_it_stands(listener: ReviewersListener) -> None:
@@ -266,7 +266,7 @@ async def test_a_late_verdict_sees_how_it_stands(listener: ReviewersListener) ->
     found = await post(other, do="approve")
     assert 409 == found.status_code
     assert "Your decision was not recorded" in found.text
-    assert "by ann" in Read(found.text).text
+    assert "by ann" in ParsedPage(found.text).text
     assert "rejected" == listener.store.reviews[ID].state
 
 
@@ -294,7 +294,7 @@ async def test_what_is_wrong_stands_at_its_field_and_all_that_was_typed_is_kept(
     found = await post(
         ask, do="accept", f__0="ab", f__5="99999", f__7="true", f__9="3", f__10=["0", "2"], f__11="kept & <b>\r\nmore"
     )
-    page = Read(found.text)
+    page = ParsedPage(found.text)
     assert 422 == found.status_code
     inputs = {attrs.get("name"): attrs for tag, attrs in page.tags if tag in ("input", "textarea", "select")}
     assert ("ab", "true") == (inputs["f.0"]["value"], inputs["f.0"]["aria-invalid"])
@@ -315,7 +315,7 @@ async def test_an_approval_that_would_drop_edits_is_refused_and_shows_them(liste
     assert 422 == found.status_code
     assert (
         'Your edits would be lost (Messages, Max tokens). Choose "Approve with edits", or undo the edits.'
-        in Read(found.text).text
+        in ParsedPage(found.text).text
     )
     assert re.search(r"<ins>.*that.*</ins>", found.text)
     assert "pending" == listener.store.reviews[ID].state
@@ -331,7 +331,7 @@ async def test_an_approval_that_would_drop_a_written_answer_is_refused(do: str, 
     await listener.open_review()
     found = await post(await signed_in(listener), do=do, answer__0="Forty-two")
     assert 422 == found.status_code
-    assert "The answer that you wrote would be lost" in Read(found.text).text
+    assert "The answer that you wrote would be lost" in ParsedPage(found.text).text
     assert "pending" == listener.store.reviews[ID].state
 
 
@@ -339,7 +339,7 @@ async def test_an_approval_with_edits_is_refused_where_nothing_is_edited(listene
     await listener.open_review()
     found = await post(await signed_in(listener), do="edit")
     assert 422 == found.status_code
-    assert 'Nothing was edited. Choose "Approve"' in Read(found.text).text
+    assert 'Nothing was edited. Choose "Approve"' in ParsedPage(found.text).text
     assert "pending" == listener.store.reviews[ID].state
 
 
@@ -347,7 +347,7 @@ async def test_an_edit_that_is_not_valid_is_not_dropped_by_approve_either(listen
     await listener.open_review()
     found = await post(await signed_in(listener), do="approve", edit__max_tokens="few")
     assert 422 == found.status_code
-    assert "Your edits would be lost (Max tokens)" in Read(found.text).text
+    assert "Your edits would be lost (Max tokens)" in ParsedPage(found.text).text
     assert "pending" == listener.store.reviews[ID].state
 
 
@@ -355,7 +355,7 @@ async def test_the_server_is_never_told_a_reason_by_an_approval(listener: Review
     await listener.open_review()
     found = await post(await signed_in(listener), do="approve", reason="looks fine", tell_server="yes")
     assert 422 == found.status_code
-    assert "is only allowed with verdict 'reject'" in Read(found.text).text
+    assert "is only allowed with verdict 'reject'" in ParsedPage(found.text).text
     assert "pending" == listener.store.reviews[ID].state
 
 
@@ -365,7 +365,7 @@ async def test_a_page_has_one_form_for_the_decision_and_its_first_button_decides
     for n, make in enumerate((shown.sampling, shown.answer, shown.form, shown.url)):
         id = f"rv_{n:024}"
         await listener.open_review(make(id=id))
-        page = Read((await (await signed_in(listener)).get(f"/reviews/{id}")).text)
+        page = ParsedPage((await (await signed_in(listener)).get(f"/reviews/{id}")).text)
         assert 1 == len([form for form in page.all("form") if form["action"].endswith("/verdict")])
         assert "preview" == next(button["value"] for button in page.all("button") if button.get("name") == "do")
 
@@ -392,8 +392,8 @@ async def test_the_history_is_filtered_and_has_pages(listener: ReviewersListener
         await listener.open_review(review(id=f"rv_{n:03}", created=NOW + n, server="a" if n % 2 else "b"))
     ask = await signed_in(listener)
 
-    async def ids(query: str) -> tuple[list[str], Read]:
-        page = Read((await ask.get(f"/reviews/history{query}")).text)
+    async def ids(query: str) -> tuple[list[str], ParsedPage]:
+        page = ParsedPage((await ask.get(f"/reviews/history{query}")).text)
         return [attrs["href"].rpartition("/")[2] for attrs in page.all("a") if "/rv_" in attrs["href"]], page
 
     first, page = await ids("")
@@ -462,7 +462,7 @@ async def test_no_text_of_a_peer_becomes_markup(number: int, listener: Reviewers
     for path in (f"/reviews/{ID}", "/reviews", "/reviews/history"):
         answer = await ask.get(path)
         assert 200 == answer.status_code
-        page = Read(answer.text)
+        page = ParsedPage(answer.text)
         assert [] == page.all("svg")
         assert {"/reviews"} == {attrs["src"][:8] for tag, attrs in page.tags if "src" in attrs}
         assert not [attrs for _, attrs in page.tags if any(name.startswith("on") for name in attrs)]
@@ -478,7 +478,7 @@ async def test_no_payload_is_markup_on_a_page_of_any_kind_of_review(payload: str
         await listener.open_review(each)
     ask = await signed_in(listener)
     for path in ("/reviews", "/reviews/history", *(f"/reviews/{each.id}" for each in reviews)):
-        page = Read((await ask.get(path)).text)
+        page = ParsedPage((await ask.get(path)).text)
         assert [True] == [attrs["src"].startswith("/reviews/static/page.js") for attrs in page.all("script")]
         for tag in ("iframe", "base", "style", "svg", "object", "embed", "img"):
             assert [] == page.all(tag)
@@ -493,7 +493,7 @@ async def test_an_address_to_open_is_never_a_link(listener: ReviewersListener) -
     url = "https://login.xn--pypal-4ve.com/consent"
     assert read_host(url) is not None
     await listener.open_review(shown.url(url, id=ID))
-    page = Read((await (await signed_in(listener)).get(f"/reviews/{ID}")).text)
+    page = ParsedPage((await (await signed_in(listener)).get(f"/reviews/{ID}")).text)
     assert [] == [attrs for _, attrs in page.tags for value in attrs.values() if "pypal" in value]
     assert "https://login.xn--pypal-4ve.com/consent" in page.text
     assert "The server wants its own user to open this URL" in page.text
@@ -511,7 +511,7 @@ async def test_ten_thousand_messages_make_a_page(listener: ReviewersListener) ->
     messages = [{"role": "user", "content": text(f"message {n}")} for n in range(10_000)]
     await listener.open_review(shown.sampling(id=ID, params={"messages": messages, "maxTokens": 5}))
     found = await (await signed_in(listener)).get(f"/reviews/{ID}")
-    assert "9,800 messages or parts. Check the raw JSON first." in Read(found.text).text
+    assert "9,800 messages or parts. Check the raw JSON first." in ParsedPage(found.text).text
 
 
 async def test_pictures_keep_their_numbers_where_messages_have_no_room(listener: ReviewersListener) -> None:
@@ -520,6 +520,8 @@ async def test_pictures_keep_their_numbers_where_messages_have_no_room(listener:
     answer = {"role": "assistant", "content": picture, "model": "m"}
     await listener.open_review(shown.answer(id=ID, params={"messages": messages}, answer=answer))
     ask = await signed_in(listener)
-    numbers = [attrs["src"].rpartition("/")[2] for attrs in Read((await ask.get(f"/reviews/{ID}")).text).all("img")]
+    numbers = [
+        attrs["src"].rpartition("/")[2] for attrs in ParsedPage((await ask.get(f"/reviews/{ID}")).text).all("img")
+    ]
     assert len(numbers) == len(set(numbers)) == 201
     assert {200} == {(await ask.get(f"/reviews/{ID}/content/{n}")).status_code for n in (numbers[0], numbers[-1])}

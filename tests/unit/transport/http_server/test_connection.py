@@ -131,7 +131,7 @@ async def test_a_large_body_is_no_large_head() -> None:
     assert out.startswith(b"HTTP/1.1 200 ")
 
 
-def deaf(port: int) -> socket.socket:
+def slow_reader(port: int) -> socket.socket:
     """A client with a small receive buffer, which reads only when the test tells it to."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -143,7 +143,7 @@ def deaf(port: int) -> socket.socket:
 async def test_a_client_that_takes_no_stream_is_cut_off_and_its_call_cancelled() -> None:
     front = Front(Served(silent), bounds=HttpBounds(commit=0.0, stalled=0.1))
     async with serving(front) as port:
-        client = deaf(port)
+        client = slow_reader(port)
         client.sendall(
             request(LIST | {"params": {"_meta": META}}, f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/list")
         )
@@ -165,7 +165,7 @@ async def test_a_client_that_takes_no_answer_is_cut_off() -> None:
     )
     connections = Connections(front.app, front.sessions.bounds)
     async with serving(front, connections) as port:
-        client = deaf(port)
+        client = slow_reader(port)
         client.sendall(
             request(LIST | {"params": {"_meta": META}}, f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/list")
         )
@@ -180,7 +180,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-class Wire(asyncio.Transport):
+class FakeTransport(asyncio.Transport):
     """A fake transport; ``left`` is the number of bytes that the client has not read."""
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ async def test_a_connection_is_cut_only_when_its_client_takes_nothing(state: str
     """In the states paused and closing. In the state open, uvicorn may still add bytes, so their number says
     nothing."""
     front = Front(bounds=HttpBounds(stalled=30, head_time=10_000))
-    connections, wire = Connections(front.app, front.sessions.bounds), Wire()
+    connections, wire = Connections(front.app, front.sessions.bounds), FakeTransport()
     made = connections.protocol(app_state={}, config=listener(connections).config, server_state=ServerState())
     made.connection_made(wire)
     if state == "paused":

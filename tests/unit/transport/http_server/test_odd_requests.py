@@ -167,7 +167,7 @@ ROWS: dict[str, Row] = {
 }
 
 
-class Place:
+class SharedListener:
     """One listener for all rows; each row has its own application."""
 
     def __init__(self) -> None:
@@ -184,14 +184,14 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-async def place(anyio_backend: str) -> AsyncIterator[Place]:
-    place = Place()
+async def place(anyio_backend: str) -> AsyncIterator[SharedListener]:
+    place = SharedListener()
     async with listening(place, HttpBounds(head=HEAD)) as place.port:
         yield place
 
 
 @pytest.mark.parametrize("name", ROWS)
-async def test_odd_requests_are_answered_as_listed(name: str, place: Place) -> None:
+async def test_odd_requests_are_answered_as_listed(name: str, place: SharedListener) -> None:
     pieces, statuses, seen = ROWS[name]
     place.app = app = App()
     found, _ = await exchanged(place.port, pieces, pause=0.002)
