@@ -1,4 +1,4 @@
-"""Acts on one request: a model answers, fixed content answers, the client or a reviewer is asked, or the rule refuses.
+"""Actions on one request: ask a model, answer with fixed content, ask the client or a reviewer, or refuse.
 
 Timeouts are enforced here. ``sampling.py`` asks models and ``review.py`` asks reviewers; deciding and recording are in
 ``gate.py``.

@@ -46,10 +46,10 @@ class Hold:
         """``counted``: its call was put off, so it already counts as a request."""
         self._compiled, self._ports, self._server, self._counted = compiled, ports, server, counted
         self._begun = self._asked = False
-        self.take(reserved, slots)
+        self.replace(reserved, slots)
 
-    def take(self, reserved: Reserved, slots: Slots | None = None) -> None:
-        """Keep this reservation in place of the one that was given back."""
+    def replace(self, reserved: Reserved, slots: Slots | None = None) -> None:
+        """Replace the reservation that was given back."""
         lasting = [
             draw
             for draw in reserved.draws
@@ -69,11 +69,11 @@ class Hold:
             self._ports.note(Note("limit.warned", {"limit": name, "server": self._server}))
 
     def begin(self) -> None:
-        """The request counts from here on, whatever its outcome."""
+        """Count the request from here on, whatever its outcome."""
         self._begun = True
 
-    def asked(self) -> None:
-        """A reviewer is asked: it counts as a request, whatever the verdict; its tokens and cost do not count yet."""
+    def count_request(self) -> None:
+        """Count the request, because a reviewer is asked. Its tokens and cost do not count yet."""
         self._asked = True
 
     async def next_try(self, decision: Decision, round: Round) -> tuple[str, str | None] | None:
@@ -94,7 +94,7 @@ class Hold:
         self.note_warnings(answer)
         return None
 
-    async def tried(self, spent: Worst | None) -> None:
+    async def settle_try(self, spent: Worst | None) -> None:
         """Settle the tried model at ``spent``; None if it cannot have cost anything."""
         reserved, self._try = self._try, None
         if reserved is not None and reserved.draws:
@@ -180,7 +180,7 @@ async def admit(
                 draws = uncounted(compiled, draws)
             if not draws:
                 break
-            wait = _patience(compiled, ports, round, decision) if decision.on_limit == "wait" else None
+            wait = _max_wait(compiled, ports, round, decision) if decision.on_limit == "wait" else None
             waits = waits or wait is not None
             made = partial(Hold, compiled, ports, round.origin.server, counted=counted)
             answer = await _reserve(ports, made, draws, wait, [hold for hold in beside if not hold.closed])
@@ -209,7 +209,7 @@ async def _reserve(
 ) -> Hold | Refused:
     answer = await ports.reserve(draws, None if beside else wait)
     if isinstance(answer, Reserved):
-        return await _held(made(answer), answer)
+        return await _with_warnings(made(answer), answer)
     if not beside or wait is None or answer.why in ("never", "unavailable"):
         return answer
     for hold in beside:
@@ -223,11 +223,11 @@ async def _reserve(
         )
     slots = Slots(len(beside) + 1)
     for hold in beside:
-        hold.take(msgspec.structs.replace(answer, draws=hold.draws), slots)
-    return await _held(made(msgspec.structs.replace(answer, draws=tuple(draws)), slots), answer)
+        hold.replace(msgspec.structs.replace(answer, draws=hold.draws), slots)
+    return await _with_warnings(made(msgspec.structs.replace(answer, draws=tuple(draws)), slots), answer)
 
 
-async def _held(hold: Hold, reserved: Reserved) -> Hold:
+async def _with_warnings(hold: Hold, reserved: Reserved) -> Hold:
     """The hold, after its warnings were noted. If that fails, nothing stays reserved."""
     try:
         hold.note_warnings(reserved)
@@ -237,7 +237,7 @@ async def _held(hold: Hold, reserved: Reserved) -> Hold:
     return hold
 
 
-def _patience(compiled: CompiledPolicy, ports: Ports, round: Round, decision: Decision) -> float:
+def _max_wait(compiled: CompiledPolicy, ports: Ports, round: Round, decision: Decision) -> float:
     """Seconds that a request may wait for room: the rule's timeout at most, and no longer than the peers wait."""
     rule = decision.act.timeout if isinstance(decision.act, Allowed | Forwarded | Escalated) else None
     seconds = left(compiled.policy, round, rule, ports.clock())

@@ -17,8 +17,16 @@ from samplegate.gate.actions import act
 from samplegate.gate.admission import admit
 from samplegate.gate.ports import Ports, offload
 from samplegate.gate.release import in_force, record
-from samplegate.gate.request import PendingRequest, blocks, ends_the_call, left_open, one_for_all, stopped, taken_back
-from samplegate.gate.review import ask_first, is_answer_reviewed, is_late, refuses
+from samplegate.gate.request import (
+    PendingRequest,
+    blocks,
+    ends_the_call,
+    first_ending_key,
+    left_open,
+    withdraw_rest,
+    withdrawn_outcomes,
+)
+from samplegate.gate.review import ask_first, is_answer_reviewed, is_late, verdict_ends_call
 from samplegate.limits.brakes import BrakeState, brake_key, digest
 from samplegate.policy.capabilities import can_forward
 from samplegate.policy.decide import CompiledPolicy, decide
@@ -62,10 +70,10 @@ class Gate:
         if round.door == "push":
             await self._admit(requests)
             return await self._act_and_record(round, requests)
-        blocked = stopped(requests)
+        blocked = first_ending_key(requests)
         if blocked is None:
             await self._admit(requests)
-            blocked = stopped(requests)
+            blocked = first_ending_key(requests)
         if blocked is not None:  # one key ends the call, so nothing is spent on the others (T7)
             decision = requests[blocked].decision
             return Settled(await record(requests, {blocked: Done(refusal(decision), decision)}))
@@ -73,7 +81,7 @@ class Gate:
             return Settled(await self._leave_to_client(requests))
         away = frozenset(key for key, pending in requests.items() if isinstance(pending.decision.act, Forwarded))
         if round.returned is None and (away or round.roots):
-            return await self._hand_on(requests, away)
+            return await self._forward(requests, away)
         try:
             put_off = await ask_first(requests, round.parks)
         except anyio.get_cancelled_exc_class():
@@ -81,7 +89,7 @@ class Gate:
             raise
         if put_off:
             return await self._put_off(round, requests, {})
-        refused = next((key for key, pending in requests.items() if refuses(pending)), None)
+        refused = next((key for key, pending in requests.items() if verdict_ends_call(pending)), None)
         if refused is not None:  # the call ends, so nothing is spent on the others (T7)
             return Settled(await record(requests, {refused: await self._act(requests[refused])}))
         return await self._act_and_record(round, requests)
@@ -117,7 +125,7 @@ class Gate:
                 raise
             except Exception:
                 pending.log_fault()
-                pending.decision = left_open(Reason.ERROR, "internal error while deciding; see the log")
+                pending.decision = left_open(Reason.ERROR, "internal error in the gate; see the log")
 
     async def _decide(self, pending: PendingRequest, size: int) -> Decision:
         round, item = pending.round, pending.item
@@ -201,7 +209,7 @@ class Gate:
                 raise
             except Exception:
                 pending.log_fault()
-                pending.decision = left_open(Reason.ERROR, "internal error while checking limits; see the log")
+                pending.decision = left_open(Reason.ERROR, "internal error in the gate; see the log")
             if ends_the_call(pending):
                 return  # the round is refused, so nothing more is reserved
             again = [other for other, hold in holds if hold.closed]  # given back for the wait, then not reserved again
@@ -213,37 +221,39 @@ class Gate:
     # ------------------------------------------------------------------------------------------------------------------
 
     async def _act_and_record(self, round: Round, requests: Mapping[str, PendingRequest]) -> Conclusion:
-        """Act on every key at once, and record the outcomes.
+        """Act on all keys concurrently, and record the outcomes.
 
         While the call can be put off, reviewers see models' answers before anything else is spent.
         """
-        looked_at = {
+        reviewed_first = {
             key: pending for key, pending in requests.items() if round.parks > 0 and is_answer_reviewed(pending)
         }
-        rest = {key: pending for key, pending in requests.items() if key not in looked_at}
-        for pending in looked_at.values():
+        rest = {key: pending for key, pending in requests.items() if key not in reviewed_first}
+        for pending in reviewed_first.values():
             pending.comes_back = True
         done: dict[str, Done] = {}
         later = False
         try:
-            ended = await self._act_on(looked_at, done)
-            waiting = any(pending.put_off for pending in looked_at.values())
-            later = not ended and bool(looked_at) and (waiting or any(is_late(pending) for pending in rest.values()))
+            ended = await self._act_on(reviewed_first, done)
+            waiting = any(pending.put_off for pending in reviewed_first.values())
+            later = (
+                not ended and bool(reviewed_first) and (waiting or any(is_late(pending) for pending in rest.values()))
+            )
             if not (ended or later):
                 await self._act_on(rest, done)
         except anyio.get_cancelled_exc_class():
-            await record(requests, taken_back(done))
+            await record(requests, withdrawn_outcomes(done))
             raise
         if later:
             return await self._put_off(round, requests, done)
-        done |= taken_back({key: one for key, one in done.items() if requests[key].put_off})
+        done |= withdrawn_outcomes({key: one for key, one in done.items() if requests[key].put_off})
         done = {key: in_force(requests[key], one) for key, one in done.items()}
         if round.door == "input_required":
-            done = one_for_all(requests, done)
+            done = withdraw_rest(requests, done)
         return Settled(await record(requests, done))
 
     async def _act_on(self, requests: Mapping[str, PendingRequest], done: dict[str, Done]) -> bool:
-        """Act on some keys at once. True if one of them can only end the call, which cancels the others (R120)."""
+        """Act on some keys concurrently. True if one of them can only end the call, which cancels the others (R120)."""
         ended = False
 
         async def one(pending: PendingRequest) -> None:
@@ -264,7 +274,7 @@ class Gate:
         except Exception:
             pending.log_fault()
             return Done(
-                Unanswered(Reason.ERROR, detail="internal error while acting on the request; see the log"),
+                Unanswered(Reason.ERROR, detail="internal error in the gate; see the log"),
                 pending.decision,
             )
 
@@ -281,7 +291,7 @@ class Gate:
         if failed:  # not recorded: the answers stay with their reviews
             return Settled({**_withdrawn(requests), **failed})
         self.ports.note(Note("round.parked", {"server": round.origin.server, "round": round.id}, warn=False))
-        return self._handed(requests, frozenset())
+        return self._forward_round(requests, frozenset())
 
     async def _leave_to_client(self, requests: Mapping[str, PendingRequest]) -> dict[str, Release]:
         """Forward all URLs of a -32042 error: the client receives the error itself."""
@@ -302,7 +312,7 @@ class Gate:
             {key: Done(Answered(one.item.answer or b"null", "client"), decision) for key, one in requests.items()},
         )
 
-    async def _hand_on(self, requests: Mapping[str, PendingRequest], away: frozenset[str]) -> Conclusion:
+    async def _forward(self, requests: Mapping[str, PendingRequest], away: frozenset[str]) -> Conclusion:
         """Forward a modern round: recorded now and again at the retry, under one decision_id."""
         forwarded = {key: pending for key, pending in requests.items() if key in away}
         releases = await record(
@@ -313,9 +323,9 @@ class Gate:
         for pending in forwarded.values():
             # the client is asked, so this request counts; the others' reservations are given back until the retry
             pending.begin()
-        return self._handed(requests, away)
+        return self._forward_round(requests, away)
 
-    def _handed(self, requests: Mapping[str, PendingRequest], away: frozenset[str]) -> ForwardRound:
+    def _forward_round(self, requests: Mapping[str, PendingRequest], away: frozenset[str]) -> ForwardRound:
         seen = {
             key: SealedDecision(
                 pending.decision_id,

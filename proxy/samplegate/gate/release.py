@@ -16,7 +16,7 @@ from samplegate.audit.record import Done, Record, describe, detail_of
 from samplegate.errors import Unavailable
 from samplegate.gate.ports import offload
 from samplegate.gate.request import PendingRequest, blocks
-from samplegate.gate.review import spend, withdrawn_by_policy
+from samplegate.gate.review import use_verdicts, withdrawn_by_policy
 from samplegate.policy.redaction import clean_params
 from samplegate.protocol.outcomes import Answered, Denied, Reason, Unanswered, Withdrawn
 from samplegate.protocol.requests import BadRequest, SamplingRequest
@@ -39,7 +39,7 @@ async def record(requests: Mapping[str, PendingRequest], done: Mapping[str, Done
             out[key] = await _record_one(pending, done.get(key))
     for key, pending in requests.items():
         out.setdefault(key, Release(_UNRECORDED, pending.decision_id))
-    lost = await _unspent(requests, done, out)
+    lost = await _use_verdicts(requests, done, out)
     with anyio.move_on_after(RECORDING, shield=True):
         for key in lost:
             out[key] = Release(_LOST, requests[key].decision_id)
@@ -47,17 +47,19 @@ async def record(requests: Mapping[str, PendingRequest], done: Mapping[str, Done
     return out
 
 
-async def _unspent(
+async def _use_verdicts(
     requests: Mapping[str, PendingRequest], done: Mapping[str, Done], out: Mapping[str, Release]
 ) -> list[str]:
     """Use the verdicts that were carried out. Returns the keys that are not released, because a verdict was lost."""
-    spends = [key for key, one in done.items() if _spends(one, requests[key]) and out[key].outcome is one.outcome]
+    spends = [
+        key for key, one in done.items() if _uses_verdicts(one, requests[key]) and out[key].outcome is one.outcome
+    ]
     released = [key for key in spends if isinstance(done[key].outcome, Answered | Denied)]
     if any(one.round.door == "input_required" and blocks(one.item, out[key].outcome) for key, one in requests.items()):
         # the call ends: of the verdicts, the server gets only the one that ends it
         spends = [key for key in spends if not isinstance(done[key].outcome, Answered)]
     with anyio.CancelScope(shield=True):  # bounded by the store's own timeout; many callers wait for their turn
-        if await spend([requests[key] for key in spends]):
+        if await use_verdicts([requests[key] for key in spends]):
             return [key for key in released if key not in spends]
     return released
 
@@ -75,7 +77,7 @@ async def _record_one(pending: PendingRequest, done: Done | None) -> Release:
     size = 0 if isinstance(request, BadRequest) else request.size
     size += len(done.outcome.result) if isinstance(done.outcome, Answered) else 0
     try:
-        await ports.record(await offload(size, _described, pending, done, time, duration))
+        await ports.record(await offload(size, _log_record, pending, done, time, duration))
     except Unavailable as problem:
         ports.log.error("record.failed", decision_id=pending.decision_id, problem=str(problem))
     except Exception:
@@ -85,7 +87,7 @@ async def _record_one(pending: PendingRequest, done: Done | None) -> Release:
     return release if isinstance(done.outcome, Withdrawn) else Release(_UNRECORDED, pending.decision_id)
 
 
-def _described(pending: PendingRequest, done: Done, time: float, duration: float) -> Record:
+def _log_record(pending: PendingRequest, done: Done, time: float, duration: float) -> Record:
     """The record of an outcome with its draws, attempts and cost. Secrets in its prompt are redacted by the policy's
     patterns."""
     attempts, request, redactor = tuple(pending.attempts), pending.item.request, pending.compiled.redactor
@@ -131,7 +133,7 @@ def in_force(pending: PendingRequest, done: Done) -> Done:
     """The outcome to release. A verdict's outcome becomes Unanswered if the policy in force no longer asks for the
     verdict."""
     if (
-        not _spends(done, pending)
+        not _uses_verdicts(done, pending)
         or not isinstance(done.outcome, Answered | Denied)
         or (changed := withdrawn_by_policy(pending)) is None
     ):
@@ -139,7 +141,7 @@ def in_force(pending: PendingRequest, done: Done) -> Done:
     return msgspec.structs.replace(done, outcome=Unanswered(Reason.REVIEW, detail=changed), told="")
 
 
-def _spends(done: Done, pending: PendingRequest) -> bool:
+def _uses_verdicts(done: Done, pending: PendingRequest) -> bool:
     """Whether this outcome uses up the held verdicts: it releases a verdict to the server, or a verdict is unfit."""
     if all(review.state not in DECIDED for review in pending.held):
         return False

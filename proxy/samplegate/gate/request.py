@@ -82,7 +82,7 @@ class PendingRequest(msgspec.Struct, eq=False):
 
     @property
     def situation(self) -> Situation:
-        """The situation for asking its rules again. Whether it was declared was decided before."""
+        """The situation in which its rules are evaluated again. Whether it was declared is already decided."""
         return Situation(can_forward=can_forward(self.request, self.round.client))
 
     @property
@@ -111,16 +111,16 @@ class PendingRequest(msgspec.Struct, eq=False):
         )
 
     def begin(self) -> None:
-        """Its reservation counts from here on, whatever its outcome."""
+        """Count its reservation from here on, whatever its outcome."""
         self.begun = True
         if self.hold is not None:
             self.hold.begin()
 
     def ask(self) -> None:
-        """A reviewer is asked, which counts as a request."""
+        """Count the request, because a reviewer is asked."""
         self.begun = True
         if self.hold is not None:
-            self.hold.asked()
+            self.hold.count_request()
 
     def log_fault(self) -> None:
         """Log the current exception."""
@@ -145,7 +145,7 @@ def left_open(reason: Reason, detail: str) -> Decision:
     return Decision(LeftOpen(), "none", None, reason, detail)
 
 
-def stopped(requests: Mapping[str, PendingRequest]) -> str | None:
+def first_ending_key(requests: Mapping[str, PendingRequest]) -> str | None:
     """The first key that is known to end the call, or None."""
     return next((key for key, pending in requests.items() if ends_the_call(pending)), None)
 
@@ -166,12 +166,12 @@ def blocks(item: Item, outcome: Outcome) -> bool:
     return isinstance(outcome, Denied | Unanswered) and is_error(item.kind, outcome)
 
 
-def taken_back(done: Mapping[str, Done]) -> dict[str, Done]:
-    """The same outcomes, withdrawn: none is released."""
+def withdrawn_outcomes(done: Mapping[str, Done]) -> dict[str, Done]:
+    """The same requests with the outcome Withdrawn: nothing is released."""
     return {key: msgspec.structs.replace(one, outcome=Withdrawn()) for key, one in done.items()}
 
 
-def one_for_all(requests: Mapping[str, PendingRequest], done: Mapping[str, Done]) -> dict[str, Done]:
-    """If one key ends the call, the outcomes of all others are withdrawn."""
+def withdraw_rest(requests: Mapping[str, PendingRequest], done: Mapping[str, Done]) -> dict[str, Done]:
+    """The outcomes, with all others withdrawn if one key ends the call."""
     blocked = next((key for key, one in done.items() if blocks(requests[key].item, one.outcome)), None)
-    return dict(done) if blocked is None else {**taken_back(done), blocked: done[blocked]}
+    return dict(done) if blocked is None else {**withdrawn_outcomes(done), blocked: done[blocked]}

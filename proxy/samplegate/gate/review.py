@@ -59,18 +59,20 @@ async def ask_first(requests: Mapping[str, PendingRequest], parks: int) -> bool:
         except Exception:
             pending.log_fault()
             return
-        later = parks > 0 and (waits(pending, outcome) or is_late(pending))
+        later = parks > 0 and (may_still_decide(pending, outcome) or is_late(pending))
         put_off = put_off or later
-        if not later and refuses(pending):
+        if not later and verdict_ends_call(pending):
             group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:
         for pending in asked:
             group.start_soon(one, pending)
-    return put_off and not any(refuses(pending) and not waits(pending, pending.missed) for pending in asked)
+    return put_off and not any(
+        verdict_ends_call(pending) and not may_still_decide(pending, pending.missed) for pending in asked
+    )
 
 
-def refuses(pending: PendingRequest) -> bool:
+def verdict_ends_call(pending: PendingRequest) -> bool:
     """Whether the verdict, or its absence, ends the call (R70): a sampling request can be refused only by an error."""
     decision = pending.decision
     if pending.item.method != SAMPLING or not isinstance(decision.act, Escalated):
@@ -84,7 +86,7 @@ def refuses(pending: PendingRequest) -> bool:
     return pending.word == "reject"
 
 
-def waits(pending: PendingRequest, outcome: Outcome | None) -> bool:
+def may_still_decide(pending: PendingRequest, outcome: Outcome | None) -> bool:
     """Whether a reviewer may still decide the review that was waited for."""
     return (
         isinstance(outcome, Unanswered)
@@ -95,7 +97,7 @@ def waits(pending: PendingRequest, outcome: Outcome | None) -> bool:
 
 
 def is_late(pending: PendingRequest) -> bool:
-    """Whether a model is to be asked although most of this try's time is over. The next try has its whole time."""
+    """Whether a model would be asked, but most of this try's time has elapsed. The next try has its full time."""
     tried, rest = hold(pending.compiled.policy), pending.seconds_left(None)
     asks = isinstance(pending.decision.act, Allowed) or (
         isinstance(pending.decision.act, Escalated) and pending.word == "approve"
@@ -142,7 +144,7 @@ def _until(pending: PendingRequest, stage: Stage, seconds: float | None, expires
     return until if until < expires else None
 
 
-async def spend(requests: Sequence[PendingRequest]) -> bool:
+async def use_verdicts(requests: Sequence[PendingRequest]) -> bool:
     """Mark the verdicts of a round as used, all or none; each can be used once. False if one was used by another
     request or could not be marked."""
     spent = [
@@ -294,7 +296,7 @@ async def escalate(pending: PendingRequest, decision: Decision, escalated: Escal
             return _done(pending, _rejected(review), decision)
         case "answer":
             if pending.hold is not None:
-                await pending.hold.tried(None)  # no model is asked, so no tokens and dollars are drawn
+                await pending.hold.settle_try(None)  # no model is asked, so no tokens and dollars are drawn
             pending.begin()
             return _done(pending, _answered(pending, review, review.verdict.result), decision)
         case "approve":
@@ -302,7 +304,7 @@ async def escalate(pending: PendingRequest, decision: Decision, escalated: Escal
 
 
 async def sample_reviewed(pending: PendingRequest, decision: Decision, allowed: Allowed) -> Done:
-    """A model answers, and a reviewer sees the answer before the server does. A verdict on an earlier try's answer is
+    """Ask a model, and have a reviewer see its answer before the server does. A verdict on an earlier try's answer is
     used without asking a model."""
     reviewer = allowed.review_answer
     assert reviewer is not None
@@ -330,16 +332,16 @@ async def sample_reviewed(pending: PendingRequest, decision: Decision, allowed: 
         found = create.of_answer(context_of(pending, decision), allowed, done.outcome.result)
     assert found is not None
     outcome = await ask(pending, found, reviewer, timeout, comes_back=pending.comes_back)
-    pending.put_off = pending.comes_back and waits(pending, outcome)
+    pending.put_off = pending.comes_back and may_still_decide(pending, outcome)
     if outcome is None:
-        outcome = _looked_at(pending)
+        outcome = _answer_review_outcome(pending)
     model = (found.answer or {}).get("model")  # for an earlier try's answer: the model that wrote it (R1)
     return _done(
         pending, outcome, decision, done or Done(outcome, decision, model=model if isinstance(model, str) else None)
     )
 
 
-def _looked_at(pending: PendingRequest) -> Outcome:
+def _answer_review_outcome(pending: PendingRequest) -> Outcome:
     """The outcome of a review of a model's answer."""
     review = pending.verdict
     assert review is not None
@@ -375,7 +377,7 @@ async def _approved(pending: PendingRequest, decision: Decision, escalated: Esca
         edited = msgspec.structs.replace(decision, act=msgspec.structs.replace(escalated, allowed=again))
         if pending.hold is not None:
             # give back the reservation for the request as asked; its count and its slot stay
-            await pending.hold.tried(None)
+            await pending.hold.settle_try(None)
             if (unreserved := await pending.hold.next_try(edited, pending.round)) is not None:
                 why, limit = unreserved
                 refused = Unanswered(Reason.LIMIT, detail=why if limit is None else f"rule {decision.rule}: {why}")
@@ -388,19 +390,19 @@ async def _approved(pending: PendingRequest, decision: Decision, escalated: Esca
     )
     outcome = done.outcome
     if isinstance(outcome, Answered) and outcome.decided_by == "policy":
-        outcome = Answered(outcome.result, _whose(pending.verdict or review))
+        outcome = Answered(outcome.result, _decided_by(pending.verdict or review))
     return _done(pending, outcome, decision, done)
 
 
 def _rejected(review: Review) -> Denied:
     detail = f"reviewer {review.reviewer}: rejected by {review.who or 'an unknown user'} ({review.id})"
-    return Denied(Reason.REVIEW, "decline", detail=detail, decided_by=_whose(review))
+    return Denied(Reason.REVIEW, "decline", detail=detail, decided_by=_decided_by(review))
 
 
 def _answered(pending: PendingRequest, review: Review, result: Mapping[str, Any] | None) -> Outcome:
     """A reviewer's own answer, or a model's answer that they approved. It is checked again, and only a fitting answer
     is released (R36)."""
-    outcome = shaped(pending, dict(result or {}), _whose(review))
+    outcome = shaped(pending, dict(result or {}), _decided_by(review))
     problem = (
         answers.fits(pending.request, strictjson.decode(outcome.result)) if isinstance(outcome, Answered) else None
     )
@@ -423,6 +425,6 @@ def _done(pending: PendingRequest, outcome: Outcome, decision: Decision, done: D
     return msgspec.structs.replace(made, review=pending.verdict, reviewed=pending.reviewed, told=told)
 
 
-def _whose(review: Review) -> DecidedBy:
+def _decided_by(review: Review) -> DecidedBy:
     """A program that decides for a reviewer counts as the policy, so that a machine never appears as a human."""
     return "policy" if review.door in PROGRAMS else "human"

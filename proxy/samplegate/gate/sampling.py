@@ -137,7 +137,7 @@ class _ModelTries:
             self.model, result, answer.input_tokens, answer.output_tokens, 0 if spent is None else spent.usd
         )
         if pending.hold is not None:
-            await pending.hold.tried(spent)
+            await pending.hold.settle_try(spent)
         return answer
 
     def _spent(self, answer: SampleResult) -> Worst | None:

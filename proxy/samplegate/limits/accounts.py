@@ -35,7 +35,7 @@ def identity(spec: LimitSpec) -> str:
 
 
 def is_never_given_back(spec: LimitSpec) -> bool:
-    """Whether draws are never given back by time: limits per call and per process."""
+    """Whether a limit never refills with time: limits per call and per process."""
     return spec.per in {"call", "process"}
 
 

@@ -218,7 +218,7 @@ class AsyncLedger:
         message."""
         known = isinstance(problem, LedgerUnavailable)
         kind = problem.kind if isinstance(problem, LedgerUnavailable) else type(problem).__name__
-        message = str(problem) if known else "limits: internal error while using the state; see the log"
+        message = str(problem) if known else "limits: internal error in the gate; see the log"
         if kind not in self._logged:
             self._logged.add(kind)
             trace = {} if known else {"exc_info": problem}

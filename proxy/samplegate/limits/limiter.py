@@ -104,7 +104,7 @@ class Limiter:
         except Exception:
             self._log.error("limits.failed", exc_info=True)
             return Refused(
-                draws[0].limit if draws else "", "unavailable", detail="internal error while reserving; see the log"
+                draws[0].limit if draws else "", "unavailable", detail="internal error in the gate; see the log"
             )
 
     async def settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
@@ -174,7 +174,7 @@ class Limiter:
         return got or self._timed_out(waiter, seconds)
 
     async def _turns(self, waiter: Waiter) -> Reserved | Refused | None:
-        """Try whenever it is the request's turn, until it is answered; None if its time is up."""
+        """Try whenever it is the request's turn, until it has an answer; None after its timeout."""
         while True:
             await waiter.woken()
             asked = self._waiting[waiter]

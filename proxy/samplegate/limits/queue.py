@@ -142,5 +142,5 @@ class WaitQueue:
 
 
 def after(seconds: float, what: Callable[[], None], later: Later | None) -> Timer:
-    """Call something after some seconds, with ``later`` or the running loop's ``call_later``."""
+    """Schedule a call after some seconds, with ``later`` or the running loop's ``call_later``."""
     return (later or asyncio.get_running_loop().call_later)(max(0.0, min(seconds, LONGEST)), what)

@@ -75,7 +75,7 @@ def _object(raw: bytes, name: str) -> bytes | None:
     return value if value is not None and value[:1] == b"{" else None
 
 
-def rewritten(raw: bytes | None, client: ClientCapabilities, offer: Offer, revision: str) -> bytes:
+def rewrite(raw: bytes | None, client: ClientCapabilities, offer: Offer, revision: str) -> bytes:
     """The capabilities that the gate declares to the server: sampling and elicitation as offered, the rest as received.
 
     Whatever would bypass the policy is removed.
@@ -196,7 +196,7 @@ class Declarations(msgspec.Struct, eq=False):
         revision, client = rawjson.string(version) or "", declared_by(raw)
         # without the member, nothing is declared (R49, R61)
         offer = Offer() if raw is None else self.state.offer("modern", revision, client, call, caller)
-        wanted = None if raw is None else rewritten(raw, client, offer, revision)
+        wanted = None if raw is None else rewrite(raw, client, offer, revision)
         withheld = tuple(withheld_from(client, offer, revision))
         return Declaration(self.state.policy, revision, client, offer, wanted if wanted != raw else None, withheld)
 

@@ -47,7 +47,7 @@ class Evidence(msgspec.Struct, frozen=True):
         """Whether the next connection to a server set to ``auto`` treats the server as legacy only."""
         return self.pushed and not self.asked and not self.refused
 
-    def or_(self, other: Evidence) -> Evidence:
+    def union(self, other: Evidence) -> Evidence:
         """The union of both; evidence is never lost."""
         return Evidence(self.pushed or other.pushed, self.asked or other.asked, self.refused or other.refused)
 

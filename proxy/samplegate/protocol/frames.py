@@ -38,7 +38,7 @@ UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
 
 
 def era_of(revision: str) -> Era:
-    """The era of a revision. An unknown one counts by its date: all from 2026-07-28 on are stateless."""
+    """The era of a revision. An unknown revision is classified by its date: from 2026-07-28 on, it is modern."""
     return "legacy" if revision < MODERN[0] else "modern"
 
 
@@ -191,12 +191,12 @@ def read(line: bytes) -> Frame:
     try:
         envelope = rawjson.read(line)
     except Malformed as problem:
-        raise Malformed(problem.fault, **whose(line)) from None
+        raise Malformed(problem.fault, **owner_of(line)) from None
     found = envelope.members.keys()
     if not found <= ENVELOPE:
         for name in found - ENVELOPE:
             if strictjson.resembles(name, ENVELOPE):
-                raise Malformed(f"{name[:20]!r} in the envelope resembles a JSON-RPC member", **whose(line))
+                raise Malformed(f"{name[:20]!r} in the envelope resembles a JSON-RPC member", **owner_of(line))
     return _frame(line, envelope)
 
 
@@ -210,7 +210,7 @@ class StreamOwner(TypedDict, total=False):
     answers: bool
 
 
-def whose(line: bytes) -> StreamOwner:
+def owner_of(line: bytes) -> StreamOwner:
     """The id in a refused line, and whether the line answers it, as far as can be seen. ``line`` may be cut short."""
     try:
         found = rawjson.decode(line)

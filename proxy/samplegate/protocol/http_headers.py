@@ -43,9 +43,9 @@ _field_value: Final = re.compile(r"[\t -~]*")
 
 
 def encode(value: str) -> str:
-    """A text as a header's value: plain, or in base64 if it would not survive otherwise (R72).
+    """A string as a header's value: plain, or in base64 if it would not survive otherwise (R72).
 
-    Raises UnicodeEncodeError for half a character, which no header can contain.
+    Raises UnicodeEncodeError for a lone surrogate, which no header can contain.
     """
     if _plain.fullmatch(value) and not _looks_encoded(value):
         return value
@@ -53,7 +53,7 @@ def encode(value: str) -> str:
 
 
 def decode(value: str) -> str | None:
-    """The text of a header's value; None for a value that no writer by R72 produces."""
+    """The decoded value of a header; None if R72 does not allow its encoding."""
     if not _field_value.fullmatch(value):
         return None
     if not _looks_encoded(value):

@@ -48,7 +48,7 @@ from samplegate.protocol.session_state import (
     PollBackoff,
     SessionState,
     call_and_token,
-    parsed,
+    parsed_size,
     trace_of,
     unmapped,
 )
@@ -63,14 +63,14 @@ class ReopenedRound(msgspec.Struct, frozen=True):
     returned: Returned
 
 
-def reopened(
+def reopen_round(
     state: SessionState, pending: Pending, text: str | None, answers: bytes | None, now: float
 ) -> ReopenedRound | None:
     """The round of a sealed state, with the raw ``inputResponses`` of the retry.
 
     None if the state is not ours for this call. The call's counts continue.
     """
-    opened = request_state.opened(state, pending, text, now)
+    opened = request_state.unseal_round(state, pending, text, now)
     if opened is None:
         return None
     pending.rounds, pending.shown, pending.key = opened.rounds, opened.shown, opened.call
@@ -79,7 +79,7 @@ def reopened(
         pending.started = min(now, opened.started - state.epoch)
     server_state = None if opened.state is None else opened.state.encode()
     return ReopenedRound(
-        _asked(state, pending, opened), server_state, request_state.returned(state, opened, answers, now)
+        _asked(state, pending, opened), server_state, request_state.read_returned(state, opened, answers, now)
     )
 
 
@@ -353,7 +353,7 @@ class Exchange:
 
     def _reopen(self, pending: Pending, state: bytes, answers: bytes | None, now: float) -> Effects:
         """Reopen a sealed round (R68). A state that our key does not open for this very call is an error."""
-        back = reopened(self.state, pending, rawjson.string(state), answers, now)
+        back = reopen_round(self.state, pending, rawjson.string(state), answers, now)
         if back is None:
             fault = frames.error(
                 pending.id, results.BAD_PARAMS, "requestState does not belong to this call or has expired"
@@ -505,13 +505,15 @@ class Exchange:
     def hand_on(self, conclusion: ForwardRound, round: str, now: float) -> Effects:
         """Send the client the keys that it must answer, if any, and seal the rest until its retry.
 
-        Raises ValueError for a round that may not be put off, which is a fault of the gate.
+        Raises ValueError for a round that may not be put off, which is an internal error of the gate.
         """
         asked = self.open[round]
-        pending, parked = asked.pending, request_state.only_put_off(asked.round, conclusion)
+        pending, parked = asked.pending, request_state.is_put_off(asked.round, conclusion)
         if parked and asked.round.parks < 1:
             raise ValueError("the call cannot be put off again")
-        state = request_state.sealed(self.state, pending, asked.round, conclusion, server_state=asked.state, now=now)
+        state = request_state.seal_round(
+            self.state, pending, asked.round, conclusion, server_state=asked.state, now=now
+        )
         del self.open[round]
         self.state.inflight.remove(pending)
         if state is None:
@@ -548,4 +550,4 @@ class Exchange:
 def _size(asked: server_requests.InputRequired, state: bytes | None, returned: Returned | None) -> int:
     """Bytes counted for an open round."""
     kept = [state, *asked.entries.values(), *(() if returned is None else returned.replies.values())]
-    return parsed(item.params for item in asked.items.values()) + sum(len(raw) for raw in kept if raw is not None)
+    return parsed_size(item.params for item in asked.items.values()) + sum(len(raw) for raw in kept if raw is not None)

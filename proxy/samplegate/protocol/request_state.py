@@ -149,7 +149,7 @@ def binding(state: SessionState, pending: Pending) -> Binding | None:
     return Binding(state.server, pending.caller, pending.method, digest)
 
 
-def only_put_off(round: Round, conclusion: ForwardRound) -> bool:
+def is_put_off(round: Round, conclusion: ForwardRound) -> bool:
     """Whether the client is asked nothing.
 
     This is so if no key is forwarded and there are no roots to ask, or if the client was asked everything before.
@@ -157,7 +157,7 @@ def only_put_off(round: Round, conclusion: ForwardRound) -> bool:
     return round.returned is not None or not (conclusion.keys or round.roots)
 
 
-def sealed(
+def seal_round(
     state: SessionState,
     pending: Pending,
     round: Round,
@@ -181,7 +181,7 @@ def sealed(
         started=state.epoch + pending.started,
         call=pending.key,
         shown=pending.shown + 1,
-        replies=_replies(round) if only_put_off(round, conclusion) else None,
+        replies=_replies(round) if is_put_off(round, conclusion) else None,
     )
     return seal(body, bound, key=state.key, nonce=conclusion.nonce)
 
@@ -208,13 +208,13 @@ def _replies(round: Round) -> dict[str, str]:
     return {} if round.returned is None else {key: raw.decode() for key, raw in round.returned.replies.items()}
 
 
-def opened(state: SessionState, pending: Pending, text: str | None, now: float) -> SealedRound | None:
+def unseal_round(state: SessionState, pending: Pending, text: str | None, now: float) -> SealedRound | None:
     """The round of a state that the client returns; None if our key does not open it for this very call (R68)."""
     bound = binding(state, pending)
     return None if text is None or bound is None else unseal(text, bound, key=state.key, now=state.epoch + now)
 
 
-def returned(state: SessionState, round: SealedRound, answers: bytes | None, now: float) -> Returned:
+def read_returned(state: SessionState, round: SealedRound, answers: bytes | None, now: float) -> Returned:
     """The client's answers: from the raw ``inputResponses`` now, or from earlier if it was asked nothing this time."""
     seen = {key: _seen(state, sealed, now) for key, sealed in round.keys.items() if sealed.forwarded}
     if round.replies is not None:

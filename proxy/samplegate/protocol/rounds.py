@@ -32,7 +32,7 @@ passed on.
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A request of a round, as received; ``offered``: the server was told of its kind, mode and sub-capability."""
+    """A request of a round, as received; ``offered``: its kind, mode and sub-capability were declared to the server."""
 
     method: str
     params: bytes | None

@@ -43,7 +43,7 @@ from samplegate.protocol.session_state import (
     SessionState,
     notification,
     own_token,
-    parsed,
+    parsed_size,
     token_of,
     unmapped,
 )
@@ -263,7 +263,7 @@ class Pushes(msgspec.Struct, eq=False):
         if len(self.open) >= MAX_OPEN:
             return _refused(f, f"refused: this server already has {MAX_OPEN} open requests")
         state = self.state
-        size = ENTRY + parsed([f.payload])
+        size = ENTRY + parsed_size([f.payload])
         if (full := state.push_fault(size)) is not None:
             return _refused(f, full)
         on = state.inflight.numbered.get(stream) if stream else None
@@ -363,7 +363,7 @@ class Pushes(msgspec.Struct, eq=False):
         """Withdraw the requests of a cancelled call that can belong to no other call."""
         out: Effects = []
         for push in list(self.open.values()):
-            if pending in push.calls and self.state.inflight.still(push.calls) in ([], [pending]):
+            if pending in push.calls and self.state.inflight.still_open(push.calls) in ([], [pending]):
                 out += self._withdraw(push, "its call was cancelled")
         return out
 
@@ -438,7 +438,7 @@ class UrlErrors(msgspec.Struct, eq=False):
         if items is None:
             return None
         line = unmapped(pending, f).raw
-        extra = len(line) + parsed(item.params for item in items.values())
+        extra = len(line) + parsed_size(item.params for item in items.values())
         if (full := state.call_fault(extra)) is not None:
             state.inflight.remove(pending)
             return state.refusal(pending, full)

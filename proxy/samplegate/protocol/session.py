@@ -98,7 +98,7 @@ def refused_line(
         found = frames.batch(line)
     except Malformed:
         return [Note("frame.refused", {"side": side, "fault": fault, "requests": 1})]
-    refused = [Malformed(fault, **frames.whose(element)) for element in found[:MAX_BATCH]]
+    refused = [Malformed(fault, **frames.owner_of(element)) for element in found[:MAX_BATCH]]
     waiting = [one for one in refused if one.id is not None]
     requests = sum(not one.answers for one in waiting) + max(len(found) - MAX_BATCH, 0)
     out: list[Effect] = [Note("frame.refused", {"side": side, "fault": fault, "requests": requests})]
@@ -131,7 +131,7 @@ class Handshake(msgspec.Struct, eq=False):
         raw = f.lookup("capabilities")
         state.client = capabilities.declared_by(raw)
         state.offered = state.offer("legacy", revision, state.client, None)
-        wanted = capabilities.rewritten(raw, state.client, state.offered, revision)
+        wanted = capabilities.rewrite(raw, state.client, state.offered, revision)
         params = None if wanted == raw else f.object.changed({"capabilities": wanted})
         pending = Pending(stream, f.id, f.id, f.method, now)
         sent = state.send(pending, f, params)
@@ -305,7 +305,7 @@ class Rejections(msgspec.Struct, eq=False):
         ``head`` is its beginning, which usually shows which peer waits for an answer. The relay has already logged the
         line.
         """
-        effects = self.refused(side, stream, Malformed(fault, **frames.whose(head)), results.INTERNAL)
+        effects = self.refused(side, stream, Malformed(fault, **frames.owner_of(head)), results.INTERNAL)
         return [effect for effect in effects if not isinstance(effect, Note)]
 
     def no_answer(self, id: FrameId, why: str, *, delivered: bool = True) -> Effects:
@@ -395,7 +395,7 @@ class Session:
         """Refuse the line by its end, if its beginning did not show which peer waits."""
         return (
             []
-            if "id" in frames.whose(head)
+            if "id" in frames.owner_of(head)
             else self.lost(side, stream, head + tail, "the line is too long (setting max_frame_bytes)")
         )
 
@@ -429,7 +429,7 @@ class Session:
             line = None if asked is None else self.progress.beat(asked.pending)
             return [] if asked is None or line is None else [ToClient(asked.pending.stream, line)]
         push, out = found
-        for pending in self.state.inflight.still(push.calls):
+        for pending in self.state.inflight.still_open(push.calls):
             line = self.progress.beat(pending)
             if line is not None:
                 out.append(ToClient(pending.stream, line))

@@ -53,8 +53,8 @@ PUSHES_FULL: Final = f"refused: the open requests of this server already use {MA
 ALL_FULL: Final = f"refused: the requests in flight in all sessions already use {MAX_TOTAL_BYTES // MIB} MiB"
 
 
-def parsed(texts: Iterable[bytes | None]) -> int:
-    """Bytes of JSON texts that are kept together with their parsed values."""
+def parsed_size(texts: Iterable[bytes | None]) -> int:
+    """Bytes counted for JSON texts that are kept together with their parsed values."""
     return sum(2 * len(text) + VALUE * separators(text) for text in texts if text is not None)
 
 
@@ -315,7 +315,7 @@ class Inflight(msgspec.Struct, eq=False):
         pending.size += extra - pending.extra
         pending.extra = extra
 
-    def still(self, some: list[Pending]) -> list[Pending]:
+    def still_open(self, some: list[Pending]) -> list[Pending]:
         """The requests of ``some`` that are still in flight."""
         return [pending for pending in some if self.wire.get(pending.wire_id) is pending]
 
@@ -324,14 +324,14 @@ class Inflight(msgspec.Struct, eq=False):
 
         That is the stream of the oldest call still in flight, or the standalone stream.
         """
-        return next((pending.stream for pending in self.still(calls)), STANDALONE)
+        return next((pending.stream for pending in self.still_open(calls)), STANDALONE)
 
     def open_calls(self) -> list[OpenCall]:
         """The clients' requests in flight, except listens, which stay open by design."""
         some = (p for p in self.asked.values() if p.stream >= 0 and p.method != LISTEN)
         return [OpenCall(p.stream, p.id, p.method, None if p.call is None else p.call.tool) for p in some]
 
-    def opening(self, *, answered: bool) -> float | None:
+    def oldest_opening(self, *, answered: bool) -> float | None:
         """Arrival of the oldest request that a server answers first; ``answered``: it has answered any request.
 
         Modern calls do not count, because they may legitimately take long. If one comes first, the gate's own
@@ -447,7 +447,7 @@ class Progress:
 
     def passes(self, pending: Pending, f: Frame) -> bool:
         """Whether the server's progress notification for a request passes to the client."""
-        value = number_of(f.lookup("progress"))
+        value = to_float(f.lookup("progress"))
         if value is None:
             return True
         if pending.rewound and pending.progress is not None and value <= pending.progress:
@@ -483,7 +483,7 @@ def notification(token: bytes, value: float) -> bytes:
     return frames.notification(PROGRESS, b'{"progressToken":' + token + b',"progress":' + rawjson.dump(value) + b"}")
 
 
-def number_of(raw: bytes | None) -> float | None:
+def to_float(raw: bytes | None) -> float | None:
     """A raw JSON number as a float; None for anything else."""
     try:
         return None if raw is None else float(raw)

@@ -43,14 +43,14 @@ class EvidenceStore:
     def refresh(self) -> None:
         """Read evidence that other processes have stored."""
         if self._folder is not None:
-            self.evidence = self.evidence.or_(self._kept(self._folder))
+            self.evidence = self.evidence.union(self._kept(self._folder))
 
     def take(self, note: Note) -> None:
         """Store the evidence in a session's note, if any. Never raises."""
         before, new = self.evidence, OF_EVENTS.get(note.event)
-        if new is None or before.or_(new) == before:
+        if new is None or before.union(new) == before:
             return
-        self.evidence = before.or_(new)
+        self.evidence = before.union(new)
         self._keep(new)
         self.refresh()
         if self.evidence.prefers_legacy and not before.prefers_legacy:

@@ -191,7 +191,7 @@ class Relay:
             self.note(Note("frame.failed", {"side": side, "exc_info": True}))
             self.guarded(
                 "frame.failed",
-                lambda: self.session.lost(side, stream, _raw(line), "internal error in the gate; see its log"),
+                lambda: self.session.lost(side, stream, _raw(line), "internal error in the gate; see the log"),
                 side=side,
             )
 
@@ -431,7 +431,7 @@ async def enforce_timeouts(start: float, call: float, silent: Callable[[], None]
     while not relay.server_gone.is_set():
         state, now = relay.session.state, relay.clock()
         waits = []
-        opening = state.inflight.opening(answered=state.answered)
+        opening = state.inflight.oldest_opening(answered=state.answered)
         if opening is not None and now - opening >= start:
             silent()
             relay.give_up(

@@ -195,7 +195,7 @@ class ServerConversation:
     def received(self, stream: int, line: bytes | Frame) -> None:
         """Handle one frame of the client."""
         if self.over:
-            self._relay.refuse(stream, line.raw if isinstance(line, Frame) else line, "the server has ended")
+            self._relay.refuse(stream, line.raw if isinstance(line, Frame) else line, "the server has stopped")
         else:
             self._relay.handle("client", stream, line)
 

@@ -134,7 +134,7 @@ class Reloads:
             return ReloadReport(now, now, tuple(str(problem).split("\n")))
         except Exception:
             self._context.log.error("reload.failed", exc_info=True)  # noqa: G201
-            return ReloadReport(now, now, ("reload: internal error while reading the files; see the log",))
+            return ReloadReport(now, now, ("reload: internal error in the gate; see the log",))
         why = exposure_error(self._bound, wanted.settings)
         if why is not None:
             return ReloadReport(now, now, (why,))
@@ -146,9 +146,7 @@ class Reloads:
             change = self._prepare(wanted)
         except Exception:
             self._context.log.error("reload.failed", exc_info=True)  # noqa: G201
-            return ReloadReport(
-                hash_before, hash_before, ("reload: internal error while preparing the change; see the log",)
-            )
+            return ReloadReport(hash_before, hash_before, ("reload: internal error in the gate; see the log",))
         rotated = bool(wanted.models_see and before.models_see) and wanted.models_see != before.models_see
         anew = rotated or wanted.rules.policy != before.rules.policy or _plays(wanted.rules)
         kept = anew and wanted.rules.models.adopt(self._context.rules.models)

@@ -277,7 +277,7 @@ class MetricsServer:
             body, content_type = await self._page(",".join(value for name, value in headers if name == "accept"))
         except Exception:
             self._log.error("metrics.failed", exc_info=True)
-            return _response("500 Internal Server Error", b"internal error; see the log\n", method)
+            return _response("500 Internal Server Error", b"internal error in the gate; see the log\n", method)
         return _response("200 OK", body, method, content_type)
 
 

@@ -242,7 +242,7 @@ class Tally:
         """Count the requests of a client's refused batch."""
         self._refused += count
         room = max(MAX_LISTED - len(self._refused_first), 0)
-        self._refused_first += [f"a call in a batch: refused, because {fault}"] * min(count, room)
+        self._refused_first += [f"a call in a refused batch: {fault}"] * min(count, room)
 
     @property
     def failed(self) -> int:

@@ -24,7 +24,7 @@ def raw(value: Any) -> bytes:
 
 
 def rewritten(text: bytes | None, offer: Offer, revision: str = NEWEST) -> Any:
-    return json.loads(capabilities.rewritten(text, capabilities.declared_by(text), offer, revision))
+    return json.loads(capabilities.rewrite(text, capabilities.declared_by(text), offer, revision))
 
 
 class TestRead:
@@ -83,11 +83,11 @@ class TestRewrite:
         ],
     )
     def test_where_the_gate_offers_the_same_the_bytes_stay(self, text: bytes, offer: Offer) -> None:
-        assert text == capabilities.rewritten(text, capabilities.declared_by(text), offer, NEWEST)
+        assert text == capabilities.rewrite(text, capabilities.declared_by(text), offer, NEWEST)
 
     def test_nothing_offered_removes_both_and_nothing_else(self) -> None:
         text = b'{"sampling":{"tools":{}}, "roots":{ },"elicitation":{"url":{}} ,"experimental":{"sampling":1.0}}'
-        assert b'{ "roots":{ } ,"experimental":{"sampling":1.0}}' == capabilities.rewritten(
+        assert b'{ "roots":{ } ,"experimental":{"sampling":1.0}}' == capabilities.rewrite(
             text, capabilities.declared_by(text), Offer(), NEWEST
         )
 

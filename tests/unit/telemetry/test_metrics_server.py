@@ -185,7 +185,7 @@ async def test_a_fault_is_logged_and_told_by_a_fixed_sentence() -> None:
     log = Events()
     async with serving(shown, log) as port:
         status, _, body = await ask(port)
-    assert (500, "internal error; see the log\n", ["metrics.failed"]) == (status, body, log.seen)
+    assert (500, "internal error in the gate; see the log\n", ["metrics.failed"]) == (status, body, log.seen)
 
 
 @BOTH_LOOPS

@@ -23,7 +23,7 @@ from samplegate.protocol.session_state import (
     OpenCall,
     SessionState,
     notification,
-    number_of,
+    to_float,
 )
 
 MAX_CALLS: Final = 10_000  # in flight for one client; real ones have a few
@@ -94,7 +94,7 @@ class Calls(msgspec.Struct, eq=False):
         gave.
         """
         call = self._of(f.lookup("progressToken"))
-        value = number_of(f.lookup("progress"))
+        value = to_float(f.lookup("progress"))
         if call is None or value is None:
             return ToClient(stream, f.raw)
         if call.progress is None or value > call.progress:

@@ -34,7 +34,7 @@ class Eras(msgspec.Struct, frozen=True):
     legacy: bool | None = None
     modern: bool | None = None
 
-    def and_(self, found: Eras) -> Eras:
+    def updated_by(self, found: Eras) -> Eras:
         """These eras, updated with later findings."""
         return Eras(
             self.legacy if found.legacy is None else found.legacy, self.modern if found.modern is None else found.modern

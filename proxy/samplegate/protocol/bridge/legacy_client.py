@@ -298,14 +298,14 @@ class LegacyClient:
         """Refuse a line that could not be read completely; ``head`` is its beginning."""
         if side == "server":
             return self._translator.translate(self._session.lost(side, stream, head, fault)) if self._spoken else []
-        effects = self._refused(stream, Malformed(fault, **frames.whose(head)), results.INTERNAL)
+        effects = self._refused(stream, Malformed(fault, **frames.owner_of(head)), results.INTERNAL)
         return [effect for effect in effects if not isinstance(effect, Note)]
 
     def lost_end(self, side: Side, stream: int, head: bytes, tail: bytes) -> Effects:
         """Refuse the line by its end, if its beginning did not show which peer waits."""
         return (
             []
-            if "id" in frames.whose(head)
+            if "id" in frames.owner_of(head)
             else self.lost(side, stream, head + tail, "the line is too long (setting max_frame_bytes)")
         )
 

@@ -1,4 +1,4 @@
-"""Pure. Bridge for modern clients before a legacy-only server. Inside is a legacy session, whose client is this bridge.
+"""Pure. Bridge from modern clients to a legacy-only server. Inside is a legacy session, whose client is this bridge.
 
 The bridge is no policy and no door: the inner session decides the server's pushed requests as always. The inner client
 has declared nothing, so no `forward` is possible: between two modern requests, no client can be asked. The server gets
@@ -215,7 +215,7 @@ def _modern(method: str, f: Frame, info: bytes | None) -> bytes:
 def _answer(f: Frame) -> bytes:
     """Our answer to a server's request that is not for the gate.
 
-    That is a ping (R104), or a request for a capability that a client may have, but this one has not (R105).
+    That is a ping (R104), or a request for a capability that this client does not have (R105).
     """
     assert f.id is not None
     if f.method == "ping":

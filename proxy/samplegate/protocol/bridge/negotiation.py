@@ -166,11 +166,11 @@ class LegacyProbe(msgspec.Struct, eq=False):
         """Process the server's answer to ``initialize``."""
         choice = self.choice
         if f.kind == "result":
-            choice.eras = choice.eras.and_(Eras(legacy=True))
+            choice.eras = choice.eras.updated_by(Eras(legacy=True))
             choice.settle(choice.chosen)
             return [effect, *choice.replayed()]
         if era_detection.is_modern_error(f):
-            choice.eras = choice.eras.and_(Eras(legacy=False, modern=True))
+            choice.eras = choice.eras.updated_by(Eras(legacy=False, modern=True))
             return [*choice.handshake_refused(), *self.bridged()]
         if choice.eras.modern is False:
             choice.settle(choice.chosen)
@@ -312,9 +312,9 @@ class ModernProbe(msgspec.Struct, eq=False):
         choice.probe.answered()
         if not found.modern:
             return self.not_modern()
-        choice.eras = choice.eras.and_(found.eras)
+        choice.eras = choice.eras.updated_by(found.eras)
         if choice.hello is not None:
-            choice.eras = choice.eras.and_(Eras(legacy=False))
+            choice.eras = choice.eras.updated_by(Eras(legacy=False))
             return [*choice.handshake_refused(), *self.relaying.bridged()]
         choice.settle(choice.chosen)
         return [*choice.probe.clients(f, choice.waiting), *choice.replayed()]
@@ -355,7 +355,7 @@ class ModernProbe(msgspec.Struct, eq=False):
         choice, bridge = self.choice, self.choice.chosen
         assert isinstance(bridge, ModernClient)
         if bridge.ready:
-            choice.eras = choice.eras.and_(Eras(legacy=True, modern=choice.found.modern))
+            choice.eras = choice.eras.updated_by(Eras(legacy=True, modern=choice.found.modern))
             choice.settle(bridge)
             choice.take(self.again.frame)
         elif not bridge.opening:
@@ -382,7 +382,7 @@ class ModernProbe(msgspec.Struct, eq=False):
         refused = opens and era_detection.is_modern_error(f)
         if not (late and era_detection.finding(f).modern) and not refused:
             return [] if late else None
-        choice.eras = choice.eras.and_(Eras(modern=True))
+        choice.eras = choice.eras.updated_by(Eras(modern=True))
         return [*(choice.handshake_refused() if refused else []), *self._turned_out_modern()]
 
     def _turned_out_modern(self) -> Effects:

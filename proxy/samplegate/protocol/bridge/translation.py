@@ -63,7 +63,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 def removed(method: str) -> Refusal | None:
-    """The error for a method that the modern era does not have (R58) or that would bypass the policy (tasks, R108)."""
+    """The error for a method that the modern era lacks (R58) or that would bypass the policy (tasks, R108)."""
     if method not in REMOVED and not method.startswith("tasks/"):
         return None
     data = rawjson.dump({"supported": MODERN})  # R87: information for a client that expected another era

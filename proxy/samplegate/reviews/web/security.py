@@ -168,7 +168,7 @@ class PageGuard:
         self._web.log.error(
             "web.failed", method=scope["method"][:16], path=path_for_log(scope["path"]), exc_info=problem
         )
-        return error_response(scope, 500, "internal error; the gate's log has the details")
+        return error_response(scope, 500, "internal error in the gate; see the log")
 
     def _refused(self, scope: Scope) -> Response | None:
         headers = headers_of(scope)

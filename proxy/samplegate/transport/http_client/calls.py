@@ -71,7 +71,7 @@ class HttpCall(ABC):
             self._fail(wire.error_fault(error))
         except Exception:
             self._note("remote.failed", exc_info=True)
-            self._fail(HttpFault("internal error in the gate; see its log"))
+            self._fail(HttpFault("internal error in the gate; see the log"))
         finally:
             self.accept()
 
@@ -320,7 +320,7 @@ class LegacyCall(HttpCall):
         """Deliver a batch, which the session splits, and note whether it contains the answer."""
         line = wire.one_line(text)
         for element in frames.batch(line):
-            who = frames.whose(element)
+            who = frames.owner_of(element)
             if who.get("answers") and who.get("id") == self.id:
                 self.answered = True
         self._deliver(line)

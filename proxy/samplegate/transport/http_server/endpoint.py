@@ -141,7 +141,7 @@ async def _served(
         if visit.status:  # a stream has begun, so its end is the only possible signal
             await visit.cut()
             return None
-        return refusal(500, "failed", "internal error in the gate; see its log", code=INTERNAL)
+        return refusal(500, "failed", "internal error in the gate; see the log", code=INTERNAL)
 
 
 async def _routed(

@@ -417,7 +417,7 @@ async def test_a_fault_of_ours_is_told_in_one_sentence_and_logged_whole() -> Non
 
     listener.store.get = broken  # type: ignore[method-assign,assignment]
     found = await client(listener.app(), OPS).get(f"/v1/reviews/{ID}")
-    assert (500, "internal error; the gate's log has the details") == plain(found)
+    assert (500, "internal error in the gate; see the log") == plain(found)
     ((event, fields),) = listener.log.events
     assert ("web.failed", f"/v1/reviews/{ID}", "s3cret") == (event, fields["path"], str(fields["exc_info"]))
 

@@ -419,5 +419,5 @@ async def test_a_fault_of_the_gates_own_ends_one_request(monkeypatch: pytest.Mon
     async with connected_server() as w:
         monkeypatch.setattr(w.remote._legacy, "headers", lambda: 1 / 0)
         w.request(2)
-        assert "internal error in the gate; see its log" in (await w.heard.of(2))[0]["error"]["message"]
+        assert "internal error in the gate; see the log" in (await w.heard.of(2))[0]["error"]["message"]
         assert "remote.failed" in w.said()
