@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar, get_args
 import msgspec
 from msgspec import Meta
 
-from samplegate.config.sources import Section, unreadable
+from samplegate.config.sources import Section, read_error
 from samplegate.urls import url_error
 from samplegate.yamlfile.tree import quoted
 
@@ -183,7 +183,9 @@ def callers_of(part: Section | None) -> CallerSettings:
     why = None if callers.resource is None else url_error(callers.resource, secure=True)
     if why is not None:
         part.problem(("resource",), why)
-    tokens, file = _with_file(part, callers.tokens, callers.tokens_file, _caller_in, "use jwt for this many callers")
+    tokens, file = _all_tokens(
+        part, callers.tokens, callers.tokens_file, _parse_caller, "use jwt for this many callers"
+    )
     jwt = None if callers.jwt is None else _jwt(part, callers.jwt, callers.resource)
     return CallerSettings(tokens, file, jwt, None if callers.resource is None else callers.resource.rstrip("/"))
 
@@ -194,7 +196,7 @@ def people_of(part: Section | None) -> PeopleSettings:
         return PeopleSettings()
     if not people.tokens and people.tokens_file is None:
         part.problem((), "has no users; add tokens or tokens_file")
-    tokens, file = _with_file(part, people.tokens, people.tokens_file, _person_in, "remove unused ones")
+    tokens, file = _all_tokens(part, people.tokens, people.tokens_file, _parse_person, "remove unused ones")
     rights: dict[str, tuple[Role, tuple[str, ...] | None]] = {}
     for token in tokens:
         if rights.setdefault(token.name, (token.role, token.reviewers)) != (token.role, token.reviewers):
@@ -218,16 +220,16 @@ def shared_token_errors(people: PeopleSettings, callers: tuple[Token, ...]) -> l
     ]
 
 
-def _with_file(
+def _all_tokens(
     part: Section,
     tokens: Sequence[AnyToken],
     tokens_file: Path | None,
-    token_in: Callable[[list[str]], AnyToken | str],
+    parse_token: Callable[[list[str]], AnyToken | str],
     remedy: str,
 ) -> tuple[tuple[AnyToken, ...], Path | None]:
     """A section's tokens with those of its file, each owned by one name.
 
-    ``token_in`` converts the words of a line to a token, or returns the problem.
+    ``parse_token`` converts the words of a line to a token, or returns the problem.
     """
     for index, entry in enumerate(tokens):
         for key, why in entry.faults():
@@ -235,7 +237,7 @@ def _with_file(
     file = part.file(("tokens_file",), tokens_file)
     found = [token for token in tokens if _digest.match(token.sha256) is not None]
     if file is not None:
-        found += _tokens_in(file, token_in, part.problems)
+        found += _file_tokens(file, parse_token, part.problems)
     if len(found) > MAX_TOKENS:
         part.problem((), f"has more than {MAX_TOKENS} tokens; {remedy}")
     owners: dict[str, str] = {}
@@ -245,7 +247,7 @@ def _with_file(
     return tuple(found), file
 
 
-def _tokens_in(file: Path, token_in: Callable[[list[str]], AnyToken | str], problems: list[str]) -> list[AnyToken]:
+def _file_tokens(file: Path, parse_token: Callable[[list[str]], AnyToken | str], problems: list[str]) -> list[AnyToken]:
     """The tokens in a file, one per line; blank lines and lines that begin with # are skipped.
 
     Lines are never shown in errors, because they may contain a token.
@@ -258,14 +260,14 @@ def _tokens_in(file: Path, token_in: Callable[[list[str]], AnyToken | str], prob
             return []
         lines = data.decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as problem:
-        problems.append(f"{file}: {unreadable(problem)}")
+        problems.append(f"{file}: {read_error(problem)}")
         return []
     found = []
     for number, line in enumerate(lines, start=1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        token = token_in(words)
+        token = parse_token(words)
         why = token if isinstance(token, str) else next((fault for _, fault in token.faults()), None)
         if why is not None:
             problems.append(f"{file}:{number}: {why}")
@@ -274,12 +276,12 @@ def _tokens_in(file: Path, token_in: Callable[[list[str]], AnyToken | str], prob
     return found
 
 
-def _caller_in(words: list[str]) -> Token | str:
+def _parse_caller(words: list[str]) -> Token | str:
     """The token of a line ``name sha256``, or the problem."""
     return Token(*words) if len(words) == 2 else "is not a name and a SHA-256 hash; separate them with a space"
 
 
-def _person_in(words: list[str]) -> PersonToken | str:
+def _parse_person(words: list[str]) -> PersonToken | str:
     """The token of a line ``name role sha256 [reviewer,reviewer]``, or the problem."""
     if len(words) not in (3, 4):
         return (

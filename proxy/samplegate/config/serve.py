@@ -27,7 +27,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from samplegate.config import SettingsError
 from samplegate.config.identities import CallerSettings, PeopleSettings, callers_of, people_of, shared_token_errors
 from samplegate.config.serve_settings import SERVE_SETTINGS, ServeSettings
-from samplegate.config.servers import NAME, NAME_ERROR, ServerSettings, at_url, servers_of
+from samplegate.config.servers import NAME, NAME_ERROR, ServerSettings, server_at_url, servers_of
 from samplegate.config.settings import Setting, value_error
 from samplegate.config.sources import (
     NO_STATE,
@@ -36,7 +36,7 @@ from samplegate.config.sources import (
     Layer,
     Section,
     SourceValue,
-    accepted,
+    converted_value,
     read_layers,
 )
 from samplegate.config.values import address
@@ -83,7 +83,11 @@ class OriginSettings(BaseSettings):
         if not isinstance(value, SourceValue):
             return convert(value)
         setting = SERVE_SETTINGS[str(info.field_name)]
-        return convert(info.data["reading"].section(value)) if setting.section else accepted(setting, value, convert)
+        return (
+            convert(info.data["reading"].section(value))
+            if setting.section
+            else converted_value(setting, value, convert)
+        )
 
 
 def _servers(
@@ -121,18 +125,18 @@ ServeValues: Final = create_model("ServeValues", __base__=OriginSettings, **_val
 ServeTree: Final = create_model("ServeTree", __base__=ServeValues, **_sections)
 
 
-def _without_wrong(layer: Layer, reading: GatheredSettings) -> Layer:
+def _without_invalid(layer: Layer, reading: GatheredSettings) -> Layer:
     """A layer without its invalid values. Each one is reported, even if another origin overrides it. Sections are
     unchanged."""
     try:
-        values = {name: said for name, said in layer.items() if not SERVE_SETTINGS[name].section}
+        values = {name: source for name, source in layer.items() if not SERVE_SETTINGS[name].section}
         ServeValues(reading=msgspec.structs.replace(reading, layers=[values]))
     except ValidationError as refused:
         errors = {str(error["loc"][0]): error for error in refused.errors()}
         for name in (name for name in layer if name in errors):
             why = errors[name].get("ctx", {}).get("error") or value_error(SERVE_SETTINGS[name], layer[name].value)
             reading.problems.append(f"{layer[name].where}: {why}")
-        return {name: said for name, said in layer.items() if name not in errors}
+        return {name: source for name, source in layer.items() if name not in errors}
     return layer
 
 
@@ -174,14 +178,16 @@ def load_serve(
     """
     problems: list[str] = []
     reading = read_layers(SERVE_SETTINGS, environ, file, given or {}, problems)
-    layers = [_without_wrong(layer, reading) for layer in reading.layers]
+    layers = [_without_invalid(layer, reading) for layer in reading.layers]
     if not any(name in layer for layer in layers for name in ("state", "decision_log")):
         problems.append(NO_STATE)
-    said = reading.said
+    effective = reading.effective
     if command or url is not None:
-        server = _of_line(command, url, headers_from, name=name, problems=problems, warnings=reading.warnings)
+        server = _server_of_command_line(
+            command, url, headers_from, name=name, problems=problems, warnings=reading.warnings
+        )
         server = server if protocol is None else msgspec.structs.replace(server, protocol=protocol)
-        beside = [said[key].where for key in ("servers", "servers_file") if key in said]
+        beside = [effective[key].where for key in ("servers", "servers_file") if key in effective]
         problems += [
             f"{where}: defines servers, but the command line has one, too; remove one of them" for where in beside
         ]
@@ -192,8 +198,8 @@ def load_serve(
     tree = ServeTree(reading=msgspec.structs.replace(reading, layers=layers))
     settings = ServeSettings(**{name: getattr(tree, name) for name in SERVE_SETTINGS})
     if settings.callers.jwt is not None and settings.callers.resource is None:
-        part = said["callers"].value
-        where = part.where if isinstance(part, Section) else said["callers"].where
+        part = effective["callers"].value
+        where = part.where if isinstance(part, Section) else effective["callers"].where
         reading.warnings.append(
             f"{where}: callers: has jwt without resource, so clients without a token cannot find out where to get one"
         )
@@ -215,7 +221,7 @@ def load_serve(
     )
 
 
-def _of_line(
+def _server_of_command_line(
     command: Sequence[str],
     url: str | None,
     headers_from: Sequence[str],
@@ -231,24 +237,24 @@ def _of_line(
         problems.append(f"--server: {NAME_ERROR}")
     if url is None:
         return ServerSettings(name=name, command=command[0], args=tuple(command[1:]))
-    return at_url(name, url, headers_from, problems, warnings)[0]
+    return server_at_url(name, url, headers_from, problems, warnings)[0]
 
 
 def _check(settings: ServeSettings, reading: GatheredSettings) -> None:
     """Cross-field checks: who can connect to the listeners, and whether any user can sign in."""
-    said, problems, warnings = reading.said, reading.problems, reading.warnings
-    if "policy" not in said:
+    effective, problems, warnings = reading.effective, reading.problems, reading.warnings
+    if "policy" not in effective:
         problems.append(f"policy: not set; use --policy FILE, {PREFIX}POLICY, or policy: in the settings file")
-    if not settings.listens_at.is_loopback and "callers" not in said:
+    if not settings.listens_at.is_loopback and "callers" not in effective:
         what = "is reachable from other machines without a token; write `callers:`, or listen on"
-        problems.append(f"{said['listen'].where}: {settings.listen} {what} 127.0.0.1:{settings.listens_at.port}")
-    if "people" in said and "reviews_listen" not in said:
-        warnings.append(f"{said['people'].where}: has no effect, because reviews_listen is not set")
+        problems.append(f"{effective['listen'].where}: {settings.listen} {what} 127.0.0.1:{settings.listens_at.port}")
+    if "people" in effective and "reviews_listen" not in effective:
+        warnings.append(f"{effective['people'].where}: has no effect, because reviews_listen is not set")
     reviews, url = settings.reviews_listen, settings.reviews_url
     if reviews is None:
         return
-    where = said["reviews_listen"].where
-    if "people" not in said:
+    where = effective["reviews_listen"].where
+    if "people" not in effective:
         problems.append(f"{where}: no user could sign in; write `people:`, or remove it")
     if url is None and not address(reviews).is_loopback:
         what = (
@@ -258,4 +264,4 @@ def _check(settings: ServeSettings, reading: GatheredSettings) -> None:
         warnings.append(f"{where}: {reviews} {what}")
     if url is not None and is_open(url):
         what = "is plain http, so tokens and answers travel unencrypted; put a TLS proxy in front of it"
-        warnings.append(f"{said['reviews_url'].where}: {what}")
+        warnings.append(f"{effective['reviews_url'].where}: {what}")

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from samplegate.config.settings import CALL_TIMEOUT, START_TIMEOUT
-from samplegate.config.sources import GatheredSettings, Section, tree_of, unreadable
+from samplegate.config.sources import GatheredSettings, Section, read_error, tree_of
 from samplegate.protocol.frames import Protocol
 from samplegate.urls import is_open, url_error
 from samplegate.yamlfile import envfile
@@ -31,7 +31,7 @@ NAME_ERROR: Final = (
 MAX_SECRET: Final = 64 * 1024  # bytes of a file with a header's value
 _header_name: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
 _header_value: Final = re.compile(r"[\x20-\x7e\t]{0,16384}\Z")
-_ours: Final = re.compile(
+_reserved_header: Final = re.compile(
     r"(host|content-length|content-type|transfer-encoding|connection|accept|mcp-(protocol-version|session-id|method|name|param-.*))\Z",
     re.IGNORECASE,
 )
@@ -131,7 +131,7 @@ def _secret(path: Path, name: str) -> str:
         with path.open("rb") as file:
             value = file.read(MAX_SECRET + 1).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as problem:
-        raise ValueError(f"{path}: {unreadable(problem)}") from None
+        raise ValueError(f"{path}: {read_error(problem)}") from None
     if not value or _header_value.match(value) is None:
         raise ValueError(f"{path}: contains no valid value for the header {name}; write one line of ASCII into it")
     return value
@@ -140,7 +140,7 @@ def _secret(path: Path, name: str) -> str:
 def servers_of(part: Section | None, clients_file: Path | None, reading: GatheredSettings) -> dict[str, ServerSettings]:
     """The servers of the section and of the client's file, if the settings name one."""
     servers: dict[str, ServerSettings] = {}
-    for entries in (part, None if clients_file is None else _of_client(clients_file, reading.problems)):
+    for entries in (part, None if clients_file is None else _clients_file_servers(clients_file, reading.problems)):
         for name, entry in entries.entries().items() if entries is not None else ():
             server = _server(entry, reading)
             if name in reading.places:
@@ -155,7 +155,7 @@ def servers_of(part: Section | None, clients_file: Path | None, reading: Gathere
     return servers
 
 
-def _of_client(file: Path, problems: list[str]) -> Section | None:
+def _clients_file_servers(file: Path, problems: list[str]) -> Section | None:
     """The servers in a client's file. Its other content is ignored."""
     root = tree_of(file, problems)
     entry = root.entries.get("mcpServers") or root.entries.get("servers") if isinstance(root, Tree) else None
@@ -285,7 +285,7 @@ def header_error(name: str, value: str, all: Sequence[str]) -> str | None:
     included."""
     if _header_name.match(name) is None:
         return "is not a valid header name; use letters, digits and -"
-    if _ours.match(name) is not None:
+    if _reserved_header.match(name) is not None:
         return "is a header that the gate sets itself; remove it"
     if all.count(name.lower()) > 1:
         return "is listed twice (case is ignored); remove one"
@@ -294,7 +294,7 @@ def header_error(name: str, value: str, all: Sequence[str]) -> str | None:
     return None
 
 
-def at_url(
+def server_at_url(
     name: str, url: str, headers_from: Sequence[str], problems: list[str], warnings: list[str]
 ) -> tuple[ServerSettings, dict[str, str]]:
     """The command line's server at a URL, and its headers as read now. Every problem is reported.

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from samplegate.audit.record import ContentMode
-from samplegate.config.values import check_networks, check_page, check_store
+from samplegate.config.values import check_networks, check_reviews_url, check_store
 from samplegate.protocol.frames import Protocol
 from samplegate.yamlfile.tree import is_secret, quoted
 
@@ -44,7 +44,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(
             description="A path, `sqlite:PATH` for a database, or `none`. Default: one file a day in the state folder.",
-            extra={"path": True, "but": "none", "store": "sqlite:"},
+            extra={"path": True, "keyword": "none", "store": "sqlite:"},
         ),
     ] = None
     decision_log_durability: Annotated[
@@ -118,7 +118,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             description=(
                 "The public URL of the review page at `reviews_listen`, for links: `https://reviews.example.com`."
             ),
-            extra={"check": check_page},
+            extra={"check": check_reviews_url},
         ),
     ] = None
     webhook_networks: Annotated[
@@ -212,7 +212,7 @@ class Setting(msgspec.Struct, frozen=True):
     meta: Meta
     path: bool = False
     """True for a path or a path template."""
-    but: str | None = None
+    keyword: str | None = None
     """A keyword that is allowed in place of a path."""
     store: str = ""
     """The prefix of a database's path; empty if the setting cannot be a database."""

@@ -28,8 +28,8 @@ _NO_HOME: Final = "begins with ~, but that home folder is unknown; write the ful
 _service_links: Final = re.compile(
     PREFIX + r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)\Z"
 )
-_whole: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-_flags: Final = {"true": True, "false": False}
+_whole_number: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+_booleans: Final = {"true": True, "false": False}
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
@@ -62,16 +62,16 @@ class GatheredSettings(msgspec.Struct, eq=False):
     """The place of each server's command, by the server's name."""
 
     @property
-    def said(self) -> Layer:
+    def effective(self) -> Layer:
         """The effective value of each setting, from the source with the highest precedence."""
-        return {name: said for layer in reversed(self.layers) for name, said in layer.items()}
+        return {name: source for layer in reversed(self.layers) for name, source in layer.items()}
 
-    def section(self, said: SourceValue) -> Any:
+    def section(self, source: SourceValue) -> Any:
         """A section of the settings file, or of the environment variable with its name, which contains YAML or JSON."""
-        if not said.text:
-            return said.value
-        root = tree_in(str(said.value), said.where, self.problems)
-        return None if root is None else Section(said.where, root, (), said.folder, self.problems)
+        if not source.text:
+            return source.value
+        root = tree_in(str(source.value), source.where, self.problems)
+        return None if root is None else Section(source.where, root, (), source.folder, self.problems)
 
 
 def gather(
@@ -83,17 +83,20 @@ def gather(
     """
     found = read_layers(table, environ, file, given, problems)
     values: dict[str, Any] = {}
-    for name, said in (
-        (name, said) for layer in found.layers for name, said in layer.items() if not table[name].section
+    for name, source in (
+        (name, source) for layer in found.layers for name, source in layer.items() if not table[name].section
     ):
         try:  # even if another source overrides it: an invalid value is reported
             values.setdefault(
-                name, accepted(table[name], said, partial(msgspec.convert, type=table[name].type, dec_hook=_made))
+                name,
+                converted_value(
+                    table[name], source, partial(msgspec.convert, type=table[name].type, dec_hook=_to_path)
+                ),
             )
         except msgspec.ValidationError:
-            problems.append(f"{said.where}: {value_error(table[name], said.value)}")
+            problems.append(f"{source.where}: {value_error(table[name], source.value)}")
         except ValueError as problem:
-            problems.append(f"{said.where}: {problem}")
+            problems.append(f"{source.where}: {problem}")
     return values, found.environment
 
 
@@ -108,8 +111,8 @@ def read_layers(
         if name in table and value is not None
     }
     filed = {} if file is None else _in_file(file, table, problems)
-    named = {**filed, **_in_environment(environ, table, []), **line}.get("env_file")
-    environment = {**_env_file(named, problems), **environ}
+    env_file = {**filed, **_in_environment(environ, table, []), **line}.get("env_file")
+    environment = {**_env_file(env_file, problems), **environ}
     folder = state_folder(environment)
     platform = {} if folder is None else {"state": SourceValue("state", folder, Path())}
     return GatheredSettings(
@@ -173,10 +176,10 @@ def _suggestion(name: str, table: Table, otherwise: str, spelled: Callable[[str]
     return f"did you mean {spelled(like[0])}?" if like else otherwise
 
 
-def _env_file(said: SourceValue | None, problems: list[str]) -> dict[str, str]:
+def _env_file(source: SourceValue | None, problems: list[str]) -> dict[str, str]:
     """The variables of the env file. A problem with the file's own name is reported when that setting is read."""
     try:
-        path = None if said is None else Path(_path(said))
+        path = None if source is None else Path(_path(source))
     except ValueError:
         return {}
     try:
@@ -185,55 +188,55 @@ def _env_file(said: SourceValue | None, problems: list[str]) -> dict[str, str]:
         problems += problem.problems
         return {}
     except (OSError, UnicodeDecodeError) as problem:
-        problems.append(f"{path}: the env file {unreadable(problem)}")
+        problems.append(f"{path}: the env file {read_error(problem)}")
         return {}
     if PREFIX + "ENV_FILE" in found:
         problems.append(f"{path}: {PREFIX}ENV_FILE: an env file cannot name another one; put all variables in one file")
     return found
 
 
-def unreadable(problem: OSError | UnicodeDecodeError) -> str:
+def read_error(problem: OSError | UnicodeDecodeError) -> str:
     """The reason that a file cannot be read."""
     return f"cannot be read: {getattr(problem, 'strerror', None) or 'it is not UTF-8 text'}"
 
 
-def accepted(setting: Setting, said: SourceValue, convert: Callable[[Any], Any]) -> Any:
+def converted_value(setting: Setting, source: SourceValue, convert: Callable[[Any], Any]) -> Any:
     """A source's value, converted by ``convert``. Raises its error, or a ValueError with the problem."""
-    value = convert(_path(said, setting.but, setting.store) if setting.path else _read(setting, said))
+    value = convert(_path(source, setting.keyword, setting.store) if setting.path else _read(setting, source))
     if setting.check is not None:
         setting.check(value)
     return Path.cwd() if setting.name == "state" and value == Path() else value
 
 
-def _made(type: Any, text: Any) -> Any:
+def _to_path(type: Any, text: Any) -> Any:
     """Convert text to a path, for msgspec."""
     return type(text)
 
 
-def _read(setting: Setting, said: SourceValue) -> Any:
+def _read(setting: Setting, source: SourceValue) -> Any:
     """The value, parsed if its source provides text."""
-    if not said.text:
-        return said.value
+    if not source.text:
+        return source.value
     if get_origin(setting.kind) is tuple:
-        return [item.strip() for item in said.value.split(",")]
-    if setting.kind is int and _whole.fullmatch(said.value):
-        return int(said.value)
-    return _flags.get(said.value, said.value) if setting.kind is bool else said.value
+        return [item.strip() for item in source.value.split(",")]
+    if setting.kind is int and _whole_number.fullmatch(source.value):
+        return int(source.value)
+    return _booleans.get(source.value, source.value) if setting.kind is bool else source.value
 
 
-def _path(said: SourceValue, but: str | None = None, store: str = "") -> str:
-    """The path, resolved from its base folder. The keyword ``but`` and the prefix ``store`` are kept. Raises
+def _path(source: SourceValue, keyword: str | None = None, store: str = "") -> str:
+    """The path, resolved from its base folder. ``keyword`` and the prefix ``store`` are kept. Raises
     ValueError."""
-    if not isinstance(said.value, str | Path) or not str(said.value):
+    if not isinstance(source.value, str | Path) or not str(source.value):
         raise ValueError("must be a path")
-    text = str(said.value)
-    if text == but:
+    text = str(source.value)
+    if text == keyword:
         return text
-    begin = store if store and text.startswith(store) else ""
-    if begin and text == begin:
-        raise ValueError(f"has no path; write {begin}PATH")
+    prefix = store if store and text.startswith(store) else ""
+    if prefix and text == prefix:
+        raise ValueError(f"has no path; write {prefix}PATH")
     try:
-        return begin + str(said.folder / Path(text.removeprefix(begin)).expanduser())
+        return prefix + str(source.folder / Path(text.removeprefix(prefix)).expanduser())
     except RuntimeError:
         raise ValueError(_NO_HOME) from None
 
@@ -243,7 +246,7 @@ def tree_of(file: Path, problems: list[str]) -> Node | None:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        problems.append(f"{file}: {unreadable(problem)}")
+        problems.append(f"{file}: {read_error(problem)}")
         return None
     # empty, or only comments
     if all(line.lstrip()[:1] in ("", "#") for line in text.removeprefix("\ufeff").splitlines()):
@@ -257,11 +260,11 @@ def tree_in(text: str, where: str, problems: list[str]) -> Node | None:
         root, faults = compose(text)
     except Unreadable as problem:
         root, faults = None, [problem.fault]
-    problems += [_told(where, fault) for fault in faults]
+    problems += [_fault_line(where, fault) for fault in faults]
     return root
 
 
-def _told(where: str, fault: Fault) -> str:
+def _fault_line(where: str, fault: Fault) -> str:
     return (
         f"{where}:{fault.mark.line}:{fault.mark.column}: {dotted(fault.path)}{': ' if fault.path else ''}{fault.what}"
     )
@@ -291,11 +294,11 @@ class Section(msgspec.Struct, frozen=True, eq=False):
         """The section as ``struct``; None if it is invalid, with every problem reported."""
         walk = Validator()
         found = walk.value(self.node, _type(struct), self.path)
-        self.problems.extend(_told(self.where, fault) for fault in walk.faults)
+        self.problems.extend(_fault_line(self.where, fault) for fault in walk.faults)
         if walk.faults or walk.broken:
             return None
         try:
-            return msgspec.convert(found, struct, dec_hook=_made)
+            return msgspec.convert(found, struct, dec_hook=_to_path)
         # the validator accepts a value that msgspec rejects: a gap in the validator, but still an error
         except msgspec.ValidationError as problem:
             self.problem((), str(problem))
@@ -303,7 +306,7 @@ class Section(msgspec.Struct, frozen=True, eq=False):
 
     def problem(self, below: Steps, what: str) -> None:
         """Report a problem at ``below`` of this section, or at the nearest place above it that the file has."""
-        self.problems.append(_told(self.where, Fault(self._mark(below), (*self.path, *below), what)))
+        self.problems.append(_fault_line(self.where, Fault(self._mark(below), (*self.path, *below), what)))
 
     def place(self, below: Steps) -> str:
         """The place of ``below`` of this section: ``FILE:LINE:COLUMN: a.b``."""

@@ -93,7 +93,7 @@ def check_store(text: str) -> None:
         raise ValueError(f"is not a supported store; write {STORE}PATH")
 
 
-def check_page(text: str) -> None:
+def check_reviews_url(text: str) -> None:
     """Check that the text is the URL of the review page without its path /reviews."""
     why = url_error(text)
     if why is None and urlsplit(text).path:

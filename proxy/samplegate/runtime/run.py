@@ -123,10 +123,10 @@ def prepare(args: argparse.Namespace) -> Run:
 
 def _headers(url: str, headers_from: Sequence[str], name: str, warnings: list[str]) -> dict[str, str]:
     """Validated headers for the server at a URL. Raises SettingsError."""
-    from samplegate.config.servers import at_url
+    from samplegate.config.servers import server_at_url
 
     problems: list[str] = []
-    _, headers = at_url(name, url, headers_from, problems, warnings)
+    _, headers = server_at_url(name, url, headers_from, problems, warnings)
     if problems:
         raise config.SettingsError(problems)
     return headers

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.config.servers import ServerSettings, at_url, headers_of
+from samplegate.config.servers import ServerSettings, headers_of, server_at_url
 
 URL = "https://search.example.com/mcp"
 
@@ -15,7 +15,7 @@ def read(folder: Path, *headers_from: str, url: str = URL) -> tuple[dict[str, st
     """Headers, problems (without the folder) and warnings."""
     problems: list[str] = []
     warnings: list[str] = []
-    _, headers = at_url(
+    _, headers = server_at_url(
         "default", url, [text.replace("=", f"={folder}/", 1) for text in headers_from], problems, warnings
     )
     return headers, [problem.replace(f"{folder}/", "") for problem in problems], warnings
@@ -31,13 +31,13 @@ def test_a_header_is_what_its_file_holds_without_the_space_around_it(tmp_path: P
 
 def test_a_file_is_read_anew_each_time(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("old")
-    server, _ = at_url("default", URL, [f"X={tmp_path / 'token'}"], [], [])
+    server, _ = server_at_url("default", URL, [f"X={tmp_path / 'token'}"], [], [])
     (tmp_path / "token").write_text("new")
     assert {"x": "new"} == headers_of(server)
 
 
 def test_without_headers_it_is_a_server_at_a_url(tmp_path: Path) -> None:
-    assert (ServerSettings(name="docs", url=URL), {}) == at_url("docs", URL, [], [], [])
+    assert (ServerSettings(name="docs", url=URL), {}) == server_at_url("docs", URL, [], [], [])
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_header_that_is_given_twice_is_told(tmp_path: Path) -> None:
 
 def test_a_secret_in_the_place_of_the_file_is_not_shown() -> None:
     problems: list[str] = []
-    at_url("default", URL, ["s3cret"], problems, [])
+    server_at_url("default", URL, ["s3cret"], problems, [])
     assert 1 == len(problems)
     assert "s3cret" not in problems[0]
 
