@@ -21,9 +21,9 @@ from samplegate.errors import Unavailable
 PATIENCE: Final = 5.0  # seconds to wait for a lock: others hold it for under 1 ms, or for several ms while they sync
 SQLITE: Final = "sqlite:"
 """Prefix of a database path in a setting."""
-_MAGIC: Final = b"SQLite format 3\0"
+_SQLITE_HEADER: Final = b"SQLite format 3\0"
 # Windows locks byte ranges, and a locked range cannot be read: lock a byte that none of our files reaches
-_FAR: Final = 0x7FFF0000
+_LOCK_OFFSET: Final = 0x7FFF0000
 
 
 def make_folder(folder: Path) -> list[Path]:
@@ -60,7 +60,7 @@ def make_complete(path: Path, fill: Callable[[Path], None]) -> bool:
     try:
         make_file(draft)
         fill(draft)
-        with _alone_in(path.parent):
+        with _folder_lock(path.parent):
             if path.exists():
                 return False
             # left over from a file that was moved away: SQLite would replay them into this one
@@ -92,7 +92,7 @@ if sys.platform == "win32":  # untested
         """Lock the open file exclusively, without waiting; False if another process holds the lock. Raises OSError."""
         import msvcrt
 
-        os.lseek(fd, _FAR, os.SEEK_SET)
+        os.lseek(fd, _LOCK_OFFSET, os.SEEK_SET)
         try:
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         except OSError:
@@ -103,7 +103,7 @@ if sys.platform == "win32":  # untested
         """Release the lock."""
         import msvcrt
 
-        os.lseek(fd, _FAR, os.SEEK_SET)
+        os.lseek(fd, _LOCK_OFFSET, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
 
 else:
@@ -126,7 +126,7 @@ else:
 
 
 @contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def _folder_lock(folder: Path) -> Iterator[None]:
     """Mutual exclusion of processes for one folder. Raises OSError."""
     if sys.platform == "win32":  # Windows cannot lock a folder
         yield
@@ -172,8 +172,8 @@ def is_sqlite(path: Path, *, empty: bool) -> bool:
     Do not call this while this process has the file open: closing it would drop SQLite's locks.
     """
     with path.open("rb") as file:
-        found = file.read(len(_MAGIC))
-    return found == _MAGIC if found else empty
+        found = file.read(len(_SQLITE_HEADER))
+    return found == _SQLITE_HEADER if found else empty
 
 
 Patience: TypeAlias = Callable[[], float]
@@ -234,7 +234,7 @@ def identity_of(fd: int) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def secret(path: Path, size: int, *, patience: Patience = lambda: PATIENCE, proposed: bytes = b"") -> bytes:
+def shared_secret(path: Path, size: int, *, patience: Patience = lambda: PATIENCE, proposed: bytes = b"") -> bytes:
     """The random bytes in ``path``, shared by processes. The first caller creates them: ``proposed``, or new ones.
     Raises OSError."""
     make_folder(path.parent)

@@ -54,7 +54,7 @@ class Holder:
 
     def dead(self, names: Iterable[str]) -> list[str]:
         """Holders among ``names`` whose process has ended; their files are removed. Raises OSError."""
-        return [name for name in names if name != self._name and self._bury(name)]
+        return [name for name in names if name != self._name and self._remove_if_dead(name)]
 
     def registered(self) -> list[str]:
         """Holders that have a file, alive or dead, up to MAX_FILES of them."""
@@ -81,7 +81,7 @@ class Holder:
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.lock"
 
-    def _bury(self, name: str) -> bool:
+    def _remove_if_dead(self, name: str) -> bool:
         if not _name.match(name):  # not a name of ours: do not touch such a file
             return True
         try:

@@ -136,7 +136,7 @@ def _filter(patterns: Mapping[str, str]) -> Any:
     return quick if len(patterns) in (quick.Match(_SENTINEL.encode(), True) or ()) else None
 
 
-def places(expression: Any, text: bytes, allowance: Allowance) -> Iterator[Span]:
+def spans(expression: Any, text: bytes, allowance: Allowance) -> Iterator[Span]:
     """Every match of ``expression``, in order and without overlap; of an expression with the named group, its part.
 
     When the allowance is used up, the rest of the text is the last match, so that too much is found rather than too
@@ -171,7 +171,7 @@ def _part(match: Any) -> Span:
     return match.span()  # type: ignore[no-any-return]
 
 
-def merged(found: list[tuple[Span, str]]) -> list[tuple[Span, str]]:
+def merged_spans(found: list[tuple[Span, str]]) -> list[tuple[Span, str]]:
     """Matches in order. Overlapping ones are merged under the name of the earliest, and of those the longest."""
     whole: list[tuple[Span, str]] = []
     for (start, end), name in sorted(found, key=lambda each: (each[0][0], -each[0][1])):

@@ -17,7 +17,7 @@ T = TypeVar("T")
 _UNKNOWN_DIGEST: Final = bytes(32)  # the hash of no known token
 
 
-def found_by_digest(table: Mapping[bytes, T], digest: bytes) -> T | None:
+def entry_for_digest(table: Mapping[bytes, T], digest: bytes) -> T | None:
     """The entry for a token's SHA-256.
 
     The look-up is by a hash, so a caller cannot use timing to approach a stored digest step by step. The comparison
@@ -53,30 +53,30 @@ class RequestHeaders:
             return []
         return [value.decode("latin-1").strip(" \t") for other, value in self._headers if other == name]
 
-    def one(self, name: bytes) -> str | None:
+    def single(self, name: bytes) -> str | None:
         """The value of a header that occurs exactly once, else None."""
         found = self._last.get(name)
-        return None if found is None or self.is_doubled(name) else found.decode("latin-1").strip(" \t")
+        return None if found is None or self.is_repeated(name) else found.decode("latin-1").strip(" \t")
 
-    def is_doubled(self, name: bytes) -> bool:
+    def is_repeated(self, name: bytes) -> bool:
         """Whether the header occurs more than once. With two Host, Origin or Authorization headers, another parser
         could use the other one."""
         return len(self._last) < len(self._headers) and len(self.all(name)) > 1
 
     def bearer(self) -> str | None:
         """The token of the only Authorization header, if its scheme is Bearer (RFC 6750)."""
-        scheme, _, rest = (self.one(b"authorization") or "").partition(" ")
+        scheme, _, rest = (self.single(b"authorization") or "").partition(" ")
         token = rest.strip(" ")
         return token if scheme.lower() == "bearer" and 0 < len(token) <= MAX_TOKEN else None
 
     def length(self) -> int | None:
         """The Content-Length in bytes, 0 if absent; None if it occurs twice or is not a number."""
-        found = self.one(b"content-length") if self.has(b"content-length") else "0"
+        found = self.single(b"content-length") if self.has(b"content-length") else "0"
         return int(found) if found is not None and found.isascii() and found.isdigit() and len(found) < 19 else None
 
     def media_type(self) -> str:
         """The only Content-Type without parameters, in lower case; "" if there is none or its charset is not UTF-8."""
-        name, *parameters = (self.one(b"content-type") or "").lower().split(";")
+        name, *parameters = (self.single(b"content-type") or "").lower().split(";")
         charsets = {
             value.strip().strip('"')
             for key, _, value in (each.partition("=") for each in parameters)

@@ -16,25 +16,27 @@ _MAX_TEXT: Final = 100_000
 
 _words: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _not_ascii: Final = re.compile(r"[^\x00-\x7f]+")
-_one: Final = frozenset(
+_secret_words: Final = frozenset(
     "password passwords passwd passwort pwd passphrase passcode secret secrets credential credentials apikey pin otp"
     " totp mfa cvv cvc csc ssn iban bearer authorization pat privatekey cookie pass dbpass userpass jwt".split()
 )
-_two: Final = frozenset(
+_secret_pairs: Final = frozenset(
     "api key,access key,secret key,private key,signing key,encryption key,ssh key,license key,account key,recovery"
     " code,backup code,security code,verification code,auth code,card number,credit card,debit card,account"
     " number,social security,pass word,one time,seed phrase".split(",")
 )
-_squashed: Final = frozenset(pair.replace(" ", "") for pair in _two)
-_stem: Final = re.compile(
+_joined_pairs: Final = frozenset(pair.replace(" ", "") for pair in _secret_pairs)
+_secret_stems: Final = re.compile(
     "password|passwd|passwort|passphrase|kennwort|contrasena|mot ?de"
     " ?passe|secret(?!ar)|(?<!m)apikey|privatekey|sshkey|mnemonic|seedphrase|(?<!^max)(?<!^min)token(?!iz)"
 )
 """Stems that make any name a secret, but not "secretary", "map key", "tokenizer" and ``max_token``."""
-_everyday: Final = frozenset("pass pin pat cookie bearer csc".split())
+_ambiguous_words: Final = frozenset("pass pin pat cookie bearer csc".split())
 """Words with another meaning in sentences; in capitals (PIN) they mean the secret there too."""
-_counts: Final = frozenset("max min new input output prompt completion total stop context num of many per".split())
-_counted: Final = frozenset({"count", "limit", "budget"})
+_words_before_count: Final = frozenset(
+    "max min new input output prompt completion total stop context num of many per".split()
+)
+_words_after_count: Final = frozenset({"count", "limit", "budget"})
 
 
 def looks_secret(name: str) -> bool:
@@ -42,46 +44,47 @@ def looks_secret(name: str) -> bool:
     "Card number"."""
     if len(name) > _MAX_NAME:
         return True
-    plain = _plain(name)
+    plain = _plain_letters(name)
     words = [word.lower() for word in _words.findall(plain)]
-    return _has_secret_word(words, _one) or _has_secret_stem(words, "" if " " not in plain else " ")
+    return _has_secret_word(words, _secret_words) or _has_secret_stem(words, "" if " " not in plain else " ")
 
 
 def _mentions_secret(prose: str) -> bool:
     """The same for a sentence, in which "pass" or "pin" often means something else."""
-    words = _words.findall(_plain(prose))
+    words = _words.findall(_plain_letters(prose))
     lower = [word.lower() for word in words]
     return (
-        _has_secret_word(lower, _one - _everyday)
+        _has_secret_word(lower, _secret_words - _ambiguous_words)
         or _has_secret_stem(lower, " ")
-        or any(word.isupper() and word.lower() in _everyday for word in words)
+        or any(word.isupper() and word.lower() in _ambiguous_words for word in words)
     )
 
 
-def _plain(text: str) -> str:
+def _plain_letters(text: str) -> str:
     """The text in the letters that a reader sees: without full-width forms, accents and invisible characters."""
     return text if text.isascii() else _not_ascii.sub("", unicodedata.normalize("NFKD", text))
 
 
 def _has_secret_word(words: list[str], single: frozenset[str]) -> bool:
-    return any(word in single or word in _squashed for word in words) or any(
-        {f"{a} {b}", f"{a} {b.removesuffix('s')}"} & _two for a, b in pairwise(words)
+    return any(word in single or word in _joined_pairs for word in words) or any(
+        {f"{a} {b}", f"{a} {b.removesuffix('s')}"} & _secret_pairs for a, b in pairwise(words)
     )
 
 
 def _has_secret_stem(words: list[str], between: str) -> bool:
     text = between.join(words)
-    return _stem.search(between.join(_uncounted(words)) if "token" in text else text) is not None
+    return _secret_stems.search(between.join(_without_counts(words)) if "token" in text else text) is not None
 
 
-def _uncounted(words: list[str]) -> list[str]:
+def _without_counts(words: list[str]) -> list[str]:
     """The words without tokens that are counted, which are not secrets: ``max_tokens``, ``token_count``, "500
     tokens"."""
     sides = zip(["", *words[:-1]], words, [*words[1:], ""], strict=True)
     return [
         w
         for a, w, b in sides
-        if w not in ("token", "tokens") or not (a.isdigit() or b in _counted or (a in _counts and w == "tokens"))
+        if w not in ("token", "tokens")
+        or not (a.isdigit() or b in _words_after_count or (a in _words_before_count and w == "tokens"))
     ]
 
 
@@ -115,7 +118,7 @@ def without_secrets(value: Any, names: frozenset[str] = frozenset()) -> Any:
     match value:
         case dict():
             return {
-                name: _removed(item) if name in names or looks_secret(name) else without_secrets(item, names)
+                name: _redacted(item) if name in names or looks_secret(name) else without_secrets(item, names)
                 for name, item in value.items()
             }
         case list():
@@ -124,12 +127,12 @@ def without_secrets(value: Any, names: frozenset[str] = frozenset()) -> Any:
             return value
 
 
-def _removed(value: Any) -> Any:
+def _redacted(value: Any) -> Any:
     match value:
         case dict():
-            return {name: _removed(item) for name, item in value.items()}
+            return {name: _redacted(item) for name, item in value.items()}
         case list():
-            return [_removed(item) for item in value]
+            return [_redacted(item) for item in value]
         case bool() | None:
             return value
         case _:

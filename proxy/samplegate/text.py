@@ -13,7 +13,7 @@ from typing import Final
 MAX_LINE: Final = 4096
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print one line for the operator on stderr."""
     with suppress(OSError, ValueError):  # stderr is closed
         print(f"samplegate: {escaped(line)}", file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ import msgspec
 
 MAX_REQUESTED: Final = 8192  # characters; more than browsers and web servers accept
 MAX_SETTING: Final = 2_000  # characters
-LONG: Final = 300  # characters; in a longer URL the host may be out of sight
+LONG_URL: Final = 300  # characters; in a longer URL the host may be out of sight
 PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
 _MAX_HOST: Final = 253
@@ -32,8 +32,8 @@ _authority: Final = re.compile(r"//(\[[0-9A-Fa-f:.]+\]|[^/?#\[\]@:%]+)(?::([0-9]
 _label: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\Z")
 _number: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?\Z", re.DOTALL)
 _dotted: Final = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(?:\.(?!\Z)|\Z)){4}\Z")
-_unseen: Final = re.compile(r"[^\x21-\x7e]")
-_place: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#\\]*@)?(\[[^\]/?#\\]*\]|[^/?#\\@:]*)")
+_unprintable_or_non_ascii: Final = re.compile(r"[^\x21-\x7e]")
+_host_part: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#\\]*@)?(\[[^\]/?#\\]*\]|[^/?#\\@:]*)")
 _netloc: Final = re.compile(r"(?<=//)[^/?#]+")
 
 
@@ -183,7 +183,7 @@ def url_error(url: str, *, query: bool = False, secure: bool = False) -> str | N
 
     ``query`` allows a query. ``secure`` allows plain http only to this machine.
     """
-    if len(url) > MAX_SETTING or _unseen.search(url):
+    if len(url) > MAX_SETTING or _unprintable_or_non_ascii.search(url):
         return (
             f"is not a valid URL: it is longer than {MAX_SETTING} characters, or contains spaces or non-ASCII"
             " characters;"
@@ -226,36 +226,43 @@ class ShownUrl(msgspec.Struct, frozen=True):
 
 def shown_url(url: str) -> ShownUrl:
     """How to show a URL that a server asks the user to open. Never raises."""
-    long = ["it is very long; check its host first"] if len(url) > LONG else []
+    long = ["it is very long; check its host first"] if len(url) > LONG_URL else []
     parts = split(url)
     if parts is None:
-        return ShownUrl("", "", "", None, "", ("it is not a valid URL", *_beyond_ascii(url, ""), *long), (url, "", ""))
+        return ShownUrl(
+            "", "", "", None, "", ("it is not a valid URL", *_non_ascii_warnings(url, ""), *long), (url, "", "")
+        )
     is_split = "\\" in parts.netloc  # browsers read a backslash as a slash, other parsers as a character
     name = "" if is_split else parts.hostname or ""
     read = None if is_split else ascii_host(f"[{name}]" if ":" in name else name) if name else ""
     host = read or ""
     port = None if parts.port == PORTS.get(parts.scheme) else parts.port
-    found = _place.match(url) if host else None
+    found = _host_part.match(url) if host else None
     start, end = found.span(1) if found else (len(url), len(url))
     return ShownUrl(
         scheme=parts.scheme,
         host=host,
         host_unicode=".".join(_unicode_label(label) for label in host.split(".")),
         port=port,
-        bare=_bare(parts, host, port),
-        warnings=(*_doubts(url, parts, port), *_host_doubts(read), *([] if host else _beyond_ascii(url, name)), *long),
+        bare=_without_user_and_query(parts, host, port),
+        warnings=(
+            *_url_warnings(url, parts, port),
+            *_host_warnings(read),
+            *([] if host else _non_ascii_warnings(url, name)),
+            *long,
+        ),
         around=(url[:start], url[start:end], url[end:]),
     )
 
 
-def _bare(parts: SplitResult, host: str, port: int | None) -> str:
+def _without_user_and_query(parts: SplitResult, host: str, port: int | None) -> str:
     if not host:
         return f"{parts.scheme}:" if parts.scheme else ""
     name = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{name}{f':{port}' if port is not None else ''}{parts.path}"
 
 
-def _doubts(url: str, parts: SplitResult, port: int | None) -> list[str]:
+def _url_warnings(url: str, parts: SplitResult, port: int | None) -> list[str]:
     found = []
     if has_user(parts):
         found.append("it contains a user name before an @, which is not its host")
@@ -272,7 +279,7 @@ def _doubts(url: str, parts: SplitResult, port: int | None) -> list[str]:
     return found
 
 
-def _host_doubts(host: str | None) -> list[str]:
+def _host_warnings(host: str | None) -> list[str]:
     if host is None:
         return ["its host is ambiguous"]
     if address_of(host) is not None:
@@ -284,7 +291,7 @@ def _host_doubts(host: str | None) -> list[str]:
     return []
 
 
-def _beyond_ascii(url: str, name: str) -> list[str]:
+def _non_ascii_warnings(url: str, name: str) -> list[str]:
     """A warning about non-ASCII letters in an ambiguous host, with the ASCII form that programs may use. ``name`` is
     the host as most parsers see it."""
     if name.isascii():

@@ -10,11 +10,11 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.regex import STRETCH, Allowance, compiled, finder, merged, places
+from samplegate.regex import STRETCH, Allowance, compiled, finder, merged_spans, spans
 
 
 def found(pattern: str, text: bytes) -> list[tuple[int, int]]:
-    return list(places(compiled(pattern), text, Allowance()))
+    return list(spans(compiled(pattern), text, Allowance()))
 
 
 def names(patterns: dict[str, str], text: bytes) -> list[str]:
@@ -55,10 +55,10 @@ def test_of_an_expression_with_the_named_group_only_that_part_is_the_place() -> 
 
 def test_what_is_left_when_the_allowance_is_used_up_is_one_place() -> None:
     text = b"a" * 20 * STRETCH
-    spans = list(places(compiled("a(?s:.*?b)?"), text, Allowance(spare=0)))
-    assert len(text) == spans[-1][1]
-    assert len(spans) < 100
-    assert all(end == start for (_, end), (start, _) in pairwise(spans))
+    found = list(spans(compiled("a(?s:.*?b)?"), text, Allowance(spare=0)))
+    assert len(text) == found[-1][1]
+    assert len(found) < 100
+    assert all(end == start for (_, end), (start, _) in pairwise(found))
 
 
 def test_names_are_those_whose_expression_is_somewhere() -> None:
@@ -80,6 +80,6 @@ def test_what_is_no_re2_expression_is_not_taken() -> None:
 
 
 def test_places_that_overlap_are_one_and_those_that_touch_are_two() -> None:
-    assert [((0, 5), "a"), ((5, 7), "c")] == merged([((5, 7), "c"), ((0, 3), "a"), ((2, 5), "b")])
-    assert [((0, 9), "long")] == merged([((0, 3), "short"), ((0, 9), "long"), ((1, 2), "in")])
-    assert [] == merged([])
+    assert [((0, 5), "a"), ((5, 7), "c")] == merged_spans([((5, 7), "c"), ((0, 3), "a"), ((2, 5), "b")])
+    assert [((0, 9), "long")] == merged_spans([((0, 3), "short"), ((0, 9), "long"), ((1, 2), "in")])
+    assert [] == merged_spans([])

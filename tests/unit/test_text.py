@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.text import MAX_LINE, escaped, say
+from samplegate.text import MAX_LINE, escaped, print_line
 
 
 @pytest.mark.parametrize(
@@ -33,5 +33,5 @@ def test_a_line_has_an_end() -> None:
 
 
 def test_it_goes_to_stderr_under_our_name(capsys: pytest.CaptureFixture[str]) -> None:
-    say("a\n::error::b")
+    print_line("a\n::error::b")
     assert ("", "samplegate: a\\n::error::b\n") == tuple(capsys.readouterr())

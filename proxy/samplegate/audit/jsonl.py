@@ -29,7 +29,7 @@ from samplegate.files import (
     identity_of,
     locked_file,
     make_folder,
-    secret,
+    shared_secret,
     sync_file,
     sync_folder,
     write_fault,
@@ -230,7 +230,7 @@ class HashKey:
         if found[1] is not None and not log.is_file():  # a pipe or device has no folder for a key
             self._key = self._key or os.urandom(KEY_BYTES)
         else:
-            self._key = secret(self._file, KEY_BYTES, patience=patience, proposed=self._key)
+            self._key = shared_secret(self._file, KEY_BYTES, patience=patience, proposed=self._key)
         self._for = found
         return self._key
 

@@ -200,11 +200,11 @@ class CallerGuard:
     async def _http(self, rules: _Rules, scope: Scope, receive: Receive, send: Send) -> None:
         seen = RequestHeaders(scope["headers"])
         for name in (b"host", b"origin", b"authorization"):
-            if seen.is_doubled(name):
+            if seen.is_repeated(name):
                 reply = refusal(400, "invalid_request", f"the header {name.decode()} appears more than once")
                 await self._refuse(send, scope, "headers", "twice", reply)
                 return
-        host, origin = seen.one(b"host"), seen.one(b"origin")
+        host, origin = seen.single(b"host"), seen.single(b"origin")
         wrong = rules.hosts.refusal(host, origin)
         if wrong is not None:
             await self._refuse(send, scope, "host" if wrong.status == 421 else "origin", "site", wrong)

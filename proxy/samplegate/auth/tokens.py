@@ -13,7 +13,7 @@ import msgspec
 from samplegate.config.identities import CallerSettings, Token
 from samplegate.config.servers import ServerSettings
 from samplegate.policy.conditions import globs
-from samplegate.request_headers import found_by_digest
+from samplegate.request_headers import entry_for_digest
 
 MAX_CACHED: Final = 4_096  # verified callers in the cache; a few hundred bytes each
 CACHE_SECONDS: Final = 60.0
@@ -64,7 +64,7 @@ class StaticTokens:
 
     def name_of(self, token: str) -> str | None:
         """The caller's name of a token, or None."""
-        return found_by_digest(self._names, _digest(token))
+        return entry_for_digest(self._names, _digest(token))
 
 
 class Bearers:

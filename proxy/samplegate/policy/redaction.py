@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from samplegate.policy.schema import AllowRule, EscalateRule, Policy, Secrets
-from samplegate.regex import Allowance, Finder, finder, merged, places, utf8
+from samplegate.regex import Allowance, Finder, finder, merged_spans, spans, utf8
 
 MAX_DEPTH: Final = 100  # requests have at most 64; deeper content is not passed on unread
 UNREAD: Final = "unread"
@@ -112,12 +112,12 @@ class _Work:
         found = [
             (place, name)
             for name, expression in self._finder.hits(raw)
-            for place in places(expression, raw, self._allowance)
+            for place in spans(expression, raw, self._allowance)
         ]
         if not found:
             return text
         pieces, at = [], 0
-        for (start, end), name in merged(found):
+        for (start, end), name in merged_spans(found):
             self.counts[name] += 1
             pieces += [raw[at:start], b"[secret:%s]" % name.encode()]
             at = end

@@ -47,7 +47,7 @@ from samplegate.sampler.client import Models
 from samplegate.sampler.keys import child_environment
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics, MetricsFile, MetricsServer, metrics_file
-from samplegate.text import escaped, say
+from samplegate.text import escaped, print_line
 from samplegate.transport.stdio import CannotStart, LineLink, check_own, open_own
 from samplegate.transport.subprocess import ServerProcess, exit_code, start_child
 
@@ -336,7 +336,7 @@ async def _silent(run: Run, relay: Relay) -> int | None:
     if not silent.is_set():
         return None
     seconds = run.settings.start_timeout
-    say(
+    print_line(
         f"server {run.settings.server}: it did not answer its first request within {seconds} s; if it needs longer,"
         " increase start_timeout"
     )
@@ -465,7 +465,7 @@ def run_command(args: argparse.Namespace) -> int:
     except (load.PolicyError, config.SettingsError, Unavailable) as problem:
         return _not_started(problem)
     for warning in warnings(run):
-        say(f"warning: {warning}")
+        print_line(f"warning: {warning}")
     try:
         check_own()
         return anyio.run(_main, run, backend_options=loop_options())
@@ -482,7 +482,7 @@ def _not_started(problem: Exception) -> int:
     """Report the problem to the operator and to the client, which can show only an error to its first request."""
     lines = str(problem).split("\n")
     for line in lines:
-        say(line)
+        print_line(line)
     answer_first_request("samplegate did not start: " + escaped("; ".join(lines)))
     return WRONG
 
@@ -562,7 +562,7 @@ async def _metrics_port(run: Run, context: ProcessContext) -> AsyncIterator[None
         yield
         return
     server = await MetricsServer.open(context.metrics.page, run.settings.metrics_port, run.log)
-    say(f"metrics on http://127.0.0.1:{server.port}/metrics")
+    print_line(f"metrics on http://127.0.0.1:{server.port}/metrics")
     try:
         yield
     finally:
@@ -577,16 +577,16 @@ def _finish(run: Run, wiring: SessionWiring, metrics: MetricsFile | None, code: 
         f"decision log: {place}" if place is not None else "",
         wiring.notes.summary(),
     ]
-    say("; ".join(filter(None, parts)))
+    print_line("; ".join(filter(None, parts)))
     if run.cassette is not None:
         run.cassette.close()
         for line in run.cassette.summary(run.folder):
-            say(line)
+            print_line(line)
     if metrics is not None:
         try:
             metrics.write()
         except Unavailable as problem:
-            say(str(problem))
+            print_line(str(problem))
     for line in wiring.context.tally.failures() if run.strict else ():
-        say(line)
+        print_line(line)
     return STRICT if run.strict and code == OK and wiring.context.tally.failed else code

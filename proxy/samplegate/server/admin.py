@@ -78,9 +78,9 @@ class AdminRequest(msgspec.Struct, frozen=True):
         An address as Host is safe, and a client without Host is not a browser. On other addresses the listener may have
         any name.
         """
-        if self.headers.is_doubled(b"host"):
+        if self.headers.is_repeated(b"host"):
             return True
-        host = self.headers.one(b"host")
+        host = self.headers.single(b"host")
         if host is None or not is_loopback(self.local):
             return False
         return not is_local_name(host_name(host)) and host_name(host) not in names

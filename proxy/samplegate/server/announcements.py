@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from samplegate.telemetry.log import EventLog, Format, Level
-from samplegate.text import say
+from samplegate.text import print_line
 
 _FORMATS: Final[dict[str, Format]] = {"json": "json", "text": "text"}
 
@@ -21,7 +21,7 @@ def announce(
 ) -> None:
     """Announce one event as a sentence, with ``fields`` for programs."""
     if log.format == "text":
-        say(message if level == "info" else f"{level}: {message}")
+        print_line(message if level == "info" else f"{level}: {message}")
     else:
         getattr(log, level)(event, message=message, **(fields or {}))
 
@@ -32,7 +32,7 @@ def refuse_start(problem: str) -> None:
     log = EventLog("info", _FORMATS.get(os.environ.get("SAMPLEGATE_LOG_FORMAT", "")))
     for line in problem.split("\n"):
         if log.format == "text":
-            say(line)
+            print_line(line)
         else:
             log.error("start.refused", message=line)
 

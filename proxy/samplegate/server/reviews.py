@@ -15,7 +15,7 @@ import anyio.abc
 from samplegate import __version__
 from samplegate.config.identities import PeopleSettings
 from samplegate.config.serve_settings import ServeSettings
-from samplegate.request_headers import found_by_digest
+from samplegate.request_headers import entry_for_digest
 from samplegate.runtime.process import ProcessContext
 from samplegate.runtime.reviews import ReviewRuntime
 from samplegate.server.listeners import Listeners
@@ -48,7 +48,7 @@ class People:
 
     def known(self, digest: bytes) -> Person | None:
         """The reviewer whose token has this SHA-256."""
-        return found_by_digest(self._people, digest)
+        return entry_for_digest(self._people, digest)
 
 
 NAME: Final = "reviews"

@@ -20,9 +20,9 @@ APPENDER = """
 import sys
 from pathlib import Path
 from samplegate.audit.jsonl import Appender
-from samplegate.files import secret
+from samplegate.files import shared_secret
 path, letter, count, max_bytes = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-key = secret(Path(sys.argv[1] + ".key"), 32)
+key = shared_secret(Path(sys.argv[1] + ".key"), 32)
 appender = Appender(max_bytes=max_bytes, synced=sys.argv[5] == "synced")
 print(key.hex(), flush=True)
 for number in range(count):

@@ -276,7 +276,7 @@ def is_forged_host(headers: RequestHeaders, web: Web) -> bool:
 
     An IP address as Host is accepted. So is a missing Host, because every browser sends one.
     """
-    host = headers.one(b"host")
+    host = headers.single(b"host")
     if host is None:
         return headers.has(b"host")
     name = host_name(host)
@@ -292,7 +292,7 @@ def is_cross_origin(headers: RequestHeaders, web: Web) -> bool:
     """
     if not headers.has(b"origin"):
         return False
-    origin = _origin(headers.one(b"origin") or "")
+    origin = _origin(headers.single(b"origin") or "")
     if origin is None:
         return True
     if origin == _origin(web.url):
@@ -300,7 +300,7 @@ def is_cross_origin(headers: RequestHeaders, web: Web) -> bool:
     # The request used another of the listener's names, perhaps behind a proxy that terminates TLS, so only the Host
     # counts. Under the name in `url` the scheme must match too, because an attacker on the path could serve a page over
     # plain http.
-    host = (headers.one(b"host") or "").lower()
+    host = (headers.single(b"host") or "").lower()
     return host == urlsplit(web.url).netloc.lower() or origin != _origin(f"{origin[0]}://{host}")
 
 
