@@ -22,7 +22,7 @@ from samplegate.auth.http import (
     deliver,
     preflight,
     refusal,
-    shared_with,
+    with_cors,
 )
 from samplegate.auth.origins import HostPolicy, host_policy
 from samplegate.auth.tokens import LOCAL, Bearers, Caller, InsufficientScope, StaticTokens, Unauthenticated, allowed
@@ -218,7 +218,7 @@ class CallerGuard:
             await metadata(scope, receive, send)
             return
         if shared is not None:
-            send = shared_with(shared, send)
+            send = with_cors(shared, send)
         caller = await self._caller(rules, seen, scope, send) if rules.required else LOCAL
         if caller is not None:
             if seen.has_any(SECRET):  # a caller's credentials go no further (R97)

@@ -55,25 +55,25 @@ def challenge(
 
 
 def preflight(origin: bytes, wanted: Sequence[str]) -> AuthReply:
-    """The answer to a CORS preflight (Fetch): the page may call, with the headers that it asks for."""
+    """The response to a CORS preflight (Fetch): the page may send requests with the headers that it asks for."""
     headers = [(b"access-control-allow-methods", b"GET, POST, DELETE"), (b"access-control-max-age", b"600")]
     if wanted and _names.fullmatch(wanted[-1]):
         headers.append((b"access-control-allow-headers", wanted[-1].encode()))
-    return AuthReply(204, [*headers, *_shared(origin)])
+    return AuthReply(204, [*headers, *_cors_headers(origin)])
 
 
-def shared_with(origin: bytes, send: Send) -> Send:
-    """A ``send`` that lets the page of ``origin`` read the response."""
+def with_cors(origin: bytes, send: Send) -> Send:
+    """A ``send`` that adds the CORS headers with which the page of ``origin`` may read the response."""
 
     async def shared(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *_shared(origin)]}
+            message = {**message, "headers": [*message.get("headers", ()), *_cors_headers(origin)]}
         await send(message)
 
     return shared
 
 
-def _shared(origin: bytes) -> Headers:
+def _cors_headers(origin: bytes) -> Headers:
     return (
         (b"access-control-allow-origin", origin),
         (b"access-control-expose-headers", _EXPOSED),

@@ -96,7 +96,7 @@ class JwtTokens:
         if not keys:
             raise Unauthenticated("unknown_key")
         claims = self._claims(token, algorithm, keys)
-        audiences = _texts(claims.get("aud"))
+        audiences = _strings(claims.get("aud"))
         if not audiences or (self._settings.audience and not audiences & set(self._settings.audience)):
             raise Unauthenticated("audience")
         if not _scopes(claims) >= set(self._settings.scopes):
@@ -151,7 +151,7 @@ class JwtTokens:
         raise Unauthenticated(failed)
 
 
-def _texts(value: object) -> set[str]:
+def _strings(value: object) -> set[str]:
     items = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return {item for item in items if isinstance(item, str) and item}
 
@@ -160,7 +160,7 @@ def _scopes(claims: Mapping[str, Any]) -> set[str]:
     """Scopes from ``scope``, a space-separated string (RFC 8693), and from ``scp``, which some issuers use and which
     may be a list."""
     values = [claims.get("scope"), claims.get("scp")]
-    return {word for value in values for text in _texts(value) for word in text.split(" ") if word}
+    return {word for value in values for text in _strings(value) for word in text.split(" ") if word}
 
 
 class Keys:
@@ -334,11 +334,13 @@ class _Metadata(msgspec.Struct):
 def source_of(settings: JwtSettings, *, seconds: float = RESPONSE_TIMEOUT) -> Source:
     """The source of an issuer's keys. ``seconds`` bounds each response."""
     return (
-        partial(_of_issuer, settings, seconds) if settings.jwks_file is None else partial(_of_file, settings.jwks_file)
+        partial(_keys_from_issuer, settings, seconds)
+        if settings.jwks_file is None
+        else partial(_keys_from_file, settings.jwks_file)
     )
 
 
-async def _of_file(file: Path) -> KeySet:
+async def _keys_from_file(file: Path) -> KeySet:
     def read() -> bytes:
         with file.open("rb") as opened:
             return opened.read(MAX_BYTES + 1)
@@ -351,7 +353,7 @@ async def _of_file(file: Path) -> KeySet:
         raise Unavailable(f"{file}: {problem}") from None
 
 
-async def _of_issuer(settings: JwtSettings, seconds: float) -> KeySet:
+async def _keys_from_issuer(settings: JwtSettings, seconds: float) -> KeySet:
     timeout = aiohttp.ClientTimeout(total=seconds)
     # plain http is allowed for this machine only, where a proxy would not work
     proxied = (settings.jwks_url or settings.issuer).startswith("https:")
@@ -361,7 +363,7 @@ async def _of_issuer(settings: JwtSettings, seconds: float) -> KeySet:
     try:
         return parse(text)
     except ValueError as problem:
-        raise Unavailable(f"{_shown(url)}: {problem}") from None
+        raise Unavailable(f"{_without_query(url)}: {problem}") from None
 
 
 async def _jwks_url(http: aiohttp.ClientSession, issuer: str) -> str:
@@ -374,14 +376,15 @@ async def _jwks_url(http: aiohttp.ClientSession, issuer: str) -> str:
     try:
         found = msgspec.json.decode(text, type=_Metadata)
     except (msgspec.DecodeError, RecursionError):
-        raise Unavailable(f"{_shown(issuer)}: its metadata lacks issuer or jwks_uri; set jwks_url") from None
+        raise Unavailable(f"{_without_query(issuer)}: its metadata lacks issuer or jwks_uri; set jwks_url") from None
     if found.issuer != issuer:
         raise Unavailable(
-            f"{_shown(issuer)}: its metadata names another issuer; set issuer to the exact value in the metadata"
+            f"{_without_query(issuer)}: its metadata names another issuer; set issuer to the exact value in the"
+            " metadata"
         )
     why = url_error(found.jwks_uri, query=True, secure=True)
     if why is not None:
-        raise Unavailable(f"{_shown(issuer)}: its jwks_uri {why}")
+        raise Unavailable(f"{_without_query(issuer)}: its jwks_uri {why}")
     return found.jwks_uri
 
 
@@ -399,20 +402,20 @@ async def _get(http: aiohttp.ClientSession, url: str) -> bytes:
         async with http.get(url, allow_redirects=False, headers={"Accept": "application/json"}) as answer:
             if answer.status != 200:
                 raise (_Missing if answer.status in (404, 410) else Unavailable)(
-                    f"{_shown(url)}: answered HTTP {answer.status}; set jwks_url or jwks_file"
+                    f"{_without_query(url)}: answered HTTP {answer.status}; set jwks_url or jwks_file"
                 )
             body = bytearray()
             async for piece in answer.content.iter_chunked(16 * 1024):
                 body += piece
                 if len(body) > MAX_BYTES:
-                    raise Unavailable(f"{_shown(url)}: its response is larger than {MAX_BYTES} bytes")
+                    raise Unavailable(f"{_without_query(url)}: its response is larger than {MAX_BYTES} bytes")
             return bytes(body)
     except TimeoutError:
-        raise Unavailable(f"{_shown(url)}: did not answer in time") from None
+        raise Unavailable(f"{_without_query(url)}: did not answer in time") from None
     except (aiohttp.ClientError, OSError, ValueError) as problem:
-        raise Unavailable(f"{_shown(url)}: the request failed: {type(problem).__name__}") from None
+        raise Unavailable(f"{_without_query(url)}: the request failed: {type(problem).__name__}") from None
 
 
-def _shown(url: str) -> str:
+def _without_query(url: str) -> str:
     """A URL without its query, for messages."""
     return url.partition("?")[0]

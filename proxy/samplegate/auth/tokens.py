@@ -115,11 +115,11 @@ def _digest(token: str) -> bytes:
 def allowed(server: ServerSettings, caller: str) -> bool:
     """True if a server accepts a caller: its settings list the name or a matching glob, case-sensitive, or no names at
     all."""
-    return server.callers is None or bool(_test(server.callers)(caller))
+    return server.callers is None or bool(_matcher(server.callers)(caller))
 
 
 @lru_cache(maxsize=1_024)
-def _test(names: tuple[str, ...]) -> Callable[[str], object]:
+def _matcher(names: tuple[str, ...]) -> Callable[[str], object]:
     test, _ = globs(list(names))
     return test
 

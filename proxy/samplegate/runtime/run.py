@@ -395,7 +395,7 @@ MAX_LINE: Final = 1024 * 1024
 
 
 def answer_first_request(why: str) -> None:
-    """Wait briefly for the client's first request and answer it with this error, so that the client can show it.
+    """Wait briefly for the client's first request, and answer it with this error so that the client can show it.
 
     Does nothing on a terminal. A client that sends ``server/discover`` first may fall back to ``initialize``, which is
     answered too.
@@ -500,7 +500,7 @@ async def _main(run: Run) -> int:
     )
     run.log.count_dropped(context.metrics)
     reviews = _review_runtime(run, context)
-    protocol, witnessed = run.settings.protocol, _witnessed(run)
+    protocol, witnessed = run.settings.protocol, _evidence_store(run)
     wiring = SessionWiring(
         context,
         run.settings.server,
@@ -537,7 +537,7 @@ async def _main(run: Run) -> int:
     return _finish(run, wiring, file, *codes)
 
 
-def _witnessed(run: Run) -> EvidenceStore | None:
+def _evidence_store(run: Run) -> EvidenceStore | None:
     """Evidence of how the server asks; None if the protocol version is configured."""
     settings = run.settings
     if settings.protocol != "auto":

@@ -63,11 +63,13 @@ def known() -> Mapping[str, str]:
 
     The first call imports the package, which takes about 0.1 s. Patterns that RE2 cannot compile are left out.
     """
-    theirs = {name: pattern for name, expression in _theirs() if (pattern := _as_re2(name, expression)) is not None}
+    theirs = {
+        name: pattern for name, expression in _package_patterns() if (pattern := _as_re2(name, expression)) is not None
+    }
     return {name: pattern for name, pattern in {**theirs, **OURS}.items() if name not in LEFT_OUT}
 
 
-def _theirs() -> Iterator[tuple[str, re.Pattern[str]]]:
+def _package_patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
     """The patterns of each detector of the package, with names from its ``secret_type``."""
     import importlib
     import pkgutil
@@ -83,10 +85,10 @@ def _theirs() -> Iterator[tuple[str, re.Pattern[str]]]:
                 and issubclass(sort, RegexBasedDetector)
                 and sort.__module__ == f"{plugins.__name__}.{module}"
             ):
-                yield from _of_one(sort)
+                yield from _detector_patterns(sort)
 
 
-def _of_one(detector: Any) -> Iterator[tuple[str, re.Pattern[str]]]:
+def _detector_patterns(detector: Any) -> Iterator[tuple[str, re.Pattern[str]]]:
     listed = detector.denylist  # without a list, the class attribute is the property itself
     for number, expression in enumerate(listed if isinstance(listed, (list, tuple)) else (), start=1):
         name = _slug(detector.secret_type) + (f"-{number}" if number > 1 else "")

@@ -88,7 +88,7 @@ class Process:
             await child.stop()
 
     def _log_stderr(self, line: str, left_out: int) -> None:
-        """Log a line of the server's stderr, which is free text and never a frame."""
+        """Log a line of the server's stderr. It is free text, never a frame."""
         self._log.info(
             "server.logged", server=self._server.name, line=line, **({"left_out": left_out} if left_out else {})
         )

@@ -244,10 +244,14 @@ class Daemon:
         models."""
         if "admin" in self._listeners:
             app = self.operators.app(self.reload)
-            self._listeners.open("admin", app, BOUNDS, group, refused=self.counting.crowded, keep_alive=KEEP_ALIVE)
+            self._listeners.open(
+                "admin", app, BOUNDS, group, refused=self.counting.count_refused_connection, keep_alive=KEEP_ALIVE
+            )
         await self._warm()
-        self._listeners.open("public", self._front, self.sessions.bounds, group, refused=self.counting.crowded)
-        self.reviewers.listen(group, refused=self.counting.crowded)
+        self._listeners.open(
+            "public", self._front, self.sessions.bounds, group, refused=self.counting.count_refused_connection
+        )
+        self.reviewers.listen(group, refused=self.counting.count_refused_connection)
 
     async def _serve(self, group: anyio.abc.TaskGroup) -> None:
         await group.start(self._watch)  # first, because the default action of SIGHUP ends a process

@@ -37,7 +37,7 @@ REASONS: Final[dict[str, str]] = {
 }
 """Metric labels of the endpoint's reasons for a refusal."""
 
-_SHOWN: Final = tuple(name for name in AccessRecord.__struct_fields__ if name != "seconds")
+_LOGGED: Final = tuple(name for name in AccessRecord.__struct_fields__ if name != "seconds")
 
 
 class RequestCounter:
@@ -61,11 +61,11 @@ class RequestCounter:
         if record.end == "slow":
             metrics.count("samplegate_streams_dropped_total", server=server)
         if self._lines.wanted:
-            fields = {name: value for name in _SHOWN if (value := getattr(record, name)) != ""}
+            fields = {name: value for name in _LOGGED if (value := getattr(record, name)) != ""}
             fields["seconds"] = round(record.seconds, 6)
             self._lines.take(fields)
 
-    def crowded(self) -> None:
+    def count_refused_connection(self) -> None:
         """Count a connection that was refused because there were too many. It has named no server yet."""
         self._context.metrics.count("samplegate_http_refused_total", server=None, reason="busy")
 

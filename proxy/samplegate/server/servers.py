@@ -137,7 +137,7 @@ class ServerRuntime:
         self._locks: dict[Key, anyio.Lock] = {}
         self._unaware: set[ServerConversation] = set()
         """Shared conversations that began before any evidence that the server prefers the legacy eras."""
-        self._witnessed = EvidenceStore(
+        self._evidence = EvidenceStore(
             settings.name,
             key_of(settings.name, settings.argv, settings.url),
             state=context.state,
@@ -190,7 +190,7 @@ class ServerRuntime:
             key = Key(caller, True)
         found = self._shared.get(key)
         if found is None or found.over:
-            found = await self._one(key, caller)
+            found = await self._shared_conversation(key, caller)
         return CallerView(found, caller) if key.caller == ALL_CALLERS else found
 
     def _prefers_legacy(self, key: Key, caller: str, frame: Frame) -> bool:
@@ -202,7 +202,7 @@ class ServerRuntime:
         """
         if (
             self.settings.protocol != "auto"
-            or not self._witnessed.evidence.prefers_legacy
+            or not self._evidence.evidence.prefers_legacy
             or _has_modern_extension(frame)
         ):
             return False
@@ -225,7 +225,7 @@ class ServerRuntime:
                 self._learn(live)
         return self._eras is not None and self._eras.modern is True
 
-    async def _one(self, key: Key, caller: str) -> ServerConversation:
+    async def _shared_conversation(self, key: Key, caller: str) -> ServerConversation:
         """The running shared conversation of a key. Of several concurrent requests, the first starts it and the others
         wait."""
         lock = self._locks.setdefault(key, anyio.Lock())
@@ -258,7 +258,7 @@ class ServerRuntime:
         started = self._clock()
         conversation = self._build_conversation(caller, modern, prefers_legacy)
         self._all.add(conversation)
-        if not self._witnessed.evidence.prefers_legacy:
+        if not self._evidence.evidence.prefers_legacy:
             self._unaware.add(conversation)
         self._count_start()
         conversation.on_end(partial(self._ended, conversation, started))
@@ -294,7 +294,7 @@ class ServerRuntime:
             )
 
     def _build_conversation(self, caller: str, modern: bool, prefers_legacy: bool) -> ServerConversation:
-        self._witnessed.refresh()
+        self._evidence.refresh()
         for live in self._all:
             self._learn(live)
         if self._behind.streams and self._clock() - self._learned > ERAS_EXPIRE:
@@ -318,7 +318,7 @@ class ServerRuntime:
     def _observe(self, note: Note) -> None:
         """Collect evidence of how the server asks, unless the protocol version is configured."""
         if self.settings.protocol == "auto":
-            self._witnessed.take(note)
+            self._evidence.take(note)
 
     def _learn(self, conversation: ServerConversation) -> None:
         """Remember the eras that a conversation has detected (R86)."""
@@ -342,7 +342,7 @@ class ServerRuntime:
         if self._behind.streams:
             return
         self._quota.give_back(conversation.wiring.state.caller)
-        self._context.metrics.count("samplegate_children_exited_total", server=self.name, how=_how(conversation))
+        self._context.metrics.count("samplegate_children_exited_total", server=self.name, how=_exit_kind(conversation))
         if not conversation.asked_to_end:
             now = self._clock()
             self._backoff, self._died, self._to_restart = self._backoff.died(started, now), now, True
@@ -422,7 +422,7 @@ def _has_modern_extension(frame: Frame) -> bool:
         return False
 
 
-def _how(conversation: ServerConversation) -> str:
+def _exit_kind(conversation: ServerConversation) -> str:
     """How a server's process ended, as a metric label."""
     if conversation.failed is not None:
         return "failed"

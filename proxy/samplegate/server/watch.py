@@ -154,7 +154,7 @@ class ReloadTriggers:
         self._stop.set()
 
     async def begin(self, since: float | None) -> None:
-        """Take the first marks of the files, unless changes since ``since`` count."""
+        """Store the initial marks of the files, unless changes since ``since`` count."""
         if since is None:
             self._known = await self._look()
         else:

@@ -24,7 +24,7 @@ def _ignore_pressure(over: bool) -> None:
 
 
 class Backlog:
-    """Count of the bytes that wait for one peer, and of the lines that were dropped."""
+    """Count of the bytes queued for one peer, and of the lines that were dropped."""
 
     def __init__(self) -> None:
         self.size = 0

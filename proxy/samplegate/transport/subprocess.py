@@ -337,7 +337,7 @@ class ServerProcess:
     def _stopped(self, task: asyncio.Task[int]) -> None:
         """Kill the group at once if the loop cancels the stop at shutdown, possibly before its first step."""
         if task.cancelled():
-            if self._lives():
+            if self._is_alive():
                 self._signal("SIGKILL")
             self._disarm()
             self.link.abort()
@@ -346,21 +346,21 @@ class ServerProcess:
         self.link.close_writing()
         await asyncio.wait([self._exit], timeout=END_OF_INPUT_GRACE)
         for name, grace in (("SIGTERM", TERMINATE_GRACE), ("SIGKILL", KILL_GRACE)):
-            if self._lives():
+            if self._is_alive():
                 self._signal(name)
-                await self._gone(grace)
+                await self._wait_until_gone(grace)
 
-    async def _gone(self, grace: float) -> None:
+    async def _wait_until_gone(self, grace: float) -> None:
         """Wait until the child is reaped and its group is empty, at most ``grace`` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await asyncio.shield(self._exit)
-                while self._lives():  # noqa: ASYNC110 - no event reports that a group is empty
+                while self._is_alive():  # noqa: ASYNC110 - no event reports that a group is empty
                     await asyncio.sleep(GROUP_POLL)
 
-    def _lives(self) -> bool:
-        """True if the child is not reaped or its group has members. Until then the system does not reuse the group's
-        number."""
+    def _is_alive(self) -> bool:
+        """True while the child is not reaped or its group has members. The system does not reuse the group's number
+        before."""
         if not self._exit.done():
             return True
         if sys.platform == "win32":
@@ -381,11 +381,11 @@ class ServerProcess:
             os.killpg(self.pid, getattr(signal, name))
 
     def _arm(self) -> None:
-        if self._lives():
+        if self._is_alive():
             self._watcher = watch(self.pid)
 
     def _released(self, _: asyncio.Future[int]) -> None:
-        if not self._lives():
+        if not self._is_alive():
             self._disarm()
 
     def _disarm(self) -> None:
@@ -410,10 +410,10 @@ async def start_child(
     link's ``pressure`` first.
     """
     process = start(command, env=env, cwd=cwd, stderr=None if on_stderr is None else subprocess.PIPE)
-    reading, writing = _take(process.stdout), _take(process.stdin)
-    complaints, process.stderr = process.stderr, None
+    reading, writing = _detach(process.stdout), _detach(process.stdin)
+    pipe, process.stderr = process.stderr, None
     process.stdin = process.stdout = None
-    stderr = None if on_stderr is None or complaints is None else Stderr.reading(complaints, on_stderr)
+    stderr = None if on_stderr is None or pipe is None else Stderr.reading(pipe, on_stderr)
     return ServerProcess(process, connect(reading, writing, receiver, max_line=max_line, together=together), stderr)
 
 
@@ -422,7 +422,7 @@ def exit_code(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
-def _take(file: IO[bytes] | None) -> int:
+def _detach(file: IO[bytes] | None) -> int:
     """A duplicate of a pipe's descriptor. The file object is closed, because its finalizer would close the original
     later."""
     assert file is not None, "both are pipes"

@@ -69,7 +69,7 @@ MAX_TRIES: Final = 5  # consecutive tries without an event
 MIN_LIFETIME: Final = 5.0  # seconds after which a stream that ends without an event does not count as a failed try
 _sendable: Final = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
 _TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-"""Transient HTTP errors. A server replies 409 while it still believes that the broken stream is open."""
+"""Transient HTTP errors. A server replies 409 as long as it considers the broken stream open."""
 
 
 class SharedStreams(msgspec.Struct, eq=False):

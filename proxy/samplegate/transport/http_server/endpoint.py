@@ -42,16 +42,16 @@ _CLOSE: Final = ((b"connection", b"close"),)
 
 
 async def read_body(
-    receive: Receive, found: Found, most: int, seconds: float, *, there: bool = False
+    receive: Receive, found: Found, most: int, seconds: float, *, arrived: bool = False
 ) -> bytes | HttpReply | None:
     """The body as a single line, a refusal, or None if the client disconnected before the end of the body.
 
-    ``there``: the body has already arrived, so no timeout is needed.
+    ``arrived``: the whole body is there already, so no timeout is needed.
     """
     announced = found.get(b"content-length", b"0")
     if not announced.isdigit() or len(announced) > 18 or int(announced) > most:
         return _too_large(most)
-    if there:
+    if arrived:
         whole = await _whole(receive, most)
     else:
         try:
@@ -117,7 +117,7 @@ def endpoint(
         visit = HttpExchange(scope, receive, send, served.name, sessions.clock())
         sessions.visits.add(visit)
         try:
-            reply = await _served(visit, served, sessions, mirrored)
+            reply = await _respond(visit, served, sessions, mirrored)
             if reply is not None:
                 await visit.answer(reply)
         finally:
@@ -128,12 +128,12 @@ def endpoint(
     return app
 
 
-async def _served(
+async def _respond(
     visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, mirrored: Mirrored
 ) -> HttpReply | None:
     """The response. An unexpected exception is logged and becomes a response, too."""
     try:
-        return await _routed(visit, served, sessions, mirrored)
+        return await _route(visit, served, sessions, mirrored)
     except Exception:
         sessions.note(
             Note("http.failed", {"server": visit.server, "era": visit.era, "method": visit.method, "exc_info": True})
@@ -144,14 +144,14 @@ async def _served(
         return refusal(500, "failed", "internal error in the gate; see the log", code=INTERNAL)
 
 
-async def _routed(
+async def _route(
     visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, mirrored: Mirrored
 ) -> HttpReply | None:
     visit.found, visit.twice = http.gathered(visit.scope["headers"])
     if _TRACE in visit.found:
         visit.trace = http.traceparent(http.text(visit.found[_TRACE]))
     if visit.http == "POST":
-        return await _posted(visit, served, sessions, mirrored)
+        return await _handle_post(visit, served, sessions, mirrored)
     if visit.http == "GET":
         return await legacy.get(visit, sessions)
     if visit.http == "DELETE":
@@ -159,14 +159,14 @@ async def _routed(
     return not_allowed(f"the method {visit.http[:20]} is not supported")
 
 
-async def _posted(
+async def _handle_post(
     visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, mirrored: Mirrored
 ) -> HttpReply | None:
     fault = http.post_fault(visit.found, visit.twice)
     if fault is not None:
         return fault
     bounds = sessions.bounds
-    line = await read_body(visit.receive, visit.found, bounds.body, bounds.body_time, there=visit.complete())
+    line = await read_body(visit.receive, visit.found, bounds.body, bounds.body_time, arrived=visit.complete())
     if not isinstance(line, bytes):
         visit.end = "" if line is not None else "gone"
         return line
@@ -174,7 +174,7 @@ async def _posted(
     if isinstance(frame, Malformed):
         visit.posted = line
         del line
-        return await _unread(visit, sessions, frame)
+        return await _handle_unreadable(visit, sessions, frame)
     visit.posted = frame
     visit.method = method_label(frame.method) if frame.kind in ("request", "notification") else "answer"
     try:
@@ -182,7 +182,7 @@ async def _posted(
     except Malformed as problem:  # the values that select the era have two readings
         return refusal(400, "parse", f"refused: {problem.fault}", frame.id)
     if not (is_modern or visit.trace) and b'"traceparent"' in line:
-        visit.trace = _traced(frame)
+        visit.trace = _trace_of(frame)
     del line, frame  # a request that waits for its answer must not keep its body in memory
     if is_modern:
         return await modern.post(visit, served, sessions, mirrored)
@@ -196,7 +196,7 @@ def _read(line: bytes) -> Frame | Malformed:
         return Malformed(problem.fault, problem.id, answers=problem.answers)  # without the traceback and its line
 
 
-async def _unread(visit: HttpExchange, sessions: Sessions, problem: Malformed) -> HttpReply | None:
+async def _handle_unreadable(visit: HttpExchange, sessions: Sessions, problem: Malformed) -> HttpReply | None:
     line = visit.posted
     assert isinstance(line, bytes)
     if frames.is_batch(line) and http.SESSION in visit.found:
@@ -209,7 +209,7 @@ async def _unread(visit: HttpExchange, sessions: Sessions, problem: Malformed) -
     return refusal(400, "parse", f"refused: {problem.fault}", None if problem.answers else problem.id)
 
 
-def _traced(frame: Frame) -> str:
+def _trace_of(frame: Frame) -> str:
     try:
         return http.traceparent(rawjson.string(frame.meta.raw("traceparent")))
     except Malformed:

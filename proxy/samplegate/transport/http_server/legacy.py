@@ -48,12 +48,12 @@ async def begin(
         if isinstance(problem, ConversationRefused):
             return refused(problem, id)
         raise
-    session = sessions.made(visit.caller, served.name, conversation)
+    session = sessions.create(visit.caller, served.name, conversation)
     visit.session, visit.waits = session.tag, True
     stream = session.asked(1, visit.trace)
     reader = visit.reader = StreamReader(stream)
     try:
-        return await _opened(visit, sessions, session, id, reader)
+        return await _initialize(visit, sessions, session, id, reader)
     finally:
         reader.leave()
         if stream.ended:
@@ -63,7 +63,7 @@ async def begin(
             sessions.end(session)
 
 
-async def _opened(
+async def _initialize(
     visit: HttpExchange, sessions: Sessions, session: HttpSession, id: FrameId | None, reader: StreamReader
 ) -> HttpReply | None:
     """Wait for the server's answer. Only a result creates the session and sends its id."""
@@ -128,7 +128,7 @@ async def post(visit: HttpExchange, served: ServerEndpoint, sessions: Sessions) 
         session.conversation.received(session.side_stream(), frame)
         return HttpReply(202)
     del frame
-    return await _visited(visit, sessions, session, [id], method=method)
+    return await _handle_requests(visit, sessions, session, [id], method=method)
 
 
 async def batch(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
@@ -153,7 +153,7 @@ async def batch(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
         session.conversation.received(session.side_stream(), line)
         return HttpReply(202)
     del line, elements, read
-    return await _visited(visit, sessions, session, requests)
+    return await _handle_requests(visit, sessions, session, requests)
 
 
 async def get(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
@@ -176,7 +176,7 @@ async def get(visit: HttpExchange, sessions: Sessions) -> HttpReply | None:
     with _Visiting(session, sessions):
         if session.full:
             return _full(sessions, None)
-        await _heard(visit, sessions, session, *place)
+        await _stream_events(visit, sessions, session, *place)
     return None
 
 
@@ -242,7 +242,7 @@ def _full(sessions: Sessions, id: FrameId | None) -> HttpReply:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-async def _visited(
+async def _handle_requests(
     visit: HttpExchange, sessions: Sessions, session: HttpSession, ids: list[FrameId | None], *, method: str = ""
 ) -> HttpReply | None:
     if sessions.draining(method):
@@ -257,13 +257,13 @@ async def _visited(
             session.heard(stream)
             session.conversation.received(stream.stream_id, visit.take_body())
             await answering.first_frame(visit, reader, sessions.bounds, sessions.ticks)
-            return await _answered(visit, sessions, session, reader, ids)
+            return await _reply(visit, sessions, session, reader, ids)
         finally:
             reader.leave()
             session.left(stream, sessions.clock())
 
 
-async def _answered(
+async def _reply(
     visit: HttpExchange, sessions: Sessions, session: HttpSession, reader: StreamReader, ids: list[FrameId | None]
 ) -> HttpReply | None:
     if reader.stopped == CLOSING:
@@ -295,7 +295,9 @@ def _prime(session: HttpSession, sessions: Sessions, stream: HttpStream, seq: in
     return sse.event(b"", f"{stream.number}-{seq}", sessions.bounds.retry) if primes(session) else b""
 
 
-async def _heard(visit: HttpExchange, sessions: Sessions, session: HttpSession, stream: HttpStream, seq: int) -> None:
+async def _stream_events(
+    visit: HttpExchange, sessions: Sessions, session: HttpSession, stream: HttpStream, seq: int
+) -> None:
     visit.method = "resume" if stream.number != STANDALONE else "listen"
     reader = visit.reader = StreamReader(stream, seq, gone=visit.gone, unsent=visit.unsent)
     session.heard(stream)

@@ -105,18 +105,18 @@ def envelope_fault(visit: HttpExchange, frame: Frame, mirrored: Mirrored) -> Htt
     if frame.kind == "notification":
         return _unsupported(visit, frame, meta) or _checked(visit, frame)
     found = _envelope(frame, meta) or _mismatch(visit, frame, params, meta) or _unsupported(visit, frame, meta)
-    return found or _removed(frame) or _unmirrored(visit, frame, params, mirrored)
+    return found or _refuse_initialize(frame) or _unmirrored(visit, frame, params, mirrored)
 
 
-def _begins(raw: bytes | None, sign: bytes) -> bool:
+def _starts_with(raw: bytes | None, sign: bytes) -> bool:
     return raw is not None and raw[:1] == sign
 
 
 def _envelope(frame: Frame, meta: rawjson.Object) -> HttpReply | None:
     """Check for the metadata that every request must declare (R49)."""
-    if not _begins(meta.raw(META_VERSION), b'"'):
+    if not _starts_with(meta.raw(META_VERSION), b'"'):
         return refusal(400, "meta", f"params._meta has no {META_VERSION}", frame.id, code=BAD_PARAMS)
-    if not _begins(meta.raw(META_CAPABILITIES), b"{"):
+    if not _starts_with(meta.raw(META_CAPABILITIES), b"{"):
         return refusal(400, "meta", f"params._meta has no {META_CAPABILITIES}", frame.id, code=BAD_PARAMS)
     return None
 
@@ -129,14 +129,14 @@ def _mismatch(visit: HttpExchange, frame: Frame, params: rawjson.Object, meta: r
     if (
         not visit.twice
         and found.get(http.METHOD) == frame.method.encode()
-        and _says(meta.raw(META_VERSION), found.get(http.VERSION))
-        and (member is None or _says(params.raw(member), found.get(http.NAME)))
+        and _equals(meta.raw(META_VERSION), found.get(http.VERSION))
+        and (member is None or _equals(params.raw(member), found.get(http.NAME)))
     ):
         return None
     return _checked(visit, frame)
 
 
-def _says(raw: bytes | None, value: bytes | None) -> bool:
+def _equals(raw: bytes | None, value: bytes | None) -> bool:
     """True if a raw JSON string equals a header's value, if both have only one possible spelling."""
     return (
         value is not None
@@ -172,7 +172,7 @@ def _unsupported(visit: HttpExchange, frame: Frame, meta: rawjson.Object) -> Htt
     )
 
 
-def _removed(frame: Frame) -> HttpReply | None:
+def _refuse_initialize(frame: Frame) -> HttpReply | None:
     """Refuse ``initialize``, which does not exist in this version (R58) and must not reach a shared conversation."""
     if frame.method != "initialize":
         return None
@@ -215,7 +215,7 @@ async def post(visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, 
     if fault is not None:
         return fault
     if frame.kind == "notification":
-        return await _notified(visit, served, frame)
+        return await _handle_notification(visit, served, frame)
     if sessions.draining(method):
         return ending(id)
     full = sessions.ask(visit.caller, id)
@@ -224,14 +224,14 @@ async def post(visit: HttpExchange, served: ServerEndpoint, sessions: Sessions, 
     try:
         conversation = await served.modern(visit.caller, frame)
         del frame
-        return await _called(visit, conversation, sessions, mirrored, PendingAnswer(id, method))
+        return await _handle_request(visit, conversation, sessions, mirrored, PendingAnswer(id, method))
     except ConversationRefused as problem:
         return refused(problem, id)
     finally:
         sessions.answered(visit.caller)
 
 
-async def _notified(visit: HttpExchange, served: ServerEndpoint, frame: Frame) -> HttpReply:
+async def _handle_notification(visit: HttpExchange, served: ServerEndpoint, frame: Frame) -> HttpReply:
     try:
         conversation = await served.modern(visit.caller, frame)
     except ConversationRefused as problem:
@@ -242,7 +242,7 @@ async def _notified(visit: HttpExchange, served: ServerEndpoint, frame: Frame) -
     return HttpReply(202)
 
 
-async def _called(
+async def _handle_request(
     visit: HttpExchange, conversation: Conversation, sessions: Sessions, mirrored: Mirrored, asked: PendingAnswer
 ) -> HttpReply | None:
     bounds = sessions.bounds

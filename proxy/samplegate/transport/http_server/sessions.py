@@ -104,7 +104,7 @@ class HttpSession:
             return
         if stream.ended:
             self._close_stream(stream)
-            self._put_away(stream, now)
+            self._keep_for_resumption(stream, now)
         elif not stream.number:
             stream.elsewhere = self.standalone.send
             for line in stream.clear_events():  # its answer is not among them: then it had ended
@@ -188,7 +188,7 @@ class HttpSession:
             stream_id, stream.stream_id = stream.stream_id, CLOSED
             self.conversation.close_stream(stream_id)
 
-    def _put_away(self, stream: HttpStream, now: float) -> None:
+    def _keep_for_resumption(self, stream: HttpStream, now: float) -> None:
         if not stream.number:
             stream.free()
             return
@@ -205,7 +205,7 @@ class HttpSession:
         """Forget ended streams that no client resumed. True if the session itself has been idle too long."""
         for stream in list(self.streams.values()):
             if stream.until is None and stream.ended and stream.reader is None:
-                self._put_away(stream, now)
+                self._keep_for_resumption(stream, now)
             elif stream.until is not None and stream.until <= now and stream.reader is None:
                 self._forget(stream)
         patience = self._bounds.detached if self.asking else self._bounds.idle
@@ -330,8 +330,8 @@ class Sessions:
         """Number of open legacy sessions."""
         return len(self._by_id)
 
-    def made(self, caller: str, server: str, conversation: Conversation) -> HttpSession:
-        """A session for a reservation. It cannot be found before ``enter``."""
+    def create(self, caller: str, server: str, conversation: Conversation) -> HttpSession:
+        """Create a session for a reservation. ``find`` does not return it before ``enter``."""
         id = secrets.token_urlsafe(24)
         session = HttpSession(
             id, caller=caller, server=server, conversation=conversation, bounds=self.bounds, held=self.held

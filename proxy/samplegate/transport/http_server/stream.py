@@ -148,7 +148,7 @@ class HttpStream:
         elif not last:
             self.elsewhere(line, False)
         if last:
-            self._one_less()
+            self._count_answer()
         elif self.reader is not None:
             self.reader.wake()
 
@@ -164,7 +164,7 @@ class HttpStream:
 
     @property
     def is_read(self) -> bool:
-        """True if a connection reads the stream and will read further events."""
+        """True if a connection is reading the stream and will continue to."""
         return not self.ended and self.reader is not None and not self.reader.stopped and not self.reader.gone()
 
     @property
@@ -182,9 +182,9 @@ class HttpStream:
         """Expect one answer less, because a request was cancelled."""
         if self.unanswered and not self.ended and self.elsewhere is None:
             self._add(self.unanswered)
-        self._one_less()
+        self._count_answer()
 
-    def _one_less(self) -> None:
+    def _count_answer(self) -> None:
         if self.awaited is not None and not self.ended:
             self.awaited -= 1
             if self.awaited <= 0:
@@ -313,7 +313,7 @@ class HttpStream:
         return out
 
     def free(self) -> None:
-        """Drop all events and end the stream."""
+        """End the stream and drop all its events."""
         self.ended = True
         self.clear_events()
 
@@ -595,8 +595,8 @@ async def stream(
     visit.form, visit.status = "sse", 200
     visit.watch(reader)
     try:
-        await _opened(visit, reader, bounds, (*SSE, *headers), prime)
-        await _written(visit, reader, bounds, form)
+        await _send_headers(visit, reader, bounds, (*SSE, *headers), prime)
+        await _write_events(visit, reader, bounds, form)
         if visit.lost == SLOW:  # the client was disconnected during the last write
             reader.stop(SLOW)
     finally:
@@ -608,7 +608,7 @@ async def stream(
         await visit.cut()
 
 
-async def _opened(
+async def _send_headers(
     visit: HttpExchange, reader: StreamReader, bounds: HttpBounds, headers: Headers, prime: bytes
 ) -> None:
     await visit.piece({"type": "http.response.start", "status": 200, "headers": headers}, reader)
@@ -616,7 +616,7 @@ async def _opened(
         await visit.put(prime, reader)
 
 
-async def _written(visit: HttpExchange, reader: StreamReader, bounds: HttpBounds, form: Form) -> None:
+async def _write_events(visit: HttpExchange, reader: StreamReader, bounds: HttpBounds, form: Form) -> None:
     unsent = 0
     while not reader.stopped:
         if visit.gone():  # write nothing to a closed connection: the events go to another one
