@@ -74,14 +74,14 @@ async def test_what_the_unit_starts_tells_systemd_how_it_is_from_start_to_end(tm
         "/etc/samplegate/samplegate.yaml": str(configured(tmp_path)),
         "%S/samplegate": str(tmp_path / "state"),
     }
-    async with supervised(tmp_path, started_as(paths), watchdog=0.4) as (process, told):
-        assert "1" == (await told.next("READY"))["READY"]
-        assert ["1", "1"] == [(await told.next("WATCHDOG"))["WATCHDOG"] for _ in range(2)]
+    async with supervised(tmp_path, started_as(paths), watchdog=0.4) as (process, notified):
+        assert "1" == (await notified.next("READY"))["READY"]
+        assert ["1", "1"] == [(await notified.next("WATCHDOG"))["WATCHDOG"] for _ in range(2)]
         process.send_signal(signal.SIGHUP)
-        assert (await told.next("RELOADING"))["MONOTONIC_USEC"].isdigit()
-        assert "reload" in (await told.next("READY"))["STATUS"]
+        assert (await notified.next("RELOADING"))["MONOTONIC_USEC"].isdigit()
+        assert "reload" in (await notified.next("READY"))["STATUS"]
         process.send_signal(signal.SIGTERM)
-        assert int((await told.next("STOPPING"))["EXTEND_TIMEOUT_USEC"]) < int(SAID["TimeoutStopSec"][0]) * 1e6
+        assert int((await notified.next("STOPPING"))["EXTEND_TIMEOUT_USEC"]) < int(SAID["TimeoutStopSec"][0]) * 1e6
         async with asyncio.timeout(60):
             assert 0 == await process.wait(), (tmp_path / "log").read_text()
 

@@ -15,7 +15,7 @@ from typing import IO, Any, Final
 
 from tests.paths import PROGRAMS, ROOT
 
-FAR_END: Final = PROGRAMS / "far_end.py"
+SOCKET_BRIDGE: Final = PROGRAMS / "socket_bridge.py"
 META: Final = "io.modelcontextprotocol/"
 VERSION: Final = {f"{META}protocolVersion": "2026-07-28"}
 FENCE: Final = "notifications/fence"
@@ -117,7 +117,7 @@ def gate(folder: Path, policy: str, *options: str) -> Iterator[Gate]:
         "log.jsonl",
         *options,
     ]
-    command += ["--", sys.executable, "-S", str(FAR_END), str(address)]
+    command += ["--", sys.executable, "-S", str(SOCKET_BRIDGE), str(address)]
     given = {"PYTHONPATH": str(ROOT / "proxy"), "PATH": os.environ["PATH"], "HOME": str(folder)}
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(address))

@@ -25,7 +25,7 @@ import aiohttp
 from tests.fakes.daemon import ACCEPT, HUMAN, Gate, serving
 from tests.paths import PROGRAMS, PROXY
 
-SERVER: Final = [sys.executable, str(PROGRAMS / "five.py")]
+SERVER: Final = [sys.executable, str(PROGRAMS / "concurrent_server.py")]
 TOOLS: Final = ("sample", "echo", "sample", "form", "slow")
 ASKING: Final = 3
 """How many of them ask the client."""

@@ -36,7 +36,7 @@ def started_as(replaced: Mapping[str, str]) -> list[str]:
     return shlex.split(line)
 
 
-class Told:
+class NotifySocket:
     """The other end of NOTIFY_SOCKET: every state that was sent, in order, as its variables."""
 
     def __init__(self, at: Path) -> None:
@@ -62,13 +62,13 @@ class Told:
 @asynccontextmanager
 async def supervised(
     folder: Path, command: list[str], watchdog: float
-) -> AsyncIterator[tuple[asyncio.subprocess.Process, Told]]:
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, NotifySocket]]:
     """Run a command as systemd would: with the socket, and with WATCHDOG_PID set to the process itself."""
-    told = Told(folder / "notify")
+    notified = NotifySocket(folder / "notify")
     (folder / "log").touch()
     env = {
         "PATH": os.environ["PATH"],
-        "NOTIFY_SOCKET": str(told.at),
+        "NOTIFY_SOCKET": str(notified.at),
         "WATCHDOG_USEC": str(int(watchdog * 1e6)),
         "PYTHONPATH": os.pathsep.join(PYTHONPATH),
     }
@@ -78,9 +78,9 @@ async def supervised(
             env=env, cwd="/", stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
     try:
-        yield process, told
+        yield process, notified
     finally:
-        told.close()
+        notified.close()
         if process.returncode is None:
             process.kill()
         await process.wait()

@@ -14,8 +14,8 @@ import pytest
 
 from samplegate.cli import main
 from tests.fakes.daemon import FORM, SAMPLE, asking, client, serving
-from tests.fakes.wrapped import Running, call, modern, opening
-from tests.fakes.wrapped import running as wrapped
+from tests.fakes.run_process import Running, call, modern, opening
+from tests.fakes.run_process import running as wrapped
 
 ERAS: Final = ("legacy", "modern")
 ABLE: Final[dict[str, Any]] = {"sampling": {}, "elicitation": {"form": {}}}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.wrapped import call, opening, running
+from tests.fakes.run_process import call, opening, running
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes")
 

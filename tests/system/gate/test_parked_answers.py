@@ -45,7 +45,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-class House:
+class ReviewDaemon:
     """One daemon with a server of 2026-07-28, and a reviewer. Each test is another caller."""
 
     def __init__(self, folder: Path, gate: Gate, person: People) -> None:
@@ -79,8 +79,8 @@ def token(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    folder = tmp_path_factory.mktemp("house")
+async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ReviewDaemon]:
+    folder = tmp_path_factory.mktemp("daemon")
     arguments = settings(folder, policy=POLICY, patience=PATIENCE)
     told = json.loads((folder / "settings.yaml").read_text())
     callers = [{"name": name, "sha256": hashlib.sha256(token(name).encode()).hexdigest()} for name in CALLERS]
@@ -89,7 +89,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
         await gate.said("reviews on")
         async with client(gate, token=token("ann")) as c, people(gate) as person:
             await warm(c, person)
-            yield House(folder, gate, person)
+            yield ReviewDaemon(folder, gate, person)
 
 
 async def warm(c: Client, person: People) -> None:
@@ -139,16 +139,16 @@ async def models_asked(gate: Gate) -> int:
 
 
 async def test_an_answer_approved_after_the_clients_patience_reaches_the_server_and_is_one_request_in_the_log(
-    house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    daemon: ReviewDaemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = await models_asked(house.gate)
-    async with house.caller("ann") as c:
+    before = await models_asked(daemon.gate)
+    async with daemon.caller("ann") as c:
         state = await put_off(c)
-        (first,) = house.log("ann")
+        (first,) = daemon.log("ann")
         state = await put_off(c, 2, state)
-        text, _ = await asyncio.gather(released(c, state), house.decide("ann", verdict="approve"))
-    assert (FROM_MODEL, before + 1) == (text, await models_asked(house.gate))
-    first, last = house.log("ann")
+        text, _ = await asyncio.gather(released(c, state), daemon.decide("ann", verdict="approve"))
+    assert (FROM_MODEL, before + 1) == (text, await models_asked(daemon.gate))
+    first, last = daemon.log("ann")
     assert ("put_off", "m", ["few"]) == (first["outcome"], first["attempts"][0]["model"], first["limits"])
     assert ("answered", "human", "ana") == (last["outcome"], last["decided_by"], last["reviewed_by"])
     assert "attempts" not in last
@@ -160,42 +160,42 @@ async def test_an_answer_approved_after_the_clients_patience_reaches_the_server_
 
 
 async def test_a_state_opens_nothing_for_anybody_else_or_anything_else_and_its_answer_is_released_once(
-    house: House,
+    daemon: ReviewDaemon,
 ) -> None:
-    before = await models_asked(house.gate)
-    async with house.caller("bob") as c, house.caller("cat") as other:
+    before = await models_asked(daemon.gate)
+    async with daemon.caller("bob") as c, daemon.caller("cat") as other:
         state = await put_off(c)
         forged = state[:40] + ("A" if state[40] != "A" else "B") + state[41:]
         another = {"ask": {**ASK_SAMPLE["ask"], "params": OTHER}}
         for id, (shown, arguments) in enumerate([(forged, ASK_SAMPLE), (state, another), ("sg1.", ASK_SAMPLE)], 2):
             assert -32602 == (await retry(c, id, shown, arguments))["error"]["code"]
         assert -32602 == (await retry(other, 2, state))["error"]["code"]
-        assert ["pending"] == [review["state"] for review in await house.reviews("bob")]
-        await house.decide("bob", verdict="approve")  # while no call waits
+        assert ["pending"] == [review["state"] for review in await daemon.reviews("bob")]
+        await daemon.decide("bob", verdict="approve")  # while no call waits
         assert -32602 == (await retry(other, 3, state))["error"]["code"]
         answers = await asyncio.gather(*(retry(c, id, state) for id in (10, 11, 12)))
     assert 1 == len([answer for answer in answers if FROM_MODEL in str(answer)])
     assert (before + 1, 1, []) == (
-        await models_asked(house.gate),
-        len(await house.reviews("bob")),
-        await house.reviews("cat"),
+        await models_asked(daemon.gate),
+        len(await daemon.reviews("bob")),
+        await daemon.reviews("cat"),
     )
 
 
-async def test_a_reload_between_two_tries_decides_anew_and_asks_no_model_again(house: House) -> None:
-    before = await models_asked(house.gate)
-    as_it_was = (house.folder / "policy.yaml").read_text()
+async def test_a_reload_between_two_tries_decides_anew_and_asks_no_model_again(daemon: ReviewDaemon) -> None:
+    before = await models_asked(daemon.gate)
+    as_it_was = (daemon.folder / "policy.yaml").read_text()
     denied = "  - {name: looked at, match: {kind: sampling}, effect: deny}"
-    async with house.caller("dan") as c:
+    async with daemon.caller("dan") as c:
         state = await put_off(c)
         try:
-            await house.reload(
+            await daemon.reload(
                 as_it_was.replace(RULE, denied).replace("limits: {", "limits: {spare: {concurrent: 9}, ")
             )
             assert "denied" in str(await retry(c, 2, state))
         finally:
-            await house.reload(as_it_was)
-    assert before + 1 == await models_asked(house.gate)
+            await daemon.reload(as_it_was)
+    assert before + 1 == await models_asked(daemon.gate)
 
 
 def short_leases(folder: Path) -> dict[str, str]:

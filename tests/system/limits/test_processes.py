@@ -15,14 +15,14 @@ from samplegate.policy.ledger import Refused
 from tests.fakes.limits import Desk, daily, one, slot, slots
 from tests.paths import PROGRAMS, ROOT
 
-DRAWER = PROGRAMS / "drawer.py"
+CHARGING = PROGRAMS / "charging.py"
 
 
-class Drawer:
+class ChargingProcess:
     """A process that charges the limit."""
 
     def __init__(self, state: Path, mode: str, most: int) -> None:
-        command = [sys.executable, str(DRAWER), str(state), mode, str(most)]
+        command = [sys.executable, str(CHARGING), str(state), mode, str(most)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "proxy"), str(ROOT)])}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -58,39 +58,39 @@ def started() -> Iterator[ExitStack]:
         yield stack
 
 
-def exhausting(stack: ExitStack, state: Path, most: int, processes: int) -> list[Drawer]:
+def exhausting(stack: ExitStack, state: Path, most: int, processes: int) -> list[ChargingProcess]:
     """Processes that exhaust a limit."""
-    drawers = [start(stack, state, "exhaust", most) for _ in range(processes)]
-    assert {"ready"} == {drawer.line() for drawer in drawers}
-    for drawer in drawers:
-        assert drawer.process.stdin is not None
-        drawer.process.stdin.write("go\n")
-        drawer.process.stdin.flush()
-    return drawers
+    processes = [start(stack, state, "exhaust", most) for _ in range(processes)]
+    assert {"ready"} == {charging.line() for charging in processes}
+    for charging in processes:
+        assert charging.process.stdin is not None
+        charging.process.stdin.write("go\n")
+        charging.process.stdin.flush()
+    return processes
 
 
-def start(stack: ExitStack, state: Path, mode: str, most: int) -> Drawer:
-    drawer = Drawer(state, mode, most)
-    stack.callback(drawer.process.__exit__, None, None, None)
-    stack.callback(drawer.process.kill)
-    return drawer
+def start(stack: ExitStack, state: Path, mode: str, most: int) -> ChargingProcess:
+    charging = ChargingProcess(state, mode, most)
+    stack.callback(charging.process.__exit__, None, None, None)
+    stack.callback(charging.process.kill)
+    return charging
 
 
 def test_processes_that_begin_at_once_draw_the_limit_together_and_no_more(tmp_path: Path, started: ExitStack) -> None:
-    drawers = exhausting(started, tmp_path, 500, 5)
-    drawn = [drawer.rest().count("drawn") for drawer in drawers]
-    assert [0] * 5 == [drawer.process.returncode for drawer in drawers]
+    processes = exhausting(started, tmp_path, 500, 5)
+    drawn = [charging.rest().count("drawn") for charging in processes]
+    assert [0] * 5 == [charging.process.returncode for charging in processes]
     assert 500 == sum(drawn), drawn
 
 
 @pytest.mark.anyio
 async def test_what_a_killed_process_has_reserved_stays_reserved(tmp_path: Path, started: ExitStack) -> None:
     doomed = exhausting(started, tmp_path, 1_500, 4)
-    for number, drawer in enumerate(doomed):
+    for number, charging in enumerate(doomed):
         for _ in range(10 + 7 * number):
-            assert "drawn" == drawer.line()
-        drawer.kill()
-    said = sum(drawer.rest().count("drawn") for drawer in doomed)
+            assert "drawn" == charging.line()
+        charging.kill()
+    said = sum(charging.rest().count("drawn") for charging in doomed)
     desk = Desk(daily("d", 1_500, shared=True), state=tmp_path)
     left = await desk.room(one("d"))
     assert 1_500 - said - len(doomed) <= left <= 1_500 - said  # each may have died between its commit and its line
@@ -155,7 +155,7 @@ async def test_a_living_process_keeps_its_slots_however_many_look(tmp_path: Path
 def test_processes_that_wait_for_each_other_all_get_their_turn_and_never_together(
     tmp_path: Path, started: ExitStack
 ) -> None:
-    drawers = [start(started, tmp_path, "turns", 1) for _ in range(3)]
-    lines = [line.split() for drawer in drawers for line in drawer.rest() if line]
-    assert [0] * 3 == [drawer.process.returncode for drawer in drawers]
+    processes = [start(started, tmp_path, "turns", 1) for _ in range(3)]
+    lines = [line.split() for charging in processes for line in charging.rest() if line]
+    assert [0] * 3 == [charging.process.returncode for charging in processes]
     assert ["+", "-"] * 60 == [what for _, what in sorted((int(at), what) for what, at in lines)]

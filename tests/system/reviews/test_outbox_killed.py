@@ -40,7 +40,7 @@ async def test_what_a_killed_process_had_taken_is_told_again_with_the_same_id(tm
             await reader.read()
 
         hook.behave = silence
-        program = [sys.executable, "-m", "tests.fakes.programs.teller", url, hook.url]
+        program = [sys.executable, "-m", "tests.fakes.programs.outbox_process", url, hook.url]
         process = await asyncio.create_subprocess_exec(
             *program, cwd=ROOT, env={"PYTHONPATH": f"{ROOT / 'proxy'}:{ROOT}"}
         )

@@ -28,7 +28,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-class House:
+class ReviewDaemon:
     """A daemon whose policy each test writes anew."""
 
     def __init__(self, folder: Path, gate: Gate) -> None:
@@ -44,33 +44,35 @@ class House:
 
 
 @pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    folder = tmp_path_factory.mktemp("house")
+async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ReviewDaemon]:
+    folder = tmp_path_factory.mktemp("daemon")
     line = settings(folder)
     (folder / "settings.yaml").write_text(
         json.dumps({**json.loads((folder / "settings.yaml").read_text()), "watch": False})
     )
     async with serving(folder, *line, "--", *asking("legacy+modern")) as gate:
         await gate.said("reviews on")
-        yield House(folder, gate)
+        yield ReviewDaemon(folder, gate)
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["its request waits", "its request has ended"])
-async def test_a_verdict_on_a_rule_that_is_gone_is_refused_with_the_reason(house: House, waits: bool) -> None:
+async def test_a_verdict_on_a_rule_that_is_gone_is_refused_with_the_reason(daemon: ReviewDaemon, waits: bool) -> None:
     patience = "60s" if waits else "1s"
-    await house.reload(POLICY, patience)
-    async with client(house.gate) as c, people(house.gate) as person:
+    await daemon.reload(POLICY, patience)
+    async with client(daemon.gate) as c, people(daemon.gate) as person:
         await c.begin()
         call = asyncio.ensure_future(c.call("legacy", 1, **ASK_FORM))
         review = await person.pending()
         if not waits:
             await asyncio.wait_for(call, BOUND)
-        await house.reload(OTHER, patience)
+        await daemon.reload(OTHER, patience)
         status, said = await person.say(review, **CONTENT)
         assert (409, "withdrawn") == (status, said["review"]["state"])
         assert WHY in said["detail"]
-        state = str(house.folder / "state")
-        ended = samplegate(house.folder, "reviews", "answer", review["id"], "--accept", "confirm=yes", "--state", state)
+        state = str(daemon.folder / "state")
+        ended = samplegate(
+            daemon.folder, "reviews", "answer", review["id"], "--accept", "confirm=yes", "--state", state
+        )
         assert (1, True, True) == (ended.code, "already withdrawn" in ended.err, WHY in ended.err)
         if waits:
             assert "gets this verdict now" not in ended.out + ended.err
@@ -78,13 +80,13 @@ async def test_a_verdict_on_a_rule_that_is_gone_is_refused_with_the_reason(house
             assert "error" in json.dumps(answer) or "cancel" in json.dumps(answer)
 
 
-async def test_a_reload_that_keeps_the_rule_keeps_its_review(house: House) -> None:
-    await house.reload(POLICY)
-    async with client(house.gate) as c, people(house.gate) as person:
+async def test_a_reload_that_keeps_the_rule_keeps_its_review(daemon: ReviewDaemon) -> None:
+    await daemon.reload(POLICY)
+    async with client(daemon.gate) as c, people(daemon.gate) as person:
         await c.begin()
         call = asyncio.ensure_future(c.call("legacy", 1, **ASK_FORM))
         review = await person.pending()
-        await house.reload(POLICY.replace("rules:", "rules:\n  - {name: first, effect: deny, match: {tool: other}}"))
+        await daemon.reload(POLICY.replace("rules:", "rules:\n  - {name: first, effect: deny, match: {tool: other}}"))
         assert 200 == (await person.say(review, **CONTENT))[0]
         answered = await asyncio.wait_for(call, BOUND)
         assert "accept" == answered["result"]["structuredContent"]["result"]["action"]

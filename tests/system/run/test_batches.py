@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.wrapped import SLOW, Running, call, modern, opening, request, running
+from tests.fakes.run_process import SLOW, Running, call, modern, opening, request, running
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes")
 REFUSED = "refused: batches are not supported in this protocol version"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.wrapped import SLOW, call, opening, running
+from tests.fakes.run_process import SLOW, call, opening, running
 
 PAST = 1.5  # seconds: longer than a server gets to end once nothing is in flight
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes and signals")

@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 
 from tests.fakes.daemon import FORM, asking
+from tests.fakes.run_process import Running, call, opening, running
 from tests.fakes.shell import samplegate
-from tests.fakes.wrapped import Running, call, opening, running
 
 SAMPLEGATE: Final = (sys.executable, "-m", "samplegate")
 

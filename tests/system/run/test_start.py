@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.run_process import BOUND, Running, call, lines, opening, running
 from tests.fakes.shell import samplegate
-from tests.fakes.wrapped import BOUND, Running, call, lines, opening, running
 from tests.paths import ROOT
 
 WRONG = "version: 1\nrules:\n  - {name: a, effect: alow}\n  - {name: b, effect: deny, colour: red}\n"

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from tests.fakes.daemon import Client
-from tests.fakes.wrapped import BOUND, SLOW, Daemon, call, opening, running, serving
+from tests.fakes.run_process import BOUND, SLOW, Daemon, call, opening, running, serving
 
 pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="pipes"), pytest.mark.anyio]
 

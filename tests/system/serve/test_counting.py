@@ -39,7 +39,7 @@ CALL = AccessRecord(
 )
 
 
-class World:
+class CountedListener:
     """What of a house takes part."""
 
     def __init__(self, level: Level = "info") -> None:
@@ -54,24 +54,24 @@ class World:
 
 
 def test_a_request_is_a_line_with_what_is_known_of_it() -> None:
-    world = World()
-    world.counting.access(CALL)
-    (line,) = world.lines()
+    listener = CountedListener()
+    listener.counting.access(CALL)
+    (line,) = listener.lines()
     assert line.pop("time").endswith("Z")
     expected = {name: value for name, value in msgspec.structs.asdict(CALL).items() if value != ""}
     assert {"level": "info", "event": "http.request", **expected, "seconds": 0.000413} == line
 
 
 def test_what_is_not_known_does_not_stand_in_it() -> None:
-    world = World()
-    world.counting.access(AccessRecord("db", "local", "other", "", "", 0, "", "", "", 0.0, "", ""))
-    assert ["time", "level", "event", "server", "caller", "http", "status", "seconds"] == list(world.lines()[0])
+    listener = CountedListener()
+    listener.counting.access(AccessRecord("db", "local", "other", "", "", 0, "", "", "", 0.0, "", ""))
+    assert ["time", "level", "event", "server", "caller", "http", "status", "seconds"] == list(listener.lines()[0])
 
 
 def test_at_level_warning_it_is_counted_and_not_logged() -> None:
-    world = World("warning")
-    world.counting.access(CALL)
-    assert ([], 1) == (world.lines(), value(world.metrics, REQUESTS))
+    listener = CountedListener("warning")
+    listener.counting.access(CALL)
+    assert ([], 1) == (listener.lines(), value(listener.metrics, REQUESTS))
 
 
 @pytest.mark.parametrize(
@@ -80,61 +80,61 @@ def test_at_level_warning_it_is_counted_and_not_logged() -> None:
     ids=lambda text: ascii(text)[:20],
 )
 def test_a_caller_or_a_method_that_a_stranger_chose_stays_one_value_of_one_line(hostile: str) -> None:
-    world = World()
-    world.counting.access(msgspec.structs.replace(CALL, caller=hostile, method=hostile))
-    world.counting.access(CALL)
-    first, second = world.lines()
+    listener = CountedListener()
+    listener.counting.access(msgspec.structs.replace(CALL, caller=hostile, method=hostile))
+    listener.counting.access(CALL)
+    first, second = listener.lines()
     assert ("http.request", "db", "ci") == (first["event"], first["server"], second["caller"])
     assert first["caller"][:999] == hostile[:999]
-    assert "##" not in world.stream.getvalue()
+    assert "##" not in listener.stream.getvalue()
 
 
 def test_requests_are_counted_by_server_era_class_and_status_and_timed() -> None:
-    world = World()
+    listener = CountedListener()
     for told in (CALL, CALL, msgspec.structs.replace(CALL, era="modern"), msgspec.structs.replace(CALL, status=503)):
-        world.counting.access(told)
-    world.counting.access(msgspec.structs.replace(CALL, method="answer", status=202))
-    world.counting.access(msgspec.structs.replace(CALL, server=None, era="", method="", http="GET", status=404))
-    counts = [value(world.metrics, REQUESTS, era=era, method=method, status=status) for era, method, status in (
+        listener.counting.access(told)
+    listener.counting.access(msgspec.structs.replace(CALL, method="answer", status=202))
+    listener.counting.access(msgspec.structs.replace(CALL, server=None, era="", method="", http="GET", status=404))
+    counts = [value(listener.metrics, REQUESTS, era=era, method=method, status=status) for era, method, status in (
         ("legacy", "call", "2xx"), ("modern", "call", "2xx"), ("legacy", "call", "5xx"), ("legacy", "message", "2xx"),
         (None, "stream", "4xx"),
     )]  # fmt: skip
     assert ([2, 1, 1, 1, 1], 5, 3) == (
         counts,
-        value(world.metrics, SECONDS),
-        value(world.metrics, SECONDS, era="legacy", method="call"),
+        value(listener.metrics, SECONDS),
+        value(listener.metrics, SECONDS, era="legacy", method="call"),
     )
 
 
 def test_a_request_to_a_server_that_was_removed_meanwhile_is_counted_from_one_again() -> None:
-    world = World()
+    listener = CountedListener()
     for _ in range(3):
-        world.counting.access(CALL)
-        world.counting.access(msgspec.structs.replace(CALL, server="docs"))
-    world.metrics.forget(server="db")
+        listener.counting.access(CALL)
+        listener.counting.access(msgspec.structs.replace(CALL, server="docs"))
+    listener.metrics.forget(server="db")
     assert (0, 0, 3) == (
-        value(world.metrics, REQUESTS, server="db"),
-        value(world.metrics, SECONDS, server="db"),
-        value(world.metrics, REQUESTS),
+        value(listener.metrics, REQUESTS, server="db"),
+        value(listener.metrics, SECONDS, server="db"),
+        value(listener.metrics, REQUESTS),
     )
     for told in (CALL, msgspec.structs.replace(CALL, server="docs")):
-        world.counting.access(told)
-    both = [[value(world.metrics, name, server=server) for name in (REQUESTS, SECONDS)] for server in ("db", "docs")]
+        listener.counting.access(told)
+    both = [[value(listener.metrics, name, server=server) for name in (REQUESTS, SECONDS)] for server in ("db", "docs")]
     assert [[1, 1], [4, 4]] == both
 
 
 @pytest.mark.parametrize("reason", sorted(front.REASONS))
 def test_a_request_that_the_front_refused_is_counted_as_a_metric_that_there_is(reason: Any) -> None:
-    world = World()
-    world.counting.access(msgspec.structs.replace(CALL, reason=reason, status=400))
-    assert (reason in REASONS) == value(world.metrics, REFUSED, server="db")
-    assert reason == world.lines()[0]["reason"]
+    listener = CountedListener()
+    listener.counting.access(msgspec.structs.replace(CALL, reason=reason, status=400))
+    assert (reason in REASONS) == value(listener.metrics, REFUSED, server="db")
+    assert reason == listener.lines()[0]["reason"]
 
 
 def test_a_stream_that_a_slow_client_lost_is_counted() -> None:
-    world = World()
-    world.counting.access(msgspec.structs.replace(CALL, http="GET", method="", form="sse", end="slow"))
+    listener = CountedListener()
+    listener.counting.access(msgspec.structs.replace(CALL, http="GET", method="", form="sse", end="slow"))
     assert (1, 0) == (
-        value(world.metrics, "samplegate_streams_dropped_total", server="db"),
-        value(world.metrics, SECONDS),
+        value(listener.metrics, "samplegate_streams_dropped_total", server="db"),
+        value(listener.metrics, SECONDS),
     )

@@ -63,7 +63,7 @@ def line(folder: Path) -> Namespace:
     )
 
 
-class World:
+class FakeTargets:
     """What is reloaded, and what was done of it, in order."""
 
     held = 0
@@ -96,8 +96,8 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path, at: Address = HERE) -> AsyncIterator[World]:
-    made = World(folder, at)
+async def targets(folder: Path, at: Address = HERE) -> AsyncIterator[FakeTargets]:
+    made = FakeTargets(folder, at)
     yield made
     await made.context.aclose()
 
@@ -106,7 +106,7 @@ async def test_callers_stay_while_other_machines_reach_the_listener_whatever_the
     tmp_path: Path,
 ) -> None:
     write(tmp_path, listen="0.0.0.0:8080", callers=CALLERS)
-    async with world(tmp_path, EVERYWHERE) as w:
+    async with targets(tmp_path, EVERYWHERE) as w:
         write(tmp_path, listen="127.0.0.1:8080")
         report = await w.reloads.reload()
         assert "refused" == report.result
@@ -121,14 +121,14 @@ async def test_callers_stay_while_other_machines_reach_the_listener_whatever_the
 
 async def test_what_only_this_machine_reaches_needs_no_callers_after_a_reload_either(tmp_path: Path) -> None:
     write(tmp_path, callers=CALLERS)
-    async with world(tmp_path) as w:
+    async with targets(tmp_path) as w:
         write(tmp_path)
         assert ("changed", ("callers",)) == ((report := await w.reloads.reload()).result, report.settings)
 
 
 async def test_rules_and_all_else_are_in_force_before_anything_that_is_gone_is_ended(tmp_path: Path) -> None:
     write(tmp_path)
-    async with world(tmp_path) as w:
+    async with targets(tmp_path) as w:
         write(tmp_path, FORWARD)
         report = await w.reloads.reload()
         assert report.policy != report.policy_before
@@ -137,7 +137,7 @@ async def test_rules_and_all_else_are_in_force_before_anything_that_is_gone_is_e
 
 async def test_what_cannot_be_built_leaves_all_as_it_was(tmp_path: Path) -> None:
     write(tmp_path)
-    async with world(tmp_path) as w:
+    async with targets(tmp_path) as w:
         before, w.fault = w.context.rules, ValueError("a secret")
         write(tmp_path, FORWARD)
         report = await w.reloads.reload()
@@ -147,7 +147,7 @@ async def test_what_cannot_be_built_leaves_all_as_it_was(tmp_path: Path) -> None
 
 async def test_a_fault_while_something_gone_ends_leaves_in_force_what_is(tmp_path: Path) -> None:
     write(tmp_path)
-    async with world(tmp_path) as w:
+    async with targets(tmp_path) as w:
         w.fault_at_end = ValueError("a secret")
         write(tmp_path, FORWARD)
         report = await w.reloads.reload()
@@ -163,7 +163,7 @@ async def test_a_conversation_that_fails_keeps_the_others_of_no_rules(tmp_path: 
             raise ValueError
 
     write(tmp_path)
-    async with world(tmp_path) as w:
+    async with targets(tmp_path) as w:
         for _ in range(5):
             w.context.enter(Fails())
         write(tmp_path, FORWARD)
@@ -177,7 +177,7 @@ async def test_a_key_that_was_rotated_in_the_env_file_is_the_models_from_the_rel
 ) -> None:
     (tmp_path / "keys.env").write_text("GATE_TEST_KEY=sk-old\n")
     write(tmp_path, policy, env_file="keys.env")
-    async with world(tmp_path) as w:
+    async with targets(tmp_path) as w:
         before = w.context.rules
         assert "unchanged" == (await w.reloads.reload()).result
         assert before is w.context.rules
@@ -190,7 +190,7 @@ async def test_a_key_that_was_rotated_in_the_env_file_is_the_models_from_the_rel
 
 async def test_models_that_are_new_are_no_change_of_the_env_file(tmp_path: Path) -> None:
     write(tmp_path)
-    async with world(tmp_path) as w:
+    async with targets(tmp_path) as w:
         write(tmp_path, POLICY | MODEL)
         assert ("changed", ()) == ((report := await w.reloads.reload()).result, report.settings)
         write(tmp_path, POLICY)

@@ -1,4 +1,4 @@
-"""Copies between stdio and a Unix socket, so that a test can be the server behind the gate. ``far_end.py SOCKET``"""
+"""Copies between stdio and a Unix socket, so that a test can be the server. ``socket_bridge.py SOCKET``"""
 
 from __future__ import annotations
 

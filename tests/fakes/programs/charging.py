@@ -1,4 +1,4 @@
-"""A process that charges a shared limit, and prints a line for each reservation it gets. ``drawer.py STATE MODE MOST``.
+"""A process that charges a shared limit, and prints a line for each reservation. ``charging.py STATE MODE MOST``.
 
 ``exhaust``: waits for a line, then draws one after the other until there is no room. ``hold``: takes what it can of the
 slots, then waits for its end. ``turns``: takes a slot, says so and gives it back, twenty times.

@@ -1,4 +1,4 @@
-"""A process that runs an outbox over a store on disk until it is killed. ``teller.py STORE_URL HOOK_URL``"""
+"""A process that runs an outbox over a store on disk until it is killed. ``outbox_process.py STORE_URL HOOK_URL``"""
 
 from __future__ import annotations
 
