@@ -1,4 +1,4 @@
-"""That the benchmark measures something: programs that it starts, with a relay's least work. Never how fast it is."""
+"""The benchmark measures something: programs that it starts do at least a relay's work. Speed is not tested."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_variant_that_ends_early_is_named() -> None:
         )
 
 
-# A peer that answers the handshake and 230 calls, and then ends, as one that crashes does.
+# A peer that answers the handshake and 230 calls, and then ends as if it had crashed.
 LEAVES = """
 import json, sys
 for number, line in enumerate(sys.stdin):

@@ -1,4 +1,4 @@
-"""That each measurement over HTTP measures something, in a tiny form. Never how fast anything is."""
+"""Each measurement over HTTP measures something, in a tiny form. Speed is not tested."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ they differ."""
 
 
 def asked_for_all(tests: Path) -> dict[str, Any]:
-    """The file with every expectation replaced by all possible ones, a case for each step."""
+    """The file with every expectation replaced by all possible ones, and a case for each step."""
     suite = yaml.safe_load(tests.read_text("utf-8"))
     limits = yaml.safe_load(beside(tests).read_text("utf-8")).get("limits") or {}
     wrong = WRONG | {"limits": dict.fromkeys(limits, 0.123456789)}
@@ -52,7 +52,8 @@ def asked_for_all(tests: Path) -> dict[str, Any]:
     for case in suite["cases"]:
         if "steps" not in case:
             cases.append({**case, "expect": wrong})
-        for number in range(len(case.get("steps", ()))):  # what is told of a case is told of its first step that fails
+        # the findings of a case are those of its first step that fails
+        for number in range(len(case.get("steps", ()))):
             steps = [{**step, "expect": wrong if at == number else None} for at, step in enumerate(case["steps"])]
             steps = [{name: value for name, value in step.items() if value is not None} for step in steps]
             cases.append({**case, "name": f"{case['name']}, step {number}", "steps": steps})
@@ -60,7 +61,7 @@ def asked_for_all(tests: Path) -> dict[str, Any]:
 
 
 def told(tests: Path, folder: Path) -> dict[str, Any]:
-    """The output of `samplegate test --json --coverage` for it, without paths and expected values."""
+    """The output of `samplegate test --json --coverage` for the file, without paths and expected values."""
     file = folder / tests.name
     file.write_text(json.dumps(asked_for_all(tests)), "utf-8")
     args = argparse.Namespace(policies=[file], json=True, coverage=True, fail_under=None, require_tests=False)
@@ -76,7 +77,7 @@ def told(tests: Path, folder: Path) -> dict[str, Any]:
 
 
 def _told(case: dict[str, Any]) -> dict[str, Any]:
-    """Of one case; what is null is left out."""
+    """The output for one case, without nulls."""
     got = {one["what"]: one["got"] for one in case["mismatches"]}
     found = {name: case.get(name) for name in ("detail", "effect", "rule", "declared", "wire")}
     rules = [f"{step['rule']}: {step['why']}" for step in case["rules"] if step["taken"] or "; on_" in step["why"]]

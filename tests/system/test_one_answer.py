@@ -1,5 +1,5 @@
-"""One answer: a generated policy and request come to the same in `samplegate test`, in `explain` and in a run, and what
-`check` promises holds.
+"""One answer: `samplegate test`, `explain` and a run agree on a generated policy and request, and the promises of
+`check` hold.
 
 The run is a real session with the real gate behind it, in both eras: pushed requests, input rounds of one key and of
 several, and URLs in an error, of kinds that are declared and that are not.
@@ -116,7 +116,7 @@ MORE: Final = st.fixed_dictionaries(
 
 @st.composite
 def rules_for(draw: st.DrawFn, what: str) -> list[dict[str, Any]]:
-    """Rules of which most are about what is asked."""
+    """Rules that mostly concern the request."""
     rules = []
     for _ in range(draw(st.integers(0, 9)) // 2):
         own = KIND.get(what, "sampling")
@@ -139,7 +139,7 @@ SCENE: Final = st.fixed_dictionaries({
 
 
 def policy(rules: list[dict[str, Any]], *, plain: bool) -> str:
-    """The text of a policy of these rules; what a rule of such a kind cannot say is left out."""
+    """The text of a policy with these rules. Keys that a kind of rule does not have are left out."""
     written = [_rule(f"rule-{number}", rule) for number, rule in enumerate(rules)]
     models = [
         {"name": "m", "model": "openai/m", "accepts": ["tools"], "price": {"input": 0, "output": 0}},
@@ -177,7 +177,7 @@ def _rule(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
 
 
 class Run:
-    """One request that went through a session and its gate."""
+    """One request that passed through a session and its gate."""
 
     def __init__(self, compiled: CompiledPolicy, scene: Mapping[str, Any]) -> None:
         self.d = Dialogue(server=scene["server"])
@@ -217,7 +217,7 @@ class Run:
 
     @property
     def wire(self) -> str:
-        """What the server got."""
+        """The server's answer."""
         (line,) = [json.loads(effect.line) for effect in self.effects if isinstance(effect, ToServer | ToClient)]
         if "error" in line:
             return f"error {line['error']['code']}"
@@ -231,8 +231,8 @@ HUMAN: Final = {"role": "assistant", "content": {"type": "text", "text": "a pers
 
 
 class SeveralKeys:
-    """A modern call in which the server asks several things at once, up to its end: what was handed to the client comes
-    back."""
+    """A modern call in which the server asks several things at once, to its end. The client answers what is forwarded
+    to it."""
 
     def __init__(self, compiled: CompiledPolicy, scene: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
         self.d = Dialogue(server=scene["server"])
@@ -282,7 +282,7 @@ def _input_required(effects: list[Effect]) -> Any:
 
 
 def able(names: list[str]) -> dict[str, Any]:
-    """What a client declares."""
+    """The client's capabilities."""
     out: dict[str, Any] = {}
     for kind, *parts in (CAPABLE[name] for name in names):
         out.setdefault(kind, {}).update({part: {} for part in parts})
@@ -290,7 +290,7 @@ def able(names: list[str]) -> dict[str, Any]:
 
 
 def command(*words: str) -> Any:
-    """What a command prints as JSON."""
+    """The JSON output of a command."""
     out = io.StringIO()
     with redirect_stdout(out):
         assert main([*words, "--json"]) in (0, 1)
@@ -298,7 +298,7 @@ def command(*words: str) -> Any:
 
 
 def names_a_call(match: Mapping[str, Any]) -> bool:
-    """Whether what is declared depends on the call in flight."""
+    """Whether the declared capabilities depend on the call in flight."""
     return "tool" in match or ("not" in match and names_a_call(match["not"]))
 
 
@@ -318,7 +318,7 @@ def test_a_policy_and_a_request_come_to_one_answer(data: st.DataObject, scene: d
     with TemporaryDirectory() as folder, chdir(folder):
         Path("policy.yaml").write_text(text)
         _same_in_test(run, scene)
-        if not isinstance(run.item.request, BadRequest):  # which `explain` refuses to look at
+        if not isinstance(run.item.request, BadRequest):  # which `explain` refuses to examine
             _same_in_explain(run, scene)
             _as_checked(run, scene, json.loads(text))
 
@@ -355,13 +355,13 @@ def _same_in_test(run: Run, scene: Mapping[str, Any]) -> None:
 
 
 def _same_answer(run: Run, wire: str | None) -> None:
-    """None where a model, a reviewer or the client has a say."""
+    """None if the answer comes from a model, a reviewer or the client."""
     assert (wire is None) == (run.record.effect in ("allow", "forward", "escalate"))
     assert wire is None or run.wire == wire
 
 
 def _as_checked(run: Run, scene: Mapping[str, Any], written: Mapping[str, Any]) -> None:
-    """`check` speaks of the newest revision of each era."""
+    """`check` reports on the newest version of each kind."""
     if scene["revision"] not in NEWEST:
         return
     (file,) = command("check", "policy.yaml")["files"]
@@ -396,7 +396,7 @@ def _as_checked(run: Run, scene: Mapping[str, Any], written: Mapping[str, Any]) 
 
 
 def drawn_rules(data: st.DataObject, what: str) -> list[dict[str, Any]]:
-    """Rules of which mostly one takes the request."""
+    """Rules of which usually one matches the request."""
     rules, kind = data.draw(rules_for(what)), KIND.get(what, "sampling")
     last = data.draw(st.sampled_from([None, *EFFECTS[kind]]))
     return (
@@ -407,7 +407,7 @@ def drawn_rules(data: st.DataObject, what: str) -> list[dict[str, Any]]:
 
 
 def drawn_scene(data: st.DataObject) -> dict[str, Any]:
-    """A scene whose client mostly can do everything."""
+    """A scene whose client can usually do everything."""
     scene = data.draw(SCENE)
     return {**scene, **({"client": sorted(CAPABLE)} if data.draw(st.integers(0, 3)) else {})}
 
@@ -421,7 +421,7 @@ def compiled(text: str) -> CompiledPolicy:
 
 
 def said_of_each(text: str, scene: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """What `test` says of each request as a case of its own, which `explain` must say too."""
+    """The result of `test` for each request as its own case, which `explain` must give too."""
     asked = {key: scene[key] for key in ("server", "tool", "revision", "client")}
     requests = {key: dict(zip(("method", "params"), ASKS[what], strict=True)) for key, what in kinds.items()}
     cases = [
@@ -436,7 +436,7 @@ def said_of_each(text: str, scene: Mapping[str, Any], kinds: Mapping[str, str]) 
         where = [f"--{key}={scene[key]}" for key in ("server", "tool", "revision")]
         for key, request in requests.items():
             if all(mismatch["what"] != "reason" for mismatch in tested[key]["mismatches"]):
-                continue  # malformed, which `explain` refuses to look at
+                continue  # malformed, which `explain` refuses to examine
             Path("request.json").write_text(json.dumps(request))
             explained = command(
                 "explain", "--policy", "policy.yaml", *where, "--client", ",".join(scene["client"]), "request.json"
@@ -468,7 +468,7 @@ def test_each_key_of_a_round_comes_to_what_it_comes_to_alone(
     assert {key: one["declared"] for key, one in alone.items()} == {
         key: item.offered for key, item in run.round.items.items()
     }
-    # what is refused before anybody is asked ends the call for all keys, and nothing reaches the client
+    # a refusal before any request is sent ends the call for all keys, and nothing reaches the client
     refused = any(one["wire"] == "call ends" for one in alone.values())
     assert run.handed == (set() if refused else {key for key, one in alone.items() if one["effect"] == "forward"})
     # without reviewers an escalation has no answer; sampling has no milder form of that than the end of the call
@@ -492,7 +492,7 @@ def test_each_key_of_a_round_comes_to_what_it_comes_to_alone(
 def test_the_urls_of_an_error_come_to_what_each_of_them_comes_to_alone(
     data: st.DataObject, scene: dict[str, Any], urls: int, is_modern: bool
 ) -> None:
-    """The client gets the error as it came if the policy forwards all its URLs; otherwise the call ends without them
+    """The client gets the error unchanged if the policy forwards all its URLs. Otherwise the call ends without them
     (R44)."""
     scene |= {"revision": NEWEST[is_modern]}
     text = policy(data.draw(rules_for("elicitation by url")), plain=False)
@@ -528,14 +528,14 @@ ADMIN: Final = "a-token-for-the-reload-of-this-test"
 
 
 class Daemon:
-    """A `samplegate serve` over HTTP with two servers that speak both eras, and the policy of one example after the
-    other."""
+    """A `samplegate serve` over HTTP with two servers that speak both versions, and the policies of the examples, one
+    after another."""
 
     def __init__(self, folder: Path, portal: BlockingPortal, gate: Gate) -> None:
         self._folder, self._portal, self._gate = folder, portal, gate
 
     def answer(self, text: str, scene: Mapping[str, Any]) -> str:
-        """What the server got for its request under this policy, or that the client was asked."""
+        """The server's answer to its request under this policy, or that the client was asked."""
         (self._folder / "policy.yaml").write_text(text)
         got: str = self._portal.call(self._answer, scene)
         return got
@@ -581,7 +581,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @settings(max_examples=share(0.2), phases=set(Phase) - {Phase.explain})  # an example asks a real daemon
 @given(data=st.data())
 def test_a_daemon_gives_the_answer_that_test_and_explain_say(daemon: Daemon, data: st.DataObject) -> None:
-    """Without rules that ask a model or a reviewer: what those say is not the policy's."""
+    """Without rules for a model or a reviewer, because the policy does not determine their answers."""
     scene = drawn_scene(data)
     if scene["revision"] == "2024-11-05":  # which does not have this transport
         scene["revision"] = "2025-03-26"

@@ -58,9 +58,9 @@ def started() -> Iterator[ExitStack]:
         yield stack
 
 
-def exhausting(stack: ExitStack, state: Path, most: int, processes: int) -> list[ChargingProcess]:
+def exhausting(stack: ExitStack, state: Path, most: int, count: int) -> list[ChargingProcess]:
     """Processes that exhaust a limit."""
-    processes = [start(stack, state, "exhaust", most) for _ in range(processes)]
+    processes = [start(stack, state, "exhaust", most) for _ in range(count)]
     assert {"ready"} == {charging.line() for charging in processes}
     for charging in processes:
         assert charging.process.stdin is not None

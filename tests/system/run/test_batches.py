@@ -1,4 +1,5 @@
-"""JSON-RPC batches piped to `run`: each call of one is answered, and a refused batch fails `--strict` (R92)."""
+"""JSON-RPC batches on the stdin of `run`: each call in a batch is answered, and a refused batch fails `--strict`
+(R92)."""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ REFUSED = "refused: batches are not supported in this protocol version"
 
 
 def hello(revision: str) -> list[dict[str, Any]]:
-    """The opening of a client that asks for this revision."""
+    """The first frames of a client that requests this protocol version."""
     first, second = opening()
     first["params"]["protocolVersion"] = revision
     return [first, second]
 
 
 def pipe(gate: Running, *lines: Any) -> None:
-    """Lines that are written at once, without a wait for any answer."""
+    """Write all lines at once, without waiting for answers."""
     assert gate.process.stdin is not None
     gate.process.stdin.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     gate.process.stdin.flush()

@@ -1,5 +1,4 @@
-"""The budget of the README against a flood: ten processes that share one state, half of them killed in the
-middle."""
+"""The README's budget under load: ten processes share one ledger, and half of them are killed in the middle."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ UNITS = 10**12
 
 
 def readme_policy() -> dict[str, Any]:
-    """The README's policy that has a limit in dollars."""
+    """The README's policy with a limit in dollars."""
     blocks: list[str] = re.findall(r"```yaml[^\n]*\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     (found,) = [
         loaded
@@ -40,7 +39,7 @@ def readme_policy() -> dict[str, Any]:
 
 
 class Flooded:
-    """One wrapped server whose client asks again and again; the answers it saw."""
+    """One server behind the gate whose client asks again and again, and the answers that it got."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.log = folder / f"log-{number}.jsonl"
@@ -80,8 +79,8 @@ class Flooded:
         return json.loads(line) if line else None
 
     def run(self) -> None:
-        """Ask until it is over, or until the gate is killed."""
-        # closing tries once more to write what a killed gate did not read
+        """Ask until the budget is exhausted, or until the gate is killed."""
+        # closing tries again to write what a killed gate did not read
         with suppress(BrokenPipeError), self.process:
             self._ask_on()
 
@@ -108,7 +107,7 @@ class Flooded:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     policy = readme_policy()
-    # the README's names, but no provider: it answers after a while, so that a kill finds it at work
+    # the README's names without a provider: the model answers after a delay, so that a kill interrupts it
     for model in policy["models"]:
         name = model["name"]
         model.clear()
@@ -157,7 +156,7 @@ def test_a_thousand_requests_of_ten_processes_spend_no_more_than_the_dollar(fold
 
 
 def spent(folder: Path) -> int:
-    """What stands in the one account, in units."""
+    """The charges on the one account, in units."""
     with sqlite3.connect(folder / "state" / "limits.sqlite3") as state:
         ((level,),) = state.execute("SELECT level FROM accounts").fetchall()
     return int(level)

@@ -1,4 +1,4 @@
-"""`samplegate run --record`: what a model and a client really answered, and the next run that asks neither."""
+"""`samplegate run --record`: the real answers of a model and a client, and a replay that asks neither."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def form(name: str) -> dict[str, Any]:
 
 
 def ask_person(client: Client, params: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
-    """A form that goes to the client, which answers it: what the server gets."""
+    """Make the server send a form that is forwarded to the client. Returns the server's answer."""
     client.write(
         id=9,
         method="tools/call",

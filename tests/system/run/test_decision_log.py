@@ -1,5 +1,5 @@
-"""Where `samplegate run` keeps its decisions, through the real process: a database, files that are turned over, and
-what happens when none can be."""
+"""Decision logs of `samplegate run` as a process: a database, rotated files, and runs in which no log can be
+written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fakes.shell import samplegate
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[RunCommand]:
-    """The gate, ready to be started; what is left of it is killed."""
+    """A gate that the test starts. Processes that still run at the end are killed."""
     wrapped = RunCommand(tmp_path)
     yield wrapped
     for process in wrapped.started:
@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> Iterator[RunCommand]:
 
 
 def reported(folder: Path, log: Path | str) -> int:
-    """How many requests `samplegate report` counts."""
+    """The number of requests that `samplegate report` counts."""
     ended = samplegate(folder, "report", "--log", str(log), "--json")
     assert 0 == ended.code, ended.err
     requests: int = json.loads(ended.out)["requests"]
@@ -53,7 +53,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def test_a_decision_is_recorded_with_the_trace_context_of_its_call(run: RunCommand) -> None:
-    """As the reference of the log promises; the context is in the `_meta` of the client's call (R83)."""
+    """As the log's reference documents. The context is in the `_meta` of the client's call (R83)."""
     client = run()
     client.initialize()
     asked = {"ask": {"method": "sampling/createMessage", "params": SAMPLE}}

@@ -1,5 +1,5 @@
 """The end of a client's input in a running gate: calls in flight are still answered, the wait is bounded, and calls
-without an answer are counted. tests/unit/runtime/test_relay_waits.py has each request that is waited for."""
+without an answer are counted. tests/unit/runtime/test_relay_waits.py has each kind of request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.run_process import SLOW, call, opening, running
 
-PAST = 1.5  # seconds: longer than a server gets to end once nothing is in flight
+PAST = 1.5  # seconds: longer than the time that a server gets to end once nothing is in flight
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes and signals")
 
 

@@ -1,5 +1,5 @@
-"""Headless agents: a client that declares forms and cancels each of them at once, before a gate with either starter
-policy of `init`."""
+"""Headless agents: a client that declares forms and cancels each of them at once, with either starter policy of
+`init`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAMPLEGATE: Final = (sys.executable, "-m", "samplegate")
 
 
 class Agent:
-    """A client that declares forms and cancels whatever it is asked. It counts what it was asked."""
+    """A client that declares forms, cancels every request and counts them."""
 
     def __init__(self, gate: Running) -> None:
         self.gate, self.asked = gate, 0
@@ -38,7 +38,7 @@ class Agent:
         self.gate.write(call(1, "do", ask={"method": "elicitation/create", "params": FORM}))
 
     def result(self) -> dict[str, Any]:
-        """What the server got."""
+        """The server's answer."""
         result: dict[str, Any] = self.answer(1)["result"]["structuredContent"]["result"]
         return result
 
@@ -48,14 +48,14 @@ def own(folder: Path) -> dict[str, str]:
 
 
 def pending(folder: Path) -> list[dict[str, Any]]:
-    """The reviews that wait; none before there is a store."""
+    """The pending reviews. There are none before there is a store."""
     ended = samplegate(folder, "reviews", "list", "--json", **own(folder))
     return list(json.loads(ended.out)) if ended.code == 0 else []
 
 
 @contextmanager
 def agent(folder: Path, *options: str) -> Iterator[Agent]:
-    """The agent before a server that asks, wrapped under the policy that ``init`` writes with these options."""
+    """The agent and a server that asks, with a gate under the policy that ``init`` writes with these options."""
     assert 0 == samplegate(folder, "init", *options, **own(folder)).code
     words = ("--policy", "samplegate.yaml", "--decision-log", "log.jsonl")
     with running(folder, *words, command=asking("legacy"), environment=own(folder)) as gate:

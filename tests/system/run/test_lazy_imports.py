@@ -1,4 +1,4 @@
-"""What is imported only when it is needed, looked at in a process for each: a start pays for every import."""
+"""Modules that are imported only when they are needed, in a process each: every import makes the start slower."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ assert 0 == SqlReviewStore("sqlite:" + sys.argv[1]).last_change()
 
 
 def imported(code: str, names: str, *arguments: str) -> list[str]:
-    """Which of the modules are imported once the code has run."""
+    """Those of the modules that are imported after the code has run."""
     shown = f"\nprint(*sorted({set(names.split())} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys\n{code}{shown}", *arguments],

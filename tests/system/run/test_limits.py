@@ -1,4 +1,4 @@
-"""`samplegate run` with limits in a state that does not answer: nobody's end is delayed by it."""
+"""`samplegate run` with a ledger that does not respond: it does not delay the end of a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _asks(id: int) -> dict[str, object]:
 
 
 def _patient(folder: Path) -> dict[str, str]:
-    """An environment in which the gate waits ten minutes for a state."""
+    """An environment in which the gate waits ten minutes for the ledger."""
     (folder / "patient").mkdir()
     (folder / "patient" / "sitecustomize.py").write_text(
         "from samplegate.limits import async_ledger\nasync_ledger.PATIENCE = 600.0\n"
@@ -46,7 +46,7 @@ def _patient(folder: Path) -> dict[str, str]:
 def test_a_state_that_another_process_holds_delays_no_end(run: RunCommand, while_: str) -> None:
     (run.folder / "policy.yaml").write_text(POLICY)
     state: Path = run.folder / "state"
-    # calls in flight are not waited for, and the file's lock would be waited for ten minutes, so that a delay is a hang
+    # calls in flight are not awaited, but the lock of the file would be for ten minutes, so a delay is a hang
     client = run("--state", str(state), "--end-of-input-timeout", "0", environment=_patient(run.folder))
     client.initialize(sampling={})
     client.write(**_asks(1))
@@ -80,7 +80,7 @@ async def test_however_many_are_open_when_the_end_begins_a_held_state_keeps_neit
         await ours.admission.aclose()
         for thread in threading.enumerate():
             if thread.name.startswith("samplegate-limits"):
-                thread.join(40)  # the interpreter waits for it too
+                thread.join(40)  # the interpreter also waits for it
                 assert not thread.is_alive()
     other = Desk(daily("d", 500, shared=True), slots("s", 500, shared=True), state=tmp_path)
     assert (300, 500) == (await other.room(one("d")), await other.room(slot("s")))

@@ -1,5 +1,5 @@
-"""One frame is one line for every reader, wherever its lines end: a carriage return between two tokens of JSON ends a
-line in Python's text mode."""
+"""One frame is one line for every reader, whatever line ends it knows: in Python's text mode, a carriage return between
+two JSON tokens ends a line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BETWEEN = ("\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\u0085", "\u2028", "\u2029",
 
 
 class Gate:
-    """``samplegate run`` around a server that reads its input as text."""
+    """``samplegate run`` around a server that reads its input in text mode."""
 
     def __init__(self, folder: Path) -> None:
         self.seen = folder / "seen"
@@ -40,8 +40,8 @@ class Gate:
         self._folder = folder
 
     def run(self, said: Sequence[bytes], written: bytes = b"") -> tuple[list[str], list[str]]:
-        """What the server read and what the client read, both in text mode, when the client says these lines one after
-        the other's answer."""
+        """The lines that the server and the client read, both in text mode. The client writes each of its lines after
+        the answer to the one before."""
         (self._folder / "write").write_bytes(written)
         given = {
             "PYTHONPATH": str(ROOT / "proxy"),
@@ -77,12 +77,12 @@ def gate(tmp_path: Path) -> Gate:
 
 
 def read_all(fd: int) -> bytes:
-    """Blocking: for a thread."""
+    """Read everything. It blocks, so it runs in a thread."""
     return b"".join(iter(lambda: os.read(fd, 1 << 20), b""))
 
 
 def methods(lines: list[str]) -> list[Any]:
-    """The methods of the frames among the lines of a reader."""
+    """The methods of the frames in a reader's lines."""
     found = []
     for line in lines:
         try:
@@ -96,7 +96,7 @@ def methods(lines: list[str]) -> list[Any]:
 def test_a_client_cannot_hide_a_second_call_from_the_gate_behind_a_carriage_return(gate: Gate) -> None:
     call = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"safe","arguments":\r' + FORGED + b"\r}}\n"
     read, _ = gate.run([HELLO, call])
-    assert [call.replace(b"\r", b" ").decode()] == read[1:]  # a blank of the same length: all positions stay
+    assert [call.replace(b"\r", b" ").decode()] == read[1:]  # a blank of the same length: positions stay
 
 
 def test_a_server_cannot_hide_a_request_from_the_rules_behind_a_carriage_return(gate: Gate) -> None:
@@ -112,8 +112,8 @@ def test_a_line_end_of_another_system_leaves_as_a_plain_one(gate: Gate) -> None:
 
 
 def test_other_line_ends_stand_in_strings_alone_where_no_cut_makes_a_frame(gate: Gate) -> None:
-    """They pass as they came (R109). Cut there, a line begins within a string: what names its members would have to
-    stand outside of all strings."""
+    """They pass unchanged (R109). A line that is cut there begins within a string, so it has no member names outside of
+    strings."""
     text = json.dumps({"name": MARKS.format(FORGED.decode())}, ensure_ascii=False)
     call = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{text}}}\n'
     read, _ = gate.run([HELLO, call.encode()])
@@ -133,7 +133,7 @@ def test_other_line_ends_between_tokens_are_not_json_and_do_not_pass(gate: Gate)
 @pytest.mark.anyio
 @pytest.mark.timeout(120)
 async def test_an_event_over_http_has_its_frame_in_one_line_of_data(tmp_path: Path) -> None:
-    """The client takes each line of data for a frame, as simple readers of event streams do."""
+    """The client parses each data line as a frame, as simple readers of event streams do."""
     (tmp_path / "policy.yaml").write_text(POLICY)
     (tmp_path / "write").write_bytes(
         b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":\r' + SAMPLE + b"\r}}\n"

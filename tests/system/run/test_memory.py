@@ -1,4 +1,4 @@
-"""What a running gate remembers of its peers is bounded in bytes, and what frames needed is given back."""
+"""The memory of a running gate: state about its peers is bounded in bytes, and the memory of frames is freed."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ async def test_memory_comes_back_after_hostile_frames(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_declarations_are_not_remembered_by_their_bytes(tmp_path: Path) -> None:
-    """Each declares another text. Those of 15 MiB are refused; those of 60 KiB are not, and only the last of them are
-    remembered."""
+    """Each frame declares a different text. Those of 15 MiB are refused. Those of 60 KiB are accepted, and only the
+    last of them are kept."""
     async with traffic(tmp_path) as at:
         await load(at, 50, SMALL)
         before = at.resident()
@@ -65,7 +65,7 @@ async def test_calls_in_flight_over_http_are_bounded_in_bytes_and_held_once(tmp_
         for number in range(12):
             calls.append(asyncio.create_task(_answer(at, _held(number, 15 * MIB))))
             await asyncio.wait(calls[-1:], timeout=0.3)
-            await at.post(_held(100 + number, 100, "echo"), ECHO)  # answered when the server has read the others
+            await at.post(_held(100 + number, 100, "echo"), ECHO)  # answered after the server has read the others
         waiting = calls
         for _ in range(300):
             waiting = [call for call in calls if not call.done()]

@@ -1,4 +1,4 @@
-"""`samplegate run` as a process: a real client's pipes on one side, a real server on the other."""
+"""`samplegate run` as a process, with a client on its pipes and a real server."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_a_flood_of_refused_frames_does_not_flood_the_log(run: RunCommand) -> No
 
 
 class TestStart:
-    """What is wrong is found before the server is started."""
+    """Problems are found before the server is started."""
 
     NEVER = (sys.executable, "-c", "open('started', 'w')")
 
@@ -325,7 +325,7 @@ def test_a_warm_model_is_started_by_the_first_call_and_not_before(run: RunComman
 
 
 def _workers(gate: int) -> list[str]:
-    """The command lines of the gate's children that are the sampler's worker."""
+    """The command lines of the gate's workers."""
     children = Path(f"/proc/{gate}/task/{gate}/children")
     if not children.exists():
         pytest.skip("no /proc here")

@@ -1,4 +1,4 @@
-"""What a client and an operator see where `run` does not start, and where it starts with hardly any environment."""
+"""The client's and the operator's view of a `run` that does not start, and of one with a nearly empty environment."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`start_timeout` and `call_timeout` in running gates: the errors, the exit codes and what operators see.
-tests/unit/runtime/test_relay_waits.py has which requests they bound."""
+"""`start_timeout` and `call_timeout` in running gates: errors, exit codes and the operator's view.
+tests/unit/runtime/test_relay_waits.py has the requests that they bound."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="pipes"), pytes
 
 
 def cancelled(notes: Path) -> list[Any]:
-    """What the server was told to be taken back."""
+    """The cancellations that the server received."""
     return [json.loads(line)["requestId"] for line in notes.read_text().splitlines()]
 
 
@@ -53,7 +53,7 @@ def test_a_call_that_is_not_answered_ends_with_an_error_and_a_cancellation(tmp_p
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One daemon for the tests below, whose servers answer in time, too late, or never."""
+    """One daemon for the tests below, whose servers answer in time, late, or never."""
     folder = tmp_path_factory.mktemp("daemon")
 
     def server(*words: str, **timeouts: int) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""The same request in three providers' shapes, through the real worker and the real litellm, against real endpoints.
-One worker for the file."""
+"""The same request in three providers' formats, through the real worker and the real litellm, to real endpoints. One
+worker for the file."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def models(
         for shape, names in REAL.items()
         for name in names
     ]
-    # litellm streams the one, and cuts the whole answer of the other into pieces
+    # litellm streams the one, and splits the whole answer of the other
     for name in ("gpt-5-codex", "responses/somebody's"):
         listed.append(Model(name=name, model=f"openai/{name}", api_base=responses.url, api_key_env="TEST_KEY"))
     models = Models(listed, folder=Path(), environment={**environment, "TEST_KEY": KEY})
@@ -109,7 +109,7 @@ def endpoint(endpoints: dict[str, Endpoint], shape: str) -> Endpoint:
 
 
 def deaf(pieces: int) -> None:
-    """Hears nothing."""
+    """Ignores progress."""
 
 
 def user(*blocks: dict[str, Any]) -> dict[str, Any]:
@@ -240,7 +240,7 @@ async def test_audio_arrives_or_is_refused_by_name(models: Models, endpoint: End
 
 
 def definition(shape: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The first tool as the provider sees it: name, description, schema."""
+    """The first tool as the provider receives it: name, description, schema."""
     tool = body["tools"][0]
     match shape:
         case "openai":
@@ -354,7 +354,7 @@ USED: Final = {"openai": _openai_use, "anthropic": _anthropic_use, "gemini": _ge
 
 
 def results_of(shape: str, body: dict[str, Any]) -> list[Any]:
-    """The content of every tool's result, in the order in which they arrived."""
+    """The content of every tool result, in order of arrival."""
     match shape:
         case "openai":
             return [message["content"] for message in body["messages"] if message["role"] == "tool"]
@@ -390,7 +390,7 @@ async def test_an_image_in_a_result_arrives_in_it_or_right_after_it(
     assert isinstance(answer, Sampled), answer
     body = endpoint.next().body
     assert PNG in str(body)
-    if shape == "openai":  # its tools answer with texts alone
+    if shape == "openai":  # its tools answer with text only
         assert ["tool", "user"] == [message["role"] for message in body["messages"][-2:]]
         assert "a map\n[1 image of tool result 1: in the next message]" == body["messages"][-2]["content"]
         assert ["text", "image_url"] == [part["type"] for part in body["messages"][-1]["content"]]
@@ -583,7 +583,7 @@ async def test_tokens_are_heard_from_the_first_on_and_seldom(models: Models, sha
     heard: list[int] = []
     said = await models.sample(asked(f"{shape}-pieces"), heard.append)
 
-    assert isinstance(said, Sampled)  # litellm takes a hundred equal pieces for a fault
+    assert isinstance(said, Sampled)  # litellm treats a hundred equal pieces as an error
     assert "yes " * 400 == said.content[0]["text"]
     assert heard
     assert heard[0] >= 1
@@ -600,7 +600,7 @@ async def test_a_listener_that_fails_stops_nothing(models: Models, shape: str) -
 
 
 async def started_then(models: Models, shape: str, act: Callable[[anyio.CancelScope], None]) -> list[SampleResult]:
-    """Ask a model that falls silent in the middle; ``act`` when its first token is heard."""
+    """Ask a model that stops in the middle of its answer. ``act`` runs when its first token arrives."""
     results: list[SampleResult] = []
     begun = anyio.Event()
 

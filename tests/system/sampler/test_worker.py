@@ -1,4 +1,4 @@
-"""The models through the real worker and the real litellm, against a real endpoint. One worker for the file: each
+"""Models through the real worker and the real litellm, with a real endpoint. One worker for the file, because each
 import of litellm takes seconds."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def models(endpoint: Endpoint, environment: dict[str, str]) -> AsyncIterat
 
 @pytest.fixture(autouse=True)
 def fresh(endpoint: Endpoint) -> None:
-    """What earlier tests left with the endpoint is none of this one's."""
+    """Drop the requests that earlier tests left at the endpoint."""
     endpoint.forget()
 
 
@@ -77,7 +77,7 @@ def asked(named: str, text: str = "hi", timeout: float = TIMEOUT, **params: Any)
 
 
 def deaf(pieces: int) -> None:
-    """Hears nothing."""
+    """Ignores progress."""
 
 
 def said(text: str) -> tuple[dict[str, str], ...]:

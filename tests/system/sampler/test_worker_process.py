@@ -1,4 +1,4 @@
-"""The worker process itself, without the gate's side: what it writes where, and when it ends."""
+"""The worker process itself, without the gate's side: its output, and its end."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_it_says_nothing_but_its_protocol_and_ends_with_its_input_during_a_call(
         assert process.stdout is not None
         ready = process.stdout.readline()
         if sys.platform != "win32":
-            # Ctrl-C reaches every process of the terminal; the gate decides what to end
+            # Ctrl-C reaches every process of the terminal; the gate decides which to end
             process.send_signal(signal.SIGINT)
         process.stdin.write(b"".join(frame(id, model, endpoint.url) for id, model in enumerate([*models, "hang"])))
         process.stdin.flush()

@@ -1,5 +1,5 @@
-"""How many connections the daemon holds: thousands where it may (five thousand in `make soak`), and no more than it
-may."""
+"""The daemon's number of connections: thousands if the system allows them (five thousand in `make soak`), and never
+more than the bound."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Held = list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 @pytest.fixture(autouse=True)
 def descriptors() -> Iterator[None]:
-    """Enough of them for both ends, here and in the daemon, which inherits the limit."""
+    """Raise the limit of descriptors for both ends, here and in the daemon, which inherits it."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * MANY
     assert before[1] == resource.RLIM_INFINITY or before[1] >= wanted, (
@@ -33,7 +33,7 @@ def descriptors() -> Iterator[None]:
 
 
 async def held(gate: Gate, count: int) -> Held:
-    """So many connections that say nothing."""
+    """Open this many idle connections."""
     host, port = gate.url.removeprefix("http://").split(":")
     found: Held = []
     while len(found) < count:

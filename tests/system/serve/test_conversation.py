@@ -1,4 +1,5 @@
-"""A conversation of the daemon that meets a fault of ours: it ends, whoever waits is told, and the others go on."""
+"""A conversation of the daemon with an internal error: it ends, its waiters get an error, and other conversations
+continue."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ PING = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "ping"}).encode()
 
 
 class Stream:
-    """What a client got."""
+    """The frames that a client received."""
 
     def __init__(self) -> None:
         self.lines: list[Any] = []
@@ -47,7 +48,7 @@ class Stream:
 
 
 class Behind:
-    """A server's side that fails before it is open, or when it is told to."""
+    """A server side that fails before it is open, or on request."""
 
     streams = False
     realm = ""

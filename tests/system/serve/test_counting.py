@@ -1,4 +1,4 @@
-"""What is counted and logged of HTTP requests."""
+"""Metrics and logs of HTTP requests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CALL = AccessRecord(
 
 
 class CountedListener:
-    """What of a house takes part."""
+    """The parts of a listener that count requests."""
 
     def __init__(self, level: Level = "info") -> None:
         self.stream = io.StringIO()

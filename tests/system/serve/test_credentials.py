@@ -1,5 +1,4 @@
-"""`--header-from`: a server at a URL that lets nobody in without a token, behind `serve --url` and behind `run
---url`."""
+"""`--header-from`: a server at a URL that requires a token, behind `serve --url` and `run --url`."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ TOKEN = "t" * 40
 
 
 def guarded(folder: Path) -> str:
-    """Settings of a gate that asks its callers for TOKEN, which is in the file `token`."""
+    """Settings of a gate that requires TOKEN, which is in the file `token`, from its callers."""
     command, *arguments = asking("legacy+modern")
     (folder / "policy.yaml").write_text(POLICY)
     (folder / "token").write_text(f"Bearer {TOKEN}\n")
@@ -38,7 +37,7 @@ def guarded(folder: Path) -> str:
 
 @pytest.fixture
 async def inner(tmp_path: Path) -> AsyncIterator[str]:
-    """The URL of a gate that lets nobody in without the token; both gates before it are in its folder."""
+    """The URL of a gate that requires the token. Both gates in front of it are in its folder."""
     async with serving(tmp_path, "--settings", guarded(tmp_path)) as gate:
         async with client(gate) as nobody:
             hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}

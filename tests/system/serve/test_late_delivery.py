@@ -1,5 +1,5 @@
-"""Requests to a client over HTTP that are sent later than their stream was chosen: its call is over, its connection is
-gone, or there is none."""
+"""Requests to a client over HTTP whose stream has gone before they are sent: the call has ended, the connection is
+closed, or there was none."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LATE = [sys.executable, str(PROGRAMS / "late.py")]
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One event loop for the module, since its daemon is one."""
+    """One event loop for the module, because it shares one daemon."""
     return "asyncio"
 
 
 @pytest.fixture(scope="module")
 async def late(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
-    """One daemon; each session has a server process of its own."""
+    """One daemon. Each session has its own server process."""
     async with rounds.daemon(tmp_path_factory.mktemp("late"), LATE) as gate:
         yield gate
 
@@ -44,7 +44,7 @@ async def talking(gate: Gate, *, standalone: bool) -> AsyncIterator[Client]:
 
 
 async def holding(client: Client) -> asyncio.Task[str]:
-    """A call that the server has, and does not answer."""
+    """A call that the server received and does not answer."""
     held = asyncio.ensure_future(client.call("held", "hold"))
     for number in range(1000):
         if await client.call(f"count-{number}", "count") == "1 held":

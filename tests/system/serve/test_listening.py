@@ -37,7 +37,7 @@ async def listening(bounds: HttpBounds) -> AsyncIterator[int]:
 
 
 async def said(port: int, data: bytes) -> bytes:
-    """All that comes back until the server ends the connection."""
+    """All bytes until the server closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)

@@ -1,4 +1,4 @@
-"""The daemon run as an operator does: start, reload, drain, the operators' listener, callers, servers that die."""
+"""The daemon as an operator runs it: start, reload, drain, the operators' listener, callers, and servers that die."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOKEN = "t" * 40
 
 
 def write(folder: Path, servers: dict[str, Any], policy: str | None = None, **more: Any) -> str:
-    """A policy and settings; JSON is YAML."""
+    """Write a policy and settings. JSON is YAML."""
     (folder / "policy.yaml").write_text(policy or CONFIRMS)
     told = {"policy": "policy.yaml", "decision_log": "log/decisions.jsonl", "servers": servers, **more}
     (folder / "samplegate.yaml").write_text(json.dumps(told))
@@ -49,18 +49,18 @@ def server(eras: str = "legacy+modern", **more: Any) -> dict[str, Any]:
 
 
 async def confirmed(c: Client, era: str = "modern", id: Any = 1) -> Any:
-    """What the policy says to the form."""
+    """The policy's answer to the form."""
     return (await c.call(era, id, **ASK_FORM))["result"]["structuredContent"]["result"]["content"]["confirm"]
 
 
 class Daemon:
-    """One that runs, and is loaded anew with what each test needs. It does not watch its files."""
+    """A running daemon that each test reloads with its own settings. It does not watch its files."""
 
     def __init__(self, gate: Gate, folder: Path) -> None:
         self.gate, self.folder = gate, folder
 
     async def hang_up(self, event: str) -> dict[str, Any]:
-        """Ask for a reload, and wait for what comes of it."""
+        """Request a reload, and wait for its result."""
         before = len(self.gate.lines)
         self.gate.process.send_signal(signal.SIGHUP)
         found: dict[str, Any] = json.loads(await self.gate.said('"reload.', before))
@@ -68,7 +68,7 @@ class Daemon:
         return found
 
     async def load(self, servers: dict[str, Any], policy: str | None = None, **more: Any) -> dict[str, Any]:
-        """Put these servers, this policy and these callers in force, and nothing else."""
+        """Put exactly these servers, this policy and these callers in force."""
         write(self.folder, servers, policy, watch=False, **more)
         return await self.hang_up("reload.taken")
 
@@ -81,7 +81,7 @@ class Daemon:
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One loop for the module, whose daemon outlives each test."""
+    """One event loop for the module, whose daemon outlives each test."""
     return "asyncio"
 
 
@@ -183,7 +183,7 @@ async def test_servers_come_and_go_by_reload_and_the_others_keep_their_sessions(
         assert 404 == status
 
 
-# -- servers that die or are silent
+# -- servers that die or hang
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -221,7 +221,7 @@ async def test_a_server_that_ends_at_once_is_a_death_and_is_left_alone_for_a_whi
     await daemon.load({"ends": {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}})
     async with daemon.client() as c:
         statuses = []
-        # on a busy machine the first pauses, of half a second and more, may be over before the next request
+        # on a busy machine the first backoffs, of half a second and more, may be over before the next request
         for n in range(10):
             hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
             statuses.append((await c.post({"jsonrpc": "2.0", "id": n, "method": "initialize", "params": hello}, {}))[0])
@@ -285,7 +285,7 @@ async def test_what_a_caller_has_open_ends_when_its_token_is_taken_away(daemon: 
         await ada.begin()
         await bob.begin()
         headers = {**bob.headers, **bob.session, "accept": "text/event-stream"}
-        # open before the reload, which may be done in milliseconds
+        # opened before the reload, which may take only milliseconds
         async with bob.http.get(bob.url, headers=headers) as listening:
             assert 200 == listening.status
             await daemon.load({"one": server()}, callers=tokens("ada"))
@@ -293,7 +293,7 @@ async def test_what_a_caller_has_open_ends_when_its_token_is_taken_away(daemon: 
         assert "result" in await ada.legacy("ping", 3)
 
 
-# -- files that it writes
+# -- files that the daemon writes
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -317,7 +317,7 @@ async def test_a_decision_log_that_takes_nothing_leaves_requests_unanswered_and_
         assert 200 == (await daemon.admin("/readyz"))[0]
 
 
-# -- the end, and no beginning
+# -- the end, and failed starts
 # ----------------------------------------------------------------------------------------------------------------------
 
 

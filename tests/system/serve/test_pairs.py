@@ -1,5 +1,5 @@
-"""The pairs of protocol versions over HTTP in front, with a process or a URL behind: what servers ask is answered,
-forwarded and denied by policy, and decided by people. One daemon has a server of each kind for each policy."""
+"""Pairs of protocol versions with HTTP in front, and a process or a URL behind: a server's requests are answered,
+forwarded and denied by policy, and decided by reviewers. One daemon has a server of each kind for each policy."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ WITHHELD: Final = ("legacy", "modern", "http")
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One loop for the module, whose daemon outlives each test."""
+    """One event loop for the module, whose daemon outlives each test."""
     return "asyncio"
 
 

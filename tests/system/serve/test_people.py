@@ -1,4 +1,4 @@
-"""Whose token it is, of the people that the settings name."""
+"""The person in the settings to whom a token belongs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A reload: judged by what is really listened on, whole or not at all, and with the environment and the keys of now."""
+"""A reload: checked against the addresses that are really bound, all or nothing, with the current environment and
+keys."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def line(folder: Path) -> Namespace:
 
 
 class FakeTargets:
-    """What is reloaded, and what was done of it, in order."""
+    """Targets of a reload, which keep the changes in order."""
 
     held = 0
 
@@ -86,7 +87,7 @@ class FakeTargets:
         return ReloadPlan(Changes(), lambda: self.done.append("others in force"), self.end)
 
     def swap(self) -> None:
-        """As a conversation, told of other rules."""
+        """Replace the rules, as a conversation does."""
         self.done.append("rules in force")
 
     async def end(self) -> None:

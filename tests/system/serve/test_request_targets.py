@@ -1,4 +1,4 @@
-"""Request targets that a proxy in front may read as another path or host: refused on every listener of a daemon."""
+"""Request targets that a proxy in front may parse as another path or host: rejected on every listener of a daemon."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HELLO = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params":
 
 
 async def status(url: str, method: str, target: str) -> int:
-    """The status of a request with this target, as it is; ``{host}`` in it is the listener's."""
+    """The status of a request with exactly this target. ``{host}`` in it becomes the listener's."""
     host = urlsplit(url).netloc
     reader, writer = await asyncio.open_connection(*host.split(":"))
     try:

@@ -1,5 +1,5 @@
-"""Reviews through one real daemon: calls that hang up or are put off, and policies that change meanwhile. What people
-decide in each pair of protocol versions is in test_pairs.py."""
+"""Reviews in one real daemon: calls that disconnect or are put off, and policies that change meanwhile. test_pairs.py
+has the reviewers' decisions in each pair of protocol versions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def policy(*, timeout: str = "15m", patience: str = "60s") -> str:
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One loop for the module, whose daemon outlives each test."""
+    """One event loop for the module, whose daemon outlives each test."""
     return "asyncio"
 
 
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 async def gate(folder: Path) -> AsyncIterator[Gate]:
-    """The daemon. Each test puts the policy that it needs in force."""
+    """The daemon. Each test puts its own policy in force."""
     async with daemon(folder, watch=False) as found:
         yield found
 
@@ -96,15 +96,14 @@ async def test_a_call_that_was_put_off_ends_before_the_client_gives_up(gate: Gat
             rounds += 1
             answer = (await retry(c, 1 + rounds, answer["requestState"], wanted))["result"]
         assert "cancel" == answer["structuredContent"]["result"]["action"]
-        assert 9 == rounds  # clients stop at the tenth
+        assert 9 == rounds  # clients stop at the tenth retry
 
 
 @asynccontextmanager
 async def loaded_anew(
     gate: Gate, folder: Path, person: People, *, text: str, then: str, status: int
 ) -> AsyncIterator[tuple[asyncio.Future[dict[str, Any]], Client]]:
-    """A call whose review somebody approves once another policy is in force, with this status; and a client that comes
-    later."""
+    """A call whose review is approved after a reload, with this status, and a client that connects later."""
     await reload(gate, folder, policy())
     async with client(gate) as c, client(gate) as other:
         await c.begin()

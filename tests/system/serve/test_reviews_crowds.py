@@ -1,5 +1,5 @@
-"""A crowd at a real daemon: many requests that wait for people at once (a thousand in `make soak`), and ten thousand
-reviews that wait in the store. What they cost is counted in CPU time, which a busy machine does not change."""
+"""Many reviews in a real daemon: many requests that wait at once (a thousand in `make soak`), and ten thousand pending
+reviews in the store. Their cost is measured in CPU time, which does not depend on a machine's load."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 def resident(gate: Gate) -> int:
-    """Bytes of the daemon's memory."""
+    """The daemon's memory in bytes."""
     pages = Path(f"/proc/{gate.process.pid}/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
@@ -87,13 +87,13 @@ async def test_all_of_a_crowd_that_waits_in_one_daemon_are_answered_and_nobody_e
 
 
 async def called(c: Client, first: int, number: int) -> int:
-    """So many calls for which no person is asked, while others wait for one. How many were answered."""
+    """Make this many calls that need no review while others wait for one. Returns how many were answered."""
     answers = [await asyncio.wait_for(c.call("legacy", first + n), HANGS) for n in range(number)]
     return sum("result" in answer for answer in answers)
 
 
 def fill(folder: Path, number: int) -> None:
-    """So many more reviews that wait, all of one reviewer."""
+    """Add this many pending reviews, all of one reviewer."""
     now = time.time()
     one = sql_schema.row(plain(created=now, expires=now + 3000), announced=False)
     file_of(folder).parent.mkdir(mode=0o700, exist_ok=True)
@@ -120,7 +120,7 @@ async def test_ten_thousand_that_wait_in_the_store_slow_nothing_down(tmp_path: P
 
 
 async def looked_at(gate: Gate, c: Client, person: People, wanted: dict[str, Any]) -> list[float]:
-    """Seconds of CPU time for a list, the page's list, the metrics, a new review and its first event, and its
+    """Seconds of CPU time for the list, the page's list, the metrics, a new review and its first event, and its
     verdict."""
     listing = min([(await spent(gate, person.get("/reviews?state=pending")))[0] for _ in range(3)])
     page = min([(await spent(gate, person.page("/reviews")))[0] for _ in range(3)])
@@ -132,7 +132,7 @@ async def looked_at(gate: Gate, c: Client, person: People, wanted: dict[str, Any
 
 
 async def spent(gate: Gate, what: Awaitable[T]) -> tuple[float, T]:
-    """The CPU time that the daemon used meanwhile, and what came of it."""
+    """The CPU time that the daemon used during ``act``, and the result of ``act``."""
     before = cpu(gate)
     found = await asyncio.wait_for(what, HANGS)
     return cpu(gate) - before, found
@@ -152,7 +152,7 @@ async def answered_by(call: asyncio.Future[dict[str, Any]], person: People) -> d
 
 
 async def pending_by_metric(gate: Gate, number: int) -> None:
-    """Wait until the gauge counts so many: it is looked up now and then."""
+    """Wait until the gauge shows this number. It is updated periodically."""
     wanted = f" {float(number)}"
     async with asyncio.timeout(HANGS):
         while not any(

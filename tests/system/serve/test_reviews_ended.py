@@ -1,4 +1,4 @@
-"""Reviews of daemons that end or are killed while people are asked: the next daemon finishes them, each once."""
+"""Reviews of daemons that end or are killed while they are pending: the next daemon completes each exactly once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PATIENT: Final = POLICY.replace("TIMEOUT", "15m").replace("PATIENCE", "60s")
 
 
 def waiting(number: int) -> dict[str, Any]:
-    """A call of the crowd's."""
+    """One call of many."""
     return form(f"waits, {number}?")
 
 
@@ -49,20 +49,19 @@ def waiting(number: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One loop for the module, whose second daemon outlives each test."""
+    """One event loop for the module, whose second daemon outlives each test."""
     return "asyncio"
 
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a daemon was killed; `parked` has the state of the call that it had put off."""
+    """A folder in which a daemon was killed. `parked` has the state of the call that it had put off."""
     return tmp_path_factory.mktemp("killed")
 
 
 @pytest.fixture(scope="module")
 async def second(left: Path) -> AsyncIterator[Gate]:
-    """The daemon after one that was killed: a call was put off, a crowd waited, and one verdict was not released
-    yet."""
+    """The daemon after one that was killed: a call was put off, many were waiting, and one verdict was not released."""
     async with daemon(left, patience="200ms", watch=False) as first, crowd_of(first) as c, people(first) as person:
         (left / "parked").write_text((await c.call("modern", 1, **LATER))["result"]["requestState"])
         await reload(first, left, PATIENT)
@@ -77,15 +76,15 @@ async def second(left: Path) -> AsyncIterator[Gate]:
         (len(found), {one.state for one in found})
         for found in (reviews_of(left, text) for text in ("waits", "put off", "not released"))
     ]
-    for review in reviews_of(left, "waits")[::2]:  # half of them while nobody is there
+    for review in reviews_of(left, "waits")[::2]:  # half of them while no daemon runs
         answer(left, review.id)
     async with daemon(left, watch=False) as gate:
         yield gate
 
 
 async def decided_while_stopped(gate: Gate, folder: Path, id: str) -> None:
-    """A verdict by another door while the daemon cannot act on it. A daemon stopped within a transaction goes on until
-    it has ended that."""
+    """Decide through another door while the daemon is stopped. A daemon stopped within a transaction first completes
+    it."""
     for _ in range(20):
         gate.process.send_signal(signal.SIGSTOP)
         with contextlib.suppress(Unavailable):
@@ -131,13 +130,13 @@ async def test_the_many_that_waited_in_a_killed_daemon_are_finished_by_the_next(
     assert (CROWD, CROWD) == (len(found), len({one.used_by for one in found}))
 
 
-# -- told to end
+# -- regular end
 # ----------------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_daemon_that_ends_puts_modern_calls_off_at_once_and_answers_legacy_ones_in_time(tmp_path: Path) -> None:
-    """And what is not decided by the end of the drain is left to the next daemon: three of them, one after the
-    other."""
+    """Reviews that are not decided by the end of the drain are left to the next daemon: three of them, one after
+    another."""
     async with daemon(tmp_path, drain_timeout=40, program=[HURRIED]) as gate, client(gate) as c, client(gate) as other:
         async with people(gate) as person:
             await c.begin()

@@ -1,5 +1,5 @@
-"""Reviews through a real daemon whose store fails for a while, is gone, or is another. The daemon waits for leases and
-locks only briefly (programs/hurried.py)."""
+"""Reviews in a real daemon whose store fails for a while, is deleted, or is replaced. The daemon waits only briefly for
+leases and locks (programs/hurried.py)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One loop for the module, whose daemon outlives each test."""
+    """One event loop for the module, whose daemon outlives each test."""
     return "asyncio"
 
 
@@ -48,7 +48,7 @@ async def person(gate: Gate) -> AsyncIterator[People]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Another process writes and does not end."""
+    """Another process holds the write lock."""
     with contextlib.closing(sqlite3.connect(file_of(folder), isolation_level=None, timeout=10)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -56,13 +56,14 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def files(folder: Path) -> list[Path]:
-    """The store's own files. Beside them is a folder that says which processes hold reviews."""
+    """The store's own files. The folder beside them, which lists the processes that hold reviews, is not one of
+    them."""
     return [file for file in file_of(folder).parent.glob("reviews.db*") if file.is_file()]
 
 
 @contextlib.contextmanager
 def gone(folder: Path) -> Iterator[None]:
-    """Somebody deletes it."""
+    """The store is deleted."""
     for file in files(folder):
         file.unlink()
     yield
@@ -70,7 +71,7 @@ def gone(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replaced(folder: Path) -> Iterator[None]:
-    """Another store stands in its place: an older one, say, with other reviews in it."""
+    """Another store takes its place, such as an older one with other reviews."""
     with contextlib.closing(SqlReviewStore(f"sqlite:{folder / 'other.db'}")) as other:
         other.open(plain("rv_other", created=time.time(), expires=time.time() + 900), announce=False, most=9)
     for file in files(folder):
@@ -81,7 +82,7 @@ def replaced(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def garbage(folder: Path) -> Iterator[None]:
-    """What stands in its place is no database, for a while."""
+    """A file that is not a database takes its place for a while."""
     path, away = file_of(folder), folder / "away"
     away.mkdir()
     for file in files(folder):
@@ -96,7 +97,7 @@ def garbage(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full(gate: Gate) -> Iterator[None]:
-    """The daemon's files can grow no more, for a while."""
+    """The daemon's files cannot grow for a while."""
     resource: Any = pytest.importorskip("resource")
     before = resource.prlimit(gate.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(gate.process.pid, resource.RLIMIT_FSIZE, (0, before[1]))
@@ -108,7 +109,7 @@ def full(gate: Gate) -> Iterator[None]:
 async def waiting(
     gate: Gate, person: People, text: str
 ) -> AsyncIterator[tuple[asyncio.Future[dict[str, Any]], dict[str, Any], Client]]:
-    """A legacy call that waits for a person, its review, and another client."""
+    """A legacy call that waits for a reviewer, its review, and another client."""
     async with client(gate) as c, client(gate) as other:
         await c.begin()
         call = asyncio.ensure_future(c.call("legacy", 1, **form(text)))
@@ -116,7 +117,7 @@ async def waiting(
 
 
 async def passes(c: Client) -> bool:
-    """Whether a call is answered for which no person is asked."""
+    """Whether a call that needs no review is answered."""
     answer = await timed(c.call("modern", 2))
     return bool("x" == answer["result"]["content"][0]["text"])
 

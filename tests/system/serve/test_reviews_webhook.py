@@ -1,5 +1,5 @@
-"""Webhooks and commands of a real daemon: a receiver that checks signatures as any would answers at once, later,
-wrongly, slowly, or not at all."""
+"""Webhooks and commands of a real daemon: a receiver that verifies signatures answers at once, later, wrongly, slowly,
+or not at all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ELSEWHERE: Final = "127.0.0.2"
 
 
 def policy(**reviewers: Mapping[str, Any]) -> str:
-    """Each reviewer is asked about the forms that name it, and the last one about everything."""
+    """Each reviewer gets the forms that name it, and the last one gets everything."""
     names = list(reviewers)
     told = {"effect": "escalate", "show": "full"}
     rules = [
@@ -56,7 +56,8 @@ def told_at(hook: Endpoint, **more: Any) -> dict[str, Any]:
 
 
 class Office:
-    """The daemon, and people at it. Each test has a reviewer of its own, so it hears nothing of the others' reviews."""
+    """The daemon, and reviewers. Each test has its own reviewer, which gets no deliveries for reviews of other
+    tests."""
 
     def __init__(self, gate: Gate, folder: Path, person: People) -> None:
         self.gate, self.folder, self.person = gate, folder, person
@@ -73,7 +74,7 @@ class Office:
         return ask(c, self.reviewer)
 
     async def delivered(self) -> None:
-        """Until something came of a try to tell the reviewer."""
+        """Wait for the result of an attempt to notify the reviewer."""
         mine = f'reviewer="{self.reviewer}"'
         async with asyncio.timeout(BOUND):
             while not [
@@ -84,19 +85,19 @@ class Office:
                 pass
 
     async def decide(self, **verdict: Any) -> None:
-        """Give a verdict on the reviewer's next review."""
+        """Decide the reviewer's next review."""
         status, problem = await self.person.say(await self.person.pending(reviewer=self.reviewer), **verdict)
         assert 200 == status, problem
 
 
 def ask(c: Client, reviewer: str) -> asyncio.Future[dict[str, Any]]:
-    """A call about which this reviewer is asked."""
+    """Make a call that needs this reviewer."""
     return asyncio.ensure_future(c.call("modern", 1, **form(f"sure, {reviewer}?")))
 
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One loop for the module, whose daemon outlives each test."""
+    """One event loop for the module, whose daemon outlives each test."""
     return "asyncio"
 
 
@@ -111,20 +112,20 @@ async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Offi
 
 @asynccontextmanager
 async def called(office: Office, reviewer: Mapping[str, Any]) -> AsyncIterator[tuple[Client, asyncio.Future[Any]]]:
-    """A call about which this reviewer is asked."""
+    """A call that needs this reviewer."""
     await office.open(reviewer)
     async with client(office.gate) as c:
         yield c, office.ask(c)
 
 
 def verified(seen: Seen) -> dict[str, Any]:
-    """A message whose signature the reference library has checked."""
+    """A message whose signature the reference library has verified."""
     found: dict[str, Any] = Webhook(KEY).verify(seen.body, seen.headers)
     return found
 
 
 async def heard(hook: Endpoint, number: int) -> Sequence[dict[str, Any]]:
-    """So many messages, each signed as it should be."""
+    """Wait for this many messages, and verify the signature of each."""
     async with asyncio.timeout(BOUND):
         while len(hook.seen) < number:
             hook.came.clear()
@@ -133,7 +134,7 @@ async def heard(hook: Endpoint, number: int) -> Sequence[dict[str, Any]]:
 
 
 async def said(call: asyncio.Future[dict[str, Any]]) -> Any:
-    """What the server was answered."""
+    """The server's answer."""
     return (await asyncio.wait_for(call, BOUND))["result"]["structuredContent"]["result"]
 
 
@@ -155,7 +156,7 @@ async def test_a_receiver_is_told_all_that_it_needs_and_its_answer_is_the_verdic
 
 
 async def ended(person: People, id: str) -> list[tuple[str, str]]:
-    """By what door and by whom a review was answered."""
+    """The door and the person of the decision."""
     history = (await person.get(f"/reviews/{id}/history"))["events"]
     return [(event["door"], event["who"]) for event in history if event["what"] == "answered"]
 
@@ -163,7 +164,7 @@ async def ended(person: People, id: str) -> list[tuple[str, str]]:
 async def callback(
     told: Mapping[str, Any], *, token: str | None = None, to: Mapping[str, Any] | None = None, **verdict: Any
 ) -> tuple[int, Any]:
-    """Give a verdict later, as the message says it. ``to``: on the review of another message."""
+    """Decide later, with the URL of the message. ``to``: on the review of another message."""
     where = (to or told)["data"]["callback"]
     headers = {"authorization": f"Bearer {token or told['data']['callback']['token']}"}
     body = {"digest": (to or told)["data"]["digest"], **verdict}
@@ -192,7 +193,8 @@ async def test_a_callback_opens_no_review_but_its_own(office: Office) -> None:
         assert 401 == (await callback(one, to=other, verdict="reject"))[0]
         assert 401 == (await callback(one, token=f"{token[:-2]}AA", verdict="reject"))[0]
         assert 401 == (await callback(one, token=token + "x", verdict="reject"))[0]
-        for path in ("/reviews", f"/reviews/{one['data']['id']}", "/reviews/events"):  # it decides, and reads nothing
+        # the token of a message permits its decision, and no reads
+        for path in ("/reviews", f"/reviews/{one['data']['id']}", "/reviews/events"):
             async with (
                 aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as http,
                 http.get(f"{office.gate.reviews}/v1{path}") as response,
@@ -219,7 +221,7 @@ async def test_a_get_of_the_callback_decides_nothing(office: Office) -> None:
 
 
 async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-    """Says nothing for as long as the other side waits."""
+    """Sends nothing for as long as the other side waits."""
     await reader.read()
 
 
@@ -314,8 +316,8 @@ async def test_a_program_that_fails_or_says_anything_else_has_decided_nothing(of
 
 @pytest.fixture(scope="module")
 async def second(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[People, Endpoint, Endpoint]]:
-    """The daemon after one that was killed, as a person sees it; a receiver that was down until then, and one that had
-    not answered yet."""
+    """The daemon after one that was killed, and a reviewer; a receiver that was down until then, and one that had not
+    answered."""
     folder = tmp_path_factory.mktemp("killed")
     (folder / "hook.key").write_text(KEY)
     async with endpoint(answer("503 Service Unavailable")) as down, endpoint() as slow:
@@ -335,7 +337,7 @@ async def second(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
 
 
 def lapse(folder: Path) -> None:
-    """As if what a dead process had taken were free again."""
+    """Release what a dead process had claimed."""
     with closing(sqlite3.connect(folder / "state" / "reviews.db", timeout=10)) as db, db:
         db.execute("UPDATE review_deliveries SET held_until = 0")
         db.execute("UPDATE reviews SET held_until = 0")
@@ -355,7 +357,7 @@ async def test_what_could_not_be_told_is_told_with_the_same_id_after_the_daemon_
 async def test_a_message_that_was_under_way_when_the_daemon_was_killed_is_told_again(
     second: tuple[People, Endpoint, Endpoint],
 ) -> None:
-    """It was taken for a minute: the next daemon sends it when that is over, which is not waited for here."""
+    """The message was claimed for a minute. The next daemon sends it after that, which this test does not wait for."""
     person, _, slow = second
     told = (await heard(slow, 2))[0]
     assert 1 == len({seen.headers["webhook-id"] for seen in slow.seen[:2]})

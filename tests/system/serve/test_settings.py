@@ -1,4 +1,4 @@
-"""A program that is started with a settings file that is wrong."""
+"""The start of a program with an invalid settings file."""
 
 from __future__ import annotations
 

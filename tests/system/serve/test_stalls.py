@@ -1,4 +1,4 @@
-"""Hostile frames at a real `samplegate serve`: how long its event loop takes between two turns."""
+"""Hostile frames at a real `samplegate serve`: the time between two turns of its event loop."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TRIES = 3
 
 async def test_no_hostile_frame_stalls_the_event_loop(tmp_path: Path) -> None:
     left, slow = COSTLY, list[Stall]()
-    # the caches of a machine with other work cost CPU time too: what a frame needs is the least of some tries
+    # the caches of a busy machine cost CPU time too: a frame's time is the least of some tries
     for number in range(TRIES):
         found = [stall async for stall in stalls(tmp_path, left)]
         assert left == [(stall.name, stall.size) for stall in found]

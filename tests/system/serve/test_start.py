@@ -1,4 +1,4 @@
-"""Imports of `serve` until it is ready: nothing that its settings do not need."""
+"""Imports of `serve` until it is ready: only what its settings need."""
 
 from __future__ import annotations
 

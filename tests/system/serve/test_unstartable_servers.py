@@ -1,4 +1,4 @@
-"""Servers of a daemon that cannot be started: found at the start and at a reload, and named by /readyz where they break
+"""Servers of a daemon that cannot be started: found at the start and at a reload, and named by /readyz if they break
 later."""
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ async def test_readyz_names_servers_that_die_early_or_answer_nothing_until_they_
         (tmp_path / "well").touch()
         async with client(gate, "/servers/dead/mcp") as c:
             answer = await c.begin()
-            for _ in range(600):  # its pause is half a second
+            for _ in range(600):  # its backoff is half a second
                 if "result" in answer:
                     break
                 await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""`warm: true` in a daemon: the worker is there before it is ready, outlives reloads, and the first sample costs no
+"""`warm: true` in a daemon: the worker runs before the daemon is ready, outlives reloads, and the first sample needs no
 start. tests/unit/sampler/test_reload.py has the reload with another environment."""
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def loaded(pid: int) -> float:
 
 
 def resident(pid: int) -> float:
-    """MiB of a process."""
+    """Memory of a process in MiB."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))) / 1024
 

@@ -1,4 +1,4 @@
-"""Wishes for a reload, with real files and a real watch of their folders."""
+"""Reload triggers, with real files and a real watch of their folders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Watch:
             return await anext(self.wishes)
 
     async def nothing(self) -> None:
-        """No wish is there: the next is the one asked for here, alone."""
+        """Check that there is no trigger: the next one is that requested here, alone."""
         self.wishes.ask()
         assert ReloadTrigger((), signal=True) == await self.next()
 
@@ -57,7 +57,7 @@ def write(path: Path) -> None:
 
 
 def config_map(root: Path) -> Path:
-    """As Kubernetes mounts one: the file is a link through ``..data``, which is turned to change it."""
+    """A file as Kubernetes mounts it: a link through ``..data``, which is switched to change the file."""
     for version in ("v1", "v2"):
         (root / version).mkdir(parents=True)
         (root / version / "policy.yaml").write_text("version: 1\n")
@@ -237,7 +237,7 @@ async def test_only_the_files_that_changed_are_named(policy: Path, tmp_path: Pat
         grow(other)
         grow(policy)
         changed = set((await seen.next()).files)
-        while changed != {policy, other}:  # two folders need not tell at once
+        while changed != {policy, other}:  # two folders may not report at once
             changed |= set((await seen.next()).files)
 
 
@@ -292,7 +292,7 @@ async def test_a_file_that_a_reload_brought_is_watched_too(policy: Path, tmp_pat
     other = tmp_path / "more" / "tokens"
     other.parent.mkdir()
     other.write_text("")
-    later = time.time() + 3600  # so that the wishes are later than the other file's last change
+    later = time.time() + 3600  # so that the triggers are later than the other file's last change
     async with watching(lambda: files, note=list[Note]().append, clock=lambda: later) as wishes:
         seen = Watch(wishes)
         grow(policy)

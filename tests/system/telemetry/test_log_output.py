@@ -1,4 +1,4 @@
-"""Whole lines onto stderr, in their order, and nobody waits for who reads them."""
+"""Whole lines on stderr, in order. A slow reader blocks nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fakes.metrics import value
 
 
 class Times:
-    """An event loop's clock that goes when it is told to."""
+    """An event loop's clock that only the test moves."""
 
     def __init__(self) -> None:
         self.due: list[tuple[float, Callable[[], None]]] = []
@@ -32,7 +32,7 @@ class Times:
 
 
 class Counted(io.StringIO):
-    """A stream that counts how often it is written to."""
+    """A stream that counts its writes."""
 
     writes = 0
 
@@ -43,7 +43,7 @@ class Counted(io.StringIO):
 
 @contextmanager
 def pipe() -> Iterator[tuple[int, TextIO]]:
-    """A pipe's end to read, which never waits, and its stream to write."""
+    """The non-blocking read end of a pipe, and a stream for its write end."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     with os.fdopen(write, "w") as stream:
@@ -54,7 +54,7 @@ def pipe() -> Iterator[tuple[int, TextIO]]:
 
 
 def emptied(end: int) -> str:
-    """All that is in the pipe."""
+    """Everything in the pipe."""
     parts: list[bytes] = []
     try:
         while part := os.read(end, 1 << 20):

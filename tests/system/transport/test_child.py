@@ -1,4 +1,4 @@
-"""A server as a child: how it starts, how it ends, and that nothing of it stays behind."""
+"""A server as a child process: its start, its end, and that nothing of it is left."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SLEEPER = "import time; print('ready', flush=True); time.sleep(600)"
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    """Starts children and stops every one of them in the end."""
+    """Starts child processes and stops every one at the end."""
     children: list[ServerProcess] = []
 
     async def start_one(
@@ -56,7 +56,7 @@ async def within_bound(awaitable: Awaitable[int]) -> int:
 
 
 async def stop_in_time(child: ServerProcess) -> int:
-    """Stop it, and see that it left nothing in the group. How long it takes at most is added up below."""
+    """Stop a child and check that its group is empty. The maximum time is added up below."""
     code = await within_bound(child.stop())
     assert [] == members(child.pid)
     return code
@@ -232,7 +232,7 @@ async def test_the_loop_going_down_kills_the_group_at_once(start: Start) -> None
     before = asyncio.all_tasks()
     waiting = asyncio.create_task(child.stop())
     await asyncio.sleep(0)
-    for task in asyncio.all_tasks() - before:  # as asyncio.run does in the end
+    for task in asyncio.all_tasks() - before:  # as asyncio.run does at the end
         task.cancel()
     assert -signal.SIGKILL == await within_bound(child.exited())
     await asyncio.wait([waiting], timeout=BOUND)
@@ -258,7 +258,7 @@ async def test_a_child_holds_no_descriptor_but_its_own_three(start: Start) -> No
     recorder = Recorder()
     program = "import os; print(len(os.listdir('/dev/fd')))"
     await start([*PYTHON, program], recorder)
-    assert [b"4"] == await recorder.until_lines(1)  # the fourth is the listing's own
+    assert [b"4"] == await recorder.until_lines(1)  # the fourth belongs to the listing itself
     os.close(inherited)
     os.close(other)
 

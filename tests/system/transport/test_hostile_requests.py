@@ -37,7 +37,8 @@ async def test_a_client_that_closes_its_side_ends_the_connection(name: str) -> N
     async with listening(app, HttpBounds()) as port:
         found, _ = await exchanged(port, [sent] if sent else [], half=True)
         await app.until(lambda: seen == app.seen)
-    assert found in (statuses, [202])  # whether a whole request was answered before its connection ended is chance
+    # whether a whole request was answered before its connection ended depends on timing
+    assert found in (statuses, [202])
 
 
 SLOW: dict[str, tuple[list[bytes], list[int]]] = {

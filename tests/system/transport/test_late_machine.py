@@ -1,4 +1,4 @@
-"""One legacy session's streams under any order of things: connections that come, go and come back at every step. No
+"""The streams of one legacy session under any order of events: connections open, close and reconnect at every step. No
 request is lost or seen twice."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNREAD = 60.0
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """A loop whose clock stands still until a test turns it."""
+    """A loop whose clock only the test moves."""
 
     now = 0.0
 
@@ -28,7 +28,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Streams(RuleBasedStateMachine):
-    """What the client was handed, as it would count it."""
+    """What the client received, as it would count it."""
 
     @initialize(small=st.booleans())
     def begin(self, small: bool) -> None:
@@ -46,17 +46,17 @@ class Streams(RuleBasedStateMachine):
             )
         )
         self.session: HttpSession
-        self.posts: list[HttpStream] = []  # of calls that are not answered
-        self.named: list[HttpStream] = []  # those that a client can come back for
+        self.posts: list[HttpStream] = []  # streams of calls that are not answered
+        self.named: list[HttpStream] = []  # streams that a client can resume
         self.readers: list[StreamReader] = []
-        self.closed: set[int] = set()  # connections that the client has closed and the gate has not left
+        self.closed: set[int] = set()  # connections that the client has closed and that the gate still has
         self.asked: set[str] = set()
         self.withdrawn: set[str] = set()
         self.seen: list[str] = []
         self.count = 0
 
     def run(self, act: object) -> None:
-        """In the loop, with all that follows at once."""
+        """Run in the loop, with everything that follows at once."""
 
         async def acting() -> None:
             assert callable(act)
@@ -166,7 +166,7 @@ class Streams(RuleBasedStateMachine):
         self.run(lambda: None)
         self.run(lambda: self.session.tidy(self.loop.now))
 
-    # -- what always holds
+    # -- invariants
     # ------------------------------------------------------------------------------------------------------------------
 
     @invariant()
@@ -184,8 +184,8 @@ class Streams(RuleBasedStateMachine):
             self.loop.close()
 
     def finish(self) -> None:
-        """The client listens at last: then every request was seen, or taken back, or its sender was told that it was
-        not."""
+        """Finally the client reads everything: then every request was seen, or withdrawn, or its sender got an
+        error."""
         for reader in list(self.readers):
             self.leave(reader)
         self.read(self.session.standalone, self.session.standalone.given)

@@ -1,4 +1,4 @@
-"""The link on a process' own stdin and stdout: whatever they are, and whoever shares them."""
+"""The link on a process's own stdin and stdout, of any kind and shared with any process."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def run_shell(loop: str, redirection: str) -> subprocess.CompletedProcess[bytes]
 
 @BOTH
 def test_one_socket_for_both_directions(loop: str) -> None:
-    """As ssh and inetd hand it over."""
+    """As ssh and inetd do it."""
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -140,7 +140,7 @@ def test_a_shared_pipe_is_left_blocking() -> None:
 
 @BOTH
 def test_a_client_that_does_not_read_is_not_read_from(loop: str) -> None:
-    """Back-pressure through the process: what it holds is bounded, whatever it is sent."""
+    """Backpressure through the process: what it buffers is bounded, however much it receives."""
     process = subprocess.Popen(
         command(loop), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment()
     )

@@ -1,4 +1,4 @@
-"""The watcher: SIGKILL for the gate leaves nothing of its server behind."""
+"""The watcher: after SIGKILL of the gate, nothing of its server is left."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def first_line(process: subprocess.Popen[bytes]) -> list[int]:
 
 
 def wait_gone(pids: list[int], seconds: float) -> None:
-    """Wait for processes that are not our children, without polling: a pidfd is readable when its process has ended."""
+    """Wait without polling for processes that are not our children: a pidfd is readable when its process has ended."""
     deadline = time.monotonic() + seconds
     for pid in pids:
         try:
@@ -108,12 +108,12 @@ def test_the_watcher_holds_none_of_the_gates_streams_and_is_in_a_session_of_its_
 
 
 def streams(pid: int) -> dict[str, str]:
-    """What the descriptors of a process stand for."""
+    """The targets of a process's descriptors."""
     return {link.name: str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
 
 
 def wait_for_watcher(group: int) -> int:
-    """The pid of the watcher of a group; it is started a moment after the child."""
+    """Wait for the watcher of a group, which starts shortly after the child, and return its pid."""
     deadline = time.monotonic() + BOUND
     while time.monotonic() < deadline:
         for process in Path("/proc").glob("[0-9]*"):
@@ -132,7 +132,7 @@ def command_line(process: Path) -> list[bytes]:
 
 @pytest.fixture
 def victim() -> Iterator[subprocess.Popen[bytes]]:
-    """A group of one that lives until its input ends."""
+    """A group of one process that lives until its input ends."""
     with subprocess.Popen(
         [*PYTHON, "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, start_new_session=True
     ) as process:
