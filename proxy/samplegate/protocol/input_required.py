@@ -50,7 +50,7 @@ from samplegate.protocol.session_state import (
     call_and_token,
     parsed_size,
     trace_of,
-    unmapped,
+    with_client_id,
 )
 
 
@@ -449,7 +449,7 @@ class Exchange:
         if raw is None or (without := capabilities.without_tasks_extension(raw)) == raw:
             return None
         self.state.inflight.remove(pending)
-        f = unmapped(pending, f.changed(payload=f.object.changed({"capabilities": without})))
+        f = with_client_id(pending, f.changed(payload=f.object.changed({"capabilities": without})))
         return [ToClient(pending.stream, f.raw, True, frame=f)]
 
     def due(self, token: str) -> Effects:

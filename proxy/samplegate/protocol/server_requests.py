@@ -45,7 +45,7 @@ from samplegate.protocol.session_state import (
     own_token,
     parsed_size,
     token_of,
-    unmapped,
+    with_client_id,
 )
 
 KINDS: Final = frozenset({SAMPLING, ELICITATION})
@@ -437,7 +437,7 @@ class UrlErrors(msgspec.Struct, eq=False):
         items = url_elicitations(f, origin, pending.offer if pending.modern else state.offered)
         if items is None:
             return None
-        line = unmapped(pending, f).raw
+        line = with_client_id(pending, f).raw
         extra = len(line) + parsed_size(item.params for item in items.values())
         if (full := state.call_fault(extra)) is not None:
             state.inflight.remove(pending)

@@ -53,7 +53,7 @@ from samplegate.protocol.session_state import (
     kept,
     request_id,
     trace_of,
-    unmapped,
+    with_client_id,
 )
 
 MAX_BATCH: Final = 1000  # elements
@@ -486,9 +486,7 @@ class Session:
         waiting = list(self.state.inflight.asked.values())
         for pending in waiting:
             self.state.inflight.remove(pending)
-        return [
-            ToClient(p.stream, frames.error(p.id, results.INTERNAL, self.state.ended_because), True) for p in waiting
-        ]
+        return [ToClient(p.stream, frames.error(p.id, results.INTERNAL, self.state.end_reason), True) for p in waiting]
 
     # -- from the client
     # ------------------------------------------------------------------------------------------------------------------
@@ -594,7 +592,7 @@ class Session:
         if held is not None:
             return held
         self.state.inflight.remove(pending)
-        f = unmapped(pending, f)
+        f = with_client_id(pending, f)
         return [ToClient(pending.stream, f.raw, True, frame=f)]
 
     def _server_request(self, stream: int, f: Frame, now: float) -> Effects:

@@ -579,7 +579,7 @@ def request_id(f: Frame) -> FrameId | None:
     return frames.plain_id(f.lookup("requestId"))
 
 
-def unmapped(pending: Pending, f: Frame) -> Frame:
+def with_client_id(pending: Pending, f: Frame) -> Frame:
     """The server's answer under the client's own id."""
     return f if pending.wire_id == pending.id else f.changed(id=pending.id)
 
@@ -588,7 +588,7 @@ SERVER_STREAM = 0
 INTERNAL = -1  # the stream of the gate's own requests to a server
 
 
-def _alone() -> int:
+def _no_other_sessions() -> int:
     return 0
 
 
@@ -651,13 +651,13 @@ class SessionState(msgspec.Struct, eq=False):
     """Whether the server has answered any request."""
     silent: bool = False
     """Whether the client has closed its input, so that it will answer no more requests."""
-    ended_because: str = "the server stopped before it answered"
+    end_reason: str = "the server stopped before it answered"
     """The error for requests that are still open when the server's side ends."""
     inflight: Inflight = msgspec.field(default_factory=Inflight)
     numbers: int = 0
     pushed: int = 0
     """Bytes of the server's open pushed requests."""
-    of_all: Callable[[], int] = _alone
+    process_bytes: Callable[[], int] = _no_other_sessions
     """Bytes that all sessions of the process, including this one, keep for requests."""
 
     @property
@@ -716,16 +716,16 @@ class SessionState(msgspec.Struct, eq=False):
         """The reason why calls in flight may not use ``size`` more bytes; None if they may."""
         if self.inflight.size + size > MAX_CALL_BYTES:
             return CALLS_FULL
-        return self._fault_of_all(size)
+        return self._process_fault(size)
 
     def push_fault(self, size: int) -> str | None:
         """The reason why the server's pushed requests may not use ``size`` more bytes; None if they may."""
         if self.pushed + size > MAX_PUSH_BYTES:
             return PUSHES_FULL
-        return self._fault_of_all(size)
+        return self._process_fault(size)
 
-    def _fault_of_all(self, size: int) -> str | None:
-        if self.held + size <= SMALL or self.of_all() + size <= MAX_TOTAL_BYTES:
+    def _process_fault(self, size: int) -> str | None:
+        if self.held + size <= SMALL or self.process_bytes() + size <= MAX_TOTAL_BYTES:
             return None
         return ALL_FULL
 

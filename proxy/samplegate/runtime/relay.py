@@ -260,7 +260,7 @@ class Relay:
 
     def give_up(self, why: str) -> None:
         """End the server's side: open requests get an error with this reason."""
-        self.session.state.outlived, self.session.state.ended_because = True, why
+        self.session.state.outlived, self.session.state.end_reason = True, why
         self.ended("server")
 
     def ended(self, side: Side) -> None:

@@ -69,7 +69,7 @@ class SessionWiring:
             maps_ids=maps_ids,
             streams=streams,
             outlived=outlived,
-            of_all=context.held,
+            process_bytes=context.held,
         )
         self.relay = Relay(session(self.state), self._round, clock=time.monotonic, note=self._note)
         self._rules = context.rules

@@ -224,7 +224,7 @@ class ServerConversation:
         """End the conversation and wait until the server's side is closed. ``why``: the error of requests still in
         flight."""
         if why is not None:
-            self._relay.session.state.ended_because = why
+            self._relay.session.state.end_reason = why
         self._died = self._died or self._relay.server_gone.is_set()
         self._ending.set()
         await self._over.wait()

@@ -108,7 +108,7 @@ def test_pushed_requests_are_refused_beyond_the_bound_and_counted_until_they_are
 
 def test_where_others_fill_the_process_only_small_calls_go_on() -> None:
     d = Dialogue(ANSWER)
-    d.session.state.of_all = lambda: session_state.MAX_TOTAL_BYTES
+    d.session.state.process_bytes = lambda: session_state.MAX_TOTAL_BYTES
     assert [] == _refusals(d.client(_call(1, "x" * 1000)), -32603)
     assert [session_state.ALL_FULL] == _refusals(d.client(_call(2, "x" * session_state.SMALL)), -32603)
 

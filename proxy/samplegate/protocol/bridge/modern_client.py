@@ -365,7 +365,7 @@ class ModernClient:
             for held in waiting
             if held.frame.kind == "request" and held.frame.id is not None
         ]
-        return out + [_error(stream, id, results.INTERNAL, self.state.ended_because) for stream, id in [*asked, *left]]
+        return out + [_error(stream, id, results.INTERNAL, self.state.end_reason) for stream, id in [*asked, *left]]
 
     # -- from the clients
     # ------------------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ is with the server. ``greeting``: a bridge opens the server. ``calling``: a mode
 server. ``settled``: decided.
 """
 
-SET: Final[Mapping[Protocol, Eras]] = {
+ERAS_BY_SETTING: Final[Mapping[Protocol, Eras]] = {
     "legacy": Eras(legacy=True, modern=False),
     "modern": Eras(legacy=False, modern=True),
 }
@@ -69,7 +69,7 @@ class NegotiationState:
         """``take`` gets the receiver of later frames; ``prefers_legacy`` (``Evidence``) counts only under ``auto``."""
         self.state = state
         self.protocol: Final = protocol
-        self.eras = SET[protocol] if protocol != "auto" else known if known is not None else Eras()
+        self.eras = ERAS_BY_SETTING[protocol] if protocol != "auto" else known if known is not None else Eras()
         self.prefers_legacy = protocol == "auto" and prefers_legacy and self.eras.legacy is not False
         self.probed_first = False
         """Whether the server's first request was our ``server/discover``."""
@@ -602,7 +602,7 @@ class EraNegotiator:
         return self._watched(self._choice.chosen.frame("server", stream, line, now), now)
 
     def _ended(self, held: HeldFrame) -> ToClient:
-        return ToClient(held.stream, frames.error(held.frame.id, results.INTERNAL, self.state.ended_because), True)
+        return ToClient(held.stream, frames.error(held.frame.id, results.INTERNAL, self.state.end_reason), True)
 
     def _watched(self, effects: Effects, now: float) -> Effects:
         """The server's effects, without those that decide its era."""
