@@ -1,5 +1,5 @@
-"""What every test has: asyncio as the only event loop, a profile of hypothesis, and a bound on its time. Fixtures of a
-part are with its tests."""
+"""Setup for all tests: asyncio as the only event loop, a hypothesis profile, and a time limit. Fixtures of a part are
+with its tests."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported and collected out of later garbage collections: each would take most of a second, and be
-    counted to some test."""
+    """Exclude the collected modules from later garbage collections. Each would take most of a second, and would count
+    for some test."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Keep a test within its CPU time where the run has a budget. Fixtures and started programs do not count."""
+    """Keep a test within its CPU budget if the run has one. Fixtures and started programs do not count."""
     budget: float | None = item.config.getoption("--cpu-budget")
     if budget is not None and (marker := item.get_closest_marker("cpu")):
         budget = float(marker.args[0])
@@ -61,8 +61,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """End a test that hangs, set-up and tear-down included. Where there is no SIGALRM, pytest's own
-    `faulthandler_timeout` ends the run."""
+    """End a test that hangs, including its setup and teardown. Without SIGALRM, pytest's own `faulthandler_timeout`
+    ends the run."""
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         return (yield)
     marker = item.get_closest_marker("timeout")

@@ -1,4 +1,4 @@
-"""The dashboard as data: its panels, queries and variables, as Grafana would put values into them."""
+"""The dashboard as data: its panels, queries and variables, with values as Grafana would insert them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SET: Final = {"__rate_interval": "15s", "__range": "60s", "job": "samplegate", "
 
 
 class Query(msgspec.Struct, frozen=True):
-    """One query of a panel. ``over``: whether it is asked for a stretch of time."""
+    """One query of a panel. ``over``: whether it is a range query."""
 
     panel: str
     ref: str
@@ -31,7 +31,7 @@ class Query(msgspec.Struct, frozen=True):
 
 
 def filled(text: str, values: Mapping[str, str] = SET) -> str:
-    """A query with every variable put in. Raises KeyError for one that nobody knows."""
+    """A query with every variable replaced. Raises KeyError for an unknown one."""
     return re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda found: values[found[1] or found[2]], text)
 
 
@@ -44,7 +44,7 @@ def queries() -> list[Query]:
 
 
 def alerts() -> list[dict[str, Any]]:
-    """The rules of the alerts, which ask the same metrics."""
+    """The alerting rules, which use the same metrics."""
     (group,) = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text("utf-8"))["groups"]
     found: list[dict[str, Any]] = group["rules"]
     return found

@@ -1,4 +1,4 @@
-"""A real Prometheus for tests: it scrapes one target every second, under the configuration that is shipped."""
+"""A real Prometheus for tests: it scrapes one target every second with the shipped configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHIPPED: Final = DEPLOY / "prometheus"
 
 
 def config(target: str) -> str:
-    """The shipped configuration with another target and rhythm."""
+    """The shipped configuration with another target and interval."""
     shipped: dict[str, Any] = yaml.safe_load((SHIPPED / "prometheus.yml").read_text("utf-8"))
     shipped["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     shipped["rule_files"] = [str(SHIPPED / name) for name in shipped["rule_files"]]
@@ -30,21 +30,21 @@ def config(target: str) -> str:
 
 
 class Prometheus:
-    """One that runs."""
+    """A running Prometheus."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
         self.url = url
         self.http = http
 
     async def api(self, path: str, **params: str) -> Any:
-        """The data of an answer. Raises AssertionError with what Prometheus says where it is an error."""
+        """The data of a response. Raises AssertionError with Prometheus's message if it is an error."""
         async with self.http.get(f"{self.url}/api/v1/{path}", params=params) as response:
             said = await response.json()
         assert "success" == said["status"], f"{params}: {said.get('error')}"
         return said["data"]
 
     async def values(self, query: str, *, now: float | None = None, seconds: int = 0) -> list[float]:
-        """The numbers that a query gives at a time, or over the seconds before, by steps of one; NaN is none."""
+        """The values of a query at a time, or over the seconds before in steps of one second. NaN is omitted."""
         if seconds and now is not None:
             found = (await self.api("query_range", query=query, start=str(now - seconds), end=str(now), step="1"))[
                 "result"
@@ -89,7 +89,7 @@ async def scraping(folder: Path, target: str) -> AsyncIterator[Prometheus]:
 
 
 async def _log(process: asyncio.subprocess.Process, file: Path, ready: asyncio.Event) -> None:
-    """Keep what it says. ``ready`` is set once it says that it is, or that nothing more comes."""
+    """Keep the log lines. ``ready`` is set once Prometheus is ready, or has closed its log."""
     assert process.stderr is not None
     with file.open("wb") as log:
         async for line in process.stderr:

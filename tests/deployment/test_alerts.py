@@ -1,5 +1,4 @@
-"""The alerts, told by Debian's promtool: each fires where it should, says what it is about, and stays silent where all
-is well."""
+"""The alerting rules in Debian's promtool: each fires when it should, names its subject, and is silent otherwise."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def metric(name: str, **labels: str) -> str:
 
 
 def often(name: str, good: dict[str, str], bad: dict[str, str], share: int, **labels: str) -> dict[str, str]:
-    """``share`` of 100 a minute are bad."""
+    """``share`` of 100 events a minute are bad."""
     return {metric(name, **labels, **good): f"0+{100 - share}x120", metric(name, **labels, **bad): f"0+{share}x120"}
 
 
@@ -66,7 +65,7 @@ def calls(share: int, failure: str = "refused") -> dict[str, str]:
 
 
 def lag(late: int) -> dict[str, str]:
-    """Of 100 wake-ups a minute, how many were later than 0.1 s."""
+    """Of 100 wake-ups a minute, the number that were more than 0.1 s late."""
     return {
         metric("event_loop_lag_seconds_bucket", le="0.1"): f"0+{100 - late}x120",
         metric("event_loop_lag_seconds_bucket", le="0.25"): "0+100x120",
@@ -211,7 +210,7 @@ def rules() -> dict[str, dict[str, Any]]:
 
 
 def asked(case: Case) -> dict[str, Any]:
-    """A case as promtool takes it."""
+    """A case in promtool's format."""
     rule = rules()[case.alert]
     fires = {
         "exp_labels": {**(case.labels or {}), **rule["labels"]},

@@ -1,4 +1,4 @@
-"""The compose file fits its schema, and a daemon starts with its settings and health checks. No container runs."""
+"""The compose file matches its schema, and a daemon starts with its settings and health checks. No container runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_it_fits_the_schema_of_compose_files() -> None:
 
 
 def mounted(folder: Path) -> Path:
-    """The settings of the gate, with what it sees in its container where it is on this machine."""
+    """The gate's settings, with the paths of its container replaced by those of this machine."""
     text = (DEPLOY / "compose/samplegate.yaml").read_text("utf-8")
     places = {
         "/policies": ROOT / "policies",
@@ -73,7 +73,7 @@ def of_image() -> list[str]:
 
 
 def healthy(check: list[str], at: str) -> tuple[int, str]:
-    """What a health check says of the listener at an address, in place of the image's own."""
+    """The result of a health check at an address, in place of the image's own."""
     assert "python" == check[0]
     code, said = run(
         sys.executable, *[word.replace("127.0.0.1:9464", at) for word in check[1:]], env={"SAMPLEGATE_ADMIN_LISTEN": at}

@@ -1,4 +1,4 @@
-"""The container file: a linter finds nothing wrong, and what it copies is there and makes a wheel of all there is. No
+"""The container file: a linter finds no problem, and the files that it copies exist and build a complete wheel. No
 image is built."""
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def of(instruction: str, lines: list[str]) -> list[str]:
 
 
 def copied() -> list[str]:
-    """What the build takes from the folder."""
+    """The files that the build takes from the folder."""
     found = [words.split()[:-1] for words in of("COPY", LINES) if not words.startswith("--from=")]
     return [name for names in found for name in names]
 
 
 def goes_in(name: str) -> bool:
-    """Whether .dockerignore lets a path at the top in; the last line that fits says."""
+    """Whether .dockerignore includes a top-level path. The last matching line decides."""
     says = [line for line in IGNORED if fnmatch(name, line.removeprefix("!"))]
     return bool(says) and says[-1].startswith("!")
 

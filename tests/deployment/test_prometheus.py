@@ -1,4 +1,4 @@
-"""The queries of the dashboard and of the alerts, run by a real Prometheus that scrapes a real daemon."""
+"""The queries of the dashboard and of the alerts in a real Prometheus that scrapes a real daemon."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ async def answered(c: Client, era: str, turn: int) -> None:
 
 
 async def refused(c: Client) -> None:
-    """A request that gets no further than the gate."""
+    """A request that the gate rejects."""
     with suppress(json.JSONDecodeError):
         assert "result" not in await c.modern("tools/call", 1, name="do", arguments={})
 
 
 async def without_data(prometheus: Prometheus, wanted: list[Query]) -> list[Query]:
-    """Those of the queries that give nothing yet. Raises AssertionError where one is an error."""
+    """The queries that have no data yet. Raises AssertionError if one is an error."""
     now = time.time()
     return [
         query
@@ -153,7 +153,7 @@ async def test_a_real_prometheus_answers_every_query_and_promtool_accepts_what_i
 
 
 async def the_rules_are_well(prometheus: Prometheus) -> None:
-    """Every alert was evaluated, without an error."""
+    """Check that every alert was evaluated without an error."""
     rules = [rule for group in (await prometheus.api("rules"))["groups"] for rule in group["rules"]]
     assert [(alert["alert"], "ok") for alert in alerts()] == [(rule["name"], rule["health"]) for rule in rules], rules
     for alert in alerts():

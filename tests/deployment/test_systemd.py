@@ -1,4 +1,4 @@
-"""The systemd unit: systemd's own tools find nothing wrong with it, and what it starts speaks systemd's protocol."""
+"""The systemd unit: systemd's own tools find no problem, and its command uses systemd's protocol."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CREDENTIALS: Final = "/run/credentials/samplegate.service"
 
 
 def installed(folder: Path) -> Path:
-    """The unit with programs that are on this machine: systemd looks whether they are."""
+    """The unit with programs of this machine, because systemd checks that they exist."""
     at = folder / UNIT.name
     text = re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", TEXT, flags=re.MULTILINE)
     at.write_text(re.sub(r"^ExecReload=/bin/kill", f"ExecReload={program('kill')}", text, flags=re.MULTILINE))
@@ -56,7 +56,7 @@ def test_systemd_finds_the_unit_little_exposed(tmp_path: Path) -> None:
 
 
 def configured(folder: Path) -> Path:
-    """The shipped settings, with a server and secrets that are there."""
+    """The shipped settings, with a server and secrets that exist."""
     said: dict[str, Any] = yaml.safe_load(SETTINGS.read_text("utf-8"))
     (folder / "callers").write_text(f"ci {hashlib.sha256(b't' * 40).hexdigest()}\n")
     (folder / "admin-token").write_text("a" * 40)

@@ -1,5 +1,5 @@
-"""10,000 frames of 64 KiB and 50 of 16 MiB at a real `samplegate serve` (every other one hostile) and `run`: what they
-needed is given back."""
+"""Memory after 10,000 frames of 64 KiB and 50 of 16 MiB at a real `samplegate serve` (every other frame hostile) and
+`run`: it is freed."""
 
 from __future__ import annotations
 

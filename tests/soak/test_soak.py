@@ -1,5 +1,5 @@
-"""Minutes of real clients at one gate: every call is answered, notifications come in order, and the gate does not grow.
-`make soak` runs it.
+"""Minutes of real clients at one gate: every call is answered, notifications arrive in order, and the gate's memory
+does not grow. `make soak` runs it.
 
 Clients on four SDKs have a session each, over HTTP, and keep several calls of six kinds in flight; behind the gate are
 servers over stdio and HTTP. `SOAK_SECONDS` is how long they call. `LONG=1` adds the long runs.
@@ -60,14 +60,14 @@ pytestmark = [pytest.mark.soak, pytest.mark.real]
 
 @dataclass
 class Watch:
-    """What the gate's process holds, once a second: MiB of resident memory, and open descriptors."""
+    """The resident memory in MiB and the open descriptors of the gate's process, once a second."""
 
     pid: int
     memory: list[float] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
 
     def look(self) -> None:
-        """Note both now."""
+        """Record both now."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         self.memory.append(pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
         self.descriptors.append(len(list(Path(f"/proc/{self.pid}/fd").iterdir())))
@@ -116,12 +116,12 @@ def serving(folder: Path) -> Iterator[Listening]:
 
 
 def place(at: Listening, server: str) -> Server:
-    """One of the gate's servers, as clients are told of it."""
+    """One of the gate's servers, as clients address it."""
     return Server(server, (urljoin(at.url, f"/servers/{server}/mcp"),))
 
 
 def called(client: str, server: str, at: Listening, number: int) -> Any:
-    """What one client saw."""
+    """The report of one client."""
     # A log line from a stdio server names no call. With several in flight it leaves on the stream of one of them, and
     # streams of HTTP are connections of their own: between them there is no order.
     in_order = "http" in server
@@ -140,7 +140,7 @@ def called(client: str, server: str, at: Listening, number: int) -> Any:
 
 
 def stormed(at: Listening) -> tuple[dict[str, Any], Watch]:
-    """What each client saw, all of them at once, and what the gate held meanwhile."""
+    """The report of each client, all of them at once, and the gate's memory and descriptors meanwhile."""
     with watched(at.process.pid) as watch, ThreadPoolExecutor(len(PAIRS)) as pool:
         running = {
             f"{client} at {server}": pool.submit(called, client, server, at, n)

@@ -1,5 +1,4 @@
-"""Processes of a samplegate that is installed somewhere, under a clock of our choice. For the writer of the files and
-for their tests."""
+"""Processes of an installed samplegate under a shifted clock, for the writer of the files and for their tests."""
 
 from __future__ import annotations
 
@@ -32,12 +31,12 @@ BOUND: Final = 50.0
 
 
 def moment(text: str) -> float:
-    """Unix seconds of a time such as ``2026-11-21T09:00:00Z``."""
+    """A time such as ``2026-11-21T09:00:00Z`` in Unix seconds."""
     return datetime.fromisoformat(text).timestamp()
 
 
 class Ended(NamedTuple):
-    """How a command ended."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -45,8 +44,8 @@ class Ended(NamedTuple):
 
 
 class Samplegate:
-    """The samplegate of an interpreter, run in a folder. ``shift``: how far its clock is ahead of ours. ``forks``: what
-    its processes are forked from, in place of starting each anew."""
+    """The samplegate of an interpreter, run in a folder. ``shift`` is the difference of its clock from ours. ``forks``,
+    if given, forks its processes in place of starting them."""
 
     def __init__(
         self,
@@ -65,11 +64,11 @@ class Samplegate:
         self._path = {} if path is None else {"PYTHONPATH": str(path)}
 
     def at(self, text: str) -> None:
-        """What is started from now on begins at this moment."""
+        """Set the clock of processes that are started from now on."""
         self.shift = moment(text) - time.time()
 
     def environment(self) -> dict[str, str]:
-        """What a process is given."""
+        """The environment of a process."""
         return {
             "PATH": os.environ["PATH"],
             "SHIFT": str(self.shift),
@@ -83,7 +82,7 @@ class Samplegate:
         return [self._python, str(HERE / "programs" / "clocked.py"), *arguments]
 
     def commands(self, *commands: Sequence[str]) -> list[Ended]:
-        """Commands that end by themselves, one after the other in one process."""
+        """Run commands that end by themselves, one after another in one process."""
         with self._process("each") as process:
             out, err = process.communicate(json.dumps(commands).encode(), timeout=BOUND)
         assert 0 == process.returncode, err
@@ -96,30 +95,30 @@ class Samplegate:
         return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=self.folder, env=self.environment())
 
     def command(self, *arguments: str) -> Ended:
-        """One of them."""
+        """Run one command."""
         return self.commands(arguments)[0]
 
     def told(self, *commands: Sequence[str]) -> list[Any]:
-        """The JSON that each of these commands prints."""
+        """The JSON output of each of these commands."""
         ended = self.commands(*commands)
         assert all(one.code == 0 for one in ended), ended
         return [json.loads(one.out) for one in ended]
 
     def listed(self, state: str = "state") -> list[dict[str, Any]]:
-        """All reviews, the newest first, without what depends on the moment."""
+        """All reviews, newest first, without members that depend on the time."""
         found: list[dict[str, Any]] = self.told(
             ["reviews", "list", "--state", state, "--all", "--limit", "100", "--json"]
         )[0]
         return [lasting(review) for review in found]
 
     def verdicts(self, *said: Sequence[str], state: str = "state") -> list[Ended]:
-        """What became of these commands of `samplegate reviews`."""
+        """The results of these `samplegate reviews` commands."""
         return self.commands(*(["reviews", *words, "--state", state, "--as", "ann"] for words in said))
 
     @contextmanager
     def run(self, *options: str, server: str = "desk", state: str = "state") -> Iterator[Conversation]:
-        """`samplegate run` around a server that asks; a legacy client's conversation with it. It is killed if it is
-        still there at the end."""
+        """`samplegate run` around a server that asks, and a legacy client's conversation with it. It is killed if it
+        still runs at the end."""
         given = ["--settings", "settings.yaml", "--server", server, "--state", state, *options]
         given += [] if "--policy" in options else ["--policy", self.policy]
         with self._process("run", *given, "--", sys.executable, "-S", str(SERVER), "legacy") as process:
@@ -142,13 +141,13 @@ class Conversation:
         self._id = 0
 
     def write(self, **frame: Any) -> None:
-        """A frame of the client's."""
+        """Write a frame of the client."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n")
         self.process.stdin.flush()
 
     def read(self) -> dict[str, Any]:
-        """The next answer to the client."""
+        """Read the next answer to the client."""
         assert self.process.stdout is not None
         while line := self.process.stdout.readline():
             frame: dict[str, Any] = json.loads(line)
@@ -159,7 +158,7 @@ class Conversation:
         raise AssertionError(f"it has ended: {self.end()}")
 
     def begin(self) -> None:
-        """The handshake."""
+        """Do the handshake."""
         capabilities: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
         hello = {
             "protocolVersion": "2025-11-25",
@@ -171,26 +170,26 @@ class Conversation:
             self.write(method="notifications/initialized")
 
     def begin_to_ask(self, asked: Mapping[str, Any]) -> None:
-        """Call the tool during which the server asks this."""
+        """Call the tool during which the server makes this request."""
         self._id += 1
         self.write(id=self._id, method="tools/call", params={"name": "do", "arguments": {"ask": asked}})
 
     def answer(self) -> dict[str, Any]:
-        """What the server was answered: ``result`` or ``error``."""
+        """The server's answer: ``result`` or ``error``."""
         answer: dict[str, Any] = self.read()["result"]["structuredContent"]
         return answer
 
     def ask(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Both."""
+        """Call the tool, and return the server's answer."""
         self.begin_to_ask(asked)
         return self.answer()
 
     def cancel(self) -> None:
-        """The client takes its call back."""
+        """Cancel the client's call."""
         self.write(method="notifications/cancelled", params={"requestId": self._id})
 
     def end(self) -> tuple[int, str]:
-        """The end of the input: the exit code, and what was said on stderr."""
+        """End the input. Returns the exit code and stderr."""
         _, said = self.process.communicate(timeout=BOUND)
         return self.process.wait(), said.decode()
 
@@ -201,8 +200,8 @@ class Conversation:
 
 
 async def modern_call(gate: Samplegate, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to a tools/call of a client of 2026-07-28 at a `samplegate serve`, which has the folder's key for what
-    clients take along."""
+    """The answer to a tools/call of a client of 2026-07-28 at a `samplegate serve` with the folder's key for request
+    states."""
     words = [
         "serve",
         "--policy",
@@ -255,12 +254,12 @@ async def _posted(http: aiohttp.ClientSession, url: str, params: Mapping[str, An
 
 
 def lasting(review: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told of a review, without what depends on the moment."""
+    """The members of a review that do not depend on the time."""
     return {name: value for name, value in review.items() if name != "seconds_left"}
 
 
 def room(gate: Samplegate, state: str, server: str = "desk") -> dict[str, int]:
-    """How many more requests each limit of the policy lets through, by asking until there is no room."""
+    """How many more requests each limit of the policy admits, found by asking until one is refused."""
     found = {}
     with gate.run("--decision-log", "none", server=server, state=state) as client:
         for text in (
@@ -280,14 +279,14 @@ def room(gate: Samplegate, state: str, server: str = "desk") -> dict[str, int]:
 
 
 def outcome(answer: Mapping[str, Any]) -> Any:
-    """What the server was answered, without what names this one decision."""
+    """The server's answer, without the ID of the decision."""
     if "error" in answer:
         return re.sub(r" ?\[decision \w+\]", "", str(answer["error"]["message"]))
     return {name: value for name, value in answer["result"].items() if name != "_meta"}
 
 
 def rows(path: Path, table: str) -> list[list[Any]]:
-    """All of a table."""
+    """All rows of a table."""
     with contextlib.closing(sqlite3.connect(path)) as db:
         return sorted([list(row) for row in db.execute(f"SELECT * FROM {table}")], key=repr)
 
@@ -299,20 +298,20 @@ def sample(text: str) -> dict[str, Any]:
 
 
 def form(message: str) -> dict[str, Any]:
-    """An elicitation by form."""
+    """A form elicitation."""
     properties = {"confirm": {"type": "boolean"}, "reason": {"type": "string"}, "password": {"type": "string"}}
     schema = {"type": "object", "properties": properties, "required": ["confirm"]}
     return {"method": "elicitation/create", "params": {"mode": "form", "message": message, "requestedSchema": schema}}
 
 
 def link(message: str) -> dict[str, Any]:
-    """An elicitation by URL."""
+    """A URL elicitation."""
     params = {"mode": "url", "message": message, "url": "https://id.example.com/consent", "elicitationId": "e-1"}
     return {"method": "elicitation/create", "params": params}
 
 
 def text_of(answer: Mapping[str, Any]) -> str:
-    """What a model or a person answered, or the error's text."""
+    """The answer of a model or a reviewer, or the error's text."""
     return str(answer["result"]["content"]["text"] if "result" in answer else answer["error"]["message"])
 
 
@@ -347,7 +346,8 @@ DECIDED: Final = (
 
 
 class Hook:
-    """A reviewer's webhook on this machine, which answers with ``status``; None: never, until it is closed."""
+    """A reviewer's webhook on this machine, which answers with ``status``. None: it does not answer until it is
+    closed."""
 
     def __init__(self) -> None:
         self.status: int | None = 202
@@ -370,7 +370,7 @@ class Hook:
                 self.end_headers()
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -378,23 +378,23 @@ class Hook:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the webhook."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/hook"
 
     def messages(self, number: int) -> None:
-        """Wait until so many have come."""
+        """Wait for this many messages."""
         with self._news:
             assert self._news.wait_for(lambda: len(self.came) >= number, BOUND), self.came
 
     def close(self) -> None:
-        """It is gone."""
+        """Stop listening."""
         self._over.set()
         self._server.shutdown()
         self._server.server_close()
 
 
 def until(found: Any, what: str, *, step: float = 0.02) -> Any:
-    """What ``found`` gives, as soon as it gives something."""
+    """Call ``found`` until it returns something, and return that."""
     end = time.monotonic() + BOUND
     while time.monotonic() < end:
         if (one := found()) is not None:

@@ -62,7 +62,7 @@ QUICK: Final = ("--policy", "limited.yaml")
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Forks]:
-    """What the present code's processes are forked from."""
+    """The process from which the current code's processes are forked."""
     with forks("tests.upgrade.programs.clocked") as found:
         yield found
 
@@ -81,7 +81,7 @@ def copied(folder: Path, processes: Forks) -> Samplegate:
 
 @pytest.fixture
 def gate(tmp_path: Path, processes: Forks) -> Iterator[Samplegate]:
-    """The present code in a copy of the files."""
+    """The current code in a copy of the files."""
     found = copied(tmp_path / "files", processes)
     yield found
     for path in SQLITE:
@@ -91,12 +91,12 @@ def gate(tmp_path: Path, processes: Forks) -> Iterator[Samplegate]:
 
 @pytest.fixture
 def damaged(tmp_path: Path, processes: Forks) -> Samplegate:
-    """The same, where the files need not be whole at the end."""
+    """The current code in a copy whose files may be damaged at the end."""
     return copied(tmp_path / "files", processes)
 
 
 def missing(expected: Any, found: Any, at: str = "") -> list[str]:
-    """Where ``found`` says something else. It may say more: a later version has more to say."""
+    """The differences in ``found``. Additional members are allowed, because a later version may report more."""
     if isinstance(expected, dict) and isinstance(found, dict):
         return [one for name, value in expected.items() for one in missing(value, found.get(name), f"{at}.{name}")]
     if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
@@ -142,14 +142,14 @@ def test_every_review_is_shown_as_it_was_and_looking_changes_nothing(gate: Sampl
 
 
 def used(gate: Samplegate) -> set[str]:
-    """Whose verdict was used, by what they are called in the manifest."""
+    """The reviews whose verdict was used, by their names in the manifest."""
     names = {id: name for name, id in REVIEWS.items()}
     with closing(sqlite3.connect(gate.folder / "state" / "reviews.db")) as db:
         return {names[id] for (id,) in db.execute("SELECT id FROM reviews WHERE used_by IS NOT NULL")}
 
 
 def begin_anew(gate: Samplegate, client: Conversation, name: str) -> None:
-    """Ask this again, and see that a person is asked again; the process is killed then."""
+    """Ask this again, and check that a new review is opened. The process is killed then."""
     path = gate.folder / "state" / "reviews.db"
     before = len(rows(path, "reviews"))
     client.begin_to_ask(ASKED[name])
@@ -244,7 +244,7 @@ def test_reports_and_replays_of_each_log_say_what_they_said(gate: Samplegate) ->
 
 
 def series(gate: Samplegate) -> bytes:
-    """A log that is turned over by size, as one."""
+    """A log that is rotated by size, as one."""
     return b"".join(
         path.read_bytes()
         for path in [*sorted((gate.folder / "logs").glob("audit.jsonl.0*")), gate.folder / "logs" / "audit.jsonl"]
@@ -318,7 +318,7 @@ def test_a_call_that_was_with_its_client_goes_on(gate: Samplegate) -> None:
 
 
 def killed(gate: Samplegate, *command: str, frames: bytes = b"") -> list[Path]:
-    """The folders of processes that were killed at each step of a command; the last one ended by itself."""
+    """The folders of processes that were killed at each step of a command. The last one ended by itself."""
     words = [sys.executable, str(HERE / "programs" / "killed.py"), "copies", *command]
     done = subprocess.run(
         words, env=gate.environment(), cwd=gate.folder, input=frames, capture_output=True, timeout=100, check=False
@@ -407,12 +407,12 @@ def cut(path: Path) -> None:
 
 
 def overwritten(path: Path) -> None:
-    """Something else stands at its beginning."""
+    """The beginning is overwritten."""
     path.write_bytes(b"x" * 512 + path.read_bytes()[512:])
 
 
 def newer(path: Path) -> None:
-    """A later samplegate has changed it."""
+    """A later samplegate has changed the file."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         statement = {
             "reviews.db": "UPDATE review_version SET version_num = '9999'",
@@ -423,7 +423,7 @@ def newer(path: Path) -> None:
 
 
 def without_wal(path: Path) -> None:
-    """What a killed process had written is not with it."""
+    """The WAL of a killed process is missing."""
     path.with_name(f"{path.name}-wal").unlink()
 
 

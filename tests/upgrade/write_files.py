@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def days(gate: Samplegate) -> None:
-    """Accounts of every kind of limit, in the state and the daily files of two days; a review whose time is over on the
+    """Accounts of every kind of limit, in the state and the daily files of two days; a review that expires on the
     second."""
     gate.at(FIRST_DAY)
     with gate.run() as client:
@@ -123,11 +123,11 @@ def days(gate: Samplegate) -> None:
 
 
 def reviews(gate: Samplegate, manifest: dict[str, Any]) -> None:
-    """One review in each state, of each kind: what became of them is in the manifest by the text of the request."""
+    """One review in each state, of each kind. The manifest has their results by the text of the request."""
     named: dict[str, str] = manifest.setdefault("reviews", {})
 
     def opened(client: Conversation, name: str, *, waits: bool = False) -> str:
-        """The review of this request; its request has ended, unless it still ``waits``."""
+        """The review of this request. The request has ended, unless it still ``waits``."""
         if not waits:
             client.ask(ASKED[name])
         named[name] = until(
@@ -186,7 +186,7 @@ def reviews(gate: Samplegate, manifest: dict[str, Any]) -> None:
 
 
 def webhooks(gate: Samplegate, manifest: dict[str, Any]) -> None:
-    """The outbox: a message that arrived, and one that is to be tried again."""
+    """The outbox: a message that was delivered, and one that will be retried."""
     hook = Hook()
     gate.more = {"HOOK_URL": hook.url}
     with gate.run() as client:
@@ -197,7 +197,7 @@ def webhooks(gate: Samplegate, manifest: dict[str, Any]) -> None:
         client.ask(form("reviewers are told, and it does not arrive"))
         hook.messages(2)
         until(lambda: settled(gate, "waiting", tries=1), "it is noted as to be tried again")
-        client.process.kill()  # it would be tried once more meanwhile
+        client.process.kill()  # it would be retried once more meanwhile
         client.end()
     hook.close()
     gate.more = {}
@@ -221,7 +221,7 @@ def settled(gate: Samplegate, state: str, *, tries: int = 0) -> tuple[Any, ...] 
 
 
 def logs(gate: Samplegate) -> None:
-    """A log turned over by size, with contents; and one in SQLite."""
+    """A log with contents, rotated by size, and one in SQLite."""
     gate.at(SECOND_DAY)
     for log, more in (
         ("logs/audit.jsonl", {"SAMPLEGATE_DECISION_LOG_MAX_BYTES": "4000"}),
@@ -235,7 +235,7 @@ def logs(gate: Samplegate) -> None:
 
 
 def say_something(client: Conversation) -> None:
-    """Requests of each outcome."""
+    """Make requests of each outcome."""
     for number in range(3):
         client.ask(sample(f"counted by the month, {number} — 面"))
         client.ask(sample(f"paid for, {number}"))
@@ -247,7 +247,7 @@ def say_something(client: Conversation) -> None:
 
 
 def tape(gate: Samplegate) -> None:
-    """What models and a client answered."""
+    """The cassette: answers of models and of a client."""
     with gate.run("--record", "tape.yaml", "--decision-log", "none", state="scratch") as client:
         for text in ("on the tape, first", "on the tape, second", "fails, on the tape"):
             client.ask(sample(text))
@@ -256,8 +256,7 @@ def tape(gate: Samplegate) -> None:
 
 
 def sealed(gate: Samplegate, manifest: dict[str, Any]) -> None:
-    """A call of a modern client's that is with its client: what it takes along is sealed with the key of the
-    settings."""
+    """A modern client's call that is at its client. Its request state is sealed with the key of the settings."""
     asked = {"name": "do", "arguments": {"ask": form("the client fills in what is sealed")}}
     manifest["sealed"] = {"call": asked, "result": asyncio.run(modern_call(gate, asked))["result"]}
 
@@ -267,8 +266,8 @@ def sealed(gate: Samplegate, manifest: dict[str, Any]) -> None:
 
 
 def killed(gate: Samplegate) -> None:
-    """One that holds a slot and a reservation at its worst case, one whose review waits and whose message is under way,
-    one with a log in SQLite."""
+    """A process that holds a slot and a reservation at its upper bound, one with a pending review and a message in
+    delivery, and one with a log in SQLite."""
     gate.at(SECOND_DAY)
     hook = Hook()
     hook.status = None
@@ -292,7 +291,7 @@ def killed(gate: Samplegate) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Without the scratch state, and without what SQLite makes anew (-shm)."""
+    """Remove the scratch state, and the -shm files that SQLite recreates."""
     shutil.rmtree(folder / "scratch")
     shutil.rmtree(folder / "daemon", ignore_errors=True)
     for path in folder.rglob("*-shm"):
@@ -304,8 +303,8 @@ def tidy(folder: Path) -> None:
 
 
 def look(gate: Samplegate, drawn: Samplegate, asked: Samplegate, manifest: dict[str, Any]) -> None:
-    """What its own commands show, and what is in the tables; how much room can be ``drawn``, and what verdicts answer
-    where ``asked``."""
+    """The output of the release's own commands, and the rows of the tables. ``drawn`` also finds the room of the
+    limits, and ``asked`` the answers of verdicts."""
     logs = {
         "daily": "state/decisions",
         "turned over": "logs/audit.jsonl",
@@ -341,7 +340,7 @@ def tables_of(path: Path) -> tuple[str, ...]:
 
 
 def check_traces(folder: Path, scratch: Path) -> None:
-    """No file says on which machine it was written, or by whom."""
+    """Check that no file names the machine or the user that wrote it."""
     traces = {socket.gethostname(), getpass.getuser(), str(ROOT), str(scratch), str(Path.home()), sys.prefix}
     plain = {trace.encode() for trace in traces if len(trace) > 3}
     found = [

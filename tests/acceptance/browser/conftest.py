@@ -1,5 +1,5 @@
-"""Chromium in front of the reviewers' listener: one listener for all tests, a browser for each module, a new store and
-a new context for each test. Whatever a page says on its console, or asks of somebody else, fails the test."""
+"""Chromium with the reviewers' listener: one listener for all tests, a browser for each module, and a new store and
+context for each test. A test fails if a page writes to its console or sends a request to another host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS: Final = 10.0
 
 
 class Site:
-    """The listener over a store in dicts, in a thread with a loop of its own."""
+    """The listener over an in-memory store, in a thread with its own event loop."""
 
     def __init__(self) -> None:
         self.listener = ReviewersListener()
@@ -44,7 +44,7 @@ class Site:
         self._loop.close()
 
     def run(self, what: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Something that is awaited over there."""
+        """Await something in the listener's event loop."""
         return asyncio.run_coroutine_threadsafe(what(), self._loop).result(SECONDS)
 
     def open(self, *reviews: Review) -> None:
@@ -76,7 +76,7 @@ class Site:
         await self._app(scope, receive, send)
 
     def anew(self) -> None:
-        """Another store, and nothing remembered."""
+        """Start with another store and no sessions."""
 
         async def swap() -> None:
             self._app.end()
@@ -120,8 +120,8 @@ REFUSED: Final = re.compile(r"Failed to load resource: .* status of (403|409|422
 
 
 class Watched:
-    """What a browser did beside what it was asked for: requests to others than the listener, and what its console, its
-    Content-Security-Policy and its dialogs said. A page that refuses a form is an error in the console."""
+    """Side effects of a browser: requests to other hosts, and output of its console, Content-Security-Policy and
+    dialogs. A page that rejects a form is an error in the console."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.elsewhere: list[str] = []
@@ -148,13 +148,13 @@ class Watched:
 
 @pytest.fixture
 def watched() -> list[Watched]:
-    """Of each context of the test."""
+    """The side effects of each context of the test."""
     return []
 
 
 @pytest.fixture
 def context_of(browser: Browser, site: Site, watched: list[Watched]) -> Iterator[Callable[..., BrowserContext]]:
-    """A new browser context: nobody is signed in. At its end it has said nothing and asked nobody else."""
+    """A new browser context without a sign-in. At its end it must have had no side effects."""
     made: list[BrowserContext] = []
 
     def make(**more: Any) -> BrowserContext:
@@ -172,7 +172,7 @@ def context_of(browser: Browser, site: Site, watched: list[Watched]) -> Iterator
 
 @pytest.fixture
 def page_of(context_of: Callable[..., BrowserContext], site: Site) -> Callable[..., Page]:
-    """An empty page of somebody who is signed in."""
+    """An empty page of a signed-in reviewer."""
 
     def make(token: str = OPS, **more: Any) -> Page:
         context = context_of(**more)

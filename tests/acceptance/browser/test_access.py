@@ -1,4 +1,4 @@
-"""The page for everybody: by keyboard alone, for screen readers, on a narrow screen, in light and dark."""
+"""Accessibility of the page: keyboard only, screen readers, narrow screens, light and dark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOOKS: Final[tuple[tuple[Look, Look], ...]] = (((320, "light"), (1280, "dark")),
 
 
 def faults(page: Page) -> list[str]:
-    """What axe finds of the rules of WCAG 2.2 A and AA and its own best practices."""
+    """The findings of axe: the rules of WCAG 2.2 A and AA and its own best practices."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text("utf-8"))
     found: dict[str, Any] = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
@@ -111,7 +111,7 @@ def test_nothing_stands_beyond_the_edge_of_the_screen(page: Page, site: Site) ->
 
 
 def pressed(page: Page, key: str, until: str, most: int = 80) -> None:
-    """Press the key until what has the focus says so. Whatever has it on the way is seen to have it."""
+    """Press the key until the focused element has this text. Every element on the way must show its focus."""
     for _ in range(most):
         page.keyboard.press(key)
         said, outline = page.evaluate(
@@ -146,7 +146,7 @@ def test_a_form_is_filled_in_by_keyboard_and_a_mistake_leads_to_its_field(page: 
     expect(page.get_by_role("heading", level=1)).to_have_count(1)
     pressed(page, "Tab", "f.0")
     page.keyboard.type("11")
-    page.keyboard.press("Enter")  # checks, and sends nothing
+    page.keyboard.press("Enter")  # checks, and submits nothing
     expect(page.get_by_role("alert")).to_be_focused()
     assert "pending" == site.get(shown.form().id).state
     page.keyboard.press("Tab")

@@ -1,4 +1,4 @@
-"""How a browser comes from elsewhere: by a link, which leads to the review, and by a form, which leads nowhere."""
+"""Visits from other sites: a link leads to the review, and a form is rejected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def elsewhere(page: Page, body: str) -> None:
-    """A page of another site, with this in it."""
+    """A page of another site with this content."""
     page.route(
         MAIL, lambda route: route.fulfill(content_type="text/html", body=f"<!doctype html><title>mail</title>{body}")
     )

@@ -1,5 +1,5 @@
-"""Deciding at the page in Chromium: from the sign-in to the decision, what was pressed is what the store keeps. Each
-button and field without a browser: tests/unit/reviews/web/test_deciding.py."""
+"""Decisions at the page in Chromium: from the sign-in to the decision, the store gets what was pressed.
+tests/unit/reviews/web/test_deciding.py has each button and field without a browser."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A peer's texts in Chromium: no script of theirs runs, nothing is asked of anybody, and no policy is even tried: each
-context is watched for that. Which markup they become is in tests/unit/reviews/web/test_pages.py."""
+"""Peers' texts in Chromium: none of their scripts runs, no request leaves, and no policy is even violated.
+tests/unit/reviews/web/test_pages.py has the markup that they become."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def looked_through(page: Page, path: str) -> None:
-    """All of the page is opened, and nothing of it is markup of a peer's."""
+    """Open every part of the page, and check that no markup comes from a peer."""
     page.goto(path)
     page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     expect(page.get_by_role("heading", level=1)).to_be_visible()
@@ -27,7 +27,7 @@ def looked_through(page: Page, path: str) -> None:
 
 
 def test_nothing_that_a_peer_writes_does_anything(page: Page, site: Site) -> None:
-    """Each payload is in a list, and on a page of each kind of review behind two others and before the rest."""
+    """Each payload is in a list, and on a page of each kind of review after two others and before the rest."""
     site.open(
         *(replace(review, id=f"rv_{n}_{m}") for n, one in enumerate(TRIED) for m, review in enumerate(everywhere(one)))
     )
@@ -62,7 +62,7 @@ def test_every_field_of_a_review_may_hold_the_worst(page: Page, site: Site) -> N
 def test_a_page_that_was_taken_over_could_still_run_and_reach_nothing(
     page: Page, site: Site, watched: list[Watched]
 ) -> None:
-    """The second wall, tried by hand: markup that got into the page after all."""
+    """The second line of defense: markup that got into the page after all."""
     failed: list[tuple[str, str | None]] = []
     page.on("requestfailed", lambda request: failed.append((request.url, request.failure)))
     page.goto("/reviews")

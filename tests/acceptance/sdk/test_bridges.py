@@ -1,5 +1,5 @@
-"""Real clients of one protocol version before real servers of another: what asks nothing passes in the client's own
-version. Who answers what is asked stands in test_capabilities.py and test_rounds.py."""
+"""Real clients of one protocol version with real servers of another: calls without requests to the client work in the
+client's own version. test_capabilities.py and test_rounds.py have the requests to the client."""
 
 from __future__ import annotations
 

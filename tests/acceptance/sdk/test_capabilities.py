@@ -1,5 +1,5 @@
-"""Who answers what a server asks: policies that answer, forward, mix and deny, for clients that can do it, cannot or
-will not; between real programs in every pair of protocol versions."""
+"""Requests of servers under policies that answer, forward, mix and deny, for clients that can answer, cannot or refuse:
+real programs in every pair of protocol versions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def begins_anew(row: Row) -> bool:
 
 
 def slow_to_start(row: Row) -> bool:
-    """Nobody tells the gate that this server is a modern one, and it may take longer to start than the gate waits."""
+    """The gate does not know that this server is modern, and it may start more slowly than the gate waits."""
     return row["client"].endswith("-pinned") and (row["server"], row["behind"]) == ("sdk2", "stdio")
 
 
@@ -100,7 +100,7 @@ def test_the_policy_and_then_the_client_decides_who_answers(row: Row, places: Pl
 
 @pytest.mark.parametrize("able", ["sampling", "both", "refuses"])
 def test_a_client_of_one_version_is_not_asked_by_a_server_of_the_other(able: str, places: Places, drive: Drive) -> None:
-    """Nobody could bring the answer back to a call that waits: it is refused, and the session goes on."""
+    """The answer could not get back to the waiting call, so the request is refused, and the session continues."""
     gated = places.gated("sdk1", front="serve", behind="http", policy="forwards")
     seen = drive(clients()["python2-pinned"], gated.server, None, STEPS, **ABLE[able])
     assert [NOT, NOT, SUM] == [outcome(result) for result in seen.results], gated.said()
@@ -109,7 +109,7 @@ def test_a_client_of_one_version_is_not_asked_by_a_server_of_the_other(able: str
 
 @pytest.mark.parametrize("front", ["serve", "run"])
 def test_a_client_that_asks_first_what_the_server_speaks_is_told(front: str, places: Places, drive: Drive) -> None:
-    """One that knows the older versions too begins again in one of them: the table above has it."""
+    """A client that also knows the older versions starts again in one of them: the table above has it."""
     gated = places.gated("sdk1", front=front, behind="http", policy="forwards")
     with pytest.raises(AssertionError, match="did not offer pinned protocol version"):
         drive(clients()["typescript2-pinned"], gated.server, None, STEPS, **ABLE["both"])

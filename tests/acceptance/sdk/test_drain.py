@@ -1,5 +1,4 @@
-"""A daemon that ends while real clients wait for a tool: each gets its answer, and may still list the tools it was
-offered."""
+"""A daemon that shuts down while real clients wait for a tool: each gets its answer, and may still list its tools."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The npm reference server behind the gate. It offers its asking tools only to a client that declares the capabilities:
-the gate does."""
+"""The npm reference server behind the gate. It offers the tools that ask the client only if sampling and elicitation
+are declared, which the gate does."""
 
 from __future__ import annotations
 

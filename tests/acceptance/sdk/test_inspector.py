@@ -1,4 +1,4 @@
-"""The MCP inspector's command line: prints the same with and without a gate, over HTTP and with the gate as its stdio
+"""The MCP inspector's command line: the same output with and without a gate, over HTTP and with the gate as its stdio
 server."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ASKED = {
 
 
 def inspected(server: Server, asked: Sequence[str], home: Path) -> tuple[int, object]:
-    """Its exit code and what it printed as JSON. The folder stands in for the user's own."""
+    """The exit code and the JSON output. The folder replaces the user's home."""
     over_http = server.words[0].startswith("http://")
     target = [*server.words, "--transport", "http"] if over_http else []
     if not over_http:

@@ -1,5 +1,5 @@
-"""Who ends when whom ends: a real client, the gate and a real server as processes of their own. Unix only: named pipes
-and signals."""
+"""The order in which a real client, the gate and a real server end, as processes. Unix only, because of named pipes and
+signals."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ SOON = 15.0  # seconds; shutdown is bounded by 1.8 s, the rest is a slow machine
 
 @dataclass
 class Watched:
-    """A server that holds the writing end of a named pipe, as often as it is started: ``gone`` waits until nobody
-    does."""
+    """A server that holds the write end of a named pipe each time it is started. ``gone`` waits until no process holds
+    it."""
 
     server: Server
     reading: int
@@ -50,7 +50,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 @contextmanager
 def by_hand(words: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
-    """The gate with the test itself as its client."""
+    """The gate, with the test as its client."""
     process = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -68,7 +68,7 @@ def say(process: subprocess.Popen[str], **frame: Any) -> None:
 
 
 def answer_to(process: subprocess.Popen[str], id: int) -> dict[str, Any]:
-    """The answer with that id; the per-test bound ends a wait for one that never comes."""
+    """The answer with this id. The test's timeout ends a wait for one that never arrives."""
     assert process.stdout is not None
     for line in process.stdout:
         frame: dict[str, Any] = json.loads(line)

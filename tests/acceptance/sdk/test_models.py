@@ -1,5 +1,5 @@
-"""Allow rules between real programs: models on a loopback endpoint that answer, that hang and that answer 429, and the
-scripted one, which uses tools too."""
+"""Allow rules between real programs: models on a loopback endpoint that answer, hang or return 429, and the scripted
+model, which also uses tools."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ PAIRS = [
 
 @dataclass
 class Gate:
-    """One that serves both servers, with models behind it."""
+    """One gate in front of both servers, with models."""
 
     endpoint: Endpoint
     program: Listening
@@ -75,7 +75,7 @@ class Gate:
         return Server(name, (urljoin(self.program.url, f"/servers/{name}/mcp"),))
 
     def records(self) -> list[dict[str, Any]]:
-        """What was decided since this was last asked."""
+        """The decisions since the last call."""
         lines = self.log.read_text("utf-8").splitlines() if self.log.exists() else []
         new, self.read = lines[self.read :], len(lines)
         return [json.loads(line) for line in new]

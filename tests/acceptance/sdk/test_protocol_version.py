@@ -1,4 +1,4 @@
-"""Real servers of both versions that ask by requests alone, behind the gate, for clients that prefer 2026-07-28."""
+"""Real servers of both versions that ask by requests only, behind the gate, for clients that prefer 2026-07-28."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEPS = [call("classify", text="x"), call("confirm")]
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A daemon before the pushing server, which is reached over HTTP: as it comes, and set to legacy."""
+    """A daemon in front of the pushing server over HTTP: with its default settings, and set to legacy."""
     folder = tmp_path_factory.mktemp("pushing")
     with listening((peers.sdk(2), SERVER, "server_sdk2_pushing")) as behind:
         servers = {

@@ -1,5 +1,5 @@
-"""The link to remote servers against real ones: the Python SDK 1 and 2 and server-everything over Streamable HTTP, in
-the versions they speak. The gate as a whole before them stands in the other files here."""
+"""The link to real remote servers: the Python SDKs 1 and 2 and server-everything over Streamable HTTP, in their
+versions. The other files here test the whole gate."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ANSWERS = {
 
 
 class Client(Heard):
-    """Sends as a client would and answers what a server asks on the stream it asks on."""
+    """Sends as a client would, and answers a server's requests on their stream."""
 
     remote: RemoteConnection
 
@@ -48,7 +48,7 @@ class Client(Heard):
         self.remote.send(stream, json.dumps({"jsonrpc": "2.0", **members}).encode())
 
     async def ask(self, stream: int, method: str, **params: Any) -> dict[str, Any]:
-        """Send a request; its answer."""
+        """Send a request and return its answer."""
         self.send(stream, id=stream, method=method, params=params)
         await self.until(
             lambda: any(frame.get("id") == stream and "method" not in frame for frame in self.frames(stream))
@@ -57,7 +57,7 @@ class Client(Heard):
         return answer
 
     async def call(self, stream: int, tool: str, meta: dict[str, Any] | None = None, **arguments: Any) -> str:
-        """Call a tool; the text of its result."""
+        """Call a tool and return the text of its result."""
         answer = await self.ask(stream, "tools/call", name=tool, arguments=arguments, _meta=meta or {})
         return str(answer["result"]["content"][0]["text"]) if "result" in answer else str(answer["error"])
 

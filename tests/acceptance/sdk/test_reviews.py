@@ -1,5 +1,5 @@
-"""A person decides, for real clients: they ask, wait, come back as often as they are put off, and simply get their
-results, in both protocol versions."""
+"""Reviews for real clients of both protocol versions: they ask, wait, retry as often as they are put off, and get their
+results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SILENT: Final = ("python2-pinned", "typescript2-pinned")
 
 
 class Person(threading.Thread):
-    """Decides whatever one server asks, once its client has been put off so many times."""
+    """Decides every request of one server after its client has been put off this many times."""
 
     def __init__(self, state: Path, server: str, put_off: int) -> None:
         super().__init__(daemon=True)
@@ -78,7 +78,7 @@ def person(state: Path, server: str, put_off: int) -> Iterator[Person]:
 
 
 def policy(folder: Path, patience: str) -> Path:
-    """Everything is escalated. JSON is YAML."""
+    """A policy that escalates everything. JSON is YAML."""
     told = {
         "version": 1,
         "reviewers": {"ops": {"timeout": "5m"}},
@@ -90,14 +90,14 @@ def policy(folder: Path, patience: str) -> Path:
 
 
 def recorded(log: Path, server: str) -> list[tuple[str, str]]:
-    """The outcomes of what that server asked, and who decided them."""
+    """The outcomes of the server's requests, and who decided them."""
     records = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
     return [(one["outcome"], one.get("reviewed_by") or "") for one in records if one["server"] == server]
 
 
 @pytest.fixture(scope="module")
 def served(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A daemon whose clients have little patience; the server behind it has a name for each test. Its address and its
+    """A daemon with short client timeouts. The server behind it has a name for each test. Yields its address and its
     folder."""
     folder = tmp_path_factory.mktemp("reviews")
     url = places.server("sdk2").words[0]
@@ -118,7 +118,7 @@ def served(places: Places, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_a_modern_client_that_is_put_off_twice_gets_its_results(
     client: str, served: tuple[str, Path], drive: Drive
 ) -> None:
-    """Two questions one after the other, and two in one round."""
+    """Two requests one after another, and two in one round."""
     (url, folder), name = served, f"put-off-{client}"
     server = Server(name, (urljoin(url, f"/servers/{name}/mcp"),))
     with person(folder / "state", name, put_off=2) as ana:
@@ -149,7 +149,7 @@ def test_a_modern_client_whose_person_says_nothing_is_answered_before_it_gives_u
 def test_before_one_gate_for_each_client_they_wait_too(
     client: str, server: str, put_off: int, *, places: Places, tmp_path: Path, drive: Drive
 ) -> None:
-    """The older one as long as it takes, for it cannot be put off."""
+    """The older client waits as long as it takes, because it cannot be put off."""
     rules, state, log = policy(tmp_path, "2s" if put_off else "none"), tmp_path / "state", tmp_path / "decisions.jsonl"
     wrapped = Gate(rules, log, ("--server", "one", "--url", places.server(server).words[0]))
     with person(state, "one", put_off) as ana:

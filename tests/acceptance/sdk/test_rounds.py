@@ -1,5 +1,5 @@
-"""2026-07-28: `input_required` rounds of a real server, answered by the gate, by the client, or by both; for real
-clients of that version, and for older ones, whose gate asks them by requests."""
+"""2026-07-28: `input_required` rounds of a real server, answered by the gate, by the client, or by both, for real
+clients of that version and for older ones, which the gate asks by requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def said(text: str) -> dict[str, object]:
 
 
 def both(sample: str, form: str) -> list[tuple[dict[str, Any], object]]:
-    """A round of two questions, and rounds that follow one another: what the server keeps in their state comes back."""
+    """A round of two requests, and consecutive rounds: the server gets back the state that it sent."""
     return [
         (call("review", subject="x"), said(f"{sample} & {form} & state of review")),
         (call("steps", count=6), said(";".join([sample, form] * 3))),

@@ -1,4 +1,4 @@
-"""What goes through the gate arrives as if there were none: one scenario with and without it, between real programs."""
+"""Traffic through the gate arrives unchanged: one scenario with and without it, between real programs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LARGE: Final = {"run": 4 * 1024 * 1024, "serve": 400 * 1024}
 
 
 def comparison(client: str, server: str, front: str, behind: str, asked: bool) -> bool:
-    """Whether they can meet without the gate in the protocol version that they speak with it."""
+    """Whether the two can talk without the gate in the protocol version that they use with it."""
     if server == "sdk1":  # where the client need not answer itself, the gate brings it to 2026-07-28
         return "pinned" not in client and (asked or "auto" not in client)
     # this server may start more slowly than the gate waits to learn what it speaks
@@ -60,7 +60,7 @@ ROWS: Final = pairwise(
 
 
 def steps(row: Row) -> list[dict[str, Any]]:
-    """What the client does."""
+    """The client's steps."""
     modern = clients()[row["client"]].modern and row["server"] == "sdk2"
     pings = [] if clients()[row["client"]].modern else [{"do": "ping"}]
     asking = [*ASKING, *(ROUNDS if modern else [])] if row["asked"] else []
@@ -81,7 +81,7 @@ def comparable(seen: Seen, row: Row) -> Seen:
 
 
 class Alone:
-    """What a client sees of a server without a gate, over HTTP: each such meeting takes place once."""
+    """A client's report on a server without a gate, over HTTP. Each pair runs only once."""
 
     def __init__(self, places: Places, drive: Drive) -> None:
         self._places, self._drive = places, drive
@@ -102,8 +102,8 @@ def alone(places: Places, drive: Drive) -> Alone:
 
 @pytest.mark.parametrize("row", [pytest.param(row, id="-".join(map(str, row.values()))) for row in ROWS])
 def test_a_client_sees_the_same_with_a_gate(row: Row, places: Places, drive: Drive, alone: Alone) -> None:
-    """One that can do all that it is asked, or one that can do nothing and is asked nothing. A call that it takes back
-    is cancelled at the server, and large results pass."""
+    """A client that can do everything that it is asked, or one that can do nothing and is asked nothing. A call that it
+    cancels is cancelled at the server, and large results pass."""
     client, declare = clients()[row["client"]], CAPABLE if row["asked"] else []
     gated = places.gated(
         row["server"], front=row["front"], behind=row["behind"], policy="forwards" if row["asked"] else "answers"

@@ -1,5 +1,5 @@
-"""samplegate whose wall clock is ``SHIFT`` seconds ahead of this machine's: reviews and windows of the files then are
-as old as a test says.
+"""samplegate with a wall clock that is ``SHIFT`` seconds ahead, so that reviews and windows of the files are as old as
+a test needs.
 
 As ``clocked.py each`` it runs many commands in one process: on stdin their arguments as JSON, on stdout the exit code,
 stdout and stderr of each.
@@ -20,12 +20,12 @@ time.time = lambda: _real() + _shift[0]
 
 
 def samplegate() -> None:
-    """The command line of ``sys.argv``."""
+    """Run the command line of ``sys.argv``."""
     runpy.run_module("samplegate", run_name="__main__", alter_sys=True)
 
 
 def each(commands: list[list[str]]) -> list[tuple[int, str, str]]:
-    """What comes of these command lines."""
+    """Run these command lines, and return their results."""
     ended = []
     for command in commands:
         out, err, code = io.StringIO(), io.StringIO(), 0
@@ -40,7 +40,7 @@ def each(commands: list[list[str]]) -> list[tuple[int, str, str]]:
 
 
 def program() -> None:
-    """What the arguments say, under the clock that the environment says."""
+    """Run with the arguments of the command line, under the clock of the environment."""
     _shift[0] = float(os.environ["SHIFT"])
     if sys.argv[1:] == ["each"]:
         print(json.dumps(each(json.load(sys.stdin))))

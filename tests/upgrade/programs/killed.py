@@ -46,13 +46,13 @@ class Steps:
             self.step()
 
     def connect(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
-        """In place of ``sqlite3.connect``."""
+        """Replaces ``sqlite3.connect``."""
         db: sqlite3.Connection = _connect(*arguments, **options)
         db.set_trace_callback(lambda _: self.step())
         return db
 
     def step(self) -> None:
-        """One."""
+        """Count one step."""
         with self._lock:
             self._left -= 1
             if self._left == 0:
@@ -60,7 +60,7 @@ class Steps:
 
 
 def run(here: Path, command: list[str], frames: bytes, last: int) -> int:
-    """The wait status of a process that has this command to run in the copy, and is killed at its last step."""
+    """The wait status of a process that runs this command in the copy and is killed at its last step."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -90,7 +90,7 @@ def run(here: Path, command: list[str], frames: bytes, last: int) -> int:
 
 
 def main() -> None:
-    """Until one ends by itself."""
+    """Run with more and more steps until a process ends by itself."""
     copies, command, frames = Path(sys.argv[1]).absolute(), sys.argv[2:], sys.stdin.buffer.read()
     copies.mkdir()
     trial = shutil.copytree(Path(), copies / "0", ignore=shutil.ignore_patterns(copies.name))
