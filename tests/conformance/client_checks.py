@@ -1,5 +1,5 @@
-"""What the SDK's own client passes of the official client suite: `client_checks.yaml`, written by ``python -m
-tests.conformance.client_checks`` after an upgrade of the suite or of the SDK."""
+"""The checks of the official client suite that the SDK's own client passes: `client_checks.yaml`, written by ``python
+-m tests.conformance.client_checks`` after an upgrade of the suite or of the SDK."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ SCENARIOS: Final = [*(("2025-11-25", name) for name in LEGACY), *(("2026-07-28",
 
 
 def passed(revision: str, scenario: str) -> Scenario:
-    """The checks of a scenario that have to hold."""
+    """The checks of a scenario that must pass."""
     ids: list[str] = yaml.safe_load(FILE.read_text("utf-8"))[revision][scenario]
     return {id: Check(id, "SUCCESS", "") for id in ids}
 
 
 def main() -> None:
-    """Run each scenario with the SDK's client and write what it passes. A check that it fails is an error."""
+    """Run each scenario with the SDK's client and write the checks that it passes. A check that it fails is an
+    error."""
     found: dict[str, Any] = {}
     for revision, scenario in SCENARIOS:
         with tempfile.TemporaryDirectory() as out:

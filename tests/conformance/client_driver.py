@@ -1,5 +1,4 @@
-"""The client that the official client suite plays with: `python -m tests.conformance.client_driver [--silent]
-[WORDS...] URL`.
+"""The client under the official client suite: `python -m tests.conformance.client_driver [--silent] [WORDS...] URL`.
 
 Without words it is the SDK's own HTTP client. With words they and the address are started as a stdio server, which is
 how the gate stands between: what the suite judges is then the gate's HTTP. ``--silent`` declares no capabilities, so
@@ -58,7 +57,7 @@ async def sample(_context: ClientRequestContext, _params: CreateMessageRequestPa
 
 
 async def elicit(_context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-    """Accepts with the schema's defaults, and with yes where it has none."""
+    """Accepts with the schema's defaults, and with yes if it has none."""
     if not isinstance(params, ElicitRequestFormParams):
         return ElicitResult(action="accept")
     fields: dict[str, Any] = params.requested_schema["properties"]
@@ -70,9 +69,9 @@ async def list_roots(_context: ClientRequestContext) -> ListRootsResult:
 
 
 def calls(tools: list[Tool]) -> list[tuple[str, dict[str, Any]]]:
-    """What to call after the tools were listed."""
+    """The calls to make after the tools were listed."""
     match scenario:
-        case "http-invalid-tool-headers" | "http-standard-headers":  # whatever is listed is called
+        case "http-invalid-tool-headers" | "http-standard-headers":  # call every listed tool
             return [(tool.name, arguments(tool.input_schema)) for tool in tools]
         case "http-custom-headers":
             wanted = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])["toolCalls"]
@@ -89,7 +88,7 @@ def calls(tools: list[Tool]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def arguments(schema: dict[str, Any]) -> dict[str, Any]:
-    """Some value for every argument that is required."""
+    """A value for every required argument."""
     fields = schema.get("properties", {})
     return {name: SAMPLE_OF_TYPE.get(fields.get(name, {}).get("type"), "x") for name in schema.get("required", [])}
 

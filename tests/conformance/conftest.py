@@ -1,5 +1,5 @@
-"""Every test in this folder is marked `real`, gets time for whole suites, and fails with what to do where they are not
-installed."""
+"""Setup for the conformance tests: the `real` marker, time for whole suites, and a failure with the remedy if these are
+not installed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def installed() -> None:
-    """The suites and the environment of the known-good server are there."""
+    """Check that the suites and the environment of the known-good server are installed."""
     missing = [str(path) for path in (suite.PROGRAM, Path(peers.sdk(2))) if not path.exists()]
     if missing:
         pytest.fail(f"tests/conformance: {', '.join(missing)} is missing; run 'make counterparts'")

@@ -1,4 +1,4 @@
-"""The scenarios for servers that fail without the gate too, with the reason: the one list of exceptions there is."""
+"""The server scenarios that fail without the gate too, with the reason. It is the only list of exceptions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ FILE: Final = Path(__file__).resolve().with_name("expected_failures.yaml")
 
 
 def expected(revision: str) -> dict[str, str]:
-    """Scenario and reason at a revision."""
+    """Scenario and reason for a protocol version."""
     entries = yaml.safe_load(FILE.read_text("utf-8")).get(revision) or {}
     return {str(scenario): str(reason) for scenario, reason in entries.items()}

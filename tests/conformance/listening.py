@@ -1,5 +1,5 @@
-"""Programs that serve HTTP and say where: started, waited for, ended. Whatever they say on stderr is kept for the
-message of a failing test."""
+"""Programs that serve HTTP and print their address: start, wait, end. Their stderr is kept for the message of a failing
+test."""
 
 from __future__ import annotations
 
@@ -26,31 +26,30 @@ PLACE: Final = re.compile(r"(?:listening|running|available) (?:on|at) (?:port )?
 
 @dataclass
 class Listening:
-    """A program that serves: its address, its process, what it has said so far."""
+    """A program that serves: its address, its process and its output."""
 
     url: str
     process: subprocess.Popen[str]
     lines: list[str] = field(default_factory=list)
 
     def said(self) -> str:
-        """What it said last, without the line that the gate writes for every request."""
+        """The last output, without the gate's line for every request."""
         return "".join(line for line in self.lines if '"event": "http.request"' not in line)[-4000:]
 
 
 def gate(*words: str) -> tuple[str, ...]:
-    """The words that start the gate with these arguments."""
+    """The command that starts the gate with these arguments."""
     return (str(Path(sys.executable).with_name("samplegate.exe" if sys.platform == "win32" else "samplegate")), *words)
 
 
 def serve(policy: Path, *behind: str, log: Path | None = None) -> tuple[str, ...]:
-    """The words of a gate that serves one server: behind is ``--url URL`` or ``--`` and a command."""
+    """The command of a gate with one server: behind is ``--url URL`` or ``--`` and a command."""
     decisions = str(log) if log else "none"
     return gate("serve", "--policy", str(policy), "--listen", "127.0.0.1:0", "--decision-log", decisions, *behind)
 
 
 def known_good(*words: str) -> tuple[str, ...]:
-    """The words that start the server that passes the suites by itself: ``stdio`` or ``http``, and an era if it is to
-    speak that only."""
+    """The command of the known-good server: ``stdio`` or ``http``, and a version to restrict it to."""
     return (peers.sdk(2), "-m", "tests.conformance.known_good", *words)
 
 
@@ -64,7 +63,7 @@ def _read(stream: IO[str], lines: list[str], places: queue.Queue[str | None]) ->
 
 @contextmanager
 def listening(words: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[Listening]:
-    """The program serving; it and all it started are killed at the end, if it does not end when asked to."""
+    """The running program. If it does not end when asked to, it and its descendants are killed."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     environment = {**os.environ, "SAMPLEGATE_DRAIN_DELAY": "0", **(environment or {})}
     process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""The official suites, run as the programs they are, and what they found as values. Judges nothing itself."""
+"""The official suites as programs, and their findings as values. It judges nothing itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOLDS: Final = ("SUCCESS", "INFO")
 
 @dataclass(frozen=True)
 class Check:
-    """One thing a scenario looked at, at its worst where it looked several times."""
+    """One check of a scenario, with its worst result if it ran several times."""
 
     id: str
     status: str
@@ -44,8 +44,8 @@ Found: TypeAlias = Mapping[str, Scenario]
 
 
 def server_suite(url: str, revision: str, out: Path) -> Found:
-    """The required set of a revision, and what the suite runs beside it without scoring, against a server; all it has
-    for a revision without."""
+    """The required set of a protocol version and the unscored scenarios, against a server. All scenarios for a version
+    without a required set."""
     which = ["--requirements", revision] if revision in REVISIONS else ["--suite", "all", "--spec-version", revision]
     _run(["server", "--url", url, *which, "-o", str(out)])
     found = {
@@ -57,7 +57,7 @@ def server_suite(url: str, revision: str, out: Path) -> Found:
 
 
 def client_scenario(words: Sequence[str], scenario: str, revision: str, out: Path) -> Scenario:
-    """One scenario for the client that those words and an address start. Its own end is a check too:
+    """One scenario for the client that these words and an address start. Its exit is a check too:
     ``client-ended-well``."""
     assert not any(" " in word for word in words), f"the suite splits the command at blanks: {words}"
     options = ["--scenario", scenario, "--spec-version", revision, "--force", "--timeout", "30000", "-o", str(out)]
@@ -73,7 +73,7 @@ def client_scenario(words: Sequence[str], scenario: str, revision: str, out: Pat
 
 
 def client_output(out: Path) -> str:
-    """What the client of a scenario, and all it started, said on stderr."""
+    """The stderr of a scenario's client and its descendants."""
     return "".join(path.read_text("utf-8", "replace") for path in out.glob("*/stderr.txt"))
 
 
@@ -82,7 +82,7 @@ def failing(scenario: Scenario) -> list[Check]:
 
 
 def worse(direct: Scenario, gated: Scenario) -> list[str]:
-    """What held without the gate and does not hold, or was not seen, with it; one line each."""
+    """The checks that passed without the gate and fail or are missing with it, one line each."""
     lost = []
     for check in direct.values():
         if check.status != "SUCCESS":
@@ -108,7 +108,7 @@ def _said(entry: Mapping[str, Any]) -> str:
 
 
 def _run(arguments: Sequence[str]) -> tuple[int, str]:
-    """Its exit code and everything it said; it is killed with all it started where it does not end."""
+    """The exit code and the whole output. If it does not end, it and its descendants are killed."""
     command = [str(node.node()), str(PROGRAM), *arguments]
     environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(

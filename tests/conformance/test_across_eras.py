@@ -1,5 +1,5 @@
-"""The official server suite where the gate stands between two eras: what a revision asks of servers holds, though the
-server never learned it."""
+"""The official server suite with the gate between two protocol versions: a server passes the checks of a version that
+it does not know."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CANNOT = yaml.safe_load(Path(__file__).resolve().with_name("across_eras.yaml").r
 
 
 def problems(url: str, revision: str, out: Path) -> dict[str, str]:
-    """``scenario/check`` and what the suite said, of all that does not hold; without what fails without the gate
+    """``scenario/check`` and the suite's message for every failed check, without those that fail without the gate
     too."""
     found = server_suite(url, revision, out)
     return {

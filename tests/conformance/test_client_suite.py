@@ -1,5 +1,5 @@
-"""The official client suite, with the gate as the HTTP client that is judged: what an SDK's own client passes the gate
-passes too. `client_checks.yaml` lists what the SDK passes; `python -m tests.conformance.client_checks` writes it."""
+"""The official client suite with the gate as the HTTP client under test: the gate passes every check that an SDK's own
+client passes. `client_checks.yaml` lists those; `python -m tests.conformance.client_checks` writes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASKING = [("2025-11-25", "elicitation-sep1034-client-defaults"), ("2026-07-28", 
 
 
 def behind(policy: Path) -> tuple[str, ...]:
-    """The words that put the gate before an address."""
+    """The command that puts the gate in front of an address."""
     return gate("run", "--policy", str(policy), "--decision-log", "none", "--url")
 
 

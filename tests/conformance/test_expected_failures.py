@@ -1,4 +1,4 @@
-"""The list of expected failures is short, has reasons, and names nothing that has to hold."""
+"""The list of expected failures is short, has reasons, and names no required check."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The official server suite: what a server passes by itself it passes behind the gate, over HTTP and over stdio, in
-both eras."""
+"""The official server suite: behind the gate a server passes every check that it passes alone, over HTTP and stdio, in
+both protocol versions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def report(problems: dict[str, list[str]], program: Listening) -> str:
 
 
 class Runs:
-    """The known-good server, the gates in front of it, and what the suite found there: each started and run once."""
+    """The known-good server, the gates in front of it, and the suite's findings. Each is started and run only once."""
 
     def __init__(self, started: ExitStack, folder: Path) -> None:
         self.started = started
@@ -33,13 +33,13 @@ class Runs:
         self.found: dict[str, Found] = {}
 
     def direct(self, revision: str) -> Found:
-        """What the suite finds without a gate."""
+        """The suite's findings without a gate."""
         if revision not in self.found:
             self.found[revision] = server_suite(self.server.url, revision, self.folder / f"direct-{revision}")
         return self.found[revision]
 
     def gate(self, behind: str) -> Listening:
-        """A gate that serves clients of every revision, with the server behind it over HTTP or stdio."""
+        """A gate that serves clients of every version, with the server behind it over HTTP or stdio."""
         if behind not in self.gates:
             words = ("--url", self.server.url) if behind == "http" else ("--", *known_good("stdio"))
             self.gates[behind] = self.started.enter_context(listening(serve(FORWARDS, *words)))

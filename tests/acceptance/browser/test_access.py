@@ -111,7 +111,7 @@ def test_nothing_stands_beyond_the_edge_of_the_screen(page: Page, site: Site) ->
 
 
 def pressed(page: Page, key: str, until: str, most: int = 80) -> None:
-    """Press the key until the focused element has this text. Every element on the way must show its focus."""
+    """Press the key until the focused element has this text or id. Every element on the way must show its focus."""
     for _ in range(most):
         page.keyboard.press(key)
         said, outline = page.evaluate(

@@ -175,7 +175,7 @@ def _seen(found: dict[str, Any], said: str) -> Seen:
 
 
 def drive(client: Client, server: Server, gate: Gate | None, steps: Sequence[dict[str, Any]], **scenario: Any) -> Seen:
-    """Run one scenario to its end, with a client of its own."""
+    """Run one scenario to its end with its own client."""
     with started(client, server, gate, steps=list(steps), **scenario) as process:
         return ended(process)
 

@@ -1,4 +1,4 @@
-"""A server on the Python SDK that passes the official suite by itself: `python -m tests.conformance.known_good
+"""A server on the Python SDK that passes the official suite without the gate: `python -m tests.conformance.known_good
 stdio|http [legacy|modern]`.
 
 With an era it speaks that one only. It is the other side of the gate in these tests, never a part of the product. Over
@@ -41,7 +41,7 @@ RETRY = 100  # milliseconds a client waits before it comes back to a stream
 
 
 class Events(EventStore):
-    """What went out on each stream, for who comes back. Kept for the life of the process, which is short."""
+    """The events of each stream, for clients that reconnect. Kept for the life of the process, which is short."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, JSONRPCMessage | None]] = []

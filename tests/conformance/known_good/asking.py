@@ -1,4 +1,4 @@
-"""The tools that ask the client: by requests of their own up to 2025-11-25, by `input_required` rounds since
+"""The tools that ask the client: by their own requests up to 2025-11-25, by `input_required` rounds since
 2026-07-28."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def sampling(text: str) -> CreateMessageRequest:
 
 @tool("test_sampling", prompt=TEXT)
 async def samples(call: Call) -> Reply:
-    """Asks a model."""
+    """Makes a sampling request."""
     question = sampling(call.arguments["prompt"])
     if not call.modern:
         messages, most = question.params.messages, question.params.max_tokens
@@ -74,19 +74,19 @@ async def asked(call: Call, message: str, schema: dict[str, Any]) -> Reply:
 
 @tool("test_elicitation", message=TEXT)
 async def elicits(call: Call) -> Reply:
-    """Asks a person."""
+    """Makes an elicitation request."""
     return await asked(call, call.arguments["message"], USER)
 
 
 @tool("test_elicitation_sep1034_defaults")
 async def elicits_with_defaults(call: Call) -> Reply:
-    """Asks with a default of every kind."""
+    """Sends a form with a default of every type."""
     return await asked(call, "Please provide your data", DEFAULTS)
 
 
 @tool("test_elicitation_sep1330_enums")
 async def elicits_choices(call: Call) -> Reply:
-    """Asks with a choice of every kind."""
+    """Sends a form with a choice of every type."""
     return await asked(call, "Please choose", ENUMS)
 
 
@@ -95,14 +95,14 @@ async def elicits_choices(call: Call) -> Reply:
 
 
 def filled(call: Call, key: str, field: str) -> Any:
-    """What stands in a field of an accepted form, None where there is no such answer."""
+    """The value of a field of an accepted form, or None without such an answer."""
     answer = call.answers.get(key)
     return answer.content.get(field) if isinstance(answer, ElicitResult) and answer.content else None
 
 
 @tool("test_input_required_result_elicitation")
 async def asks_a_name(call: Call) -> Reply:
-    """One form."""
+    """Sends one form."""
     if name := filled(call, "user_name", "name"):
         return said(f"Hello, {name}!")
     return InputRequiredResult(input_requests={"user_name": form("What is your name?", NAME)})
@@ -110,14 +110,14 @@ async def asks_a_name(call: Call) -> Reply:
 
 @tool("test_streaming_elicitation")
 async def asks_a_name_on_a_stream(call: Call) -> Reply:
-    """The same after a report of progress."""
+    """Sends one form after a progress report."""
     await call.context.session.report_progress(1, 2)
     return await asks_a_name(call)
 
 
 @tool("test_input_required_result_sampling")
 async def asks_a_model(call: Call) -> Reply:
-    """One sampling request."""
+    """Sends one sampling request."""
     answer = call.answers.get("capital_question")
     if isinstance(answer, CreateMessageResult):
         return said(f"The model said: {answer.content.text if isinstance(answer.content, TextContent) else ''}")
@@ -126,7 +126,7 @@ async def asks_a_model(call: Call) -> Reply:
 
 @tool("test_input_required_result_list_roots")
 async def asks_for_roots(call: Call) -> Reply:
-    """The client's roots."""
+    """Requests the client's roots."""
     answer = call.answers.get("client_roots")
     if isinstance(answer, ListRootsResult):
         return said(f"Roots: {', '.join(str(root.uri) for root in answer.roots)}")
@@ -135,7 +135,7 @@ async def asks_for_roots(call: Call) -> Reply:
 
 @tool("test_input_required_result_request_state")
 async def keeps_state(call: Call) -> Reply:
-    """A form, and a state that must come back as it went."""
+    """Sends a form, and a state that must come back unchanged."""
     if call.state == "confirming" and "confirm" in call.answers:
         return said("state-ok")
     return InputRequiredResult(input_requests={"confirm": form("Please confirm", OK)}, request_state="confirming")
@@ -143,13 +143,13 @@ async def keeps_state(call: Call) -> Reply:
 
 @tool("test_input_required_result_tampered_state")
 async def guards_state(call: Call) -> Reply:
-    """The same; that a state is ours is checked before we see it."""
+    """Sends a form and a state. The SDK checks that a state is ours before this tool sees it."""
     return await keeps_state(call)
 
 
 @tool("test_input_required_result_multiple_inputs")
 async def asks_three(call: Call) -> Reply:
-    """Three questions in one round."""
+    """Sends three requests in one round."""
     questions: dict[str, InputRequest] = {
         "user_name": form("What is your name?", NAME),
         "greeting": sampling("Generate a greeting"),
@@ -162,7 +162,7 @@ async def asks_three(call: Call) -> Reply:
 
 @tool("test_input_required_result_multi_round")
 async def asks_twice(call: Call) -> Reply:
-    """A round, another one, and then the result."""
+    """Sends a round, another one, and then the result."""
     known = json.loads(call.state) if call.state else {}
     if "name" in known and (color := filled(call, "step2", "color")):
         return said(f"{known['name']} likes {color}")
@@ -177,7 +177,7 @@ async def asks_twice(call: Call) -> Reply:
 
 @tool("test_input_required_result_capabilities")
 async def asks_what_is_declared(call: Call) -> Reply:
-    """Only what the client said it can."""
+    """Sends only requests that the client declared."""
     declared = call.context.session.client_capabilities
     questions: dict[str, InputRequest] = {}
     if declared is not None and declared.sampling is not None:

@@ -1,4 +1,4 @@
-"""What the known-good server hands out: bytes, texts and schemas that the suite's descriptions name. No behaviour."""
+"""The content of the known-good server: bytes, texts and schemas that the suite's descriptions name. No behavior."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The known-good server cut down to one era, as a server is that never learned the other. Where each says no, and how;
-not what it serves."""
+"""The known-good server restricted to one protocol version: where it rejects requests of the other, and how."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 
 
 def refused(era: str, frame: Any) -> dict[str, Any] | None:
-    """The error that a server of this era only, ``legacy`` or ``modern``, answers a request of the other with."""
+    """The error with which a server of only this version, ``legacy`` or ``modern``, answers a request of the other."""
     if not isinstance(frame, dict) or "id" not in frame:
         return None
     params = frame.get("params") or {}
@@ -33,8 +32,8 @@ def refused(era: str, frame: Any) -> dict[str, Any] | None:
 
 
 def on_stdin(era: str) -> None:
-    """Puts a filter before stdin: the SDK's own stdio server would take the era of the first request that it sees,
-    refused or not."""
+    """Filters stdin, because the SDK's own stdio server would adopt the version of the first request that it sees,
+    rejected or not."""
     read, write = os.pipe()
     source = os.fdopen(os.dup(0), "rb")
     os.dup2(read, 0)
@@ -52,7 +51,7 @@ def on_stdin(era: str) -> None:
 
 
 def on_http(era: str, app: ASGIApp) -> ASGIApp:
-    """The same in front of an application: 400, as servers of both eras answer what they cannot read."""
+    """Filters the requests of an application: 400, as servers of both versions answer unreadable requests."""
 
     async def filtered(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
@@ -69,7 +68,7 @@ def on_http(era: str, app: ASGIApp) -> ASGIApp:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """The body once more, and then what comes after it."""
+    """The body again, and then the messages after it."""
     kept: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Message:

@@ -1,4 +1,4 @@
-"""Everything of the known-good server but its tools: resources, prompts, completion, subscriptions, log levels."""
+"""The known-good server except its tools: resources, prompts, completion, subscriptions, log levels."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def read_resource(context: Context, params: ReadResourceRequestParams) -> 
 
 
 async def nothing(_context: Context, _params: Any) -> EmptyResult:
-    """Subscriptions and log levels: taken note of, without effect."""
+    """Accepts subscriptions and log levels without effect."""
     return EmptyResult()
 
 

@@ -1,4 +1,4 @@
-"""How a tool of the known-good server is written: a function of one `Call`, entered into the table by a decorator."""
+"""The form of a tool of the known-good server: a function of one `Call`, registered by a decorator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Call:
 
     @property
     def modern(self) -> bool:
-        """Whether the client speaks 2026-07-28 or later: then it cannot be asked while its call waits."""
+        """Whether the client speaks 2026-07-28 or later, so that it cannot be asked while its call waits."""
         return bool(self.context.protocol_version >= MODERN)
 
 
@@ -46,7 +46,7 @@ TOOLS: Final[dict[str, Tool]] = {}
 
 
 def tool(name: str, schema: dict[str, Any] | None = None, **properties: Any) -> Callable[[Run], Run]:
-    """Enters a tool; the properties, all required, make its schema unless that is given whole."""
+    """Registers a tool. The properties, all required, make its schema unless a whole one is given."""
 
     def enter(run: Run) -> Run:
         own: dict[str, Any] = {
@@ -65,7 +65,7 @@ def said(text: str) -> CallToolResult:
 
 
 def resource(uri: str) -> TextResourceContents | BlobResourceContents | None:
-    """What stands at an address, None where nothing does."""
+    """The resource at a URI, or None."""
     if uri == "test://static-text":
         return TextResourceContents(
             uri=uri, mime_type="text/plain", text="This is the content of the static text resource."

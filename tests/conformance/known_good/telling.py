@@ -1,4 +1,4 @@
-"""The tools that ask nobody anything: contents of every kind, progress, logs, errors, headers, list changes."""
+"""The tools that do not ask the client: content of every type, progress, logs, errors, headers, list changes."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ PAUSE = 0.05  # seconds between reports: the suite wants to see them come one by
 
 @tool("test_simple_text")
 async def simple_text(_call: Call) -> Reply:
-    """A text."""
+    """Returns a text."""
     return said("This is a simple text response for testing.")
 
 
 @tool("test_image_content")
 async def image(_call: Call) -> Reply:
-    """A picture."""
+    """Returns an image."""
     return CallToolResult(content=[ImageContent(type="image", data=PIXEL, mime_type="image/png")])
 
 
 @tool("test_audio_content")
 async def audio(_call: Call) -> Reply:
-    """A sound."""
+    """Returns a sound."""
     return CallToolResult(content=[AudioContent(type="audio", data=SILENCE, mime_type="audio/wav")])
 
 
@@ -45,7 +45,7 @@ def embedded(uri: str, kind: str, text: str) -> EmbeddedResource:
 
 @tool("test_embedded_resource")
 async def embedded_resource(_call: Call) -> Reply:
-    """A resource in a result."""
+    """Returns a resource."""
     return CallToolResult(
         content=[embedded("test://embedded-resource", "text/plain", "This is an embedded resource content.")]
     )
@@ -53,7 +53,7 @@ async def embedded_resource(_call: Call) -> Reply:
 
 @tool("test_multiple_content_types")
 async def mixed(_call: Call) -> Reply:
-    """A text, a picture and a resource."""
+    """Returns a text, an image and a resource."""
     return CallToolResult(
         content=[
             TextContent(type="text", text="Multiple content types test:"),
@@ -78,7 +78,7 @@ async def logging(call: Call) -> Reply:
 
 @tool("test_logging_tool")
 async def logs_once(call: Call) -> Reply:
-    """Logs, for who asked for logs."""
+    """Logs once, for clients that requested logs."""
     await log(call, "logged")
     return said("done")
 
@@ -101,19 +101,19 @@ async def fails(_call: Call) -> Reply:
 
 @tool("test_x_mcp_header", {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}})
 async def header(call: Call) -> Reply:
-    """Has an argument that stands in a header too (SEP-2243)."""
+    """Has an argument that is also in a header (SEP-2243)."""
     return said(f"region={call.arguments.get('region')}")
 
 
 @tool("json_schema_2020_12_tool", WIDE_SCHEMA)
 async def wide(_call: Call) -> Reply:
-    """Is there for its schema."""
+    """Exists for its schema."""
     return said("called")
 
 
 @tool("test_missing_capability")
 async def needs_sampling(call: Call) -> Reply:
-    """Refuses clients that did not declare sampling."""
+    """Rejects clients that did not declare sampling."""
     declared = call.context.session.client_capabilities
     if declared is None or declared.sampling is None:
         raise MCPError(
@@ -126,7 +126,7 @@ async def needs_sampling(call: Call) -> Reply:
 
 @tool("test_reconnection")
 async def reconnection(call: Call) -> Reply:
-    """Closes its stream in the middle of the call: the result is for who comes back (SEP-1699)."""
+    """Closes its stream in the middle of the call: the result goes to clients that reconnect (SEP-1699)."""
     await log(call, "Before disconnect")
     if call.context.close_sse_stream is not None:
         await call.context.close_sse_stream()
@@ -137,7 +137,7 @@ async def reconnection(call: Call) -> Reply:
 
 @tool("test_trigger_tool_change")
 async def tools_changed(call: Call) -> Reply:
-    """Says that the list of tools has changed."""
+    """Notifies the client that the list of tools has changed."""
     await BUS.publish(ToolsListChanged())
     if not call.modern:
         await call.context.session.send_tool_list_changed()
@@ -146,7 +146,7 @@ async def tools_changed(call: Call) -> Reply:
 
 @tool("test_trigger_prompt_change")
 async def prompts_changed(call: Call) -> Reply:
-    """Says that the list of prompts has changed."""
+    """Notifies the client that the list of prompts has changed."""
     await BUS.publish(PromptsListChanged())
     if not call.modern:
         await call.context.session.send_prompt_list_changed()
