@@ -160,20 +160,20 @@ class ToClient(msgspec.Struct, frozen=True, eq=False):
 
     The line may go on any stream that the client reads, because its sender waits for an answer.
     """
-    takes_back: str | int | None = None
+    cancels: str | int | None = None
     """The id of the request to the client that this line cancels."""
     frame: Frame | None = None
     """The parsed line, if at hand, so that it need not be read again."""
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is ToClient and self._told == other._told
+        return type(other) is ToClient and self._compared == other._compared
 
     def __hash__(self) -> int:
-        return hash(self._told)
+        return hash(self._compared)
 
     @property
-    def _told(self) -> tuple[object, ...]:
-        return (self.stream, self.line, self.last, self.asks, self.takes_back)
+    def _compared(self) -> tuple[object, ...]:
+        return (self.stream, self.line, self.last, self.asks, self.cancels)
 
 
 class Over(msgspec.Struct, frozen=True):

@@ -336,7 +336,7 @@ class Pushes(msgspec.Struct, eq=False):
             push.stream if push.stream in self.state.inflight.streams else self.state.inflight.stream_of(push.calls)
         )
         line = frames.notification(CANCELLED, rawjson.dump({"requestId": sent, "reason": reason}))
-        return [ToClient(stream, line, takes_back=sent)]
+        return [ToClient(stream, line, cancels=sent)]
 
     def sent(self) -> list[FrameId]:
         """Our ids of the requests that are with the client."""

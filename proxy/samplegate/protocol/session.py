@@ -246,7 +246,7 @@ class Cancellations(msgspec.Struct, eq=False):
         on = self.passed.over(id)
         if on is not None:
             return [
-                ToClient(on if on in self.state.inflight.streams else self.routes.request(stream), f.raw, takes_back=id)
+                ToClient(on if on in self.state.inflight.streams else self.routes.request(stream), f.raw, cancels=id)
             ]
         pending = self.state.inflight.wire.get(id)
         return _unmatched("server") if pending is None else self._clients_own(pending, f)

@@ -285,7 +285,7 @@ class Relay:
         side is not the gate's own."""
         for effect in effects:
             match effect:
-                case ToClient(asks=None, takes_back=None):
+                case ToClient(asks=None, cancels=None):
                     self._to_client.send(effect.stream, effect.line, effect.last, source != "server")
                 case ToClient():
                     self._ask_client(effect, source != "server")
@@ -313,8 +313,8 @@ class Relay:
         """Send the client a request, or the cancellation of one."""
         if effect.asks is not None:
             self._to_client.ask(effect.stream, effect.asks, effect.line, own)
-        elif effect.takes_back is not None:
-            self._to_client.cancel(effect.stream, effect.takes_back, effect.line, own)
+        elif effect.cancels is not None:
+            self._to_client.cancel(effect.stream, effect.cancels, effect.line, own)
 
     def _end_stream(self, effect: Over | Close) -> None:
         if isinstance(effect, Over):

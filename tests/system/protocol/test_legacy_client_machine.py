@@ -266,7 +266,7 @@ class OneClient(RuleBasedStateMachine):
     def client_is_told(self, effect: ToClient, said: dict[str, Any]) -> None:
         params = said["params"]
         if said["method"] == "notifications/cancelled":
-            assert effect.takes_back == params["requestId"]
+            assert effect.cancels == params["requestId"]
             assert self.at_client.pop(key(params["requestId"])) == effect.stream
             self.withdrawn.append(key(params["requestId"]))
         elif said["method"] == "notifications/progress":

@@ -311,7 +311,7 @@ class Conversation(RuleBasedStateMachine):
             self.at_client[key(said["id"])] = said["method"]
         elif said["method"] == "notifications/cancelled":
             asked = self.at_client.pop(key(said["params"].get("requestId")), None)
-            assert asked is None or effect.takes_back == said["params"]["requestId"]
+            assert asked is None or effect.cancels == said["params"]["requestId"]
 
     def server_hears(self, stream: int, said: dict[str, Any], line: bytes) -> None:
         assert b"sg1." not in line, "a sealed state reached the server"

@@ -198,7 +198,7 @@ def test_a_request_is_withdrawn_on_its_stream_while_that_is_open_and_then_on_ano
         for id in answered:
             d.server(result(id))
         withdrawn = one(d.session.unforward(round, "late"), ToClient)
-        assert (4, stream, sent.asks) == (sent.stream, withdrawn.stream, withdrawn.takes_back)
+        assert (4, stream, sent.asks) == (sent.stream, withdrawn.stream, withdrawn.cancels)
 
 
 def test_the_server_withdraws_its_other_requests_on_their_stream_while_that_is_open_and_then_on_another() -> None:
@@ -212,7 +212,7 @@ def test_the_server_withdraws_its_other_requests_on_their_stream_while_that_is_o
         for id in answered:
             d.server(result(id))
         withdrawn = one(d.server(notification("notifications/cancelled", requestId="r")), ToClient)
-        assert (stream, "r") == (withdrawn.stream, withdrawn.takes_back)
+        assert (stream, "r") == (withdrawn.stream, withdrawn.cancels)
 
 
 def test_a_request_that_no_stream_took_is_answered_and_logged() -> None:

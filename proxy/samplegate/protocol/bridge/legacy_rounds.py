@@ -260,7 +260,7 @@ class ClientQuestions(msgspec.Struct, eq=False):
         for id in asked.waiting:
             self._by_id.pop(id, None)
             params = rawjson.dump({"requestId": id, "reason": reason})
-            out.append(ToClient(asked.call.stream, frames.notification(CANCELLED, params), takes_back=id))
+            out.append(ToClient(asked.call.stream, frames.notification(CANCELLED, params), cancels=id))
         asked.waiting.clear()
         self._by_call.pop(asked.call.id, None)
         return out
