@@ -41,6 +41,8 @@ TABLE: Final = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.D
 
 NAMES: Final = [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
 """The schema of a key that takes one name or a list of them."""
+PLURALS: Final = {"string": "strings", "mapping": "mappings"}
+"""Types that are counted: `list of strings`."""
 LINKS: Final = {
     "Brakes": "[brakes](#brakes)",
     "Case": "[cases](#a-case)",
@@ -78,6 +80,7 @@ VALUES: Final = {
     ("AllowRule", "review_answer"): "name of a [reviewer](#reviewers)",
     ("AnswerRule", "content"): "see below",
     ("AnswerRule", "limits"): "list of names of [limits](#limits)",
+    ("Elicitation", "fields"): "mapping of names to a type or a schema",
     ("EscalateRule", "limits"): "list of names of [limits](#limits)",
     ("EscalateRule", "review_answer"): "name of a [reviewer](#reviewers)",
     ("EscalateRule", "reviewer"): "name of a [reviewer](#reviewers)",
@@ -94,7 +97,7 @@ VALUES: Final = {
     ("Range", "max"): "number from 0",
     ("Range", "min"): "number from 0",
     ("Sampling", "maxTokens"): "number",
-    ("Said", "answer"): "text, content blocks or values",
+    ("Said", "answer"): "string, content blocks or values",
     ("Server", "peer_timeout"): "duration, or `none`",
     ("Webhook", "url"): "http(s) URL",
     ("With", "models"): "list of names",
@@ -118,8 +121,8 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A Markdown table."""
     titles = list(headings)
     lines = [titles, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    written = [f"| {' | '.join(line)} |\n" for line in lines]
-    return "".join([written[0], "|" + "---|" * len(titles) + "\n", *written[1:]])
+    rendered = [f"| {' | '.join(line)} |\n" for line in lines]
+    return "".join([rendered[0], "|" + "---|" * len(titles) + "\n", *rendered[1:]])
 
 
 def keys(*structs: type[msgspec.Struct], without: type[msgspec.Struct] | None = None) -> str:
@@ -131,9 +134,11 @@ def keys(*structs: type[msgspec.Struct], without: type[msgspec.Struct] | None = 
         definition = _definition(struct)
         for key, schema in definition["properties"].items():
             if key not in left_out and key != struct.__struct_config__.tag_field and key not in rows:
-                usual = "required" if key in definition.get("required", ()) else default(key, schema.get("default"))
+                usual = (
+                    "required" if key in definition.get("required", ()) else default_text(key, schema.get("default"))
+                )
                 usual = DEFAULTS.get((name, key)) or usual
-                rows[key] = (f"`{key}`", VALUES.get((name, key)) or value(schema), usual, said(schema))
+                rows[key] = (f"`{key}`", VALUES.get((name, key)) or value_text(schema), usual, description_of(schema))
     return table(("key", "value", "default", "meaning"), rows.values())
 
 
@@ -152,12 +157,12 @@ def rule() -> str:
     )
 
 
-def said(schema: Mapping[str, Any]) -> str:
+def description_of(schema: Mapping[str, Any]) -> str:
     """The description of a key; that of a key whose name is a keyword is one level down."""
     return str(schema.get("description") or schema["allOf"][0]["description"])
 
 
-def value(schema: Mapping[str, Any]) -> str:
+def value_text(schema: Mapping[str, Any]) -> str:
     """The values that a key can have, in words."""
     kinds = [each for each in schema.get("anyOf") or schema.get("allOf") or [schema] if each != {"type": "null"}]
     if kinds == NAMES:
@@ -167,7 +172,7 @@ def value(schema: Mapping[str, Any]) -> str:
 
 def _kind(schema: Mapping[str, Any]) -> str:
     if "anyOf" in schema or "allOf" in schema:
-        return value(schema)
+        return value_text(schema)
     if "$ref" in schema:
         return LINKS[schema["$ref"].rpartition("/")[2]]
     if "enum" in schema:
@@ -181,12 +186,15 @@ def _kind(schema: Mapping[str, Any]) -> str:
             return _number(schema)
         case "array":
             items = _kind(schema.get("items", {}))
-            return "list of " + {"text": "texts", "mapping": "mappings"}.get(items, items)
+            return f"list of {PLURALS.get(items, items)}"
         case "object":
             named = schema.get("additionalProperties")
-            return f"mapping of names to {value(named)}" if isinstance(named, dict) and named else "mapping"
+            if not isinstance(named, dict) or not named:
+                return "mapping"
+            text = value_text(named)
+            return f"mapping of names to {PLURALS.get(text, text)}"
         case "string":
-            return "expression" if schema.get("format") == "regex" else "text"
+            return "expression" if schema.get("format") == "regex" else "string"
         case _:
             return "any"
 
@@ -200,21 +208,21 @@ def _number(schema: Mapping[str, Any]) -> str:
     return f"number from {least}" + ("" if most is None else f" to {most}")
 
 
-def default(key: str, given: object) -> str:
+def default_text(key: str, value: object) -> str:
     """The default of a key, in words."""
-    match given:
+    match value:
         case None:
             return "–"
         case bool():
-            return str(given).lower()
-        case int() if key.endswith("_bytes") and given >= 1024:
-            return f"{given} ({given >> 20} MiB)" if given >= 1 << 20 else f"{given} ({given >> 10} KiB)"
+            return str(value).lower()
+        case int() if key.endswith("_bytes") and value >= 1024:
+            return f"{value} ({value >> 20} MiB)" if value >= 1 << 20 else f"{value} ({value >> 10} KiB)"
         case int() | float():
-            return f"{given:g}" if isinstance(given, float) else str(given)
+            return f"{value:g}" if isinstance(value, float) else str(value)
         case str():
-            return f"`{given}`"
-        case [*_] if given:
-            return ", ".join(f"`{each}`" for each in given)
+            return f"`{value}`"
+        case [*_] if value:
+            return ", ".join(f"`{each}`" for each in value)
         case _:
             return "none"
 
@@ -223,15 +231,15 @@ def settings(struct: type[ProcessSettings], *, without: type[ProcessSettings] | 
     """The table of the settings of a command, except those of ``without``."""
     rows = []
     left_out = () if without is None else without.__struct_fields__
-    given = {field.name: field for field in msgspec.structs.fields(struct)}
+    fields = {field.name: field for field in msgspec.structs.fields(struct)}
     for name, setting in settings_of(struct).items():
         if name in left_out:
             continue
         shown = "[mapping](#a-server)" if name == "servers" else f"[mapping](#{name})" if setting.section else None
         shown = shown or ("path" if setting.path and not setting.store and not setting.keyword else None)
-        shown = shown or value(msgspec.json.schema(setting.type, schema_hook=lambda _: {"type": "string"}))
-        field = given[name]
-        usual = "none" if field.default is msgspec.NODEFAULT or setting.section else default(name, field.default)
+        shown = shown or value_text(msgspec.json.schema(setting.type, schema_hook=lambda _: {"type": "string"}))
+        field = fields[name]
+        usual = "none" if field.default is msgspec.NODEFAULT or setting.section else default_text(name, field.default)
         usual = DEFAULTS.get((struct.__name__, name)) or usual
         rows.append((f"`{name}`", shown, usual, setting.meta.description or ""))
     return table(("setting", "value", "default", "meaning"), rows)
@@ -360,7 +368,7 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
 """All tables by the names in the comments of the pages."""
 
 
-def written(text: str) -> str:
+def with_tables(text: str) -> str:
     """A page with its tables as the code describes them."""
     return TABLE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}", text)
 
@@ -370,7 +378,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Write the tables of the documentation from the code.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page would change")
     args = parser.parse_args(argv)
-    changed = [(page, new) for page in PAGES if (new := written(old := page.read_text("utf-8"))) != old]
+    changed = [(page, new) for page in PAGES if (new := with_tables(old := page.read_text("utf-8"))) != old]
     for page, new in changed:
         print(page.relative_to(ROOT))
         if not args.check:
