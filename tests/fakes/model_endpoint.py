@@ -12,7 +12,7 @@ import queue
 import select
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Final, Self
@@ -210,12 +210,13 @@ class Handler(BaseHTTPRequestHandler, ABC):
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
+        if said.after == "hold":
+            self.hold(model, self.events(model, said))
+            return
         for event in self.events(model, said):
             self.chunk(event)
         if said.after == "cut":
             self.drop()
-        elif said.after == "hold":
-            self.hold(model)
         else:
             last = {"end": self.ending(model, said), "fail": iter([self.broken()])}
             for event in last.get(said.after, ()):
@@ -249,13 +250,18 @@ class Handler(BaseHTTPRequestHandler, ABC):
         self.end_headers()
         self.wfile.write(raw)
 
-    def hold(self, model: str) -> None:
-        """Send nothing more, and notice when the client disconnects."""
-        while not self.at.closing.is_set():
-            readable, _, _ = select.select([self.connection], [], [], 0.05)
-            if readable and not self.connection.recv(1):
-                self.at.hung_up.put(model)
-                break
+    def hold(self, model: str, events: Iterable[bytes] = ()) -> None:
+        """Send the events and nothing more, and notice when the client disconnects."""
+        try:
+            for event in events:
+                self.chunk(event)
+            while not self.at.closing.is_set():
+                readable, _, _ = select.select([self.connection], [], [], 0.05)
+                if readable and not self.connection.recv(1):
+                    self.at.hung_up.put(model)
+                    break
+        except ConnectionError:  # the client disconnected before it had read all events, which resets the connection
+            self.at.hung_up.put(model)
         self.close_connection = True
 
     def flood(self, model: str, status: int, kind: str, start: bytes) -> None:

@@ -347,6 +347,7 @@ async def test_calls_run_side_by_side(models: Models, endpoint: Endpoint) -> Non
                 for number in range(20):
                     side.start_soon(one, str(number))
             held.cancel()
+    assert "hang" == await to_thread.run_sync(endpoint.next_hang_up)  # here, not during the next test
     assert {str(n): f"you said: {n}" for n in range(20)} == {text: text_of(result) for text, result in results.items()}
 
 
