@@ -195,7 +195,9 @@ def test_a_worker_that_is_killed_during_a_call_leaves_the_worst_case(gate: Gate)
 def _workers(gate: int) -> list[int]:
     """The process ids of the gate's worker."""
     children = Path(f"/proc/{gate}/task/{gate}/children").read_text().split()
-    return [int(child) for child in children if "sampler" in Path(f"/proc/{child}/cmdline").read_text()]
+    return [
+        int(child) for child in children if "samplegate.sampler.worker" in Path(f"/proc/{child}/cmdline").read_text()
+    ]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -333,4 +333,4 @@ def _workers(gate: int) -> list[str]:
     for child in children.read_text().split():
         with contextlib.suppress(OSError):
             lines.append(Path(f"/proc/{child}/cmdline").read_text())
-    return [line for line in lines if "sampler" in line]
+    return [line for line in lines if "samplegate.sampler.worker" in line]

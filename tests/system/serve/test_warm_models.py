@@ -41,7 +41,7 @@ def write(folder: Path, url: str, rule: str = "first") -> str:
 def workers(gate: Gate) -> list[int]:
     """The process IDs of the daemon's workers."""
     children = Path(f"/proc/{gate.process.pid}/task/{gate.process.pid}/children").read_text().split()
-    return [int(pid) for pid in children if "sampler" in Path(f"/proc/{pid}/cmdline").read_text()]
+    return [int(pid) for pid in children if "samplegate.sampler.worker" in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
 def loaded(pid: int) -> float:
