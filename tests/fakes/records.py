@@ -50,7 +50,7 @@ def lines(*paths: Path) -> list[str]:
 
 def log_files(path: Path) -> list[Path]:
     """The files of the log, oldest first."""
-    return [part for _, part in jsonl.turned(path)] + ([path] if path.exists() else [])
+    return [part for _, part in jsonl.rotated_files(path)] + ([path] if path.exists() else [])
 
 
 def names(folder: Path) -> list[str]:

@@ -28,15 +28,15 @@ from samplegate.files import PATIENCE, SQLITE, Patience
 T = TypeVar("T")
 
 MAX_WAITING: Final = 10_000
-LARGEST: Final = 256  # entries of one batch: the last entry waits for all of them
+MAX_BATCH: Final = 256  # entries of one batch: the last entry waits for all of them
 GRACE: Final = 5.0  # seconds for a batch that has begun
 
 
-class Full(Exception):
+class QueueFull(Exception):
     """The queue is full or closed."""
 
 
-class Late(Exception):
+class CommitLate(Exception):
     """An entry was not committed in time. ``begun``: it may still be committed."""
 
     def __init__(self, *, begun: bool) -> None:
@@ -66,7 +66,7 @@ class Batches(Generic[T]):
 
     async def put(self, item: T, seconds: float) -> None:
         """Commit an item. It waits ``seconds`` for its batch to begin, and GRACE more for the end of the batch. Raises
-        Full, Late or the commit's exception.
+        QueueFull, CommitLate or the commit's exception.
 
         A cancellation before the batch has begun removes the item. Later, it waits for the end of the batch, and is
         ignored if the commit succeeds.
@@ -82,12 +82,12 @@ class Batches(Generic[T]):
         except asyncio.CancelledError as problem:
             cancelled = problem
         if done.cancel():  # its batch has not begun
-            raise cancelled or Late(begun=False)
+            raise cancelled or CommitLate(begun=False)
         with anyio.CancelScope(shield=True):
             await asyncio.wait([answer], timeout=GRACE)
         if not answer.done():
             answer.cancel()
-            raise cancelled or Late(begun=True)
+            raise cancelled or CommitLate(begun=True)
         answer.result()
 
     def errand(self, what: Callable[[], object]) -> None:
@@ -106,7 +106,7 @@ class Batches(Generic[T]):
             if thread is None:
                 return
             ended: Future[None] = Future()
-            self._errands.append(lambda: _told(ended, last))
+            self._errands.append(lambda: _run_last(ended, last))
             self._wake.notify()
         with anyio.CancelScope(shield=True):
             await asyncio.wait([asyncio.wrap_future(ended)], timeout=seconds)
@@ -114,9 +114,9 @@ class Batches(Generic[T]):
     def _give(self, entry: LogEntry[T]) -> None:
         with self._wake:
             if self._closed:
-                raise Full("the log is closed")
+                raise QueueFull("the log is closed")
             if len(self._waiting) >= MAX_WAITING:
-                raise Full(f"{MAX_WAITING} are already waiting")
+                raise QueueFull(f"{MAX_WAITING} are already waiting")
             self._waiting.append(entry)
             if self._thread is None:
                 # a daemon thread, so that a disk that does not answer cannot block the end of the process
@@ -129,7 +129,7 @@ class Batches(Generic[T]):
             with self._wake:
                 while not (self._waiting or self._errands or self._closed):
                     self._wake.wait()
-                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), LARGEST))]
+                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
                 errand = None if batch or not self._errands else self._errands.popleft()
                 if not batch and errand is None:
                     return
@@ -151,16 +151,16 @@ def _commit_batch(commit: Callable[[Sequence[LogEntry[Any]]], None], batch: Sequ
             entry.done.set_exception(problem)
 
 
-def _told(done: Future[None], what: Callable[[], object]) -> None:
+def _run_last(done: Future[None], what: Callable[[], object]) -> None:
     try:
         what()
     finally:
         done.set_result(None)
 
 
-QUEUE: Final = 10.0  # seconds that a record waits for earlier records of this process
-PROBES: Final = 1.0  # seconds between two probes of a sink that failed
-CLOSING: Final = 5.0  # seconds at shutdown for the waiting records
+QUEUE_TIMEOUT: Final = 10.0  # seconds that a record waits for earlier records of this process
+PROBE_INTERVAL: Final = 1.0  # seconds between two probes of a sink that failed
+CLOSE_TIMEOUT: Final = 5.0  # seconds at shutdown for the waiting records
 
 
 class LogSink(Protocol):
@@ -190,7 +190,7 @@ class LogSink(Protocol):
 class AsyncDecisionLog:
     """The decision log of one process: one thread writes, and records that arrive meanwhile are written together."""
 
-    def __init__(self, place: LogSink, *, patience: float = PATIENCE, queue: float = QUEUE) -> None:
+    def __init__(self, place: LogSink, *, patience: float = PATIENCE, queue: float = QUEUE_TIMEOUT) -> None:
         self._place = place
         self._patience = patience
         self._queue = queue
@@ -214,7 +214,7 @@ class AsyncDecisionLog:
     def problem(self) -> str | None:
         """Why the last write failed; None once a write succeeds, or a probe, which this call may start. Does not
         block."""
-        if self._problem is not None and time.monotonic() - self._probed >= PROBES:
+        if self._problem is not None and time.monotonic() - self._probed >= PROBE_INTERVAL:
             self._probed = time.monotonic()
             self._batches.errand(self._probe)
         return self._problem
@@ -227,7 +227,7 @@ class AsyncDecisionLog:
         """Write a record. Raises Unavailable. A cancellation waits for a write that has begun."""
         try:
             await self._batches.put(record, max(0.0, min(self._queue, self._left())))
-        except (Full, Late) as problem:
+        except (QueueFull, CommitLate) as problem:
             self._problem = self._words(record.time, problem)
             raise Unavailable(self._problem) from problem
         except OSError as problem:
@@ -235,7 +235,7 @@ class AsyncDecisionLog:
 
     async def aclose(self) -> None:
         """Write the waiting records and close the store."""
-        await self._batches.aclose(self._place.close, max(0.0, min(CLOSING, self._left())))
+        await self._batches.aclose(self._place.close, max(0.0, min(CLOSE_TIMEOUT, self._left())))
 
     def _commit(self, batch: Sequence[LogEntry[Record]]) -> None:
         begun = time.monotonic()
@@ -274,9 +274,9 @@ class AsyncDecisionLog:
 
     def _words(self, now: float, problem: Exception) -> str:
         place = f"decision log: {self._place.show(now)}"
-        if isinstance(problem, Full):
+        if isinstance(problem, QueueFull):
             return f"{place} accepts no more records: {problem}"
-        if isinstance(problem, Late):
+        if isinstance(problem, CommitLate):
             return (
                 f"{place} could not be written in time"
                 f" ({'the disk does not respond' if problem.begun else 'earlier records are still waiting'})"

@@ -39,7 +39,7 @@ DIGITS: Final = 6  # at least; the millionth file has seven
 _tail: Final = re.compile(rf"\.([0-9]{{{DIGITS},18}})\Z")
 
 
-def main_of(path: Path) -> tuple[Path, int | None]:
+def split_rotated(path: Path) -> tuple[Path, int | None]:
     """The log of a rotated file, and the file's number. None as number for the file being written, and for any other
     name."""
     found = _tail.search(path.name)
@@ -48,25 +48,25 @@ def main_of(path: Path) -> tuple[Path, int | None]:
     return path.with_name(path.name[: found.start()]), int(found[1])
 
 
-def turned(path: Path) -> list[tuple[int, Path]]:
+def rotated_files(path: Path) -> list[tuple[int, Path]]:
     """The rotated files of this log with their numbers, oldest first; none if the folder is missing. Raises OSError."""
     try:
         with os.scandir(path.parent) as entries:
             names = [entry.name for entry in entries if entry.name.startswith(path.name)]
     except FileNotFoundError:
         return []
-    parts = [(main_of(path.with_name(name)), path.with_name(name)) for name in names]
+    parts = [(split_rotated(path.with_name(name)), path.with_name(name)) for name in names]
     return sorted((number, part) for (main, number), part in parts if number is not None and main.name == path.name)
 
 
-def turn(path: Path, keep: int) -> None:
+def rotate(path: Path, keep: int) -> None:
     """Rotate the file, and remove the oldest rotated files beyond ``keep`` (0: none). The caller must hold the file's
     lock.
 
     Raises OSError if the file could not be renamed. If an old file cannot be removed, the next rotation retries,
     because that is no reason to lose a record.
     """
-    before = turned(path)
+    before = rotated_files(path)
     path.rename(path.with_name(f"{path.name}.{(before[-1][0] if before else 0) + 1:0{DIGITS}d}"))
     for _, old in before[: max(0, len(before) + 1 - keep)] if keep else ():
         try:
@@ -75,14 +75,14 @@ def turn(path: Path, keep: int) -> None:
             return
 
 
-def series(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+def open_files(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """The open files of the log, oldest first. A rotation meanwhile makes it miss or repeat none. Raises OSError.
 
     A file that is removed before its turn is left out.
     """
     last = 0
     while True:
-        following = [part for part in turned(path) if part[0] > last]
+        following = [part for part in rotated_files(path) if part[0] > last]
         if following:
             last, part = following[0]
             try:
@@ -95,13 +95,13 @@ def series(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
         try:
             file = path.open("rb")
         except FileNotFoundError:
-            if any(number > last for number, _ in turned(path)):  # rotated after we listed the files
+            if any(number > last for number, _ in rotated_files(path)):  # rotated after we listed the files
                 continue
             if last:  # nothing was written since the rotation
                 return
             raise
         with file:
-            if any(number > last for number, _ in turned(path)):  # rotated before we opened it
+            if any(number > last for number, _ in rotated_files(path)):  # rotated before we opened it
                 continue
             yield path, file
             return
@@ -139,7 +139,7 @@ class Appender:
                 if room:
                     self._extend(path, fd, size, b"".join(line + b"\n" for line in lines[:room]))
                     return room
-                turn(path, self._keep)
+                rotate(path, self._keep)
 
     def probe(self, path: Path, size: int, *, patience: Patience = lambda: PATIENCE) -> None:
         """Test whether so many bytes could be appended, by appending and removing empty lines. Raises OSError."""
@@ -209,7 +209,7 @@ def _cut(fd: int, size: int) -> None:
 
 
 KEY_BYTES: Final = 32
-LARGEST: Final = 4 * 1024 * 1024  # bytes appended at once, except for a longer line
+MAX_APPEND: Final = 4 * 1024 * 1024  # bytes appended at once, except for a longer line
 
 
 class HashKey:
@@ -270,11 +270,11 @@ class LogFile:
         path, lines, size = self._at(records[0].time), list[bytes](), 0
         key = self._key.read(path, patience)
         for record in records:
-            if size > LARGEST or self._at(record.time) != path:
+            if size > MAX_APPEND or self._at(record.time) != path:
                 break
             lines.append(to_json(record, content=self._content, key=key))
             size += len(lines[-1]) + 1
-        self._tried = path, min(size, LARGEST)
+        self._tried = path, min(size, MAX_APPEND)
         return self._appender.append(path, lines, patience=patience)
 
     def probe(self, patience: Patience) -> None:

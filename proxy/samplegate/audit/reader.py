@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from samplegate.audit.jsonl import main_of, series, turned
+from samplegate.audit.jsonl import open_files, rotated_files, split_rotated
 from samplegate.audit.record import RecordLine, read_line
 from samplegate.errors import InputError
 from samplegate.files import SQLITE, is_sqlite
@@ -32,11 +32,11 @@ class LogFiles:
     path: Path
 
     def names(self) -> list[str]:
-        parts = [part for _, part in turned(self.path)]
+        parts = [part for _, part in rotated_files(self.path)]
         return [str(path) for path in (*parts, *([self.path] if self.path.exists() or not parts else []))]
 
     def lines(self) -> Lines:
-        for path, file in series(self.path):
+        for path, file in open_files(self.path):
             yield from _lines(path, file)
 
 
@@ -115,7 +115,9 @@ def _sources(given: Sequence[str]) -> list[Source]:
     """The logs of these names, each once, in the order of the names. Raises InputError for a name without a log."""
     found = list(dict.fromkeys(source for name in given for source in _meant(name)))
     whole = {source.path for source in found if isinstance(source, LogFiles)}
-    return [source for source in found if not isinstance(source, RotatedFile) or main_of(source.path)[0] not in whole]
+    return [
+        source for source in found if not isinstance(source, RotatedFile) or split_rotated(source.path)[0] not in whole
+    ]
 
 
 def _names(source: Source) -> list[str]:
@@ -144,7 +146,7 @@ def _meant(name: str) -> list[Source]:
         return [SqliteLogFile(Path(name.removeprefix(SQLITE)))]
     path = Path(name)
     if path.is_dir():
-        found = [source for source in _grouped(path.glob(f"{SUFFIX}*")) if main_of(source.path)[0].match(SUFFIX)]
+        found = [source for source in _grouped(path.glob(f"{SUFFIX}*")) if split_rotated(source.path)[0].match(SUFFIX)]
         if not found:
             raise InputError(
                 f"{path}: the folder has no {SUFFIX} files; name the folder of the decision logs, `decisions` in the"
@@ -164,14 +166,14 @@ def _grouped(paths: Iterable[Path]) -> list[Source]:
     """The logs of these paths, sorted by name and so by day, with rotated files in order. Keys and SQLite's own files
     beside a log are left out."""
     found = set(paths)
-    beside = {log.with_name(main_of(log)[0].name + suffix) for log in found for suffix in _BESIDE}
-    by_log = sorted(found - beside, key=lambda path: (str(main_of(path)[0]), main_of(path)[1] or 0))
+    beside = {log.with_name(split_rotated(log)[0].name + suffix) for log in found for suffix in _BESIDE}
+    by_log = sorted(found - beside, key=lambda path: (str(split_rotated(path)[0]), split_rotated(path)[1] or 0))
     return [_source(path) for path in by_log]
 
 
 def _source(path: Path) -> Source:
     """The log of a path, which may not exist yet."""
-    if main_of(path)[1] is not None:
+    if split_rotated(path)[1] is not None:
         return RotatedFile(path)
     return SqliteLogFile(path) if _is_database(path) else LogFiles(path)
 

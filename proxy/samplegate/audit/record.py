@@ -494,7 +494,7 @@ class Done(msgspec.Struct, frozen=True):
     """Its review, with the verdict if there is one."""
     reviewed: float = 0.0
     """Seconds spent waiting for verdicts."""
-    told: str = ""
+    message: str = ""
     """A reviewer's message to the server."""
     revokes: bool = False
     """Revokes the request's earlier record, whose outcome was not released after all."""
@@ -513,7 +513,7 @@ class Done(msgspec.Struct, frozen=True):
             if waits
             else Unanswered(Reason.TIMEOUT, detail="the call was postponed because of another request in the round")
         )
-        return msgspec.structs.replace(self, outcome=outcome, is_put_off=True, told="")
+        return msgspec.structs.replace(self, outcome=outcome, is_put_off=True, message="")
 
 
 def describe(
@@ -549,18 +549,18 @@ def describe(
         fits=done.fits,
         tried=done.tried,
         changed=(*(() if decision.allowed is None else decision.allowed.changed), *done.dropped),
-        **_spent(done),
+        **_cost_fields(done),
         redacted=done.redacted,
         asked=None if decision.allowed is None else decision.allowed.params,
         request=None if isinstance(request, BadRequest) else request.params if done.cleaned is None else done.cleaned,
         traceparent=origin.trace or None,
-        **_reviewed(done),
+        **_review_fields(done),
         revokes=done.revokes,
         result=outcome.result if isinstance(outcome, Answered) and not done.handed_on_to_client else None,
     )
 
 
-def _spent(done: Done) -> dict[str, Any]:
+def _cost_fields(done: Done) -> dict[str, Any]:
     """The draws and the cost. Only one record has them: a revoking record leaves them to the earlier one."""
     if done.revokes:
         return {}
@@ -568,15 +568,15 @@ def _spent(done: Done) -> dict[str, Any]:
     return {name: getattr(done, name) for name in names}
 
 
-def _reviewed(done: Done) -> dict[str, Any]:
+def _review_fields(done: Done) -> dict[str, Any]:
     review = done.review
     if review is None:
         return {}
-    said = {"reviewed_by": review.who or None, "review_door": review.door} if review.verdict is not None else {}
-    return {"review": review.id, "reviewer": review.reviewer, "reviewed_ms": done.reviewed * 1000, **said}
+    verdict = {"reviewed_by": review.who or None, "review_door": review.door} if review.verdict is not None else {}
+    return {"review": review.id, "reviewer": review.reviewer, "reviewed_ms": done.reviewed * 1000, **verdict}
 
 
-def _said(result: bytes) -> str:
+def _action_of(result: bytes) -> str:
     try:
         return rawjson.string(rawjson.lookup(result, "action")) or ""
     # a client's result with two readings is passed on verbatim, but has no action to record
@@ -611,8 +611,8 @@ def _released(outcome: Outcome) -> Released:
 
 def detail_of(done: Done) -> str:
     """The reason for the outcome, for the operator."""
-    said = done.outcome.detail if isinstance(done.outcome, Denied | Unanswered) else ""
-    return said or done.decision.detail
+    detail = done.outcome.detail if isinstance(done.outcome, Denied | Unanswered) else ""
+    return detail or done.decision.detail
 
 
 def _decided_by(outcome: Outcome) -> DecidedBy | None:
@@ -641,6 +641,6 @@ def _action(item: Item, done: Done) -> Literal["accept", "decline", "cancel"] | 
         case Unanswered(error=None, code=-1):
             return "cancel"
         case Answered(result=result):
-            return _ACTIONS.get(_said(result))
+            return _ACTIONS.get(_action_of(result))
         case _:
             return None

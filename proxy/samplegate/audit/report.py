@@ -22,8 +22,8 @@ NO_CALL: Final = "(no call)"
 UNDECIDED: Final = "undecided"
 MAX_HANDED_ON: Final = 100_000  # requests whose second record is still to come
 _CLASS: Final = math.log(1.02)
-_LEAST: Final = 0.001  # milliseconds
-_MOST: Final = 1e12  # dollars
+_MIN_DURATION: Final = 0.001  # milliseconds
+_MAX_COST: Final = 1e12  # dollars
 _FAILURES: Final = frozenset({*get_args(Failure), "cancelled"})
 
 
@@ -35,7 +35,7 @@ class Durations:
 
     def add(self, milliseconds: float) -> None:
         """Count a duration."""
-        self._classes[round(math.log(max(milliseconds, _LEAST)) / _CLASS)] += 1
+        self._classes[round(math.log(max(milliseconds, _MIN_DURATION)) / _CLASS)] += 1
 
     def quantile(self, share: float) -> float | None:
         """The quantile in milliseconds, within 1 %; None without durations."""
@@ -125,13 +125,13 @@ class Report:
             kind.outcomes[before] -= 1
         else:
             kind.requests += 1
-            _asked(server, line)
+            _count_request(server, line)
         if comes_again(line.outcome, line.door):
             self._hand_on(line.decision_id, line.outcome)
         kind.outcomes[line.outcome if line.outcome in OUTCOMES else OTHER] += 1
         if line.duration_ms is not None and line.outcome not in ("forwarded", "put_off"):
             kind.durations.add(line.duration_ms)
-        _came(server, line, paid=before == "put_off")
+        _count_outcome(server, line, paid=before == "put_off")
 
     def _server(self, name: str) -> ServerReport:
         if name not in self.servers and len(self.servers) >= MAX_NAMES:
@@ -144,28 +144,28 @@ class Report:
             del self._handed_on[next(iter(self._handed_on))]
 
 
-def _asked(server: ServerReport, line: RecordLine) -> None:
+def _count_request(server: ServerReport, line: RecordLine) -> None:
     server.callers.of(line.caller)["requests"] += 1
     server.rules.of(f"{line.effect}: {'no rule' if line.rule is None else line.rule}")["requests"] += 1
     for name in dict.fromkeys(call.tool or call.method for call in line.calls) or [NO_CALL]:
         server.tools.of(name)["requests"] += 1
 
 
-def _came(server: ServerReport, line: RecordLine, *, paid: bool) -> None:
+def _count_outcome(server: ServerReport, line: RecordLine, *, paid: bool) -> None:
     """Count an outcome. ``paid``: the earlier record has the model's cost."""
     if line.outcome in ("denied", "unanswered"):
         server.refusals.of(f"{line.reason}: {'no rule' if line.rule is None else line.rule}")["requests"] += 1
     if line.refused_by is not None:
         server.limits.of(line.refused_by)["requests"] += 1
     for tried in line.attempts:
-        _called(server.attempts.of(tried.model), tried)
+        _count_attempt(server.attempts.of(tried.model), tried)
     if line.reviewer is not None and line.outcome != "put_off":
-        _reviewed(server, line, line.reviewer, paid=paid)
+        _count_review(server, line, line.reviewer, paid=paid)
     if line.effect == "allow" or line.attempts:  # a model that timed out cost something, even if another rule answered
-        _spent(server, line, paid=paid)
+        _add_cost(server, line, paid=paid)
 
 
-def _reviewed(server: ServerReport, line: RecordLine, reviewer: str, *, paid: bool) -> None:
+def _count_review(server: ServerReport, line: RecordLine, reviewer: str, *, paid: bool) -> None:
     server.reviews.of(reviewer).update({"reviews": 1, _verdict(line, paid=paid): 1})
     if line.review_door is not None and not line.revokes:
         server.doors.of(line.review_door)["requests"] += 1
@@ -183,7 +183,7 @@ def _verdict(line: RecordLine, *, paid: bool) -> str:
     return "answered" if line.outcome == "answered" and not (line.attempts or paid) else "approved"
 
 
-def _called(counts: Counter[str], tried: RecordedTry) -> None:
+def _count_attempt(counts: Counter[str], tried: RecordedTry) -> None:
     counts.update({"calls": 1, "input_tokens": tried.input_tokens or 0, "output_tokens": tried.output_tokens or 0})
     if _is_known(tried.cost_usd):
         counts["units"] += round((tried.cost_usd or 0) * SCALE["usd"])
@@ -193,7 +193,7 @@ def _called(counts: Counter[str], tried: RecordedTry) -> None:
         counts[tried.result if tried.result in _FAILURES else OTHER] += 1
 
 
-def _spent(server: ServerReport, line: RecordLine, *, paid: bool) -> None:
+def _add_cost(server: ServerReport, line: RecordLine, *, paid: bool) -> None:
     """Sum the cost of models, including unused answers. Calls with an unknown price are not summed; their request is
     counted."""
     costs_something = line.cost_usd is not None or (line.outcome == "answered" and not paid)
@@ -214,4 +214,4 @@ def _spent(server: ServerReport, line: RecordLine, *, paid: bool) -> None:
 
 def _is_known(cost: float | None) -> bool:
     """Whether a cost is a valid number: a log may come from anywhere."""
-    return cost is not None and 0 <= cost < _MOST
+    return cost is not None and 0 <= cost < _MAX_COST

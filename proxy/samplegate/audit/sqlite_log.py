@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from sqlalchemy import BigInteger, Column, Connection, Index, Integer, MetaData, String, Table, Text, delete, insert
 
-from samplegate.audit.jsonl import LARGEST, HashKey
+from samplegate.audit.jsonl import MAX_APPEND, HashKey
 from samplegate.audit.record import MAX_NAME, ContentMode, Record, timestamp, to_json
 from samplegate.files import SQLITE, Patience, is_sqlite, write_fault
 from samplegate.sqlite import CoreFile, Schema, SqliteFault, fault_of, read_only
@@ -108,12 +108,12 @@ class SqliteLog:
         key = self._key.read(self._path, patience)
         rows, size = list[dict[str, Any]](), 0
         for record in records:
-            if size > LARGEST:
+            if size > MAX_APPEND:
                 break
             line = to_json(record, content=self._content, key=key)
             rows.append(row(record, line))
             size += len(line)
-        self._tried = empty_row(min(size, LARGEST))
+        self._tried = empty_row(min(size, MAX_APPEND))
         with self._transaction(patience) as connection:
             connection.execute(insert(DECISIONS), rows)
         return len(rows)

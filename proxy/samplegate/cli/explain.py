@@ -40,7 +40,7 @@ from samplegate.policy.decisions import (
 )
 from samplegate.policy.facts import Facts
 from samplegate.policy.file.load import PolicyError
-from samplegate.policy.file.timeouts import can_be_late, here
+from samplegate.policy.file.timeouts import can_be_late, review_wait
 from samplegate.policy.ledger import SCALE, Draw, LimitSpec, Quantity
 from samplegate.policy.model_choice import ModelChoice
 from samplegate.policy.schema import AllowRule, EscalateRule, Otherwise, Stage, seconds
@@ -244,7 +244,7 @@ def review_stages(compiled: CompiledPolicy, request: Request, decision: Decision
 
 def _asking(compiled: CompiledPolicy, request: Request, name: str, stage: Stage, timeout: float) -> ReviewStage:
     late = seconds(compiled.policy.reviewers[name].late_verdict)
-    return ReviewStage(name, stage, timeout, here(compiled.policy, request.origin, timeout), late)
+    return ReviewStage(name, stage, timeout, review_wait(compiled.policy, request.origin, timeout), late)
 
 
 def review_lines(waiting: ReviewStages) -> Iterator[str]:

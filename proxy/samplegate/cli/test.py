@@ -241,7 +241,7 @@ _ANSWER_SOURCE: Final = {
 
 
 def _passed(tests: Path, trial: CaseResult) -> str:
-    decision, wire = trial.came.decision, trial.came.wire
+    decision, wire = trial.outcome.decision, trial.outcome.wire
     rule = "" if decision.rule is None else f" by {decision.rule}"
     return (
         f"{tests}:{trial.line}: passed: {trial.case.name}: {decision.effect}{rule}; the server gets:"
@@ -253,11 +253,11 @@ def _failure(tests: Path, trial: CaseResult) -> Iterator[str]:
     yield f"{tests}:{trial.line}: failed: {trial.case.name}"
     for mismatch in trial.mismatches:
         yield f"    {_where(mismatch)}: expected {_value_text(mismatch.expected)}, got {_value_text(mismatch.got)}"
-    if trial.came.decision.detail:
-        yield f"    {trial.came.decision.detail}"
-    yield from (f"    {line}" for line in step_lines(trial.came.steps))
-    if trial.came.wire is not None:
-        yield f"    the server gets: {trial.came.wire}"
+    if trial.outcome.decision.detail:
+        yield f"    {trial.outcome.decision.detail}"
+    yield from (f"    {line}" for line in step_lines(trial.outcome.steps))
+    if trial.outcome.wire is not None:
+        yield f"    the server gets: {trial.outcome.wire}"
 
 
 def _where(mismatch: Mismatch) -> str:
@@ -304,15 +304,15 @@ def _trial_json(trial: CaseResult) -> dict[str, Any]:
         "line": trial.line,
         "passed": not trial.mismatches,
         "mismatches": [_mismatch_json(each) for each in trial.mismatches],
-        "detail": trial.came.decision.detail,
+        "detail": trial.outcome.decision.detail,
         **_came_json(trial),
-        "rules": steps_as_json(trial.came.steps),
+        "rules": steps_as_json(trial.outcome.steps),
     }
 
 
 def _came_json(trial: CaseResult) -> dict[str, Any]:
-    decision = trial.came.decision
-    return {"effect": decision.effect, "rule": decision.rule, "declared": decision.declared, "wire": trial.came.wire}
+    decision = trial.outcome.decision
+    return {"effect": decision.effect, "rule": decision.rule, "declared": decision.declared, "wire": trial.outcome.wire}
 
 
 def _mismatch_json(mismatch: Mismatch) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from samplegate.gate.request import PendingRequest
 from samplegate.gate.review import escalate, sample_reviewed
 from samplegate.gate.sampling import sample, shaped, timed_out
 from samplegate.policy.answers import fits
-from samplegate.policy.decide import later
+from samplegate.policy.decide import decide_later
 from samplegate.policy.decisions import Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen, refusal
 from samplegate.protocol import rawjson, strictjson
 from samplegate.protocol.outcomes import Answered, Denied, Outcome, Reason, Unanswered
@@ -54,7 +54,7 @@ async def act(pending: PendingRequest, decision: Decision) -> Done:
         pending.verdict = pending.missed = None
         # at each retry the model would be asked again in vain
         pending.comes_back = pending.comes_back and not pending.attempts
-        decision = later(pending.compiled, pending.request, pending.situation, decision)
+        decision = decide_later(pending.compiled, pending.request, pending.situation, decision)
         if pending.was_answered(decision):
             pending.hold, pending.waited = None, 0.0
             continue

@@ -18,7 +18,7 @@ from samplegate.policy import claims
 from samplegate.policy.capabilities import can_forward
 from samplegate.policy.catalogue import Worst
 from samplegate.policy.claims import Claimant
-from samplegate.policy.deadlines import LONGEST, left
+from samplegate.policy.deadlines import FALLBACK_TIMEOUT, time_left
 from samplegate.policy.decide import CompiledPolicy, after_refusal, draws_of
 from samplegate.policy.decisions import Allowed, Decision, Escalated, Forwarded, Situation
 from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
@@ -240,8 +240,8 @@ async def _with_warnings(hold: Hold, reserved: Reserved) -> Hold:
 def _max_wait(compiled: CompiledPolicy, ports: Ports, round: Round, decision: Decision) -> float:
     """Seconds that a request may wait for room: the rule's timeout at most, and no longer than the peers wait."""
     rule = decision.act.timeout if isinstance(decision.act, Allowed | Forwarded | Escalated) else None
-    seconds = left(compiled.policy, round, rule, ports.clock())
-    return LONGEST if seconds is None else max(seconds, 0.0)
+    seconds = time_left(compiled.policy, round, rule, ports.clock())
+    return FALLBACK_TIMEOUT if seconds is None else max(seconds, 0.0)
 
 
 def refusal_text(refused: Refused) -> str:

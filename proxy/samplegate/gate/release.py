@@ -43,7 +43,9 @@ async def record(requests: Mapping[str, PendingRequest], done: Mapping[str, Done
     with anyio.move_on_after(RECORDING, shield=True):
         for key in lost:
             out[key] = Release(_LOST, requests[key].decision_id)
-            await _record_one(requests[key], msgspec.structs.replace(done[key], outcome=_LOST, told="", revokes=True))
+            await _record_one(
+                requests[key], msgspec.structs.replace(done[key], outcome=_LOST, message="", revokes=True)
+            )
     return out
 
 
@@ -120,8 +122,8 @@ def _log_record(pending: PendingRequest, done: Done, time: float, duration: floa
 
 
 def _explain(pending: PendingRequest, done: Done) -> str:
-    if done.told:
-        return done.told
+    if done.message:
+        return done.message
     server = pending.compiled.policy.servers.get(pending.round.origin.server)
     if server is None or not server.explain_to_server:
         return ""
@@ -138,7 +140,7 @@ def in_force(pending: PendingRequest, done: Done) -> Done:
         or (changed := withdrawn_by_policy(pending)) is None
     ):
         return done
-    return msgspec.structs.replace(done, outcome=Unanswered(Reason.REVIEW, detail=changed), told="")
+    return msgspec.structs.replace(done, outcome=Unanswered(Reason.REVIEW, detail=changed), message="")
 
 
 def _uses_verdicts(done: Done, pending: PendingRequest) -> bool:

@@ -92,7 +92,7 @@ class PendingRequest(msgspec.Struct, eq=False):
 
     def seconds_left(self, rule: float | None) -> float | None:
         """Seconds for an act that begins now, or None if unlimited. ``rule`` is the rule's own timeout."""
-        return deadlines.left(self.compiled.policy, self.round, rule, self.ports.clock())
+        return deadlines.time_left(self.compiled.policy, self.round, rule, self.ports.clock())
 
     def was_put_off(self, stage: Stage, rule: str | None) -> bool:
         """Whether this is the retry of a request for which the rule asked a reviewer before. At stage ``answer``, the

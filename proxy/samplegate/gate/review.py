@@ -23,7 +23,7 @@ from samplegate.gate.ports import ReviewPort
 from samplegate.gate.request import PendingRequest, review_key
 from samplegate.gate.sampling import sample, shaped, timed_out
 from samplegate.policy import answers
-from samplegate.policy.deadlines import hold
+from samplegate.policy.deadlines import max_hold
 from samplegate.policy.decide import decide
 from samplegate.policy.decisions import Allowed, Decision, Escalated
 from samplegate.policy.schema import MAX_REVIEW_BYTES, AllowRule, EscalateRule, Stage
@@ -98,7 +98,7 @@ def may_still_decide(pending: PendingRequest, outcome: Outcome | None) -> bool:
 
 def is_late(pending: PendingRequest) -> bool:
     """Whether a model would be asked, but most of this try's time has elapsed. The next try has its full time."""
-    tried, rest = hold(pending.compiled.policy), pending.seconds_left(None)
+    tried, rest = max_hold(pending.compiled.policy), pending.seconds_left(None)
     asks = isinstance(pending.decision.act, Allowed) or (
         isinstance(pending.decision.act, Escalated) and pending.word == "approve"
     )
@@ -136,7 +136,7 @@ async def consult(
 def _until(pending: PendingRequest, stage: Stage, seconds: float | None, expires: float) -> float | None:
     """When the request gives up: after this try and those that it can be put off to. None: not before the review is
     over."""
-    tried = hold(pending.compiled.policy)
+    tried = max_hold(pending.compiled.policy)
     if seconds is None or tried is None:
         return None
     parks = pending.round.parks if stage == "request" or pending.comes_back else 0
@@ -421,8 +421,8 @@ def _done(pending: PendingRequest, outcome: Outcome, decision: Decision, done: D
         Done(outcome, decision) if done is None else msgspec.structs.replace(done, outcome=outcome, decision=decision)
     )
     verdict = None if pending.verdict is None else pending.verdict.verdict
-    told = verdict.reason if verdict is not None and verdict.word == "reject" and verdict.tell_server else ""
-    return msgspec.structs.replace(made, review=pending.verdict, reviewed=pending.reviewed, told=told)
+    message = verdict.reason if verdict is not None and verdict.word == "reject" and verdict.tell_server else ""
+    return msgspec.structs.replace(made, review=pending.verdict, reviewed=pending.reviewed, message=message)
 
 
 def _decided_by(review: Review) -> DecidedBy:

@@ -20,8 +20,8 @@ from samplegate.gate.ports import offload
 from samplegate.gate.request import PendingRequest
 from samplegate.policy import cost, redaction
 from samplegate.policy.catalogue import Worst
-from samplegate.policy.deadlines import LONGEST
-from samplegate.policy.decide import question, unasked, worst_of
+from samplegate.policy.deadlines import FALLBACK_TIMEOUT
+from samplegate.policy.decide import model_params, tool_misfit, worst_of
 from samplegate.policy.decisions import Allowed, Decision
 from samplegate.policy.prompt import Failure, Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.policy.schema import AllowRule, EscalateRule
@@ -45,7 +45,7 @@ async def sample(pending: PendingRequest, decision: Decision, allowed: Allowed) 
     # the wait for room is part of the rule's time
     rule = None if allowed.timeout is None else allowed.timeout - pending.waited
     limit = pending.seconds_left(rule)
-    seconds = LONGEST if limit is None else limit
+    seconds = FALLBACK_TIMEOUT if limit is None else limit
     if seconds <= 0:
         return Done(timed_out("no time was left to ask a model"), decision, model=allowed.models[0])
     tries = _ModelTries(pending, decision, allowed, pending.ports.clock() + seconds)
@@ -105,7 +105,7 @@ class _ModelTries:
     async def _prepare_model(self, model: str) -> Outcome | None:
         """Prepare the next model; the outcome if it cannot be asked."""
         request = self._pending.request
-        asked = await offload(request.size, question, self._pending.compiled, self._rule, model, request.params)
+        asked = await offload(request.size, model_params, self._pending.compiled, self._rule, model, request.params)
         if isinstance(asked, str):
             return Unanswered(Reason.CONTENT, detail=asked)
         self._params = asked.params
@@ -202,7 +202,7 @@ class _ModelTries:
 
     async def _checked(self, blocks: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], Outcome | None]:
         """The answer after the rule's content rules, and the outcome if they withhold it."""
-        if (why := unasked(self._params, blocks)) is not None:
+        if (why := tool_misfit(self._params, blocks)) is not None:
             return blocks, Unanswered(Reason.MODEL, detail=f"model {self.model}: {why}; the answer is withheld")
         with_, redactor = self._rule.with_, self._pending.compiled.redactor
         if with_.secrets is not None and with_.secrets.answer != "keep" and redactor is not None:

@@ -12,10 +12,10 @@ from samplegate.protocol.rounds import PARKS, Round
 
 MARGIN: Final = 5.0  # seconds reserved so that the answer arrives before the peer's timeout
 MARGIN_SHARE: Final = 0.25  # but at most this share of a short timeout (decision 8)
-TRIES: Final = PARKS + 1
+MAX_TRIES: Final = PARKS + 1
 """Tries that a call can wait for: those whose round is put off, and the last one, which runs to its own end."""
 # seconds for a model, or for room under a limit, if neither the rule nor a peer sets an end: nothing may hang
-LONGEST: Final = 600.0
+FALLBACK_TIMEOUT: Final = 600.0
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -25,44 +25,45 @@ class Patience(msgspec.Struct, frozen=True):
     client: float | None
 
     def limit(self, rule: float | None, now: float) -> float | None:
-        """Seconds that an action that begins now may take, None for no limit. Zero or less: the time is over."""
+        """Seconds that an action may take if it begins now; None for no limit. Zero or less: no time is left."""
         left = [until - now for until in (self.server, self.client) if until is not None]
         return min([*left, *([] if rule is None else [rule])], default=None)
 
 
-DEFAULT: Final = Peer()
+DEFAULT_PEER: Final = Peer()
 
 
-def within(peer_timeout: float) -> float:
+def usable_time(peer_timeout: float) -> float:
     """The part of a peer's timeout that the gate may use."""
     return peer_timeout - min(MARGIN, peer_timeout * MARGIN_SHARE)
 
 
-def until(peer: Peer, start: float | None, *, told: bool) -> float | None:
+def give_up_time(peer: Peer, start: float | None, *, has_token: bool) -> float | None:
     """When a peer whose timeout begins at ``start`` gives up, on the same clock; None if it never does.
 
-    ``told``: the peer gave a progress token. Progress extends its timeout only then (R102).
+    ``has_token``: whether the peer gave a progress token. Progress extends its timeout only then (R102).
     """
-    if start is None or peer.peer_timeout == "none" or (peer.extends_on_progress and told):
+    if start is None or peer.peer_timeout == "none" or (peer.extends_on_progress and has_token):
         return None
-    return start + within(seconds(peer.peer_timeout))
+    return start + usable_time(seconds(peer.peer_timeout))
 
 
-def hold(policy: Policy, *, told: bool = False) -> float | None:
+def max_hold(policy: Policy, *, has_token: bool = False) -> float | None:
     """Seconds that one try of a modern client may be held before its round is put off; None if the client has no
     timeout.
 
-    The first try has less: the time that its call took before the server asked. ``told``: it gives a progress token.
+    The first try has less, by the time that its call took before the server asked. ``has_token``: as for
+    ``give_up_time``.
     """
-    return until(policy.client, 0.0, told=told)
+    return give_up_time(policy.client, 0.0, has_token=has_token)
 
 
-def left(policy: Policy, round: Round, rule: float | None, now: float) -> float | None:
+def time_left(policy: Policy, round: Round, rule: float | None, now: float) -> float | None:
     """Seconds that an action on a request of ``round`` may take if it begins now; None for no limit. ``rule`` is the
     rule's own timeout."""
-    server = policy.servers.get(round.origin.server, DEFAULT)
-    told = (
-        until(server, round.asked, told=round.server_told),
-        until(policy.client, round.called, told=round.client_told),
+    server = policy.servers.get(round.origin.server, DEFAULT_PEER)
+    ends = (
+        give_up_time(server, round.asked, has_token=round.server_has_token),
+        give_up_time(policy.client, round.called, has_token=round.client_has_token),
     )
-    return Patience(*told).limit(rule, now)
+    return Patience(*ends).limit(rule, now)

@@ -124,20 +124,20 @@ def _walk(
             continue
         made = _carry_out(compiled, rule, facts, situation)
         if steps is not None:
-            steps.append(_told(rule, made))
+            steps.append(_rule_step(rule, made))
         if rule.shadow:
             shadows.extend(_shadow(rule, made))
         elif isinstance(made, Feasible):
-            return _taken(rule, made, index, tuple(shadows))
+            return _matched(rule, made, index, tuple(shadows))
         else:
             passed = f"rule {short_value(rule.name)} could not be carried out: {made.why}"
             if rule.otherwise != "next":
-                return _left(rule.otherwise, rule, passed, index, tuple(shadows))
+                return _not_carried_out(rule.otherwise, rule, passed, index, tuple(shadows))
     detail = f"{passed}; no later rule matched" if passed else "no rule matched"
     return Decision(LeftOpen(), "none", None, Reason.NO_RULE, detail, shadows=tuple(shadows))
 
 
-def _taken(rule: Rule, made: Feasible, index: int, shadows: tuple[Shadow, ...]) -> Decision:
+def _matched(rule: Rule, made: Feasible, index: int, shadows: tuple[Shadow, ...]) -> Decision:
     on_timeout: Otherwise = (
         rule.on_timeout if isinstance(rule, AllowRule | ForwardRule | EscalateRule) else "unanswered"
     )
@@ -157,7 +157,7 @@ def _taken(rule: Rule, made: Feasible, index: int, shadows: tuple[Shadow, ...]) 
     )
 
 
-def _left(
+def _not_carried_out(
     otherwise: Literal["unanswered", "deny"], rule: Rule, detail: str, index: int, shadows: tuple[Shadow, ...]
 ) -> Decision:
     """Apply the ``otherwise`` of a rule that could not be carried out."""
@@ -217,7 +217,7 @@ def _allow(compiled: CompiledPolicy, rule: ModelRule, facts: Facts) -> Feasible 
     if not choice.models:
         return Infeasible(choice.why)
     names = tuple(model.name for model in choice.models)
-    asked = question(compiled, rule, names[0], facts.request.params)
+    asked = model_params(compiled, rule, names[0], facts.request.params)
     if isinstance(asked, str):
         return Infeasible(asked)
     allowed = Allowed(
@@ -254,7 +254,7 @@ def _shadow(rule: Rule, made: Feasible | Infeasible) -> list[Shadow]:
     return [] if rule.otherwise == "next" else [Shadow(rule.name, "deny" if rule.otherwise == "deny" else "none")]
 
 
-def _told(rule: Rule, made: Feasible | Infeasible) -> RuleStep:
+def _rule_step(rule: Rule, made: Feasible | Infeasible) -> RuleStep:
     why = (
         made.why
         if isinstance(made, Feasible)
@@ -278,7 +278,7 @@ class ModelParams(msgspec.Struct, frozen=True):
     redacted: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
-def question(compiled: CompiledPolicy, rule: ModelRule, model: str, params: Mapping[str, Any]) -> ModelParams | str:
+def model_params(compiled: CompiledPolicy, rule: ModelRule, model: str, params: Mapping[str, Any]) -> ModelParams | str:
     """The params for ``model`` (the policy's name), or the reason for none if the rule stops at secrets."""
     asked = model_choice.bounded(rule.with_, compiled.model(model), compiled.catalogue[model], params)
     secrets = rule.with_.secrets
@@ -292,7 +292,7 @@ def question(compiled: CompiledPolicy, rule: ModelRule, model: str, params: Mapp
     return ModelParams(clean, (*asked.changed, "secrets"), found)
 
 
-def unasked(params: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> str | None:
+def tool_misfit(params: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> str | None:
     """Why an answer's blocks do not fit the offered tools (R9): a tool that was not offered, or no tool although one
     was required. None if they fit."""
     offered = {tool["name"] for tool in params.get("tools") or ()}
@@ -326,7 +326,7 @@ def worst_of(compiled: CompiledPolicy, model: str, params: Mapping[str, Any]) ->
     return cost.worst(compiled.model(model), compiled.catalogue[model], params)
 
 
-def later(compiled: CompiledPolicy, request: Request, situation: Situation, decision: Decision) -> Decision:
+def decide_later(compiled: CompiledPolicy, request: Request, situation: Situation, decision: Decision) -> Decision:
     """The decision by the rules after the decision's own, with the earlier shadows."""
     found = decide(compiled, request, situation, start=decision.index + 1)
     return msgspec.structs.replace(found, shadows=(*decision.shadows, *found.shadows))
@@ -348,7 +348,7 @@ def after_refusal(
     detail = f"rule {decision.rule}: {what}"
     match decision.on_limit:
         case "next":
-            return unless_matched(later(compiled, request, situation, decision), decision, what)
+            return unless_matched(decide_later(compiled, request, situation, decision), decision, what)
         case "deny":
             return msgspec.structs.replace(
                 decision, act=DenyAs("cancel"), effect="deny", reason=Reason.LIMIT, detail=detail, limits=()

@@ -135,7 +135,7 @@ class CaseResult(msgspec.Struct, frozen=True):
     case: Case
     line: int
     mismatches: tuple[Mismatch, ...]
-    came: StepOutcome
+    outcome: StepOutcome
     """The result of the first unexpected request, else of the last one."""
     walks: tuple[RuleWalk, ...] = ()
     """Every walk of its requests along the rules, without duplicates."""
@@ -164,14 +164,14 @@ def _claimant(asked: Asked, origin: Origin) -> Claimant:
 # ----------------------------------------------------------------------------------------------------------------
 
 
-def came(played: Played) -> StepOutcome:
+def step_outcome(played: Played) -> StepOutcome:
     """The result of a completed request."""
     scene, record = played.scene, played.record
     assert record is not None, "the gate records every request"
     request = scene.item.request
     if isinstance(request, BadRequest) or record.reason is Reason.BRAKE:
         decision = Decision(LeftOpen(), "none", None, record.reason, record.detail, declared=scene.item.offered)
-        return StepOutcome(decision, _got(played, record, decision, None))
+        return StepOutcome(decision, _actual_values(played, record, decision, None))
     decision, cost = Decision(LeftOpen(), "none", None, Reason.NO_RULE), None
     steps: list[RuleStep] = []
     walks: list[RuleWalk] = []
@@ -196,12 +196,12 @@ def came(played: Played) -> StepOutcome:
             decision = (
                 decision if left is not None else after_refusal(scene.compiled, request, scene.situation, decision, why)
             )
-        elif told := _told(played, record, decision, edited, end):
-            looked[-1] = msgspec.structs.replace(looked[-1], why=f"{looked[-1].why}; {told}")
+        elif clause := _verdict_clause(played, record, decision, edited, end):
+            looked[-1] = msgspec.structs.replace(looked[-1], why=f"{looked[-1].why}; {clause}")
         elif record.reason is Reason.LIMIT:
             decision = unless_matched(decision, before, steps[-1].why)
         steps += looked
-    return StepOutcome(decision, _got(played, record, decision, cost), tuple(steps), tuple(walks))
+    return StepOutcome(decision, _actual_values(played, record, decision, cost), tuple(steps), tuple(walks))
 
 
 def _end(played: Played, record: Record, decision: Decision, left: str | None) -> tuple[End, str]:
@@ -233,7 +233,7 @@ def _edited(played: Played, decision: Decision) -> Decision | str | None:
     )
 
 
-def _told(played: Played, record: Record, decision: Decision, edited: Decision | str | None, end: End) -> str:
+def _verdict_clause(played: Played, record: Record, decision: Decision, edited: Decision | str | None, end: End) -> str:
     """The reviewer's decision as a clause; empty if no reviewer was asked or the case has no verdict."""
     if (
         not isinstance(decision.act, Escalated)
@@ -260,7 +260,7 @@ def _told(played: Played, record: Record, decision: Decision, edited: Decision |
     }[played.verdict.word]
 
 
-def _got(played: Played, record: Record, decision: Decision, cost: int | None) -> Object:
+def _actual_values(played: Played, record: Record, decision: Decision, cost: int | None) -> Object:
     """The actual values by the names of ``Expect``."""
     item, era, act, asked = played.scene.item, played.scene.who.origin.era, decision.act, decision.allowed
     found: Object = {
@@ -291,11 +291,11 @@ def _got(played: Played, record: Record, decision: Decision, cost: int | None) -
     elif isinstance(act, Escalated):
         found["reviewer"] = act.reviewer
         if played.consulted and played.scene.asked.verdict is not None and played.misread is None:
-            found |= _reviewed(played, record, decision)
+            found |= _verdict_values(played, record, decision)
     return found
 
 
-def _reviewed(played: Played, record: Record, decision: Decision) -> Object:
+def _verdict_values(played: Played, record: Record, decision: Decision) -> Object:
     """The result of the verdict on an escalated request."""
     verdict, kind, era = played.verdict, played.scene.item.kind, played.scene.who.origin.era
     reason = Reason.RULE if record.reason in _OF_MODELS else record.reason
@@ -319,8 +319,8 @@ def _reviewed(played: Played, record: Record, decision: Decision) -> Object:
             else Unanswered(reason)
         )
         return found | {"wire": results.refused_answer(kind, era, refused)}
-    said = {} if verdict is None or verdict.result is None else verdict.result
-    return found | {"wire": said.get("action", "result"), "content": said.get("content")}
+    result = {} if verdict is None or verdict.result is None else verdict.result
+    return found | {"wire": result.get("action", "result"), "content": result.get("content")}
 
 
 # -- expectations
@@ -331,20 +331,20 @@ def compare(placed: PlacedCase, played: Iterable[tuple[Moment, int, Played]]) ->
     """Compare a case with the results of its requests, each with its step and the number of its repetition."""
     mismatches: list[Mismatch] = []
     walks: dict[tuple[int, int, int, str, int], RuleWalk] = {}
-    told, differs = None, None
+    result, differs = None, None
     for moment, turn, one in played:
-        found = came(one)
+        found = step_outcome(one)
         for walk in found.walks:
             walks.setdefault((moment.line, walk.first, walk.looked, walk.end, walk.place), walk)
-        told = found if differs is None else told
+        result = found if differs is None else result
         expect = moment.step.expect
         if expect is None or differs is moment:
             continue
         different = list(_differences(expect, one, found, last=turn == moment.step.repeat))
         mismatches += [msgspec.structs.replace(each, where=_where(moment, turn)) for each in different]
         differs = moment if different else differs
-    assert told is not None, "a case has a request"
-    return CaseResult(placed.case, placed.line, tuple(mismatches), told, tuple(walks.values()))
+    assert result is not None, "a case has a request"
+    return CaseResult(placed.case, placed.line, tuple(mismatches), result, tuple(walks.values()))
 
 
 def _differences(expect: Expect, played: Played, found: StepOutcome, *, last: bool) -> Iterator[Mismatch]:

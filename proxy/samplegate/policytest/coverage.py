@@ -54,25 +54,25 @@ class Coverage(msgspec.Struct, frozen=True):
         return 100.0 if total == 0 else 100 * (self.rules_reached + self.arms_reached) / total
 
 
-class _Way:
+class _Walk:
     """A walk with the facts of its request, computed once for all rules."""
 
-    def __init__(self, walk: RuleWalk) -> None:
-        self.walk = walk
-        self.shadows = frozenset(shadow.rule for shadow in walk.shadows)
+    def __init__(self, source: RuleWalk) -> None:
+        self.source = source
+        self.shadows = frozenset(shadow.rule for shadow in source.shadows)
 
     @cached_property
     def facts(self) -> Facts:
-        return Facts(self.walk.request)
+        return Facts(self.source.request)
 
-    def took(self, place: int, entry: CompiledRule) -> bool:
+    def applied(self, place: int, entry: CompiledRule) -> bool:
         """Whether the rule applied to the request, or would have as a shadow rule."""
         if entry.rule.shadow:
             return entry.rule.name in self.shadows
-        return self.walk.place == place and self.walk.end in ("taken", "timeout")
+        return self.source.place == place and self.source.end in ("taken", "timeout")
 
-    def came_to(self, place: int) -> bool:
-        return self.walk.first <= place < self.walk.first + self.walk.looked
+    def considered(self, place: int) -> bool:
+        return self.source.first <= place < self.source.first + self.source.looked
 
 
 class _Arm(msgspec.Struct):
@@ -80,20 +80,20 @@ class _Arm(msgspec.Struct):
 
     path: tree.Path
     missing: str
-    reached: Callable[[_Way], bool]
+    reached: Callable[[_Walk], bool]
 
 
 def coverage(compiled: CompiledPolicy, walks: Iterable[RuleWalk], root: tree.Node) -> Coverage:
     """The coverage by ``walks``. ``root`` is the tree of the policy's text, for line numbers."""
-    ways = [_Way(walk) for walk in walks]
+    entered = [_Walk(walk) for walk in walks]
     rules_reached = arms = arms_reached = 0
     missing: list[Missing] = []
     for place, entry in enumerate(compiled.entries):
         path: tree.Path = ("rules", place)
         found = list(_arms(place, entry))
-        open_arms = [arm for arm in found if not any(map(arm.reached, ways))]
+        open_arms = [arm for arm in found if not any(map(arm.reached, entered))]
         arms, arms_reached = arms + len(found), arms_reached + len(found) - len(open_arms)
-        if any(way.took(place, entry) for way in ways):
+        if any(walk.applied(place, entry) for walk in entered):
             rules_reached += 1
             missing += [
                 Missing(tree.mark(root, (*path, *arm.path)).line, entry.rule.name, arm.missing) for arm in open_arms
@@ -139,20 +139,20 @@ def _arms(place: int, entry: CompiledRule) -> Iterator[_Arm]:
     on_limit = getattr(entry.rule, "on_limit", "unanswered")
     if otherwise != "unanswered":
         what = f"otherwise: {otherwise} never applies; add a case that the rule matches but cannot carry out"
-        yield _Arm(("otherwise",), what, lambda way: way.came_to(place) and _fails(way, place, entry))
+        yield _Arm(("otherwise",), what, lambda walk: walk.considered(place) and _fails(walk, place, entry))
     if isinstance(entry.rule, EscalateRule) and entry.rule.on_timeout != "unanswered":
         what = f"on_timeout: {entry.rule.on_timeout} never applies; add a case with `verdict: none`"
-        yield _Arm(("on_timeout",), what, lambda way: way.walk.place == place and way.walk.end == "timeout")
+        yield _Arm(("on_timeout",), what, lambda walk: walk.source.place == place and walk.source.end == "timeout")
     if on_limit != "unanswered":
         what = f"on_limit: {on_limit} never applies; add a case with steps that use up a limit"
-        yield _Arm(("on_limit",), what, lambda way: way.walk.place == place and way.walk.end == "limit")
+        yield _Arm(("on_limit",), what, lambda walk: walk.source.place == place and walk.source.end == "limit")
 
 
-def _fails(way: _Way, place: int, entry: CompiledRule) -> bool:
+def _fails(walk: _Walk, place: int, entry: CompiledRule) -> bool:
     """Whether the rule matched and could not be carried out."""
-    if way.walk.place == place:
-        return way.walk.end == "otherwise"
-    return entry.matches(way.facts)
+    if walk.source.place == place:
+        return walk.source.end == "otherwise"
+    return entry.matches(walk.facts)
 
 
 def _alternatives(place: int, entry: CompiledRule) -> Iterator[_Arm]:
@@ -164,23 +164,23 @@ def _alternatives(place: int, entry: CompiledRule) -> Iterator[_Arm]:
             yield _Arm(("match", name, number), what, _meets(place, entry, name, choice))
 
 
-def _meets(place: int, entry: CompiledRule, name: str, choice: Any) -> Callable[[_Way], bool]:
+def _meets(place: int, entry: CompiledRule, name: str, choice: Any) -> Callable[[_Walk], bool]:
     only: dict[str, Any] = {name: [choice]}
     (condition,) = conditions(Match(**only))
 
-    def holds(way: _Way) -> bool:
-        facts = way.facts
+    def holds(walk: _Walk) -> bool:
+        facts = walk.facts
         value = condition.read(facts)
         if value is ABSENT or value is UNKNOWN:
             return False
         return choice in value if TABLE[name].compared == "parts" else condition.test(value)
 
-    def met(way: _Way) -> bool:
-        if not way.took(place, entry):
+    def met(walk: _Walk) -> bool:
+        if not walk.applied(place, entry):
             return False
-        for call in way.facts.calls or (None,):
-            way.facts.during(call)
-            if holds(way):
+        for call in walk.facts.calls or (None,):
+            walk.facts.during(call)
+            if holds(walk):
                 return True
         return False
 
@@ -199,5 +199,5 @@ def _without_not(entry: CompiledRule) -> CompiledRule | None:
     return CompiledRule(entry.rule, bare, entry.grants)
 
 
-def _kept_away(place: int, entry: CompiledRule, without: CompiledRule) -> Callable[[_Way], bool]:
-    return lambda way: way.came_to(place) and not entry.matches(way.facts) and without.matches(way.facts)
+def _kept_away(place: int, entry: CompiledRule, without: CompiledRule) -> Callable[[_Walk], bool]:
+    return lambda walk: walk.considered(place) and not entry.matches(walk.facts) and without.matches(walk.facts)

@@ -433,7 +433,7 @@ class Exchange:
             called=pending.started,
             roots=frozenset(asked.roots),
             returned=returned,
-            client_told=pending.token is not None,
+            client_has_token=pending.token is not None,
             call_ids=self.state.call_ids([pending]),
             session=self.state.token,
             parks=max(self._parks - pending.shown, 0) if portable else 0,

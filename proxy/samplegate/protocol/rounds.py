@@ -93,9 +93,9 @@ class Round(msgspec.Struct, frozen=True):
     roots: frozenset[str] = frozenset()
     """Keys that are not requests of ours (roots/list): the client answers them, whatever the policy."""
     returned: Returned | None = None
-    server_told: bool = False
+    server_has_token: bool = False
     """Whether the server gave a progress token."""
-    client_told: bool = False
+    client_has_token: bool = False
     """Whether the client gave a progress token for every call to which this round may belong."""
     call_ids: tuple[str, ...] = ()
     """Names of the client's calls to which the round may belong, the same for all rounds and retries of a call (R16).

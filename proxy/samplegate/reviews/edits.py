@@ -16,7 +16,7 @@ import msgspec
 
 from samplegate.policy import model_choice
 from samplegate.policy.catalogue import MAX_TOKENS
-from samplegate.policy.decide import CompiledPolicy, decide, question
+from samplegate.policy.decide import CompiledPolicy, decide, model_params
 from samplegate.policy.decisions import Allowed, Decision, Situation
 from samplegate.policy.facts import Facts
 from samplegate.policy.schema import AllowRule, EscalateRule, ModelRule, Prepend
@@ -46,7 +46,7 @@ def decided_again(
     choice = model_choice.choose(compiled, rule, Facts(_sized(request, params)))
     if (misfit := choice.unfit.get(model)) is not None or not choice.models:
         return f"model {model} cannot answer it: {misfit or choice.why}"
-    asked = question(compiled, _as_it_is(rule), model, params)
+    asked = model_params(compiled, _as_it_is(rule), model, params)
     if isinstance(asked, str):
         return asked
     over = [*asked.changed] or [

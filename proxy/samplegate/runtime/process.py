@@ -33,7 +33,7 @@ from samplegate.sampler import litellm_prices
 from samplegate.sampler.client import Models, load_rule_scripts
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics
-from samplegate.telemetry.observers import Draws, Tally
+from samplegate.telemetry.observers import LimitMetrics, Tally
 
 
 class Rules(msgspec.Struct, eq=False):
@@ -83,7 +83,7 @@ class ProcessContext:
         self.key = key if key is not None else secrets.token_bytes(32)
         self.metrics = Metrics() if metrics is None else metrics
         self.tally = Tally(self.metrics)
-        self.draws = Draws(rules.compiled.limit_specs, self.metrics)
+        self.draws = LimitMetrics(rules.compiled.limit_specs, self.metrics)
         self.admission = Limiter(rules.compiled.limit_specs, state=state, clock=time.time, log=log)
         self.brakes = BrakeState(rules.compiled.policy.brakes)
         self.reviews: ReviewPort | None = None

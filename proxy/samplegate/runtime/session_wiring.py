@@ -30,7 +30,7 @@ from samplegate.runtime.process import ProcessContext, Rules
 from samplegate.runtime.relay import Relay
 from samplegate.sampler.client import Models
 from samplegate.telemetry.log import Level
-from samplegate.telemetry.observers import Notes
+from samplegate.telemetry.observers import NoteLog
 
 _WARNED: Final = frozenset({Reason.MODEL, Reason.TIMEOUT, Reason.LIMIT, Reason.RECORDS, Reason.REVIEW, Reason.ERROR})
 UNNAMED: Final = "default"
@@ -58,7 +58,7 @@ class SessionWiring:
         self.server = server
         self._realm = realm
         self._observe = observe
-        self.notes = Notes(context.log, context.metrics, server)
+        self.notes = NoteLog(context.log, context.metrics, server)
         self.state = SessionState(
             SessionRules(context.rules.compiled),
             server,

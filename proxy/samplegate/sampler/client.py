@@ -32,7 +32,7 @@ from samplegate.sampler.process import (
     WorkerReply,
 )
 from samplegate.sampler.worker.errors import sentence
-from samplegate.sampler.worker.request import Unfit, call
+from samplegate.sampler.worker.request import UnsupportedRequest, call
 
 
 def load_scripts(models: Sequence[Model], *, folder: Path) -> dict[str, Script]:
@@ -167,9 +167,9 @@ class Models:
                     {"name": "rehearsal", "target": target, "hidden": [], "timeout": REHEARSAL, **asked}, lambda _: None
                 )
 
-    async def sample(self, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
-        """Ask one model once. ``heard`` is called with the number of pieces so far, from the first token on and at most
-        four times a second."""
+    async def sample(self, request: SampleRequest, on_progress: Callable[[int], None]) -> SampleResult:
+        """Ask one model once. ``on_progress`` is called with the number of pieces so far, from the first token on, at
+        most four times a second."""
         model = self._models.get(request.model)
         if model is None:
             return SampleFailed(
@@ -181,9 +181,9 @@ class Models:
             if model.model == SCRIPTED:
                 return await self._play(model, request)
             asked = call(request.params, model.max_tokens)
-        except Unfit as why:
+        except UnsupportedRequest as why:
             return SampleFailed("bad_request", f"model {model.name}: {why}", free=True)
-        return await self._ask(model, asked, request.timeout, _Way(heard))
+        return await self._ask(model, asked, request.timeout, _Progress(on_progress))
 
     async def aclose(self) -> None:
         """End the worker unless other models share it; calls in flight then fail. Takes well under a second."""
@@ -202,7 +202,7 @@ class Models:
             return picked.result
         return SampleFailed("timeout", sentence(model.name, "timeout"), free=True)
 
-    async def _ask(self, model: Model, asked: Mapping[str, Any], timeout: float, way: _Way) -> SampleResult:
+    async def _ask(self, model: Model, asked: Mapping[str, Any], timeout: float, progress: _Progress) -> SampleResult:
         with anyio.move_on_after(timeout) as scope:
             async with self._slots:
                 frame = await self._frame(model, asked)
@@ -210,19 +210,19 @@ class Models:
                     return frame
                 try:
                     child = await self._worker.running()
-                    way.sent = True
+                    progress.sent = True
                     left = max(scope.deadline - anyio.current_time(), 0.001)
-                    return _result(model, await child.call({**frame, "timeout": left}, way.tell), way)
+                    return _result(model, await child.call({**frame, "timeout": left}, progress.tell), progress)
                 except WorkerGone as why:
-                    return way.failed("crashed", sentence(model.name, "crashed", what=str(why)))
+                    return progress.failed("crashed", sentence(model.name, "crashed", what=str(why)))
                 except FrameTooLarge:
-                    way.sent = False
-                    return way.failed(
+                    progress.sent = False
+                    return progress.failed(
                         "bad_request",
                         f"model {model.name}: the request is larger than {MAX_FRAME} bytes; the server must"
                         " send a smaller one",
                     )
-        return way.failed("timeout", sentence(model.name, "timeout"))
+        return progress.failed("timeout", sentence(model.name, "timeout"))
 
     async def _frame(self, model: Model, asked: Mapping[str, Any]) -> dict[str, Any] | SampleFailed:
         """The worker's frame. The key is read again for each call, so that a changed key file takes effect."""
@@ -238,25 +238,25 @@ class Models:
         }
 
 
-class _Way:
+class _Progress:
     """The progress of one call, which decides whether a failure may have cost something."""
 
-    def __init__(self, heard: Callable[[int], None]) -> None:
-        self._heard = heard
+    def __init__(self, on_progress: Callable[[int], None]) -> None:
+        self._on_progress = on_progress
         self.sent = False
         self.started = False
 
     def tell(self, pieces: int) -> None:
         self.started = True
-        self._heard(pieces)
+        self._on_progress(pieces)
 
     def failed(self, failure: Failure, message: str) -> SampleFailed:
         return SampleFailed(failure, message, started=self.started, free=not self.sent)
 
 
-def _result(model: Model, reply: WorkerReply, way: _Way) -> SampleResult:
+def _result(model: Model, reply: WorkerReply, progress: _Progress) -> SampleResult:
     if reply.failed is not None:
         return reply.failed
     if reply.sampled is None or not reply.sampled.content:
-        return way.failed("error", sentence(model.name, "error"))
+        return progress.failed("error", sentence(model.name, "error"))
     return reply.sampled

@@ -111,8 +111,8 @@ class WorkerProcess:
             raise
         return child
 
-    async def call(self, frame: Mapping[str, Any], heard: Callable[[int], None]) -> WorkerReply:
-        """Ask the worker. The reply has ``sampled`` or ``failed``, and ``heard`` is called with the progress.
+    async def call(self, frame: Mapping[str, Any], on_progress: Callable[[int], None]) -> WorkerReply:
+        """Ask the worker. The reply has ``sampled`` or ``failed``. ``on_progress`` is called with the number of pieces.
         Cancelling this ends the HTTP call.
 
         Raises WorkerGone if the process ends first, and FrameTooLarge.
@@ -125,7 +125,7 @@ class WorkerProcess:
             raise FrameTooLarge
         answer: asyncio.Future[WorkerReply] = asyncio.get_running_loop().create_future()
         self._waiting[id] = answer
-        self._listening[id] = heard
+        self._listening[id] = on_progress
         try:
             self._stdin.write(line)
             with contextlib.suppress(ConnectionError):  # the reader notices the end too, and has the reason

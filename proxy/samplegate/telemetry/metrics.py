@@ -177,17 +177,17 @@ class MetricsFile:
     ) -> None:
         """Write the file periodically, in a thread, until cancelled. Only the first of several consecutive failures is
         logged."""
-        told = False
+        failing = False
         while True:
             await sleep(seconds)
             try:
                 await to_thread.run_sync(self.write, abandon_on_cancel=True)
             except Unavailable as problem:
-                if not told:
+                if not failing:
                     log.warning("metrics.unwritten", problem=str(problem))
-                told = True
+                failing = True
             else:
-                told = False
+                failing = False
 
 
 class MetricsServer:

@@ -56,7 +56,7 @@ COUNTED: Final[Mapping[str, str]] = {
 """Events of lost or refused frames, and their metrics. The metric's ``reason`` is the second half of the event."""
 
 
-class Notes:
+class NoteLog:
     """Counts and logs the notes of one session. ``take`` must be called while a fault is handled, so that its traceback
     is logged."""
 
@@ -100,7 +100,7 @@ WAITED: Final = 0.05  # seconds: less is the store's own time, not a wait for ro
 USED: Final = "samplegate_limit_used_ratio"
 
 
-class Draws:
+class LimitMetrics:
     """Metrics of the limits in force."""
 
     def __init__(self, specs: Mapping[str, LimitSpec], metrics: Metrics) -> None:

@@ -190,7 +190,7 @@ _TWO_READINGS: Final = re.compile(
     r"|[-+]?\.(?:inf|nan)\Z",
     re.IGNORECASE,
 )
-LARGEST: Final = 2**63 - 1
+MAX_INT: Final = 2**63 - 1
 
 
 def resolve(event: Any) -> Plain:
@@ -220,9 +220,9 @@ def _number(text: str) -> Plain:
     if text in _NOTHING or text in _WORDS:
         return _WORDS.get(text)
     if _INT.match(text) or _HEX.match(text):
-        number = int(text, 0 if _HEX.match(text) else 10) if len(text) <= 20 else LARGEST + 1
-        if abs(number) > LARGEST:
-            raise ValueError(f"{quoted(text)} is too large; the largest whole number is {LARGEST}")
+        number = int(text, 0 if _HEX.match(text) else 10) if len(text) <= 20 else MAX_INT + 1
+        if abs(number) > MAX_INT:
+            raise ValueError(f"{quoted(text)} is too large; the largest whole number is {MAX_INT}")
         return number
     if _FLOAT.match(text):
         value = float(text)

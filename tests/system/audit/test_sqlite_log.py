@@ -149,7 +149,7 @@ async def test_the_end_of_the_process_does_not_wait_for_a_lock(tmp_path: Path) -
 async def test_a_full_disk_refuses_and_is_over_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decisions, "PROBES", 0.0)
+    monkeypatch.setattr(decisions, "PROBE_INTERVAL", 0.0)
     monkeypatch.setattr(sqlite, "MAX_PAGES", 40)
     path = tmp_path / "x.db"
     log, stood = opened(path, content="full"), 0
@@ -167,7 +167,7 @@ async def test_a_full_disk_refuses_and_is_over_when_there_is_room(
         assert "its disk is full" in str(log.problem())
         await anyio.lowlevel.checkpoint()
     monkeypatch.undo()
-    monkeypatch.setattr(decisions, "PROBES", 0.0)
+    monkeypatch.setattr(decisions, "PROBE_INTERVAL", 0.0)
     await until_well(log)
     await log.write(record("after"))
     assert [*numbers(range(stood)), "after"] == told(path)

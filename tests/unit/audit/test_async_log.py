@@ -251,7 +251,7 @@ async def test_who_is_cancelled_during_its_turn_waits_and_knows_that_it_stands()
 
 
 async def test_a_problem_is_told_until_a_record_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decision_log, "PROBES", 1_000.0)
+    monkeypatch.setattr(decision_log, "PROBE_INTERVAL", 1_000.0)
     sink = FakeSink()
     log = AsyncDecisionLog(sink)
     assert log.problem() is None
@@ -264,7 +264,7 @@ async def test_a_problem_is_told_until_a_record_is_written(monkeypatch: pytest.M
 
 
 async def test_a_problem_is_over_when_a_probe_finds_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decision_log, "PROBES", 0.0)
+    monkeypatch.setattr(decision_log, "PROBE_INTERVAL", 0.0)
     sink = FakeSink()
     log = AsyncDecisionLog(sink)
     sink.fails = full

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.audit.jsonl import main_of, series, turn, turned
+from samplegate.audit.jsonl import open_files, rotate, rotated_files, split_rotated
 from tests.fakes.records import names
 
 
@@ -17,7 +17,7 @@ def write(path: Path, text: str) -> None:
 
 
 def read(path: Path) -> list[str]:
-    return [file.read().decode() for _, file in series(path)]
+    return [file.read().decode() for _, file in open_files(path)]
 
 
 @pytest.mark.parametrize(
@@ -32,25 +32,25 @@ def read(path: Path) -> list[str]:
     ],
 )
 def test_a_part_is_told_by_its_digits(name: str, expected: tuple[str, int | None]) -> None:
-    main, number = main_of(Path("logs", name))
+    main, number = split_rotated(Path("logs", name))
     assert expected == (main.name, number)
 
 
 def test_parts_are_in_the_order_of_their_numbers_and_no_other_file_is_one(tmp_path: Path) -> None:
     for name in ("x", "x.1000000", "x.999999", "x.000002", "x.1", "x.gz", "x.000002.gz", "xx.000001", "x.key"):
         write(tmp_path / name, "")
-    assert [2, 999_999, 1_000_000] == [number for number, _ in turned(tmp_path / "x")]
-    assert [] == turned(tmp_path / "none" / "x")
+    assert [2, 999_999, 1_000_000] == [number for number, _ in rotated_files(tmp_path / "x")]
+    assert [] == rotated_files(tmp_path / "none" / "x")
 
 
 def test_a_turn_never_takes_a_number_twice(tmp_path: Path) -> None:
     path = tmp_path / "x"
     for text in "abc":
         write(path, text)
-        turn(path, 2)
+        rotate(path, 2)
     assert ["x.000002", "x.000003"] == names(tmp_path)
     write(path, "d")
-    turn(path, 0)
+    rotate(path, 0)
     assert ["b", "c", "d"] == [(tmp_path / name).read_text() for name in names(tmp_path)]
 
 
@@ -58,7 +58,7 @@ def test_files_are_read_oldest_first(tmp_path: Path) -> None:
     path = tmp_path / "x"
     for text in "abc":
         write(path, text)
-        turn(path, 0)
+        rotate(path, 0)
     assert ["a", "b", "c"] == read(path)
     write(path, "d")
     assert ["a", "b", "c", "d"] == read(path)
@@ -74,12 +74,12 @@ def test_a_log_that_is_turned_over_while_it_is_read_is_read_whole_and_once(tmp_p
     path = tmp_path / "x"
     for text in "ab":
         write(path, text)
-        turn(path, 0)
+        rotate(path, 0)
     write(path, "c")
-    found, reading = [], series(path)
+    found, reading = [], open_files(path)
     for step in range(10):
         if step == at:
-            turn(path, 0)
+            rotate(path, 0)
             write(path, "d")
         part = next(reading, None)
         if part is None:
@@ -95,8 +95,8 @@ def test_a_log_that_is_turned_over_between_a_look_and_an_opening_is_read_whole(
     write(path, "a")
 
     def opens(self: Path, mode: str, **more: Any) -> object:
-        if self == path and not turned(path):
-            turn(path, 0)
+        if self == path and not rotated_files(path):
+            rotate(path, 0)
             write(path, "b")
         return real(self, mode, **more)
 
@@ -108,10 +108,10 @@ def test_what_is_removed_before_its_turn_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "x"
     for text in "abc":
         write(path, text)
-        turn(path, 0)
+        rotate(path, 0)
 
     def reading() -> Iterator[str]:
-        for part, file in series(path):
+        for part, file in open_files(path):
             (tmp_path / "x.000002").unlink(missing_ok=True)
             yield f"{part.name[-1]}{file.read().decode()}"
 

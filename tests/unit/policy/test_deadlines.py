@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.policy.deadlines import Patience, hold, until, within
+from samplegate.policy.deadlines import Patience, give_up_time, max_hold, usable_time
 from samplegate.policy.schema import Peer, Policy
 
 
@@ -15,9 +15,12 @@ def limit(
     server: dict[str, Any],
     asked: float | None = 0.0,
     called: float | None = 0.0,
-    told: bool = True,
+    has_token: bool = True,
 ) -> float | None:
-    return Patience(until(Peer(**server), asked, told=told), until(Peer(**client), called, told=told)).limit(None, 10.0)
+    return Patience(
+        give_up_time(Peer(**server), asked, has_token=has_token),
+        give_up_time(Peer(**client), called, has_token=has_token),
+    ).limit(None, 10.0)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +42,7 @@ def test_the_tightest_peer_leaves_what_is_left(
 
 def test_progress_extends_no_patience_where_it_cannot_be_told() -> None:
     extends = {"peer_timeout": "30s", "extends_on_progress": True}
-    assert (None, 15.0) == (limit(extends, extends), limit(extends, extends, told=False))
+    assert (None, 15.0) == (limit(extends, extends), limit(extends, extends, has_token=False))
 
 
 def test_the_rule_can_only_shorten_it() -> None:
@@ -54,11 +57,11 @@ def test_a_peer_whose_clock_does_not_run_sets_no_end() -> None:
 
 @pytest.mark.parametrize(("patience", "ours"), [(60.0, 55.0), (20.0, 15.0), (4.0, 3.0)])
 def test_of_a_short_patience_a_quarter_is_kept_back_at_most(patience: float, ours: float) -> None:
-    assert ours == within(patience)
+    assert ours == usable_time(patience)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "client", "told"),
+    ("seconds", "client", "has_token"),
     [
         (55.0, {}, False),
         (3.0, {"peer_timeout": "4s"}, False),
@@ -68,6 +71,6 @@ def test_of_a_short_patience_a_quarter_is_kept_back_at_most(patience: float, our
     ],
 )
 def test_one_try_is_held_for_as_long_as_its_client_waits(
-    seconds: float | None, client: dict[str, Any], told: bool
+    seconds: float | None, client: dict[str, Any], has_token: bool
 ) -> None:
-    assert seconds == hold(Policy(version=1, client=Peer(**client)), told=told)
+    assert seconds == max_hold(Policy(version=1, client=Peer(**client)), has_token=has_token)

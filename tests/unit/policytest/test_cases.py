@@ -32,8 +32,8 @@ TRIALS: Final = list(trials())
 )
 def test_case(trial: CaseResult) -> None:
     assert () == trial.mismatches, [
-        trial.came.decision.detail,
-        *(f"{step.rule}: {step.why}" for step in trial.came.steps),
+        trial.outcome.decision.detail,
+        *(f"{step.rule}: {step.why}" for step in trial.outcome.steps),
     ]
 
 

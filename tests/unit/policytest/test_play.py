@@ -174,12 +174,12 @@ def test_everything_that_differs_is_told() -> None:
 def test_a_trial_brings_the_rules_that_were_looked_at() -> None:
     (trial,) = trials("  - {name: one, elicitation: {fields: {}}, expect: {effect: deny}}\n")
     looked_at = [("model", False), ("fixed", False), ("links", False), ("people", False), ("refused", True)]
-    assert looked_at == [(step.rule, step.taken) for step in trial.came.steps]
+    assert looked_at == [(step.rule, step.taken) for step in trial.outcome.steps]
 
 
 def test_of_a_malformed_request_it_brings_the_fault() -> None:
     (trial,) = trials("  - {name: one, sampling: {text: hi, maxTokens: 0}, expect: {effect: none}}\n")
-    assert ((), "maxTokens: must be a positive whole number") == (trial.came.steps, trial.came.decision.detail)
+    assert ((), "maxTokens: must be a positive whole number") == (trial.outcome.steps, trial.outcome.decision.detail)
 
 
 def test_each_case_has_its_own_environment() -> None:
@@ -328,10 +328,10 @@ def test_the_first_step_that_is_not_as_expected_brings_its_rules_and_its_reason(
     trial = sequence("{repeat: 2}, {expect: {effect: allow}}, {server: free, expect: {effect: deny}}")
     assert ["effect", "effect"] == [mismatch.what for mismatch in trial.mismatches]
     assert [("free", False), ("priceless", False), ("limited", True)] == [
-        (step.rule, step.taken) for step in trial.came.steps
+        (step.rule, step.taken) for step in trial.outcome.steps
     ]
-    assert "limit rate" in trial.came.decision.detail
-    assert trial.came.steps[-1].why.endswith("on_limit: wait")
+    assert "limit rate" in trial.outcome.decision.detail
+    assert trial.outcome.steps[-1].why.endswith("on_limit: wait")
 
 
 def test_a_case_has_a_start_of_its_own() -> None:
@@ -401,7 +401,9 @@ def test_without_a_verdict_the_case_ends_with_the_question() -> None:
 
 def test_what_is_told_of_a_case_says_what_the_person_did() -> None:
     (trial,) = trials(f"  - {{name: one, {PEOPLE}, verdict: none, expect: {{effect: deny}}}}\n")
-    assert "reviewer 'ops'; reviewer ops did not decide within 15m; on_timeout: unanswered" == trial.came.steps[-1].why
+    assert (
+        "reviewer 'ops'; reviewer ops did not decide within 15m; on_timeout: unanswered" == trial.outcome.steps[-1].why
+    )
 
 
 TOOLS = "sampling: {text: hi, tools: [{name: t, inputSchema: {type: object}}], toolChoice: {mode: required}}"
@@ -435,8 +437,10 @@ def test_what_a_person_approves_is_answered_where_the_gate_takes_the_answer(case
 def test_a_model_that_took_too_long_is_followed_as_the_rule_says() -> None:
     (trial,) = seen("sampling: hi, fails: timeout, expect: {effect: deny, rule: then, limits: {tries: 0}}")
     assert () == trial.mismatches
-    assert [("seen", False), ("first", True), ("then", True)] == [(step.rule, step.taken) for step in trial.came.steps]
-    assert trial.came.steps[1].why.endswith("; the model timed out; on_timeout: next")
+    assert [("seen", False), ("first", True), ("then", True)] == [
+        (step.rule, step.taken) for step in trial.outcome.steps
+    ]
+    assert trial.outcome.steps[1].why.endswith("; the model timed out; on_timeout: next")
 
 
 def test_no_other_model_stands_in_for_one_that_fails() -> None:

@@ -24,7 +24,7 @@ def call(
 def calls_of(*deltas: dict[str, Any]) -> list[tuple[str | None, str, str]]:
     heard = ResponseAccumulator()
     for one in deltas:
-        heard.piece(delta(tool_calls=[one]))
+        heard.add_piece(delta(tool_calls=[one]))
     return [(one.id, one.name, "".join(one.arguments)) for one in heard.calls]
 
 
@@ -64,7 +64,7 @@ def test_calls_are_put_together(deltas: list[dict[str, Any]], expected: list[tup
 def test_a_piece_counts_if_it_holds_something(piece: Any, held: bool) -> None:
     heard = ResponseAccumulator()
 
-    assert held is heard.piece(piece)
+    assert held is heard.add_piece(piece)
     assert held == heard.pieces
 
 
@@ -80,10 +80,10 @@ def test_a_piece_counts_if_it_holds_something(piece: Any, held: bool) -> None:
 def test_an_answer_is_bounded_while_it_grows(piece: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ANSWER", 10)
     heard = ResponseAccumulator()
-    heard.piece(delta(content="12345"))
+    heard.add_piece(delta(content="12345"))
 
     with pytest.raises(AnswerTooLarge, match="longer than 10 characters"):
-        heard.piece(piece)
+        heard.add_piece(piece)
 
 
 def test_pieces_and_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,11 +91,11 @@ def test_pieces_and_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_USES", 3)
     heard = ResponseAccumulator()
     with pytest.raises(AnswerTooLarge, match="more than 3 tool calls"):
-        heard.piece(delta(tool_calls=[call("", index=n) for n in range(4)]))
-    heard.piece(delta())
-    heard.piece(delta())
+        heard.add_piece(delta(tool_calls=[call("", index=n) for n in range(4)]))
+    heard.add_piece(delta())
+    heard.add_piece(delta())
     with pytest.raises(AnswerTooLarge, match="more than 3 chunks"):
-        heard.piece(delta())
+        heard.add_piece(delta())
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_pieces_and_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_only_the_providers_own_end_counts_where_its_frames_are_known(frame: dict[str, Any], stop: str | None) -> None:
     heard = ResponseAccumulator()
-    heard.native(frame)
-    heard.chunk(SimpleNamespace(choices=[SimpleNamespace(finish_reason="stop", delta=None)]))
+    heard.read_native_frame(frame)
+    heard.read_chunk(SimpleNamespace(choices=[SimpleNamespace(finish_reason="stop", delta=None)]))
 
     assert stop == heard.stop
     assert "stop" == heard.mapped
@@ -133,17 +133,17 @@ def test_only_the_providers_own_end_counts_where_its_frames_are_known(frame: dic
 @pytest.mark.parametrize("frame", [{}, {"type": "response.created"}, {"choices": "x"}, {"promptFeedback": 5}])
 def test_litellms_word_counts_where_they_are_not(frame: dict[str, Any]) -> None:
     heard = ResponseAccumulator()
-    heard.native(frame)
-    heard.chunk(SimpleNamespace(choices=[SimpleNamespace(finish_reason="length", delta=None)]))
+    heard.read_native_frame(frame)
+    heard.read_chunk(SimpleNamespace(choices=[SimpleNamespace(finish_reason="length", delta=None)]))
 
     assert "length" == heard.stop
 
 
 def test_what_the_last_event_of_a_response_says_takes_the_place_of_the_pieces() -> None:
     heard = ResponseAccumulator()
-    heard.piece(delta(tool_calls=[call("{}{}", "1", "a")]))
+    heard.add_piece(delta(tool_calls=[call("{}{}", "1", "a")]))
     output = [{"type": "message"}, {"type": "function_call", "call_id": "1", "name": "a", "arguments": "{}"}, 5]
-    heard.native({"type": "response.completed", "response": {"model": "m-1", "output": output}})
+    heard.read_native_frame({"type": "response.completed", "response": {"model": "m-1", "output": output}})
 
     assert [("1", "a", ["{}"])] == [(one.id, one.name, one.arguments) for one in heard.calls]
     assert "m-1" == heard.model
@@ -151,25 +151,25 @@ def test_what_the_last_event_of_a_response_says_takes_the_place_of_the_pieces() 
 
 def test_output_counted_before_the_end_is_not_the_output() -> None:
     heard = ResponseAccumulator()
-    heard.native({"type": "message_start"})
-    heard.used({"prompt_tokens": 7, "completion_tokens": 1})
+    heard.read_native_frame({"type": "message_start"})
+    heard.note_usage({"prompt_tokens": 7, "completion_tokens": 1})
     assert (7, None) == (heard.input_tokens, heard.output_tokens)
 
-    heard.native({"type": "message_delta", "delta": {"stop_reason": "end_turn"}})
-    heard.used({"prompt_tokens": 0, "completion_tokens": 4})
+    heard.read_native_frame({"type": "message_delta", "delta": {"stop_reason": "end_turn"}})
+    heard.note_usage({"prompt_tokens": 0, "completion_tokens": 4})
     assert (7, 4) == (heard.input_tokens, heard.output_tokens)
 
 
 @pytest.mark.parametrize("count", [0, -1, True, "5", None, 1.5])
 def test_what_is_no_count_is_none(count: object) -> None:
     heard = ResponseAccumulator()
-    heard.used({"prompt_tokens": count, "completion_tokens": count})
+    heard.note_usage({"prompt_tokens": count, "completion_tokens": count})
 
     assert (None, None) == (heard.input_tokens, heard.output_tokens)
 
 
 def test_no_two_answers_share_what_they_hold() -> None:
     first = ResponseAccumulator()
-    first.piece(delta(content="x", tool_calls=[call("{}", "1", "a")]))
+    first.add_piece(delta(content="x", tool_calls=[call("{}", "1", "a")]))
 
     assert ([], []) == (ResponseAccumulator().texts, ResponseAccumulator().calls)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.sampler.worker.request import MAX_TOKENS, Unfit, call
+from samplegate.sampler.worker.request import MAX_TOKENS, UnsupportedRequest, call
 
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 10}
 ANY_JSON = st.recursive(
@@ -38,7 +38,7 @@ def test_max_tokens_is_the_least_of_the_servers_and_the_models(asked: float, mos
 
 @pytest.mark.parametrize("asked", [0, -1, 0.5, True, "10", None, math.nan])
 def test_max_tokens_that_is_no_number_is_refused(asked: object) -> None:
-    with pytest.raises(Unfit, match=r"params\.maxTokens"):
+    with pytest.raises(UnsupportedRequest, match=r"params\.maxTokens"):
         call({**HI, "maxTokens": asked}, None)
 
 
@@ -67,7 +67,7 @@ def test_stop_sequences_are_texts_and_none_is_empty() -> None:
 def test_whatever_else_is_there_only_the_allow_list_comes_out_and_it_is_json(params: dict[str, Any]) -> None:
     try:
         asked = call({**HI, **params}, None)
-    except Unfit:
+    except UnsupportedRequest:
         return
     assert {"messages", "max_tokens", "temperature"} >= asked.keys()
     assert msgspec.json.encode(asked)

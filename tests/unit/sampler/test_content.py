@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.sampler.worker.request import Unfit, part, result_parts, valid_text
+from samplegate.sampler.worker.request import UnsupportedRequest, part, result_parts, valid_text
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -69,7 +69,7 @@ def test_audio_is_told_by_its_type(kind: str, format: str) -> None:
     ],
 )
 def test_what_has_no_part_is_refused_by_place_and_type(block: dict[str, Any], what: str) -> None:
-    with pytest.raises(Unfit) as refused:
+    with pytest.raises(UnsupportedRequest) as refused:
         part(block, "here")
     assert what in str(refused.value)
 
@@ -131,7 +131,7 @@ def test_a_tools_result_in_order(result: dict[str, Any], expected: list[dict[str
     ],
 )
 def test_what_a_result_cannot_carry_is_refused(block: dict[str, Any], what: str) -> None:
-    with pytest.raises(Unfit) as refused:
+    with pytest.raises(UnsupportedRequest) as refused:
         result_parts({"content": [block]}, "here")
     assert what in str(refused.value)
 
@@ -140,7 +140,7 @@ def test_what_a_result_cannot_carry_is_refused(block: dict[str, Any], what: str)
 def test_a_hostile_block_becomes_one_part_or_is_refused_and_is_never_left_out(block: dict[str, Any]) -> None:
     try:
         parts = result_parts({"content": [block]}, "here")
-    except Unfit:
+    except UnsupportedRequest:
         return
     assert 1 == len(parts)
 

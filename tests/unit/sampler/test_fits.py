@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.sampler.worker.request import RESPONSES, Unfit, fitted
+from samplegate.sampler.worker.request import RESPONSES, UnsupportedRequest, fitted
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,YQ=="}}
 AUDIO = {"type": "input_audio", "input_audio": {"data": "YQ==", "format": "wav"}}
@@ -42,7 +42,7 @@ def test_what_does_not_arrive_is_refused_by_name(
     if taken:
         assert messages == fitted(provider, model, messages)
         return
-    with pytest.raises(Unfit, match=f"cannot be sent to {provider}"):
+    with pytest.raises(UnsupportedRequest, match=f"cannot be sent to {provider}"):
         fitted(provider, model, messages)
 
 

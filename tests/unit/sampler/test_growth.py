@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from samplegate.policy.cost import MAX_TOOL_CHARACTERS, grown
 from samplegate.sampler.worker import request
-from samplegate.sampler.worker.request import Unfit
+from samplegate.sampler.worker.request import UnsupportedRequest
 
 
 def ref(name: str) -> dict[str, Any]:
@@ -75,6 +75,6 @@ def test_it_is_no_less_than_what_the_sampler_finds_before_it_sends(node: dict[st
     schema = {"properties": {"p": node}, "$defs": defs}
     try:
         _, left = request.fit(schema, "at", MAX_TOOL_CHARACTERS)
-    except Unfit:
+    except UnsupportedRequest:
         return
     assert grown(schema) >= MAX_TOOL_CHARACTERS - left

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.sampler.worker.request import MAX_DEPTH, MAX_EXPANDED, Unfit, fit
+from samplegate.sampler.worker.request import MAX_DEPTH, MAX_EXPANDED, UnsupportedRequest, fit
 
 
 def deep(levels: int) -> dict[str, Any]:
@@ -64,12 +64,12 @@ MOST = 20_000
     ids=["deep", "doubling", "old-keyword", "elsewhere", "long", "wide", "chain", "long-often"],
 )
 def test_what_would_grow_is_refused(schema: dict[str, Any]) -> None:
-    with pytest.raises(Unfit, match=r"here: "):
+    with pytest.raises(UnsupportedRequest, match=r"here: "):
         fit(schema, "here", MOST)
 
 
 def test_what_is_left_shrinks_from_tool_to_tool() -> None:
     _, left = fit({"description": "x" * 100}, "here", 150)
 
-    with pytest.raises(Unfit):
+    with pytest.raises(UnsupportedRequest):
         fit({"description": "x" * 100}, "there", left)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.sampler.worker.request import MAX_SIGNATURE, MAX_TOOLS, PROVIDER, Unfit, call
+from samplegate.sampler.worker.request import MAX_SIGNATURE, MAX_TOOLS, PROVIDER, UnsupportedRequest, call
 
 TOOL: dict[str, Any] = {"name": "a.b", "description": "does it", "inputSchema": {"type": "object"}}
 USE: dict[str, Any] = {"type": "tool_use", "id": "x", "name": "a.b", "input": {"q": 1}}
@@ -182,7 +182,7 @@ IMAGE = {"type": "image", "data": "YQ==", "mimeType": "image/png"}
     ],
 )
 def test_a_conversation_that_does_not_add_up_is_refused(messages: tuple[dict[str, Any], ...], what: str) -> None:
-    with pytest.raises(Unfit) as refused:
+    with pytest.raises(UnsupportedRequest) as refused:
         asked(*messages, tools=[TOOL])
     assert what in str(refused.value)
 
@@ -207,6 +207,6 @@ def test_a_conversation_that_does_not_add_up_is_refused(messages: tuple[dict[str
     ],
 )
 def test_tools_that_cannot_be_offered_are_refused(params: dict[str, Any], what: str) -> None:
-    with pytest.raises(Unfit) as refused:
+    with pytest.raises(UnsupportedRequest) as refused:
         asked(**params)
     assert what in str(refused.value)

@@ -6,7 +6,7 @@ import pytest
 
 from samplegate.policy.ledger import Draw, LimitSpec, Refused, Reserved
 from samplegate.telemetry.metrics import Metrics
-from samplegate.telemetry.observers import USED, Draws
+from samplegate.telemetry.observers import USED, LimitMetrics
 from tests.fakes.metrics import value
 
 TERMS = {"day": LimitSpec("day", "usd", 1000, "day"), "room": LimitSpec("room", "concurrent", 4, "slots")}
@@ -31,13 +31,13 @@ def metrics() -> Metrics:
 def test_a_reservation_is_counted_by_what_came_of_it(
     metrics: Metrics, answer: Reserved | Refused, wait: float | None, result: str
 ) -> None:
-    Draws(TERMS, metrics).reserved((DAY,), answer, wait)
+    LimitMetrics(TERMS, metrics).reserved((DAY,), answer, wait)
     assert 1 == value(metrics, "samplegate_limit_reservations_total", limit="day", result=result)
     assert (wait == 2.0) == value(metrics, "samplegate_limit_wait_seconds", limit="day")
 
 
 def test_how_full_a_limit_is_follows_the_settlement_beyond_its_end(metrics: Metrics) -> None:
-    draws = Draws(TERMS, metrics)
+    draws = LimitMetrics(TERMS, metrics)
     reserved = Reserved("r", (DAY, ROOM), 0.0, fill={"day": 0.1, "room": 0.25})
     draws.reserved(reserved.draws, reserved, None)
     assert [] == draws.settled(reserved, (Draw("day", "[]", 40), ROOM))
@@ -50,7 +50,7 @@ def test_how_full_a_limit_is_follows_the_settlement_beyond_its_end(metrics: Metr
 
 
 def test_the_series_of_a_limit_that_is_gone_are_gone_and_stay_so(metrics: Metrics) -> None:
-    draws = Draws(TERMS, metrics)
+    draws = LimitMetrics(TERMS, metrics)
     reserved = Reserved("r", (DAY, ROOM), 0.0, fill={"day": 0.1, "room": 0.25})
     draws.reserved(reserved.draws, reserved, 2.0)
     draws.update_limits({"room": TERMS["room"]})
@@ -69,7 +69,7 @@ def test_the_series_of_a_limit_that_is_gone_are_gone_and_stay_so(metrics: Metric
 
 
 def test_how_full_a_limit_is_is_told_of_its_new_amount(metrics: Metrics) -> None:
-    draws = Draws(TERMS, metrics)
+    draws = LimitMetrics(TERMS, metrics)
     reserved = Reserved("r", (DAY,), 0.0, fill={"day": 0.1})
     draws.reserved(reserved.draws, reserved, None)
     now = {"day": LimitSpec("day", "usd", 500, "day")}
@@ -80,7 +80,7 @@ def test_how_full_a_limit_is_is_told_of_its_new_amount(metrics: Metrics) -> None
 
 
 def test_what_was_drawn_on_a_limit_that_counts_something_else_now_says_nothing_of_it(metrics: Metrics) -> None:
-    draws = Draws(TERMS, metrics)
+    draws = LimitMetrics(TERMS, metrics)
     reserved = Reserved("r", (DAY,), 0.0, fill={"day": 0.1})
     draws.reserved(reserved.draws, reserved, None)
     draws.update_limits({"day": LimitSpec("day", "requests", 500, "day")})
@@ -90,4 +90,4 @@ def test_what_was_drawn_on_a_limit_that_counts_something_else_now_says_nothing_o
 
 
 def test_a_settlement_on_limits_that_nobody_knows_is_harmless(metrics: Metrics) -> None:
-    assert [] == Draws({}, metrics).settled(Reserved("r", (DAY, ROOM), 0.0), (DAY,))
+    assert [] == LimitMetrics({}, metrics).settled(Reserved("r", (DAY, ROOM), 0.0), (DAY,))

@@ -11,7 +11,7 @@ import pytest
 from samplegate.protocol.rounds import Note
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics
-from samplegate.telemetry.observers import LOGGED, Notes, Tally
+from samplegate.telemetry.observers import LOGGED, NoteLog, Tally
 from tests.fakes.metrics import value
 
 
@@ -21,7 +21,7 @@ def events(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def test_the_first_of_an_event_are_logged_then_a_count_now_and_then_and_each_is_counted() -> None:
     stream, metrics = io.StringIO(), Metrics()
-    notes = Notes(EventLog(stream=stream), metrics, "db")
+    notes = NoteLog(EventLog(stream=stream), metrics, "db")
     for _ in range(1234):
         notes.count(Note("frame.refused", {"side": "server", "fault": "no JSON"}))
     notes.count(Note("frame.unasked", {"side": "client"}))
@@ -33,7 +33,7 @@ def test_the_first_of_an_event_are_logged_then_a_count_now_and_then_and_each_is_
 @pytest.mark.parametrize("event", ["frame.unasked", "frame.oversized", "frame.failed"])
 def test_frames_that_are_lost_are_counted_by_their_reason(event: str) -> None:
     metrics = Metrics()
-    notes = Notes(EventLog("error", stream=io.StringIO()), metrics, "db")
+    notes = NoteLog(EventLog("error", stream=io.StringIO()), metrics, "db")
     notes.count(Note(event, {"side": "client"}))
     assert 1 == value(metrics, "samplegate_frames_dropped_total", side="client", reason=event.partition(".")[2])
     assert "" == notes.summary()
@@ -44,7 +44,7 @@ def test_a_fault_is_an_error_with_its_traceback() -> None:
     try:
         raise LookupError("gone")
     except LookupError:
-        Notes(EventLog(stream=stream), Metrics(), "db").count(
+        NoteLog(EventLog(stream=stream), Metrics(), "db").count(
             Note("request.failed", {"round": "r", "door": "push", "exc_info": True})
         )
     (event,) = events(stream)
@@ -53,7 +53,7 @@ def test_a_fault_is_an_error_with_its_traceback() -> None:
 
 def test_what_is_only_for_whoever_looks_for_a_fault_is_not_warned_of() -> None:
     stream = io.StringIO()
-    Notes(EventLog(stream=stream), Metrics(), "db").count(Note("cancel.unmatched", {"side": "client"}, warn=False))
+    NoteLog(EventLog(stream=stream), Metrics(), "db").count(Note("cancel.unmatched", {"side": "client"}, warn=False))
     assert [] == events(stream)
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from samplegate.durations import duration_text
 from samplegate.policy.conditions import globs, is_glob
-from samplegate.policy.deadlines import DEFAULT, TRIES, within
+from samplegate.policy.deadlines import DEFAULT_PEER, MAX_TRIES, usable_time
 from samplegate.policy.file.draft import Draft
 from samplegate.policy.schema import AllowRule, EscalateRule, Match, Peer, Policy, Rule, Stage, seconds
 from samplegate.protocol.requests import Origin
@@ -37,7 +37,7 @@ def check_timeout(draft: Draft, rule: Path, match: Match, timeout: str | None, p
     ):
         return
     wanted = seconds(timeout)
-    client, server = left(draft.policy.client), _most_patient(draft, match)
+    client, server = time_left(draft.policy.client), _most_patient(draft, match)
     if wanted > client:
         draft.warn(
             path,
@@ -54,7 +54,7 @@ def check_timeout(draft: Draft, rule: Path, match: Match, timeout: str | None, p
 
 def _most_patient(draft: Draft, match: Match) -> float:
     """The time that the most patient server of the match leaves."""
-    return max(left(peer) for peer in peers(draft.policy, match))
+    return max(time_left(peer) for peer in peers(draft.policy, match))
 
 
 def check_span(draft: Draft, path: Path, duration: str) -> None:
@@ -116,18 +116,18 @@ def _wait(policy: Policy, rule: Rule, name: str, stage: Stage, timeout: str | No
         modern_patience(policy),
     )
     legacy = None if era == "modern" else (min(whole, quick), min(whole, slow))
-    one = left(policy.client)
+    one = time_left(policy.client)
     modern, bridged = (None, None) if era == "legacy" else (min(whole, back), min(whole, one))
     least = one if era == "modern" else quick
     late = seconds(reviewer.late_verdict) if can_be_late(stage, whole, least) else None
     return Wait(rule.name, name, stage, whole, late, legacy, modern, bridged)
 
 
-def here(policy: Policy, origin: Origin, timeout: float) -> float:
+def review_wait(policy: Policy, origin: Origin, timeout: float) -> float:
     """How long one request really waits for a verdict, in seconds."""
     if origin.era == "modern":
         return min(timeout, modern_patience(policy))
-    return min(timeout, left(policy.client), left(policy.servers.get(origin.server, DEFAULT)))
+    return min(timeout, time_left(policy.client), time_left(policy.servers.get(origin.server, DEFAULT_PEER)))
 
 
 def can_be_late(stage: Stage, timeout: float, patience: float) -> bool:
@@ -138,33 +138,33 @@ def can_be_late(stage: Stage, timeout: float, patience: float) -> bool:
 
 def legacy_patience(policy: Policy, match: Match) -> tuple[float, float]:
     """The minimum and maximum time that legacy peers leave, over the servers, in seconds."""
-    client, servers = left(policy.client), [left(peer) for peer in peers(policy, match)]
+    client, servers = time_left(policy.client), [time_left(peer) for peer in peers(policy, match)]
     return min(client, *servers), min(client, max(servers))
 
 
 def modern_patience(policy: Policy) -> float:
     """The time that a modern client leaves, which retries for a review, in seconds."""
-    return left(policy.client) * TRIES
+    return time_left(policy.client) * MAX_TRIES
 
 
-def left(peer: Peer) -> float:
+def time_left(peer: Peer) -> float:
     """Seconds that a peer's timeout leaves for a round; infinite if it has none or progress extends it."""
     if peer.peer_timeout == "none" or peer.extends_on_progress:
         return math.inf
-    return within(seconds(peer.peer_timeout))
+    return usable_time(seconds(peer.peer_timeout))
 
 
 def peers(policy: Policy, match: Match) -> list[Peer]:
     """The servers that a match may apply to; a server without settings counts as the default."""
     servers = policy.servers
     if match.server is None:
-        return [DEFAULT, *servers.values()]
+        return [DEFAULT_PEER, *servers.values()]
     named = [match.server] if isinstance(match.server, str) else match.server
     test, _ = globs(named)
     found: list[Peer] = [peer for name, peer in servers.items() if test(name)]
     if any(is_glob(name) or name not in servers for name in named):
-        found.append(DEFAULT)
-    return found or [DEFAULT]
+        found.append(DEFAULT_PEER)
+    return found or [DEFAULT_PEER]
 
 
 def _later(late: float | None) -> str:

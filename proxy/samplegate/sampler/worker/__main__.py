@@ -64,10 +64,10 @@ class Worker:
             if task is not None:
                 task.cancel()
             return
-        told = throttled(
+        on_progress = throttled(
             lambda pieces: self._send({"id": frame["id"], "heard": pieces}), asyncio.get_running_loop().time
         )
-        asked = ask(self._litellm, frame, _secrets(frame), told)
+        asked = ask(self._litellm, frame, _secrets(frame), on_progress)
         task = self._tasks[frame["id"]] = asyncio.get_running_loop().create_task(asked)
         task.add_done_callback(partial(self._done, frame["id"], frame["name"]))
 
@@ -83,18 +83,18 @@ class Worker:
             self._send({"id": id, **task.result()})
 
 
-def throttled(tell: Callable[[int], None], clock: Callable[[], float]) -> Callable[[int], None]:
-    """Throttle ``tell``: it gets the first number, then at most one in PROGRESS_INTERVAL seconds."""
+def throttled(report: Callable[[int], None], clock: Callable[[], float]) -> Callable[[int], None]:
+    """Throttle ``report``: it gets the first number, then at most one in PROGRESS_INTERVAL seconds."""
     last: float | None = None
 
-    def told(pieces: int) -> None:
+    def throttled_report(pieces: int) -> None:
         nonlocal last
         now = clock()
         if last is None or now - last >= PROGRESS_INTERVAL:
             last = now
-            tell(pieces)
+            report(pieces)
 
-    return told
+    return throttled_report
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ import msgspec
 
 from samplegate.policy.prompt import Failure
 from samplegate.sampler.worker.errors import classify, sentence
-from samplegate.sampler.worker.request import RESPONSES, AnswerBounds, Unfit, fitted
+from samplegate.sampler.worker.request import RESPONSES, AnswerBounds, UnsupportedRequest, fitted
 from samplegate.sampler.worker.response import AnswerRefused, AnswerTooLarge, ResponseAccumulator, sampled_fields
 
 ARGUMENTS: Final = frozenset({"messages", "max_tokens", "temperature", "stop", "tools", "tool_choice"})
@@ -38,18 +38,20 @@ _MUST: Final = {"tools": "tools", "tool_choice": "toolChoice"}
 Answer = dict[str, Any]
 
 
-async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], told: Callable[[int], None]) -> Answer:
+async def ask(
+    litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], on_progress: Callable[[int], None]
+) -> Answer:
     """Call a model. Returns ``{"sampled": {...}}`` or ``{"failed": {...}}`` with the fields of ``Sampled`` and
     ``SampleFailed``.
 
     ``call`` has the policy's ``name`` of the model; ``target`` with litellm's ``model`` and optional ``api_base`` and
-    ``api_key``; the ARGUMENTS, ``offer``, and ``timeout`` in seconds. ``told`` is called with the number of pieces so
-    far, at every piece.
+    ``api_key``; the ARGUMENTS, ``offer``, and ``timeout`` in seconds. ``on_progress`` is called at
+    every piece, with the number of pieces so far.
     """
     name, target = call["name"], call["target"]
     asked = {key: call[key] for key in ARGUMENTS if key in call}
-    heard = ResponseAccumulator()
-    on_done.set(heard.ended_well)
+    accumulator = ResponseAccumulator()
+    on_done.set(accumulator.note_done)
     try:
         async with asyncio.timeout(call["timeout"]):
             model, provider = _provider(litellm, target)
@@ -59,11 +61,11 @@ async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], tol
             if responds and asked.pop("stop", None) is not None and "stop" not in dropped:
                 dropped.append("stop")
             response = await litellm.acompletion(**target, **asked, **_MANNER, timeout=call["timeout"])
-            await listen(litellm, response, heard, told)
+            await listen(litellm, response, accumulator, on_progress)
         return {
             "sampled": {
                 **sampled_fields(
-                    heard,
+                    accumulator,
                     msgspec.convert(call.get("offer", {}), AnswerBounds),
                     secrets,
                     lambda: f"use_{randomness.token_hex(8)}",
@@ -72,30 +74,30 @@ async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], tol
             }
         }
     except _Unknown:
-        return _failed(name, "unknown_model", heard, free=True)
-    except Unfit as why:
-        return _failed(name, "bad_request", heard, what=str(why), free=True)
+        return _failed(name, "unknown_model", accumulator, free=True)
+    except UnsupportedRequest as why:
+        return _failed(name, "bad_request", accumulator, what=str(why), free=True)
     except AnswerRefused as why:
-        return _failed(name, why.failure, heard, what=why.what)
+        return _failed(name, why.failure, accumulator, what=why.what)
     except (AnswerTooLarge, ResponseTooLarge) as why:
-        return _failed(name, "error", heard, what=str(why))
+        return _failed(name, "error", accumulator, what=str(why))
     except TruncatedStream:
         silent = "the response is not a chat completion; check api_base, and that the server supports chat completions"
         return _failed(
             name,
             "error",
-            heard,
-            what="the answer was cut off; try again, or use another model" if heard.pieces else silent,
+            accumulator,
+            what="the answer was cut off; try again, or use another model" if accumulator.pieces else silent,
         )
     except Exception as error:
         fault = classify(error, time.time())
         return _failed(
             name,
             fault.failure,
-            heard,
+            accumulator,
             status=fault.status,
             retry_after=fault.retry_after,
-            free=fault.free and not heard.pieces,
+            free=fault.free and not accumulator.pieces,
         )
 
 
@@ -127,7 +129,7 @@ def _responds(litellm: Any, model: str, provider: str, base: str | None, tools: 
 def _dropped(litellm: Any, model: str, provider: str, asked: Mapping[str, Any]) -> list[str]:
     """The params that litellm leaves out for this model, found by translating the request with and without each.
 
-    Raises Unfit if one of them must not be left out, and any exception of litellm.
+    Raises UnsupportedRequest if one of them must not be left out, and any exception of litellm.
     """
 
     def translated(**params: Any) -> Any:
@@ -137,7 +139,9 @@ def _dropped(litellm: Any, model: str, provider: str, asked: Mapping[str, Any]) 
     whole_request = translated(**params)
     other = 2 if params["max_tokens"] == 1 else 1
     if translated(**{**params, "max_tokens": other}) == whole_request:
-        raise Unfit("the provider does not support max_tokens, so the model was not called; use another model")  # R3
+        raise UnsupportedRequest(
+            "the provider does not support max_tokens, so the model was not called; use another model"
+        )  # R3
 
     def without(key: str) -> dict[str, Any]:
         return {k: v for k, v in params.items() if k != key and not (key == "tools" and k == "tool_choice")}
@@ -145,7 +149,7 @@ def _dropped(litellm: Any, model: str, provider: str, asked: Mapping[str, Any]) 
     gone = [key for key in params if key != "max_tokens" and translated(**without(key)) == whole_request]
     for key in gone:
         if key in _MUST and params[key] != "none":  # with "none", a tool use in the answer is rejected later (R9)
-            raise Unfit(
+            raise UnsupportedRequest(
                 f"the provider does not support {_MUST[key]}; use another model, or let the client answer (effect:"
                 " forward)"
             )
@@ -155,7 +159,7 @@ def _dropped(litellm: Any, model: str, provider: str, asked: Mapping[str, Any]) 
 def _failed(
     name: str,
     failure: Failure,
-    heard: ResponseAccumulator,
+    accumulator: ResponseAccumulator,
     *,
     status: int | None = None,
     retry_after: float | None = None,
@@ -167,15 +171,15 @@ def _failed(
         "failure": failure,
         "message": sentence(name, failure, status, what),
         "retry_after": retry_after,
-        "started": heard.pieces > 0,
+        "started": accumulator.pieces > 0,
         "free": free,
-        "input_tokens": heard.input_tokens,
-        "output_tokens": heard.output_tokens,
+        "input_tokens": accumulator.input_tokens,
+        "output_tokens": accumulator.output_tokens,
     }
     return {"failed": failed}
 
 
-Told = Callable[[int], None]
+OnProgress = Callable[[int], None]
 
 _JSON: Final = "application/json"
 
@@ -184,46 +188,46 @@ class TruncatedStream(Exception):
     """The stream ended before the provider announced its end."""
 
 
-async def listen(litellm: Any, response: Any, heard: ResponseAccumulator, told: Told) -> None:
-    """Read the whole response. ``told`` is called with the number of pieces so far. Raises TruncatedStream,
+async def listen(litellm: Any, response: Any, accumulator: ResponseAccumulator, on_progress: OnProgress) -> None:
+    """Read the whole response. ``on_progress`` is called with the number of pieces so far. Raises TruncatedStream,
     ResponseTooLarge, AnswerTooLarge and any exception of litellm."""
     if not hasattr(response, "__aiter__"):
-        _whole(response, heard, told)
+        _whole(response, accumulator, on_progress)
         return
     try:
-        tapped = _tap(response, heard)
+        tapped = _tap(response, accumulator)
         body = await _json_body(getattr(response, "completion_stream", None))
         if body is None:
-            await _pieces(response, heard, told, tapped)
+            await _pieces(response, accumulator, on_progress, tapped)
         else:
-            _whole(_converted(litellm, body), heard, told)
+            _whole(_converted(litellm, body), accumulator, on_progress)
     finally:
         close = getattr(response, "aclose", None)
         if close is not None:
             await close()
     if body is None:
-        _finish(response, heard)
+        _finish(response, accumulator)
 
 
-def _finish(response: Any, heard: ResponseAccumulator) -> None:
+def _finish(response: Any, accumulator: ResponseAccumulator) -> None:
     """Check that the end was announced, because a stream that breaks off between two pieces looks complete."""
-    if heard.stop is None and heard.done and heard.pieces:  # some servers never send a reason
-        heard.stop, heard.output_tokens = "stop", heard.output_tokens or heard.last_count
-    if heard.stop is None:
-        heard.mapped = heard.mapped or getattr(response, "received_finish_reason", None)
-        if heard.knows or heard.mapped is None:
+    if accumulator.stop is None and accumulator.done and accumulator.pieces:  # some servers never send a reason
+        accumulator.stop, accumulator.output_tokens = "stop", accumulator.output_tokens or accumulator.last_count
+    if accumulator.stop is None:
+        accumulator.mapped = accumulator.mapped or getattr(response, "received_finish_reason", None)
+        if accumulator.has_native_stop or accumulator.mapped is None:
             raise TruncatedStream
-        heard.stop = heard.mapped
+        accumulator.stop = accumulator.mapped
 
 
-async def _pieces(response: Any, heard: ResponseAccumulator, told: Told, tapped: bool) -> None:
+async def _pieces(response: Any, accumulator: ResponseAccumulator, on_progress: OnProgress, tapped: bool) -> None:
     try:
         async for chunk in response:
             choices = getattr(chunk, "choices", None)
-            if choices and heard.piece(choices[0].delta):
-                told(heard.pieces)
+            if choices and accumulator.add_piece(choices[0].delta):
+                on_progress(accumulator.pieces)
             if choices and not tapped:
-                heard.ended(choices[0].finish_reason)
+                accumulator.note_stop(choices[0].finish_reason)
             _forget(response)
     except _Ended:
         return
@@ -238,18 +242,18 @@ def _forget(wrapper: Any) -> None:
         wrapper.response_uptil_now = ""
 
 
-def _whole(response: Any, heard: ResponseAccumulator, told: Told) -> None:
+def _whole(response: Any, accumulator: ResponseAccumulator, on_progress: OnProgress) -> None:
     """Read an answer that arrived in one piece."""
-    heard.named(getattr(response, "model", None))
+    accumulator.note_model(getattr(response, "model", None))
     choices = getattr(response, "choices", None)
     if choices:
         native = (getattr(choices[0], "provider_specific_fields", None) or {}).get("native_finish_reason")
         mapped = getattr(choices[0], "finish_reason", None)
-        heard.mapped = mapped if isinstance(mapped, str) else None
-        heard.stop = native if isinstance(native, str) else heard.mapped
-        if heard.piece(choices[0].message):
-            told(heard.pieces)
-    heard.used(getattr(response, "usage", None))
+        accumulator.mapped = mapped if isinstance(mapped, str) else None
+        accumulator.stop = native if isinstance(native, str) else accumulator.mapped
+        if accumulator.add_piece(choices[0].message):
+            on_progress(accumulator.pieces)
+    accumulator.note_usage(getattr(response, "usage", None))
 
 
 class _Ended(BaseException):
@@ -259,13 +263,13 @@ class _Ended(BaseException):
 class _Tap:
     """A wrapper of the provider's reader that records its chunks."""
 
-    def __init__(self, reader: Any, heard: ResponseAccumulator) -> None:
+    def __init__(self, reader: Any, accumulator: ResponseAccumulator) -> None:
         self._reader = reader
         self._chunks: AsyncIterator[Any] = reader.__aiter__()
-        self._heard = heard
+        self._accumulator = accumulator
         parse = getattr(reader, "chunk_parser", None)
         if callable(parse):
-            reader.chunk_parser = _recording_parser(parse, heard)
+            reader.chunk_parser = _recording_parser(parse, accumulator)
 
     def __aiter__(self) -> _Tap:
         return self
@@ -276,8 +280,10 @@ class _Tap:
         except StopAsyncIteration:
             raise _Ended from None
         if type(chunk).__module__.partition(".")[0] == "openai":  # OpenAI's package passes values on verbatim
-            self._heard.native({"choices": [{"finish_reason": one.finish_reason} for one in chunk.choices or ()]})
-        self._heard.chunk(chunk)
+            self._accumulator.read_native_frame(
+                {"choices": [{"finish_reason": one.finish_reason} for one in chunk.choices or ()]}
+            )
+        self._accumulator.read_chunk(chunk)
         return chunk
 
     async def aclose(self) -> None:
@@ -288,29 +294,29 @@ class _Tap:
                 return
 
 
-def _recording_parser(parse: Callable[..., Any], heard: ResponseAccumulator) -> Callable[..., Any]:
-    def overheard(*args: Any, **kwargs: Any) -> Any:
+def _recording_parser(parse: Callable[..., Any], accumulator: ResponseAccumulator) -> Callable[..., Any]:
+    def recording(*args: Any, **kwargs: Any) -> Any:
         frame = kwargs.get("chunk", args[0] if args else None)
         if isinstance(frame, dict):
-            heard.native(frame)
+            accumulator.read_native_frame(frame)
         return parse(*args, **kwargs)
 
-    return overheard
+    return recording
 
 
-def _tap(wrapper: Any, heard: ResponseAccumulator) -> bool:
+def _tap(wrapper: Any, accumulator: ResponseAccumulator) -> bool:
     """Put a tap on the provider's reader; False if there is none. Some readers exist already, others are created by the
     wrapper's first step."""
     reader = getattr(wrapper, "completion_stream", None)
     if hasattr(reader, "__aiter__"):
-        wrapper.completion_stream = _Tap(reader, heard)
+        wrapper.completion_stream = _Tap(reader, accumulator)
         return True
     make = getattr(wrapper, "make_call", None)
     if reader is not None or make is None:
         return False
 
     async def made(*args: Any, **kwargs: Any) -> Any:
-        return _Tap(await make(*args, **kwargs), heard)
+        return _Tap(await make(*args, **kwargs), accumulator)
 
     wrapper.make_call = made
     return True

@@ -30,7 +30,7 @@ def call(params: Mapping[str, Any], most: int | None) -> dict[str, Any]:
     ``tool_choice`` and ``offer``.
 
     ``most`` is the model's own limit of output tokens. All other params are left out: ``metadata``, ``includeContext``,
-    unknown keys. Raises Unfit.
+    unknown keys. Raises UnsupportedRequest.
     """
     tools, choice = offered(params)
     known = aliases([*(tool["name"] for tool in tools), *used_names(params)])
@@ -60,7 +60,7 @@ def call(params: Mapping[str, Any], most: int | None) -> dict[str, Any]:
 
 def _max_tokens(asked: object, most: int | None) -> int:
     if isinstance(asked, bool) or not isinstance(asked, int | float) or not asked >= 1:
-        raise Unfit("params.maxTokens: not a number of at least 1; the server must set it")
+        raise UnsupportedRequest("params.maxTokens: not a number of at least 1; the server must set it")
     return min(int(min(asked, MAX_TOKENS)), MAX_TOKENS if most is None else most)
 
 
@@ -84,10 +84,10 @@ def _messages(params: Mapping[str, Any], known: Mapping[str, str], ids: Mapping[
     for index, message in enumerate(asked):
         at = f"params.messages.{index}"
         if not isinstance(message, Mapping):
-            raise Unfit(f"{at}: not an object; the server must send one")
+            raise UnsupportedRequest(f"{at}: not an object; the server must send one")
         content = blocks(message.get("content"))
         if not content:
-            raise Unfit(f"{at}.content: empty; the server must send at least one block")
+            raise UnsupportedRequest(f"{at}.content: empty; the server must send at least one block")
         if waiting or any(block.get("type") == "tool_result" for block in content):
             out += _results(content, waiting, ids, at)
             waiting = []
@@ -102,18 +102,18 @@ def _messages(params: Mapping[str, Any], known: Mapping[str, str], ids: Mapping[
                 }
             )
     if waiting:
-        raise Unfit(
+        raise UnsupportedRequest(
             f"params.messages.{len(asked) - 1}.content: a tool_use has no tool_result; the server must send one (R11)"
         )
     if not asked:
-        raise Unfit("params.messages: empty; the server must send at least one message")
+        raise UnsupportedRequest("params.messages: empty; the server must send at least one message")
     return out
 
 
 def _role(message: Mapping[str, Any], at: str) -> str:
     role = message.get("role")
     if role not in ("user", "assistant"):
-        raise Unfit(f"{at}.role: neither user nor assistant")
+        raise UnsupportedRequest(f"{at}.role: neither user nor assistant")
     return str(role)
 
 
@@ -130,16 +130,16 @@ def _assistant(
                 texts.append(part(block, where))
             case "tool_use":
                 if not isinstance(block.get("id"), str) or block.get("name") not in known:
-                    raise Unfit(f"{where}: a tool_use needs an id and a name; the server must send both")
+                    raise UnsupportedRequest(f"{where}: a tool_use needs an id and a name; the server must send both")
                 calls.append(use(block, known[block["name"]], ids[block["id"]], where))
             case _:
                 part(block, where)  # raises a more specific error if the block is malformed
-                raise Unfit(
+                raise UnsupportedRequest(
                     f"{where}: {block['type']} in an assistant message is not supported; the server must send it in a"
                     " user message"
                 )
     if len({one["id"] for one in calls}) < len(calls):
-        raise Unfit(f"{at}.content: two tool_use blocks have the same id; the server must use unique ids")
+        raise UnsupportedRequest(f"{at}.content: two tool_use blocks have the same id; the server must use unique ids")
     said: dict[str, Any] = {"role": "assistant", "content": _content(texts) if texts else None}
     return {**said, "tool_calls": calls} if calls else said
 
@@ -150,12 +150,12 @@ def _results(
     """The tools' results in the order of their uses, on which providers without ids rely (T27). Exactly one for each
     use (R10, R11)."""
     if any(block.get("type") != "tool_result" for block in content):
-        raise Unfit(
+        raise UnsupportedRequest(
             f"{at}.content: only tool_result blocks for the preceding tool_use blocks are allowed here (R10, R11)"
         )
     found = {block.get("toolUseId"): (index, block) for index, block in enumerate(content)}
     if set(found) != set(waiting) or len(found) < len(content):
-        raise Unfit(
+        raise UnsupportedRequest(
             f"{at}.content: tool_result blocks must match the {len(waiting)} preceding tool_use blocks, one each (R11)"
         )
     return [result(found[id][1], ids[id], f"{at}.content.{found[id][0]}") for id in waiting]
@@ -185,7 +185,7 @@ _AUDIO: Final[Mapping[str, str]] = {
 Part = dict[str, Any]
 
 
-class Unfit(ValueError):
+class UnsupportedRequest(ValueError):
     """A request that cannot be sent to a model. The message names the place and the type, never the content."""
 
 
@@ -200,7 +200,7 @@ def blocks(content: object) -> list[Mapping[str, Any]]:
 
 
 def part(block: Mapping[str, Any], at: str) -> Part:
-    """The message part for a text, image or audio block; ``at`` is its place. Raises Unfit."""
+    """The message part for a text, image or audio block; ``at`` is its place. Raises UnsupportedRequest."""
     match block.get("type"):
         case "text":
             return text_part(_string(block, "text", at))
@@ -209,14 +209,14 @@ def part(block: Mapping[str, Any], at: str) -> Part:
         case "audio":
             return _audio(_string(block, "data", at), block.get("mimeType"), at)
         case other:
-            raise Unfit(
+            raise UnsupportedRequest(
                 f"{at}: content of type {_named(other)} cannot be sent to a model; let the client answer"
                 " (effect: forward)"
             )
 
 
 def result_parts(result: Mapping[str, Any], at: str) -> list[Part]:
-    """A tool's result as text and image parts, in order. Raises Unfit."""
+    """A tool's result as text and image parts, in order. Raises UnsupportedRequest."""
     out = [_result_part(block, f"{at}.content.{index}") for index, block in enumerate(blocks(result.get("content")))]
     if not any(one["type"] == "text" for one in out) and result.get("structuredContent") is not None:
         out.insert(0, text_part(_encoded(result["structuredContent"], f"{at}.structuredContent")))
@@ -245,7 +245,7 @@ def _result_part(block: Mapping[str, Any], at: str) -> Part:
         case "resource":
             return _resource(block.get("resource"), at)
         case "audio":
-            raise Unfit(
+            raise UnsupportedRequest(
                 f"{at}: audio in a tool result cannot be sent to a model; let the client answer (effect: forward)"
             )
         case _:
@@ -259,12 +259,12 @@ def _link(block: Mapping[str, Any], at: str) -> str:
 
 def _resource(resource: object, at: str) -> Part:
     if not isinstance(resource, Mapping):
-        raise Unfit(f"{at}.resource: missing; the server must send it")
+        raise UnsupportedRequest(f"{at}.resource: missing; the server must send it")
     if isinstance(resource.get("text"), str):
         return text_part(f"[resource {_string(resource, 'uri', at)}]\n{resource['text']}")
     kind = resource.get("mimeType")
     if not isinstance(kind, str) or not kind.startswith("image/"):
-        raise Unfit(
+        raise UnsupportedRequest(
             f"{at}.resource: a blob of type {_named(kind)} cannot be sent to a model; let the client answer"
             " (effect: forward)"
         )
@@ -273,27 +273,31 @@ def _resource(resource: object, at: str) -> Part:
 
 def _image(data: str, kind: object, at: str) -> Part:
     if not isinstance(kind, str) or not _IMAGE.match(kind):
-        raise Unfit(f"{at}.mimeType: {_named(kind)} is not an image type; the server must send one, such as image/png")
+        raise UnsupportedRequest(
+            f"{at}.mimeType: {_named(kind)} is not an image type; the server must send one, such as image/png"
+        )
     return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{_base64(data, at)}"}}
 
 
 def _audio(data: str, kind: object, at: str) -> Part:
     known = _AUDIO.get(kind) if isinstance(kind, str) else None
     if known is None:
-        raise Unfit(f"{at}.mimeType: {_named(kind)} is not a supported audio type; use audio/mpeg or audio/wav")
+        raise UnsupportedRequest(
+            f"{at}.mimeType: {_named(kind)} is not a supported audio type; use audio/mpeg or audio/wav"
+        )
     return {"type": "input_audio", "input_audio": {"data": _base64(data, at), "format": known}}
 
 
 def _base64(data: str, at: str) -> str:
     if not is_base64(data):
-        raise Unfit(f"{at}.data: not valid base64; the server must encode it")
+        raise UnsupportedRequest(f"{at}.data: not valid base64; the server must encode it")
     return data
 
 
 def _string(block: Mapping[str, Any], key: str, at: str) -> str:
     value = block.get(key)
     if not isinstance(value, str):
-        raise Unfit(f"{at}.{key}: not a string; the server must send one")
+        raise UnsupportedRequest(f"{at}.{key}: not a string; the server must send one")
     return value
 
 
@@ -315,7 +319,7 @@ _SIGNED: Final = re.compile(r"[A-Za-z0-9+/=_-]+\Z")
 
 
 def offered(params: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str]:
-    """The tools to send, and ``auto``, ``required`` or ``none``. Raises Unfit.
+    """The tools to send, and ``auto``, ``required`` or ``none``. Raises UnsupportedRequest.
 
     With ``none``, no tools are sent unless the conversation has tool uses: some providers refuse a tool use without its
     definition.
@@ -324,19 +328,19 @@ def offered(params: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str]:
     if not isinstance(tools, list) or not all(
         isinstance(tool, Mapping) and isinstance(tool.get("name"), str) and tool["name"] for tool in tools
     ):
-        raise Unfit("params.tools: a tool has no name; the server must name every tool")
+        raise UnsupportedRequest("params.tools: a tool has no name; the server must name every tool")
     names = [tool["name"] for tool in tools]
     used = used_names(params)
     if max(len(names), len(used)) > MAX_TOOLS:
-        raise Unfit(
+        raise UnsupportedRequest(
             f"params.tools: {max(len(names), len(used))} tools, more than the maximum of {MAX_TOOLS}; the server must"
             " offer fewer"
         )
     if len(set(names)) < len(names):
-        raise Unfit("params.tools: two tools have the same name; the server must rename one")
+        raise UnsupportedRequest("params.tools: two tools have the same name; the server must rename one")
     choice = _choice(params.get("toolChoice"))
     if choice == "required" and not tools:
-        raise Unfit("params.toolChoice.mode: 'required' without tools; the server must offer one")
+        raise UnsupportedRequest("params.toolChoice.mode: 'required' without tools; the server must offer one")
     if not used:
         return ([], "none") if choice == "none" else (tools, choice)
     if not tools:
@@ -354,7 +358,7 @@ def used_names(params: Mapping[str, Any]) -> list[str]:
 
 
 def definitions(tools: Sequence[Mapping[str, Any]], known: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The definitions of the tools for the provider, under the names in ``known``. Raises Unfit."""
+    """The definitions of the tools for the provider, under the names in ``known``. Raises UnsupportedRequest."""
     left = MAX_EXPANDED
     out: list[dict[str, Any]] = []
     for index, tool in enumerate(tools):
@@ -370,10 +374,10 @@ def definitions(tools: Sequence[Mapping[str, Any]], known: Mapping[str, str]) ->
 
 
 def use(block: Mapping[str, Any], alias: str, id: str, at: str) -> dict[str, Any]:
-    """A ``tool_use`` block as a tool call of the assistant. Raises Unfit."""
+    """A ``tool_use`` block as a tool call of the assistant. Raises UnsupportedRequest."""
     given = block.get("input")
     if not isinstance(given, Mapping):
-        raise Unfit(f"{at}.input: not an object; the server must send one")
+        raise UnsupportedRequest(f"{at}.input: not an object; the server must send one")
     call: dict[str, Any] = {
         "id": id,
         "type": "function",
@@ -388,7 +392,7 @@ def use(block: Mapping[str, Any], alias: str, id: str, at: str) -> dict[str, Any
 
 
 def result(block: Mapping[str, Any], id: str, at: str) -> dict[str, Any]:
-    """A ``tool_result`` block as a tool message: a single text if it has only text. Raises Unfit."""
+    """A ``tool_result`` block as a tool message: a single text if it has only text. Raises UnsupportedRequest."""
     parts = result_parts(block, at)
     if all(part["type"] == "text" for part in parts):
         text = "\n".join(part["text"] for part in parts)
@@ -407,7 +411,7 @@ def signed_with(signature: object) -> str | None:
 def _choice(choice: object) -> str:
     mode = choice.get("mode", "auto") if isinstance(choice, Mapping) else "auto"
     if mode not in ("auto", "required", "none"):
-        raise Unfit("params.toolChoice.mode: not one of auto, required, none")
+        raise UnsupportedRequest("params.toolChoice.mode: not one of auto, required, none")
     return str(mode)
 
 
@@ -415,10 +419,10 @@ def _encoded(value: Any, at: str) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        raise Unfit(f"{at}: cannot be encoded as JSON") from None
+        raise UnsupportedRequest(f"{at}: cannot be encoded as JSON") from None
 
 
-LONGEST: Final = 64
+MAX_ALIAS: Final = 64
 _SAFE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -445,7 +449,7 @@ def aliases(names: Iterable[str]) -> dict[str, str]:
     tried: Counter[str] = Counter()
     for name in wanted:
         if name not in out:
-            out[name] = _free(_UNSAFE.sub("_", name)[:LONGEST], used, tried)
+            out[name] = _free(_UNSAFE.sub("_", name)[:MAX_ALIAS], used, tried)
             used.add(out[name])
     return out
 
@@ -459,11 +463,11 @@ def positions(ids: Iterable[str]) -> dict[str, str]:
 def _free(base: str, used: set[str], tried: Counter[str]) -> str:
     """The next unused alias. ``tried`` avoids trying the same numbers again if a server has ten thousand similar
     names."""
-    head = base if _SAFE.match(base[:1]) else f"t_{base}"[:LONGEST]
+    head = base if _SAFE.match(base[:1]) else f"t_{base}"[:MAX_ALIAS]
     while True:
         tail = f"_{tried[head]}" if tried[head] else ""
         tried[head] += 1
-        alias = head[: LONGEST - len(tail)] + tail
+        alias = head[: MAX_ALIAS - len(tail)] + tail
         if alias not in used:
             return alias
 
@@ -479,11 +483,14 @@ HEADER: Final = "x-mcp-header"
 
 
 def fit(schema: Mapping[str, Any], at: str, most: int) -> tuple[dict[str, Any], int]:
-    """A copy of a schema for the provider, and what is left of ``most``; ``at`` is its place. Raises Unfit."""
+    """A copy of a schema for the provider, and what is left of ``most``; ``at`` is its place.
+
+    Raises UnsupportedRequest.
+    """
     copy: dict[str, Any] = _copied(schema, at, MAX_DEPTH)
     left = most - _grown(copy, most)
     if left <= 0:
-        raise Unfit(
+        raise UnsupportedRequest(
             f"{at}: too large with its references expanded; the server must send a simpler schema, or fewer tools"
         )
     return copy, left
@@ -491,7 +498,9 @@ def fit(schema: Mapping[str, Any], at: str, most: int) -> tuple[dict[str, Any], 
 
 def _copied(value: Any, at: str, depth: int) -> Any:
     if depth == 0:
-        raise Unfit(f"{at}: nested more than {MAX_DEPTH} levels deep; the server must send a flatter schema")
+        raise UnsupportedRequest(
+            f"{at}: nested more than {MAX_DEPTH} levels deep; the server must send a flatter schema"
+        )
     if isinstance(value, Mapping):
         return {
             valid_text(str(key)): _copied(one, at, depth - 1)
@@ -592,7 +601,7 @@ sequences."""
 
 def fitted(provider: str, model: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The messages in the form that a provider accepts. Images that it does not accept in a tool's result follow the
-    results as a user message. Raises Unfit."""
+    results as a user message. Raises UnsupportedRequest."""
     model = model.lower()
     if _carries(provider, model, "image", True) or not _carries(provider, model, "image", False):
         return [_fitted(provider, model, message) for message in messages]
@@ -634,7 +643,7 @@ def _fitted(provider: str, model: str, message: Mapping[str, Any]) -> dict[str, 
         kind = _NAMES.get(part["type"])
         if kind is not None and not _carries(provider, model, kind, message["role"] == "tool"):
             where = "a tool result" if message["role"] == "tool" else "a message"
-            raise Unfit(
+            raise UnsupportedRequest(
                 f"{kind} in {where} cannot be sent to {provider}; use another model, or let the client answer"
                 " (effect: forward)"
             )

@@ -65,7 +65,7 @@ class ResponseAccumulator(msgspec.Struct):
     """The provider's own stop reason; None until it was received."""
     mapped: str | None = None
     """litellm's stop reason."""
-    knows: bool = False
+    has_native_stop: bool = False
     """Whether the provider's own frames had a known shape. If so, ``stop`` is all it has reported."""
     model: str | None = None
     input_tokens: int | None = None
@@ -76,96 +76,96 @@ class ResponseAccumulator(msgspec.Struct):
     """Whether the stream's end was seen (``[DONE]``), so that it did not break off."""
     length: int = 0
     _open: dict[int, PartialToolCall] = {}
-    _all: int = 0
+    _chunks: int = 0
 
-    def piece(self, delta: Any) -> bool:
+    def add_piece(self, delta: Any) -> bool:
         """Add a delta of a stream, or a whole message. True if it had content. Raises AnswerTooLarge."""
-        self._all += 1
-        if self._all > MAX_PIECES:
+        self._chunks += 1
+        if self._chunks > MAX_PIECES:
             raise AnswerTooLarge(f"the answer has more than {MAX_PIECES} chunks; use another model")
         before = self.length
-        self._text(getattr(delta, "content", None))
-        self._images(getattr(delta, "images", None))
+        self._add_text(getattr(delta, "content", None))
+        self._add_images(getattr(delta, "images", None))
         self.audio = self.audio or bool(getattr(delta, "audio", None))
         self.refusal = self.refusal or _refuses(delta)
         calls = getattr(delta, "tool_calls", None) or ()
         for place, one in enumerate(calls):
-            self._call(one, place)
+            self._add_call_delta(one, place)
         if getattr(delta, "function_call", None):
-            self._call_of(PartialToolCall(), delta.function_call)
+            self._add_call(PartialToolCall(), delta.function_call)
         thought = getattr(delta, "reasoning_content", None)
         held = self.length > before or bool(calls) or bool(isinstance(thought, str) and thought)
         self.pieces += held
         return held
 
-    def native(self, frame: Mapping[str, Any]) -> None:
+    def read_native_frame(self, frame: Mapping[str, Any]) -> None:
         """Read one of the provider's own frames, before litellm changes its values."""
         kind = frame.get("type")
         if isinstance(kind, str) and kind in _ANTHROPIC:
-            self.knows = True
-            self._stopped(_of(frame.get("delta"), "stop_reason"))
+            self.has_native_stop = True
+            self._set_stop(_of(frame.get("delta"), "stop_reason"))
         if isinstance(kind, str) and kind in _RESPONSES:
-            self._responded(frame.get("response"))
+            self._read_response(frame.get("response"))
         for key, name in (("candidates", "finishReason"), ("choices", "finish_reason")):
             listed = frame.get(key)
             if isinstance(listed, list):
-                self.knows = True
-                self._stopped(_of(listed[0] if listed else None, name))
+                self.has_native_stop = True
+                self._set_stop(_of(listed[0] if listed else None, name))
         blocked = _of(frame.get("promptFeedback"), "blockReason")
         if blocked is not None:
-            self.knows = True
-            self._stopped(blocked)
+            self.has_native_stop = True
+            self._set_stop(blocked)
 
-    def chunk(self, raw: Any) -> None:
+    def read_chunk(self, raw: Any) -> None:
         """Read one chunk of litellm's reader of the provider, before litellm adds to it."""
-        self.named(getattr(raw, "model", None))
+        self.note_model(getattr(raw, "model", None))
         choices = getattr(raw, "choices", None)
         if isinstance(choices, list) and choices:
-            self.ended(getattr(choices[0], "finish_reason", None))
+            self.note_stop(getattr(choices[0], "finish_reason", None))
             # a chunk with only a refusal is dropped later
             self.refusal = self.refusal or _refuses(getattr(choices[0], "delta", None))
         elif isinstance(raw, Mapping) and raw.get("is_finished"):
-            self.ended(raw.get("finish_reason"))
-        self.used(getattr(raw, "usage", None) or (raw.get("usage") if isinstance(raw, Mapping) else None))
+            self.note_stop(raw.get("finish_reason"))
+        self.note_usage(getattr(raw, "usage", None) or (raw.get("usage") if isinstance(raw, Mapping) else None))
 
-    def ended(self, word: object) -> None:
+    def note_stop(self, word: object) -> None:
         """Note litellm's stop reason; it counts if the provider's own was not seen."""
         if isinstance(word, str) and word:
             self.mapped = word
-            if not self.knows:
-                self._stopped(word)
+            if not self.has_native_stop:
+                self._set_stop(word)
 
-    def ended_well(self) -> None:
+    def note_done(self) -> None:
         """Note that the stream did not break off."""
         self.done = True
 
-    def named(self, model: object) -> None:
+    def note_model(self, model: object) -> None:
         """Note the answering model, as its provider names it."""
         if isinstance(model, str) and model:
             self.model = model
 
-    def used(self, usage: object) -> None:
+    def note_usage(self, usage: object) -> None:
         """Note the provider's counts. The output counts only once the end was announced, because earlier counts are
         followed by higher ones."""
         if usage is None:
             return
         self.input_tokens = _count(usage, "prompt_tokens") or self.input_tokens
         self.last_count = _count(usage, "completion_tokens") or self.last_count
-        if self.stop is not None or not self.knows:
+        if self.stop is not None or not self.has_native_stop:
             self.output_tokens = _count(usage, "completion_tokens") or self.output_tokens
 
-    def _text(self, text: object) -> None:
+    def _add_text(self, text: object) -> None:
         if isinstance(text, str) and text:
             self._grow(len(text))
             self.texts.append(text)
 
-    def _images(self, images: object) -> None:
+    def _add_images(self, images: object) -> None:
         for image in images if isinstance(images, list) else ():
             url = _get(_get(image, "image_url"), "url")
             self._grow(len(url) if isinstance(url, str) else 1)
             self.images.append(url)
 
-    def _call(self, delta: Any, place: int) -> None:
+    def _add_call_delta(self, delta: Any, place: int) -> None:
         """Start a tool call, or extend its arguments. A new id at an old index is another call, because some servers
         use index 0 for all."""
         index = _get(delta, "index")
@@ -178,9 +178,9 @@ class ResponseAccumulator(msgspec.Struct):
             call.id = id
         fields = _get(delta, "provider_specific_fields") or _get(function, "provider_specific_fields")
         call.signature = _get(fields, "thought_signature") or call.signature
-        self._call_of(call, function)
+        self._add_call(call, function)
 
-    def _call_of(self, call: PartialToolCall, function: object) -> None:
+    def _add_call(self, call: PartialToolCall, function: object) -> None:
         if not any(call is one for one in self.calls):
             if len(self.calls) == MAX_USES:
                 raise AnswerTooLarge(f"the answer has more than {MAX_USES} tool calls; use another model")
@@ -198,22 +198,22 @@ class ResponseAccumulator(msgspec.Struct):
         if self.length > MAX_ANSWER:
             raise AnswerTooLarge(f"the answer is longer than {MAX_ANSWER} characters; lower max_tokens")
 
-    def _responded(self, response: object) -> None:
+    def _read_response(self, response: object) -> None:
         """Read the last event of OpenAI's Responses API. It repeats the whole answer, and has more than the pieces if
         litellm splits a whole answer."""
-        self.knows = True
-        self.named(_of(response, "model"))
+        self.has_native_stop = True
+        self.note_model(_of(response, "model"))
         reason = _of(_of(response, "incomplete_details"), "reason")
-        self._stopped(reason if isinstance(reason, str) else "stop")
+        self._set_stop(reason if isinstance(reason, str) else "stop")
         output = _of(response, "output")
         items = [item for item in output if _of(item, "type") == "function_call"] if isinstance(output, list) else []
         if items:
             self.calls, self._open = [], {}
         for item in items:
             id = _of(item, "call_id")
-            self._call_of(PartialToolCall(id if isinstance(id, str) else None), item)
+            self._add_call(PartialToolCall(id if isinstance(id, str) else None), item)
 
-    def _stopped(self, word: object) -> None:
+    def _set_stop(self, word: object) -> None:
         if isinstance(word, str) and _WORD.match(word):
             self.stop = word
 
@@ -267,28 +267,28 @@ class AnswerRefused(Exception):
 
 
 def sampled_fields(
-    heard: ResponseAccumulator, offer: AnswerBounds, secrets: Sequence[str], fresh: Callable[[], str]
+    accumulator: ResponseAccumulator, offer: AnswerBounds, secrets: Sequence[str], fresh: Callable[[], str]
 ) -> dict[str, Any]:
     """The fields of ``Sampled`` except ``dropped``. ``fresh`` makes an id for a tool use. Raises AnswerRefused."""
-    if heard.audio:
+    if accumulator.audio:
         raise AnswerRefused("error", "the answer contains audio, which is not supported; use another model")
-    text = "".join(heard.texts)
-    uses = _uses(heard.calls, offer, fresh)
-    content = [*([{"type": "text", "text": valid_text(text)}] if text else []), *map(_image, heard.images), *uses]
+    text = "".join(accumulator.texts)
+    uses = _uses(accumulator.calls, offer, fresh)
+    content = [*([{"type": "text", "text": valid_text(text)}] if text else []), *map(_image, accumulator.images), *uses]
     if not content:
-        refused = heard.refusal or heard.mapped == "content_filter" or heard.stop == "content_filter"
+        refused = accumulator.refusal or accumulator.mapped == "content_filter" or accumulator.stop == "content_filter"
         raise AnswerRefused("refused" if refused else "empty")
     if offer.required and not uses:
         raise AnswerRefused("error", "the answer has no tool call although toolChoice requires one; use another model")
-    if _leaks(text, heard, uses, secrets):
+    if _leaks(text, accumulator, uses, secrets):
         raise AnswerRefused("error", "the answer contains an API key of the gate and is withheld; replace the key")
     return {
         "content": content,
-        "model": _model(heard.model, secrets),
-        "stop_reason": _stop_reason(heard.stop, bool(uses)),
-        "unknown_stop": None if is_known(heard.stop) else heard.stop,
-        "input_tokens": heard.input_tokens,
-        "output_tokens": heard.output_tokens,
+        "model": _model(accumulator.model, secrets),
+        "stop_reason": _stop_reason(accumulator.stop, bool(uses)),
+        "unknown_stop": None if is_known(accumulator.stop) else accumulator.stop,
+        "input_tokens": accumulator.input_tokens,
+        "output_tokens": accumulator.output_tokens,
     }
 
 
@@ -369,13 +369,13 @@ def _image(url: object) -> Block:
     return {"type": "image", "data": url[found.end() :], "mimeType": found[1].lower()}
 
 
-def _leaks(text: str, heard: ResponseAccumulator, uses: Sequence[Block], secrets: Sequence[str]) -> bool:
+def _leaks(text: str, accumulator: ResponseAccumulator, uses: Sequence[Block], secrets: Sequence[str]) -> bool:
     """Whether an answer contains a secret. Arguments are checked as received and as sent, because their escapes may
     differ."""
     said = [
         text,
-        heard.stop or "",
-        *("".join(call.arguments) for call in heard.calls),
+        accumulator.stop or "",
+        *("".join(call.arguments) for call in accumulator.calls),
         *(msgspec.json.encode(use).decode() for use in uses),
     ]
     return any(secret in one for secret in secrets for one in said)

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 
 from samplegate.durations import duration_text
-from samplegate.policy.deadlines import TRIES
-from samplegate.policy.file.timeouts import Wait, can_be_late, here, waits
+from samplegate.policy.deadlines import MAX_TRIES
+from samplegate.policy.file.timeouts import Wait, can_be_late, review_wait, waits
 from samplegate.policy.schema import AllowRule, EscalateRule, Match, Peer, Policy, Reviewer, Rule, Server
 from samplegate.protocol.requests import Origin
 
@@ -30,7 +30,7 @@ def escalate(**more: Any) -> EscalateRule:
 
 def test_in_the_legacy_eras_the_more_impatient_peer_counts_and_in_the_modern_one_the_client_comes_back() -> None:
     found = wait(escalate(), Peer(peer_timeout="100s"), timeout="1h")
-    assert ((55.0, 55.0), 95.0 * TRIES, 95.0) == (found.legacy, found.modern, found.bridged)
+    assert ((55.0, 55.0), 95.0 * MAX_TRIES, 95.0) == (found.legacy, found.modern, found.bridged)
     assert (3600.0, 86_400.0, "request") == (found.timeout, found.late, found.stage)
 
 
@@ -92,7 +92,7 @@ def test_an_answer_that_is_looked_at_is_told_beside_the_request() -> None:
 def test_one_request_has_the_time_of_its_own_server_and_era(era: Any, waits: float) -> None:
     policy = Policy(version=1, servers={"docs": Server(peer_timeout="20s")})
     origin = Origin("docs", "local", era, "")
-    assert waits == here(policy, origin, 900.0)
+    assert waits == review_wait(policy, origin, 900.0)
 
 
 def test_a_second_look_is_put_off_as_a_request_is() -> None:
