@@ -253,7 +253,7 @@ SAID: Final = {
         "FileNotFoundError: [Errno 2] No such file or directory",
     ),
 }
-"""The messages of the ledger, the store of reviews and the decision log, by the error of SQLite or the system."""
+"""The messages of the ledger, the review store and the decision log, by the error of SQLite or the system."""
 FOUND: Final = {
     "a folder": (
         (

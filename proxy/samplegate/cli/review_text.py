@@ -11,18 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from samplegate.policy.ledger import SCALE
 from samplegate.protocol.elicitation_schema import Field, NotFlat, read_form
 from samplegate.reviews import views
 from samplegate.reviews.edits import changes
 from samplegate.reviews.review import EditBounds, Review, ReviewEvent, expired, scrub_verdict
-from samplegate.reviews.views import all_without_media, notes, span, verdict_json
+from samplegate.reviews.views import all_without_media, dollars, notes, span, verdict_json
 from samplegate.secret_names import secret_fields
 from samplegate.urls import shown_url
 
 MARK: Final = "  | "
 """Prefix of each line with untrusted content."""
-MOST: Final = 200_000  # characters of one text; a line tells how many were cut off
+MAX_CHARACTERS: Final = 200_000  # characters of one text; a line tells how many were cut off
 SHORT: Final = 11  # characters of an id: 8 random ones, so that a collision in a list is very unlikely
 WIDEST: Final = 24
 HEAD: Final = ("id", "age", "request expires", "review expires", "reviewer", "server", "kind", "request")
@@ -47,10 +46,10 @@ def short(text: str, most: int) -> str:
 
 def quoted(text: str) -> Iterator[str]:
     """The lines of an untrusted text, each with MARK."""
-    for line in text[:MOST].replace("\r\n", "\n").split("\n"):
+    for line in text[:MAX_CHARACTERS].replace("\r\n", "\n").split("\n"):
         yield MARK + harmless(line)
-    if len(text) > MOST:
-        yield f"  [cut: {len(text) - MOST} more characters; use --json to see them]"
+    if len(text) > MAX_CHARACTERS:
+        yield f"  [cut: {len(text) - MAX_CHARACTERS} more characters; use --json to see them]"
 
 
 def as_json(value: Any) -> Iterator[str]:
@@ -198,7 +197,7 @@ def _facts(review: Review, now: float) -> Iterator[str]:
         yield f"  expires    in {span(review.expires - now)}, at {moment(review.expires)}"
         yield f"  applies to {_applies_to(review, now)}"
     if review.worst_usd is not None:
-        yield f"  max cost   ${review.worst_usd / SCALE['usd']:.4f}"
+        yield f"  max cost   {dollars(review.worst_usd)}"
     if review.why:
         yield f"  warning    cannot be approved, only answered or rejected: {harmless(review.why)}"
     if review.changed:

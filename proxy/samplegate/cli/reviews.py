@@ -37,11 +37,11 @@ from samplegate.protocol.elicitation_schema import Field, NotFlat, read_form
 from samplegate.protocol.strictjson import JsonFault, decode
 from samplegate.reviews.review import Conflict, Filter, Review, ReviewEvent, State, Verdict
 from samplegate.reviews.sql_store import SqlReviewStore
-from samplegate.reviews.verdict import MAX_DEPTH, MOST_BYTES, read
+from samplegate.reviews.verdict import MAX_BYTES, MAX_DEPTH, read
 from samplegate.reviews.views import choices, span, to_view, withdrawn_for
 
-MOST_MEANT: Final = 5
-MOST_NAME: Final = 100
+MAX_MATCHES: Final = 5
+MAX_NAME: Final = 100
 NOTHING: Final = "no pending reviews"
 EVERY: Final = 0.5  # seconds between two polls of `watch`
 AT_A_TIME: Final = 200
@@ -176,11 +176,11 @@ def _store(args: argparse.Namespace) -> SqlReviewStore:
 def _meant(kept: SqlReviewStore, typed: str) -> Review:
     """The review with an id or a unique prefix, with or without ``rv_``. Raises InputError or Unavailable."""
     for begin in (typed, f"rv_{typed}"):
-        ids = [begin] if kept.get(begin) is not None else kept.starting(begin, MOST_MEANT + 1)
+        ids = [begin] if kept.get(begin) is not None else kept.starting(begin, MAX_MATCHES + 1)
         if len(ids) > 1:
             raise InputError(
                 f"reviews: {short_value(typed)} matches"
-                f" {', '.join(ids[:MOST_MEANT])}{' and more' if len(ids) > MOST_MEANT else ''}; use a longer prefix"
+                f" {', '.join(ids[:MAX_MATCHES])}{' and more' if len(ids) > MAX_MATCHES else ''}; use a longer prefix"
             )
         if ids and (found := kept.get(ids[0])) is not None:
             return found
@@ -269,7 +269,7 @@ def _who(args: argparse.Namespace) -> str:
             name = getpass.getuser()
         except (OSError, KeyError, ImportError):
             name = "somebody"
-    return harmless(name[:MOST_NAME])
+    return harmless(name[:MAX_NAME])
 
 
 def _conflict_text(review: Review, why: str) -> str:
@@ -362,9 +362,9 @@ def _typed(text: str, kind: str) -> Any:
 
 def _json_of(option: str, name: str) -> Any:
     """JSON from a file or stdin. Raises InputError."""
-    text = sys.stdin.buffer.read(MOST_BYTES + 1) if name == "-" else read_file(Path(name)).encode()
+    text = sys.stdin.buffer.read(MAX_BYTES + 1) if name == "-" else read_file(Path(name)).encode()
     try:
-        return decode(text, max_bytes=MOST_BYTES, max_depth=MAX_DEPTH)
+        return decode(text, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
     except (JsonFault, json.JSONDecodeError) as fault:
         raise InputError(f"{option}: {'stdin' if name == '-' else name}: {fault}") from None
 

@@ -26,8 +26,8 @@ from samplegate.protocol.rounds import Round
 from samplegate.protocol.strictjson import JsonFault, decode
 from samplegate.reviews.review import EditBounds, Review, Unsent
 
-MOST_BYTES: Final = 64 * 1024  # of all values together, as JSON
-MOST_UNKNOWN: Final = 20
+MAX_BYTES: Final = 64 * 1024  # of all values together, as JSON
+MAX_UNKNOWN: Final = 20
 _KNOWN: Final = ("modelPreferences", "includeContext", "metadata")
 _SENT: Final = frozenset({"messages", "_meta", "task", *BOUND})
 """Params that are sent to models, and members of the protocol."""
@@ -44,8 +44,8 @@ def unsent(compiled: CompiledPolicy, rule: ModelRule, allowed: Allowed | None, r
 def _unsent(compiled: CompiledPolicy, rule: ModelRule, allowed: Allowed | None, request: Request) -> Iterator[Unsent]:
     params = request.params
     unknown = sorted(params.keys() - _SENT - {*_KNOWN})
-    left = MOST_BYTES
-    for param in [name for name in _KNOWN if name in params] + unknown[:MOST_UNKNOWN]:
+    left = MAX_BYTES
+    for param in [name for name in _KNOWN if name in params] + unknown[:MAX_UNKNOWN]:
         size = len(param) + len(json.dumps(params[param]))
         value: Any = params[param] if size <= left else f"[{size} bytes: too large to show]"
         left -= size if size <= left else 0
@@ -56,8 +56,8 @@ def _unsent(compiled: CompiledPolicy, rule: ModelRule, allowed: Allowed | None, 
             if allowed is None
             else _effect_of(compiled, rule, allowed, request, param),
         )
-    if len(unknown) > MOST_UNKNOWN:
-        yield Unsent(f"{len(unknown) - MOST_UNKNOWN} more", None, "not sent to the model")
+    if len(unknown) > MAX_UNKNOWN:
+        yield Unsent(f"{len(unknown) - MAX_UNKNOWN} more", None, "not sent to the model")
 
 
 def _effect_of(compiled: CompiledPolicy, rule: ModelRule, allowed: Allowed, request: Request, param: str) -> str:
@@ -118,7 +118,7 @@ def call_digest(params: bytes | None) -> str:
         return hashlib.sha256(params).hexdigest()
 
 
-MOST_ARGUMENTS: Final = 256 * 1024  # bytes of a call's arguments that reviewers see
+MAX_ARGUMENTS: Final = 256 * 1024  # bytes of a call's arguments that reviewers see
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 50_000
 LEFT_OUT: Final = frozenset({"_meta", "task", "requestState", "inputResponses"})
@@ -260,10 +260,10 @@ def _rule(at: Context) -> ModelRule:
 
 def _arguments(params: bytes | None) -> Any:
     """The params of the call as reviewers see them; None if they are too large or not strict JSON."""
-    if params is None or len(params) > MOST_ARGUMENTS:
+    if params is None or len(params) > MAX_ARGUMENTS:
         return None
     try:
-        found = decode(params, max_bytes=MOST_ARGUMENTS, max_depth=MAX_DEPTH, max_values=MAX_VALUES)
+        found = decode(params, max_bytes=MAX_ARGUMENTS, max_depth=MAX_DEPTH, max_values=MAX_VALUES)
     except JsonFault:
         return None
     return {name: value for name, value in found.items() if name not in LEFT_OUT} if isinstance(found, dict) else None

@@ -51,7 +51,7 @@ class Wakeups:
             self._events.discard(event)
 
 
-MOST: Final = 100_000  # open reviews that are remembered to count their end; the oldest are dropped
+MAX_OPEN: Final = 100_000  # open reviews that are remembered to count their end; the oldest are dropped
 
 
 class Meters(Protocol):
@@ -78,7 +78,7 @@ class Counts:
     def opened(self, review: Review) -> None:
         """Remember a new pending review."""
         self._open[review.id] = (review.reviewer, review.created)
-        while len(self._open) > MOST:
+        while len(self._open) > MAX_OPEN:
             del self._open[next(iter(self._open))]
 
     def failed(self) -> None:

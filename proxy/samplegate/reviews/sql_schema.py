@@ -149,7 +149,7 @@ SCHEMA: Final = Schema(
     older=OLDER,
 )
 
-MOST_TEXT: Final = 1_000  # characters of a name or a reason in a column of its own
+MAX_TEXT: Final = 1_000  # characters of a name or a reason in a column of its own
 _FIELDS: Final = frozenset(Review.__struct_fields__)
 _COLUMNS: Final = frozenset(name for name in _FIELDS if name in REVIEWS.columns)
 _BODY: Final = _FIELDS - _COLUMNS
@@ -214,8 +214,8 @@ def json_value(text: str) -> Any:
 
 
 def storable_text(text: str) -> str:
-    """The text as columns and indexes can store it: at most ``MOST_TEXT`` characters, no lone surrogates, no NUL."""
-    return text[:MOST_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    """The text as columns and indexes can store it: at most ``MAX_TEXT`` characters, no lone surrogates, no NUL."""
+    return text[:MAX_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def plains(texts: Iterable[str]) -> list[str]:

@@ -48,8 +48,8 @@ What: TypeAlias = Literal[
 
 PROCESS: Final = 32  # characters of a waiter's name that identify its process
 AT_A_TIME: Final = 200  # reviews per transaction when many end at once, so that other transactions do not wait longer
-MOST_LISTED: Final = 1_000
-MOST_TAKEN: Final = 1_000
+MAX_LISTED: Final = 1_000
+MAX_DELIVERIES: Final = 1_000
 _LETTERS: Final = string.ascii_letters + string.digits
 _r: Final = REVIEWS.c
 _d: Final = DELIVERIES.c
@@ -296,7 +296,7 @@ class SqlReviewStore:
 
     def list(self, filter: Filter) -> Sequence[Review]:
         # each state uses its own index, so that a few of many reviews are found quickly
-        limit = min(max(filter.limit, 0), MOST_LISTED)
+        limit = min(max(filter.limit, 0), MAX_LISTED)
         with self.database.reading() as db:
             beyond = (
                 None
@@ -348,7 +348,7 @@ class SqlReviewStore:
         with self.database.writing() as db:
             found = [
                 sql_schema.delivery(row)
-                for row in db.execute(due.order_by(_d.due, _d.id).limit(min(max(limit, 0), MOST_TAKEN)))
+                for row in db.execute(due.order_by(_d.due, _d.id).limit(min(max(limit, 0), MAX_DELIVERIES)))
             ]
             taken = [replace(one, taker=storable_text(taker), held_until=now + seconds) for one in found]
             for one in taken:

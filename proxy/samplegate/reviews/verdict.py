@@ -26,7 +26,7 @@ from samplegate.protocol.strictjson import JsonFault, decode, plain_name
 from samplegate.reviews import edits as editing
 from samplegate.reviews.review import Edits, FieldProblem, Review, Verdict, unknown
 
-MOST_BLOCKS: Final = 100
+MAX_BLOCKS: Final = 100
 ACTIONS: Final = ("accept", "decline", "cancel")
 
 _MEMBERS: Final = {
@@ -78,8 +78,8 @@ def _sampled(given: Mapping[str, Any], review: Review) -> Mapping[str, Any] | li
         return [FieldProblem("content", "is missing; give the answer as a string or as content blocks")]
     blocks: Any = {"type": "text", "text": content} if isinstance(content, str) else content
     listed = blocks if isinstance(blocks, list) else [blocks]
-    if not 0 < len(listed) <= MOST_BLOCKS:
-        return [FieldProblem("content", f"must be a string or 1 to {MOST_BLOCKS} content blocks")]
+    if not 0 < len(listed) <= MAX_BLOCKS:
+        return [FieldProblem("content", f"must be a string or 1 to {MAX_BLOCKS} content blocks")]
     at = [f"content.{index}" if isinstance(blocks, list) else "content" for index in range(len(listed))]
     found = [
         problem for place, block in zip(at, listed, strict=True) for problem in _block_problems(block, place, review)
@@ -160,10 +160,10 @@ def _use_problems(block: Mapping[str, Any], at: str, review: Review) -> list[Fie
     return [] if isinstance(block.get("input"), dict) else [FieldProblem(f"{at}.input", "must be an object")]
 
 
-MOST_BYTES: Final = 1 << 20  # a long text with a small picture
+MAX_BYTES: Final = 1 << 20  # a long text with a small picture
 MAX_DEPTH: Final = 64
-MOST_REASON: Final = 1_000  # characters
-MOST_PROBLEMS: Final = 100
+MAX_REASON: Final = 1_000  # characters
+MAX_PROBLEMS: Final = 100
 
 MEMBERS: Final = frozenset({"verdict", "digest", "edits", "action", "content", "reason", "tell_server"})
 _BELONG: Final = {
@@ -192,13 +192,13 @@ def read(
         return (FieldProblem("", "must be an object"),)
     given = {name: value for name, value in given.items() if value is not None}
     read = _read(given, review, digest)
-    return read if isinstance(read, Verdict) else tuple(read[:MOST_PROBLEMS])
+    return read if isinstance(read, Verdict) else tuple(read[:MAX_PROBLEMS])
 
 
 def _decoded(raw: bytes | Mapping[str, Any], review: Review) -> Any:
     """Decode bytes or a Mapping by the same rules: a Mapping is encoded first."""
     if isinstance(raw, bytes):
-        return decode(raw, max_bytes=MOST_BYTES, max_depth=MAX_DEPTH)
+        return decode(raw, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
     try:
         # typed text may contain a lone surrogate: replace it, as strictjson does
         text = (
@@ -209,7 +209,7 @@ def _decoded(raw: bytes | Mapping[str, Any], review: Review) -> Any:
         size = len(json.dumps(review.params, ensure_ascii=False)) * 4 if review.kind == "sampling" else 0
     except (TypeError, ValueError, RecursionError):
         raise JsonFault("not valid JSON") from None
-    return decode(text.encode(), max_bytes=MOST_BYTES + size, max_depth=MAX_DEPTH)
+    return decode(text.encode(), max_bytes=MAX_BYTES + size, max_depth=MAX_DEPTH)
 
 
 def _read(given: dict[str, Any], review: Review, digest: Literal["needed", "optional"]) -> Verdict | list[FieldProblem]:
@@ -259,8 +259,8 @@ def _reason_problems(given: Mapping[str, Any], review: Review) -> list[FieldProb
     reason, tell = given.get("reason", ""), given.get("tell_server", False)
     if not isinstance(tell, bool):
         return [FieldProblem("tell_server", "must be true or false")]
-    if not isinstance(reason, str) or len(reason) > MOST_REASON:
-        return [FieldProblem("reason", f"must be a string of at most {MOST_REASON} characters")]
+    if not isinstance(reason, str) or len(reason) > MAX_REASON:
+        return [FieldProblem("reason", f"must be a string of at most {MAX_REASON} characters")]
     if _control.search(reason.replace("\r\n", "\n")):
         return [FieldProblem("reason", "must not contain control characters")]
     if tell and given.get("verdict") != "reject":

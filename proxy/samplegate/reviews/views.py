@@ -26,6 +26,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -47,9 +48,16 @@ def span(seconds: float) -> str:
     return f"{max(0, int(seconds))} s"
 
 
-MOST_CHOICES: Final = 30
-MOST_TEXT: Final = 200  # characters of a bound, a default or a choice
-_BOUNDS: Final = {
+def dollars(units: int) -> str:
+    """An amount in the ledger's units, rounded up: ``$12.34``; below a cent two significant digits: ``$0.0013``."""
+    amount = Decimal(units) / SCALE["usd"]
+    places = 2 if amount == 0 or amount >= Decimal("0.01") else 1 - amount.adjusted()
+    return f"${amount.quantize(Decimal(1).scaleb(-places), rounding='ROUND_UP'):,f}"
+
+
+MAX_CHOICES: Final = 30
+MAX_TEXT: Final = 200  # characters of a bound, a default or a choice
+_CONSTRAINTS: Final = {
     "minLength": "at least {} characters",
     "maxLength": "at most {} characters",
     "minimum": "at least {}",
@@ -77,16 +85,22 @@ def lines(schema: Mapping[str, Any], *, secret: bool) -> Iterator[str]:
 
     ``secret``: the field looks like a secret, so its default is not shown (R39).
     """
-    bounds = [words.format(_short(schema[name])) for name, words in _BOUNDS.items() if name in schema]
-    if bounds:
-        yield f"constraints: {', '.join(bounds)}"
+    constraints = [constraint(name, _short(schema[name])) for name in _CONSTRAINTS if name in schema]
+    if constraints:
+        yield f"constraints: {', '.join(constraints)}"
     if "default" in schema and not secret:
         yield f"default: {_short(schema['default'])}"
     found = choices(schema)
-    for value, title in found[:MOST_CHOICES]:
+    for value, title in found[:MAX_CHOICES]:
         yield f"- {_short(value)}{f': {_short(title)}' if title not in ('', value) else ''}"
-    if len(found) > MOST_CHOICES:
-        yield f"and {len(found) - MOST_CHOICES} more"
+    if len(found) > MAX_CHOICES:
+        yield f"and {len(found) - MAX_CHOICES} more"
+
+
+def constraint(keyword: str, value: str) -> str:
+    """A keyword of a field's schema in words: ``at least 1 character``, ``at most 9``."""
+    text = _CONSTRAINTS[keyword].format(value)
+    return text.removesuffix("s") if keyword in ("minLength", "maxLength") and value == "1" else text
 
 
 def choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -111,7 +125,7 @@ def _short(value: Any) -> str:
     if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
         value = ", ".join(value)
     text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 3]}..."
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
 
 
 Clean = Callable[[str], str]
@@ -212,8 +226,8 @@ def _cut(value: Any, characters: int, items: int) -> Any:
             return value
 
 
-MOST_MESSAGES: Final = 10
-MOST_FIELDS: Final = 30
+MAX_MESSAGES: Final = 10
+MAX_FIELDS: Final = 30
 # characters of a form with the bounds and choices of its fields: a Slack block has 3000, escapes included
 FITS: Final = 2_500
 _address_of: Final = re.compile(r"(?i)\b[a-z][a-z0-9+.-]{0,30}://\S+")
@@ -269,9 +283,9 @@ def _sampling(request: Mapping[str, Any], bounds: Mapping[str, Any]) -> Iterator
         yield "System prompt", request["systemPrompt"]
     messages = request.get("messages")
     messages = messages if isinstance(messages, list) else []
-    if len(messages) > MOST_MESSAGES:
-        yield "Messages", f"{len(messages)} in total; the last {MOST_MESSAGES} follow"
-    for message in messages[-MOST_MESSAGES:]:
+    if len(messages) > MAX_MESSAGES:
+        yield "Messages", f"{len(messages)} in total; the last {MAX_MESSAGES} follow"
+    for message in messages[-MAX_MESSAGES:]:
         found = message if isinstance(message, Mapping) else {}
         yield (
             f"{'Assistant' if found.get('role') == 'assistant' else 'User'} message",
@@ -302,9 +316,9 @@ def _fields(schema: Any) -> str:
     required = schema.get("required")
     needed, secret = required if isinstance(required, list) else [], secret_fields(schema)
     fields = [
-        (name, field if isinstance(field, Mapping) else {}) for name, field in list(properties.items())[:MOST_FIELDS]
+        (name, field if isinstance(field, Mapping) else {}) for name, field in list(properties.items())[:MAX_FIELDS]
     ]
-    more = [f"and {len(properties) - MOST_FIELDS} more"] if len(properties) > MOST_FIELDS else []
+    more = [f"and {len(properties) - MAX_FIELDS} more"] if len(properties) > MAX_FIELDS else []
     heads = [_head(name, field, name in needed) for name, field in fields]
     rest = [[f"    {line}" for line in lines(field, secret=name in secret)] for name, field in fields]
     whole = "\n".join([*(line for head, below in zip(heads, rest, strict=True) for line in (head, *below)), *more])
@@ -322,7 +336,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-MOST_BYTES: Final = 256 * 1024
+MAX_BYTES: Final = 256 * 1024
 """The usual ``most`` for webhooks and commands."""
 _PLAIN: Final = (
     "id",
@@ -405,8 +419,7 @@ def notes(review: Review, now: float) -> list[str]:
     found = []
     if review.mode == "url" and review.state == "pending":  # R45
         found.append(
-            "the server means its own user to open this address; whoever decides here is not that user and should not"
-            " sign in there"
+            "the server wants its own user to open this URL; the reviewer is not that user and should not sign in there"
         )
     if review.state == "pending" and review.answers_until is not None and now >= review.answers_until:
         found.append(

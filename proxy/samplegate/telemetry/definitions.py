@@ -228,7 +228,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_review_store_failures_total",
         "counter",
         (),
-        "Failed accesses of this process to the store of reviews. Nothing is approved meanwhile.",
+        "Failed accesses of this process to the review store. Nothing is approved meanwhile.",
     ),
     # of `serve` only: its policy and reloads, HTTP clients, servers, and its own health
     Metric(

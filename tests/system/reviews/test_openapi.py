@@ -167,7 +167,7 @@ def test_its_members_values_and_bounds_are_those_that_the_code_reads() -> None:
     schemas = openapi_document("1")["components"]["schemas"]
     assert set(schemas["Verdict"]["properties"]) == verdict.MEMBERS
     assert set(schemas["Edits"]["properties"]) == set(Edits.__struct_encode_fields__)
-    assert verdict.MOST_REASON == schemas["Verdict"]["properties"]["reason"]["maxLength"]
+    assert verdict.MAX_REASON == schemas["Verdict"]["properties"]["reason"]["maxLength"]
     event, view = schemas["Event"]["properties"], schemas["Review"]["properties"]
     listing = openapi_document("1")["paths"]["/v1/reviews"]["get"]["parameters"]
     filters = {each["name"]: each["schema"] for each in listing}

@@ -15,7 +15,7 @@ from samplegate.protocol.elicitation_schema import Form, check, read_form
 from samplegate.protocol.requests import ElicitationRequest, Origin
 from samplegate.reviews.edits import problems
 from samplegate.reviews.review import Edits, FieldProblem, Review, Verdict
-from samplegate.reviews.verdict import MOST_BYTES, MOST_PROBLEMS, read
+from samplegate.reviews.verdict import MAX_BYTES, MAX_PROBLEMS, read
 from samplegate.reviews.views import verdict_json as as_given
 from tests.fakes.reviews import DIGEST, address, form, model_answer, review, said, text
 
@@ -113,11 +113,11 @@ def test_no_default_of_a_form_is_filled_in() -> None:
 
 
 def test_messages_with_a_picture_larger_than_a_verdict_can_be_edited_by_a_door_of_ours() -> None:
-    picture = {"role": "user", "content": {**IMAGE, "data": "A" * (2 * MOST_BYTES)}}
+    picture = {"role": "user", "content": {**IMAGE, "data": "A" * (2 * MAX_BYTES)}}
     of = review(params={"messages": [picture, said("what is it")], "maxTokens": 10})
     given = {"verdict": "approve", "edits": {"messages": [picture, said("what is this")]}}
     assert isinstance(read(given, of, digest="optional"), Verdict)
-    assert (FieldProblem("", f"larger than {MOST_BYTES} bytes"),) == read(
+    assert (FieldProblem("", f"larger than {MAX_BYTES} bytes"),) == read(
         json.dumps(given).encode(), of, digest="optional"
     )
 
@@ -137,7 +137,7 @@ def test_messages_with_a_picture_larger_than_a_verdict_can_be_edited_by_a_door_o
         (b'{"verdict":"approve","edits":{"temperature":NaN}}', "contains NaN, which is not valid JSON"),
         (b'{"verdict":' + b"[" * 65 + b"]" * 65 + b"}", "nested deeper than 64 levels"),
         (b"[" * 90_000, "nested too deeply"),
-        (b'"' + b"a" * MOST_BYTES + b'"', f"larger than {MOST_BYTES} bytes"),
+        (b'"' + b"a" * MAX_BYTES + b'"', f"larger than {MAX_BYTES} bytes"),
         (b'{"verdict":"appr\xff"}', "not valid UTF-8"),
         ({"verdict": {1, 2}}, "not valid JSON"),
         ({"verdict": "approve", "edits": {"temperature": float("inf")}}, "not valid JSON"),
@@ -309,7 +309,7 @@ def test_a_digest_is_needed_where_the_request_was_shown_elsewhere() -> None:
 
 
 def test_there_are_never_more_problems_than_anybody_reads() -> None:
-    assert MOST_PROBLEMS == len(wrong(review(), verdict="reject", **{f"m{n}": 1 for n in range(500)}))
+    assert MAX_PROBLEMS == len(wrong(review(), verdict="reject", **{f"m{n}": 1 for n in range(500)}))
 
 
 def test_nothing_that_was_given_is_repeated_at_length() -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from samplegate.policy.schema import Show
 from samplegate.protocol.requests import Call
 from samplegate.reviews.review import Edits, Review, Verdict
-from samplegate.reviews.views import MOST_BYTES, notes, size, to_view
+from samplegate.reviews.views import MAX_BYTES, notes, size, to_view
 from tests.fakes.reviews import DIGEST, NOW, address, form, model_answer, review, said, text
 
 PICTURE = {"type": "image", "data": "AAAAAAA=", "mimeType": "image/png"}
@@ -151,7 +151,7 @@ HUGE = (
 
 @pytest.mark.parametrize("of", HUGE)
 @pytest.mark.parametrize("show", ["full", "redacted"])
-@pytest.mark.parametrize("most", [MOST_BYTES, 20_000])
+@pytest.mark.parametrize("most", [MAX_BYTES, 20_000])
 def test_what_is_too_large_is_cut_and_says_so(of: Review, show: Show, most: int) -> None:
     found = tell(of, show, most=most)
     assert size(found) <= most
@@ -162,7 +162,7 @@ def test_what_is_too_large_is_cut_and_says_so(of: Review, show: Show, most: int)
 
 
 def test_what_is_small_enough_is_whole() -> None:
-    assert tell(review()) == tell(review(), most=MOST_BYTES)
+    assert tell(review()) == tell(review(), most=MAX_BYTES)
 
 
 def test_a_picture_goes_before_words_are_cut() -> None:
@@ -172,7 +172,7 @@ def test_a_picture_goes_before_words_are_cut() -> None:
             "maxTokens": 5,
         }
     )
-    assert "words " * 1000 == tell(of, most=MOST_BYTES)["request"]["messages"][0]["content"]["text"]
+    assert "words " * 1000 == tell(of, most=MAX_BYTES)["request"]["messages"][0]["content"]["text"]
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,19 @@ def test_a_picture_goes_before_words_are_cut() -> None:
             NOW + 45,
             "a verdict now answers the next identical request, once, within 24 h",
         ),
-        (review(answers_until=NOW + 45, late=0.0), NOW + 45, "only if the same request is made again"),
-        (review(state="approved", decided=NOW), NOW + 1, "the next same request gets it"),
+        (
+            review(answers_until=NOW + 45, late=0.0),
+            NOW + 45,
+            (
+                "the request has ended: a verdict has an effect only if the same request is made again before this"
+                " review expires"
+            ),
+        ),
+        (
+            review(state="approved", decided=NOW),
+            NOW + 1,
+            "the verdict is not used yet: the next same request gets it",
+        ),
         (review(state="approved", decided=NOW), NOW + 3600, "never used and has expired"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 from samplegate.policy.decisions import Allowed
 from samplegate.policy.schema import AllowRule
 from samplegate.protocol.requests import SamplingRequest
-from samplegate.reviews.create import MOST_BYTES, MOST_UNKNOWN, unsent
+from samplegate.reviews.create import MAX_BYTES, MAX_UNKNOWN, unsent
 from tests.fakes.requests import compiled, origin
 
 
@@ -30,16 +30,16 @@ def test_what_the_protocol_and_the_model_get_is_not_in_it() -> None:
 
 def test_what_is_too_large_is_told_by_its_size_and_the_rest_is_shown() -> None:
     assert [
-        ("metadata", f"[{MOST_BYTES + 17} bytes: too large to show]", "not sent to the model"),
+        ("metadata", f"[{MAX_BYTES + 17} bytes: too large to show]", "not sent to the model"),
         ("x", 1, "not sent to the model"),
-    ] == of(metadata={"k": "x" * MOST_BYTES}, x=1)
+    ] == of(metadata={"k": "x" * MAX_BYTES}, x=1)
 
 
 def test_so_many_unknown_params_and_no_more() -> None:
-    many: dict[str, Any] = {f"x{n:03}": n for n in range(MOST_UNKNOWN + 5)}
+    many: dict[str, Any] = {f"x{n:03}": n for n in range(MAX_UNKNOWN + 5)}
     found = of(**many)
     assert ("5 more", None, "not sent to the model") == found[-1]
-    assert MOST_UNKNOWN + 1 == len(found)
+    assert MAX_UNKNOWN + 1 == len(found)
 
 
 def test_where_no_model_can_be_asked_none_of_it_is_used() -> None:

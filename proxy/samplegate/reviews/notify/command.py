@@ -28,13 +28,13 @@ from samplegate.reviews.store import ReviewStore
 
 AnswerDoor: TypeAlias = Literal["webhook", "command"]
 _PLACES: Final = frozenset({"verdict", "digest", "edits", "action", "content", "reason", "tell_server"})
-MOST_BY: Final = 100  # characters of a name
+MAX_AUTHOR: Final = 100  # characters of a name
 
 
 def read(raw: bytes, review: Review) -> tuple[Verdict, str] | tuple[FieldProblem, ...]:
     """The verdict and its unverified author (``by``; "" if there is none), or all problems."""
     try:
-        found: Any = strictjson.decode(raw, max_bytes=verdicts.MOST_BYTES, max_depth=verdicts.MAX_DEPTH)
+        found: Any = strictjson.decode(raw, max_bytes=verdicts.MAX_BYTES, max_depth=verdicts.MAX_DEPTH)
     except strictjson.JsonFault as fault:
         return (FieldProblem("", str(fault)),)
     by = found.get("by") if isinstance(found, dict) else None
@@ -47,7 +47,7 @@ def read(raw: bytes, review: Review) -> tuple[Verdict, str] | tuple[FieldProblem
 
 
 def _name(text: str) -> str:
-    return "".join(c for c in text[: 4 * MOST_BY] if c.isprintable()).strip()[:MOST_BY]
+    return "".join(c for c in text[: 4 * MAX_AUTHOR] if c.isprintable()).strip()[:MAX_AUTHOR]
 
 
 def _place(problem: FieldProblem) -> str:

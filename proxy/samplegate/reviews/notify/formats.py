@@ -23,8 +23,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from samplegate.policy.ledger import SCALE
 from samplegate.reviews.review import Delivery, Review
-from samplegate.reviews.views import MOST_BYTES, Clean, form_in_words, moment, to_view
+from samplegate.reviews.views import MAX_BYTES, Clean, dollars, form_in_words, moment, to_view
 
 FENCE: Final = "```"
 LEAST: Final = 200  # characters; a shorter text does not help the reader
@@ -96,7 +97,7 @@ def data(review: Review, view: ReviewView, *, callback: bool) -> dict[str, Any]:
 
     ``callback``: include the URL and token for a later verdict if the review is still pending.
     """
-    found = to_view(review, show=review.show, now=view.now, url=view.url, clean=view.clean, most=MOST_BYTES)
+    found = to_view(review, show=review.show, now=view.now, url=view.url, clean=view.clean, most=MAX_BYTES)
     if not callback or review.state != "pending" or view.url is None:
         return found
     token = make(view.key, review.id, review.digest, review.expires)
@@ -188,7 +189,7 @@ def _code(key: bytes, review_id: str, digest: str, seconds: int) -> str:
     return base64.urlsafe_b64encode(hmac.digest(own, bound, hashlib.sha256)).rstrip(b"=").decode()
 
 
-MOST_BLOCKS: Final = 50  # Slack's limits, here and below
+MAX_BLOCKS: Final = 50  # Slack's limits, here and below
 HEADER: Final = 150
 FIELD: Final = 2_000
 TEXT: Final = 3_000
@@ -206,7 +207,7 @@ _TITLES: Final = {
 def message(event: str, told: Mapping[str, Any]) -> dict[str, Any]:
     """The body of a Slack incoming webhook. ``told``: from ``views.to_view``."""
     text, blocks = _opened(told) if event == "review.opened" else _news(told)
-    return {"text": text, "mrkdwn": False, "blocks": blocks[:MOST_BLOCKS], "unfurl_links": False, "unfurl_media": False}
+    return {"text": text, "mrkdwn": False, "blocks": blocks[:MAX_BLOCKS], "unfurl_links": False, "unfurl_media": False}
 
 
 def _opened(told: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
@@ -248,7 +249,7 @@ def _facts(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Rule", _short(told["rule"])
     yield "Reviewer", _short(told["reviewer"])
     if told["worst_usd"] is not None:
-        yield "Max cost", f"${max(told['worst_usd'], 0.0001):.4f}"
+        yield "Max cost", dollars(round(told["worst_usd"] * SCALE["usd"]))
 
 
 def _asked(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

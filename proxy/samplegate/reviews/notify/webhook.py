@@ -47,7 +47,7 @@ _NOT_PUBLIC: Final[tuple[Network, ...]] = tuple(
     map(ipaddress.ip_network, "192.0.0.0/24 192.88.99.0/24 2001::/23 2002::/16 3fff::/20".split())
 )
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
-MOST_ADDRESSES: Final = 8  # addresses of one name that are tried
+MAX_ADDRESSES: Final = 8  # addresses of one name that are tried
 
 
 class Forbidden(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ async def checked(
     addresses = [read for text in found if (read := _ip(text)) is not None]
     allowed = dict.fromkeys(str(address) for address in addresses if may_go(address, networks, plain=plain))
     if allowed:
-        return tuple(allowed)[:MOST_ADDRESSES]
+        return tuple(allowed)[:MAX_ADDRESSES]
     if not addresses:
         return Forbidden("the host has no address")
     public = plain and any(is_public(address) for address in addresses)
@@ -131,7 +131,7 @@ def literal(host: str) -> tuple[str, ...]:
 
 FIRST: Final = 2.0  # seconds, because a reviewer is waiting
 LONGEST: Final = 300.0  # seconds: the longest wait for a message after an endpoint has been repaired
-MOST_ASKED: Final = 3_600.0  # seconds: the longest delay that a peer may request; the review may end earlier
+MAX_RETRY_AFTER: Final = 3_600.0  # seconds: the longest delay that a peer may request; the review may end earlier
 
 _seconds: Final = re.compile(r"[0-9]{1,9}\Z")
 
@@ -147,7 +147,7 @@ def retry_wait(tries: int, chance: float) -> float:
 
 
 def retry_after(text: str | None, now: float) -> float | None:
-    """The seconds in a Retry-After header (RFC 9110 10.2.3: seconds or a date), at most MOST_ASKED.
+    """The seconds in a Retry-After header (RFC 9110 10.2.3: seconds or a date), at most MAX_RETRY_AFTER.
 
     None if the header is missing or unreadable.
     """
@@ -155,12 +155,12 @@ def retry_after(text: str | None, now: float) -> float | None:
         return None
     text = text.strip()
     if _seconds.match(text):
-        return min(float(text), MOST_ASKED)
+        return min(float(text), MAX_RETRY_AFTER)
     try:
         until = parsedate_to_datetime(text[:64]).timestamp()
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    return min(max(until - now, 0.0), MOST_ASKED)
+    return min(max(until - now, 0.0), MAX_RETRY_AFTER)
 
 
 MAX_BYTES: Final = 16 * 1024  # a key has 24 to 64 bytes, a URL a few hundred

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from http import HTTPStatus
 from typing import Any, Final, Literal, TypeAlias
 
@@ -13,7 +12,6 @@ import msgspec
 from starlette.responses import Response
 
 from samplegate.errors import Log
-from samplegate.policy.ledger import SCALE
 from samplegate.reviews.review import Review
 from samplegate.reviews.store import ReviewStore
 
@@ -45,16 +43,6 @@ def stamp(at: float) -> str:
 
 def _utc(at: float) -> dt.datetime:
     return dt.datetime.fromtimestamp(min(max(at, 0.0), 253_402_300_799.0), dt.UTC)
-
-
-def dollars(units: int) -> str:
-    """An amount in the ledger's units: ``$12.34``; below a dollar two significant digits, rounded up: ``$0.0013``."""
-    amount = Decimal(units) / SCALE["usd"]
-    if amount == 0 or amount >= 1:
-        return f"${amount:,.2f}"
-    places = 1 - amount.adjusted()
-    step = Decimal(1).scaleb(-places)
-    return f"${amount.quantize(step, rounding='ROUND_UP'):f}"
 
 
 def size(count: int) -> str:

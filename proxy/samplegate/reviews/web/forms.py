@@ -18,6 +18,7 @@ from samplegate.protocol.elicitation_schema import MISSING, Field, Form, NotFlat
 from samplegate.protocol.requests import Kind
 from samplegate.protocol.strictjson import JsonFault, decode
 from samplegate.reviews.review import Review
+from samplegate.reviews.views import constraint
 from samplegate.reviews.web.context import Posted, first_value, kept, same, unbroken
 from samplegate.secret_names import secret_fields
 
@@ -169,19 +170,17 @@ def _hints(field: Field) -> Iterator[str]:
     formats["date-time"] = "a date and time with a time zone, such as 2026-11-22T10:03:00Z or 2026-11-22T11:03:00+01:00"
     if field.type == "string" and (words := formats.get(str(schema.get("format")))):
         yield words
-    for name, words in _BOUNDS.items():
+    for name in _CONSTRAINTS:
         if name in schema:
-            yield words.format(json.dumps(schema[name]))
+            yield constraint(name, json.dumps(schema[name]))
     if field.type == "string" and schema.get("pattern"):
         yield f"matches the pattern {str(schema['pattern'])[:MAX_LABEL]}"
 
 
-_BOUNDS: Final = {
-    "minimum": "at least {}", "exclusiveMinimum": "more than {}", "maximum": "at most {}",
-    "exclusiveMaximum": "less than {}",
-    "multipleOf": "a multiple of {}", "minLength": "at least {} characters", "maxLength": "at most {} characters",
-    "minItems": "at least {} selected", "maxItems": "at most {} selected",
-}  # fmt: skip
+_CONSTRAINTS: Final = (
+    "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems",
+    "maxItems",
+)  # fmt: skip
 
 _to_number: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,40})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?\Z")
 MAX_INTEGER: Final = 2**63 - 1

@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from samplegate.reviews.review import Review, ReviewEvent
+from samplegate.reviews.views import dollars
 from samplegate.reviews.web import content, context
 from samplegate.reviews.web.context import Person, Web
 from samplegate.reviews.web.visible import hides, plain, visible
@@ -57,7 +58,7 @@ async def serve(request: Request) -> Response:
 
 ROUTE: Final = Route("/reviews/static/{name}", serve)
 
-MOST: Final = 50
+MAX_LINES: Final = 50
 _MEANINGS: Final = {
     "joined": "the same request arrived again and is waiting",
     "told": "notification delivered",
@@ -88,7 +89,7 @@ def lines(events: Sequence[ReviewEvent]) -> tuple[HistoryLine, ...]:
             if what == "joined"
             else [HistoryLine(event, 1, meaning) for event in alike]
         )
-    return tuple(found[-MOST:])
+    return tuple(found[-MAX_LINES:])
 
 
 HEADERS: Final = {
@@ -123,7 +124,7 @@ def _environment() -> Environment:
         "span": context.span,
         "moment": context.moment,
         "stamp": context.stamp,
-        "dollars": context.dollars,
+        "dollars": dollars,
         "size": context.size,
         "many": lambda count, one, more="": context.many(count, one, more),
     }

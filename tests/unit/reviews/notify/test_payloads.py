@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from samplegate.reviews.notify import formats
 from samplegate.reviews.notify.formats import ReviewView
 from samplegate.reviews.review import Delivery, Review, Verdict
-from samplegate.reviews.views import MOST_BYTES
+from samplegate.reviews.views import MAX_BYTES
 from tests.fakes.reviews import NOW, review, said
 
 KEY: Final = bytes(range(32))
@@ -80,7 +80,7 @@ def test_a_huge_request_is_cut_to_a_body_that_receivers_take() -> None:
     raw = formats.standard(
         delivery(), review(show="full", params={"messages": [said("x" * 3_000_000)], "maxTokens": 1}), VIEW
     )
-    assert len(raw) < MOST_BYTES + 1_000
+    assert len(raw) < MAX_BYTES + 1_000
     assert json.loads(raw)["data"]["truncated"]
 
 

@@ -175,7 +175,7 @@ def test_a_form_that_is_too_long_with_it_is_told_without() -> None:
         form([], **{f"f{n}": {"type": "string", "enum": [f"choice {m} of it" for m in range(30)]} for n in range(20)})
     )
     assert all(f"f{n} (single choice)" in said for n in range(20))
-    assert "of it" not in said
+    assert not re.search(r"choice [0-9]", said)
     assert "(see the review page for constraints and choices)" in said
 
 

@@ -100,6 +100,7 @@ def test_bounds_are_said_in_words() -> None:
     assert ("at least 2 characters", "at most 5 characters") == drawn(
         {"type": "string", "minLength": 2, "maxLength": 5}
     ).hints
+    assert ("at least 1 character",) == drawn({"type": "string", "minLength": 1}).hints
 
 
 def test_a_form_with_too_many_fields_or_choices_is_not_drawn() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from samplegate.policy.ledger import SCALE
-from samplegate.reviews.web.context import dollars, many, moment, size, span, stamp
+from samplegate.reviews.views import dollars
+from samplegate.reviews.web.context import many, moment, size, span, stamp
 
 
 @pytest.mark.parametrize(
@@ -30,14 +31,20 @@ def test_a_span_has_its_two_largest_units(seconds: float, expected: str) -> None
     ("amount", "expected"),
     [
         ("0", "$0.00"),
-        ("0.013", "$0.013"),
+        ("0.013", "$0.02"),
+        ("0.05", "$0.05"),
+        ("0.01", "$0.01"),
+        ("0.0099", "$0.0099"),
         ("0.00123", "$0.0013"),
         ("0.5", "$0.50"),
         ("1", "$1.00"),
         ("1234.5", "$1,234.50"),
+        ("1.001", "$1.01"),
     ],
 )
-def test_money_below_a_dollar_has_two_digits_that_count_and_is_never_rounded_down(amount: str, expected: str) -> None:
+def test_money_has_two_decimals_and_below_a_cent_two_significant_digits_and_is_rounded_up(
+    amount: str, expected: str
+) -> None:
     assert expected == dollars(round(float(amount) * SCALE["usd"]))
 
 

@@ -133,7 +133,7 @@ async def test_a_row_says_what_it_is_about_by_which_rule_and_for_how_much(listen
     page = ParsedPage((await (await signed_in(listener)).get("/reviews")).text)
     assert "last user message Sort U+202Ethis <b>" in page.text
     assert "rule tickets-need-a-person" in page.text
-    assert "max cost $0.013" in page.text
+    assert "max cost $0.02" in page.text
     assert [] == page.all("b")
 
 
@@ -284,7 +284,7 @@ async def test_a_verdict_on_something_else_than_what_was_shown_is_refused(listen
     ask = await signed_in(listener)
     found = await post(ask, do="approve", digest="sha256:" + "cd" * 32)
     assert 422 == found.status_code
-    assert "does not match this review" in found.text
+    assert "Digest does not match this review; read the review again, then decide" in Read(found.text).text
     assert "pending" == listener.store.reviews[ID].state
 
 
@@ -496,7 +496,7 @@ async def test_an_address_to_open_is_never_a_link(listener: ReviewersListener) -
     page = ParsedPage((await (await signed_in(listener)).get(f"/reviews/{ID}")).text)
     assert [] == [attrs for _, attrs in page.tags for value in attrs.values() if "pypal" in value]
     assert "https://login.xn--pypal-4ve.com/consent" in page.text
-    assert "The server wants its own user to open this URL" in page.text
+    assert "The server wants its own user to open this URL. You are not that user." in page.text
 
 
 async def test_huge_texts_are_cut_and_it_is_said_at_the_decision(listener: ReviewersListener) -> None:
