@@ -419,7 +419,8 @@ def notes(review: Review, now: float) -> list[str]:
     found = []
     if review.mode == "url" and review.state == "pending":  # R45
         found.append(
-            "the server wants its own user to open this URL; the reviewer is not that user and should not sign in there"
+            "the server means its own user to open this address; whoever decides here is not that user and should not"
+            " sign in there"
         )
     if review.state == "pending" and review.answers_until is not None and now >= review.answers_until:
         found.append(
