@@ -284,7 +284,7 @@ async def test_a_verdict_on_something_else_than_what_was_shown_is_refused(listen
     ask = await signed_in(listener)
     found = await post(ask, do="approve", digest="sha256:" + "cd" * 32)
     assert 422 == found.status_code
-    assert "Digest does not match this review; read the review again, then decide" in Read(found.text).text
+    assert "Digest does not match this review; read the review again, then decide" in ParsedPage(found.text).text
     assert "pending" == listener.store.reviews[ID].state
 
 
