@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.cli import FAILED, OK, UNREADABLE
-from samplegate.cli.files import Sort, complain, count, environment, read, sort_of
+from samplegate.cli.files import FileKind, count, environment, file_kind, print_error, read
 from samplegate.errors import InputError
 from samplegate.policy import claims
 from samplegate.policy.capabilities import Asker, CapabilityReport, describe_offer, first_to_forward_forms
@@ -41,25 +41,25 @@ _ERAS: Final[tuple[tuple[Era, str], ...]] = (("legacy", LEGACY[-1]), ("modern", 
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class ServerGroup:
     """Servers for which a policy has the same capability reports."""
 
-    who: tuple[str, ...]
+    servers: tuple[str, ...]
     requests: tuple[CapabilityReport, ...]
 
     def __str__(self) -> str:
-        return ", ".join(self.who)
+        return ", ".join(self.servers)
 
 
 @dataclass(slots=True)
-class Checked:
+class CheckResult:
     """Result of checking one file."""
 
     file: Path
-    sort: Sort = "policy"
+    kind: FileKind = "policy"
     loaded: LoadedPolicy | None = None
     problems: list[Problem] = field(default_factory=list)
-    offers: list[Offered] = field(default_factory=list)
+    server_groups: list[ServerGroup] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
     """Findings that may be intended."""
     unreadable: str | None = None
@@ -82,54 +82,54 @@ def command(args: argparse.Namespace) -> int:
     try:
         variables = environment(args.env_file)
     except InputError as problem:
-        complain(str(problem))
+        print_error(str(problem))
         return UNREADABLE
     files = [_check(path, variables) for path in dict.fromkeys(args.policies)]
     if args.json:
-        print(json.dumps({"files": [_json(checked) for checked in files]}, indent=2, ensure_ascii=False))
+        print(json.dumps({"files": [_json(result) for result in files]}, indent=2, ensure_ascii=False))
     else:
-        for checked in files:
-            print("\n".join(_report(checked)), end="\n" if checked.unreadable is None else "")
-    unreadable = [checked.unreadable for checked in files if checked.unreadable is not None]
+        for result in files:
+            print("\n".join(_report(result)), end="\n" if result.unreadable is None else "")
+    unreadable = [result.unreadable for result in files if result.unreadable is not None]
     for message in unreadable:
-        complain(message)
-    return UNREADABLE if unreadable else FAILED if any(checked.problems for checked in files) else OK
+        print_error(message)
+    return UNREADABLE if unreadable else FAILED if any(result.problems for result in files) else OK
 
 
-def _check(path: Path, variables: Mapping[str, str]) -> Checked:
-    checked = Checked(path)
+def _check(path: Path, variables: Mapping[str, str]) -> CheckResult:
+    result = CheckResult(path)
     try:
         text = read(path)
-        checked.sort = sort_of(path, text)
-        match checked.sort:
+        result.kind = file_kind(path, text)
+        match result.kind:
             case "tests":
                 load_cases(text, file=str(path))
             case "script":
                 parse_script(text, file=str(path))
             case "policy":
-                _check_policy(checked, text, variables)
+                _check_policy(result, text, variables)
     except InputError as problem:
-        checked.unreadable = str(problem)
+        result.unreadable = str(problem)
     except PolicyError as error:
-        checked.problems.extend(error.problems)
-    return checked
+        result.problems.extend(error.problems)
+    return result
 
 
-def _check_policy(checked: Checked, text: str, variables: Mapping[str, str]) -> None:
-    checked.loaded = load_policy(text, file=str(checked.file), environment=variables)
-    policy = checked.loaded.policy
-    compiled = compile_policy(policy, variables, catalogue=checked.loaded.catalogue)
-    checked.offers = offers(compiled)
+def _check_policy(result: CheckResult, text: str, variables: Mapping[str, str]) -> None:
+    result.loaded = load_policy(text, file=str(result.file), environment=variables)
+    policy = result.loaded.policy
+    compiled = compile_policy(policy, variables, catalogue=result.loaded.catalogue)
+    result.server_groups = server_groups(compiled)
     forwarding = forwards_forms_first(compiled)
-    checked.notes = [
-        _note(checked.file, text, index) for index, rule in enumerate(policy.rules) if rule.name in forwarding
+    result.notes = [
+        _note(result.file, text, index) for index, rule in enumerate(policy.rules) if rule.name in forwarding
     ]
     for index, model in enumerate(policy.models):
         if model.cases is not None:
-            checked.problems.extend(_script_problems(checked.file, text, ("models", index, "cases"), model.cases))
+            result.problems.extend(_script_problems(result.file, text, ("models", index, "cases"), model.cases))
     for index, rule in enumerate(policy.rules):
         if isinstance(rule, AnswerRule) and rule.cases is not None:
-            checked.problems.extend(_script_problems(checked.file, text, ("rules", index, "cases"), rule.cases))
+            result.problems.extend(_script_problems(result.file, text, ("rules", index, "cases"), rule.cases))
 
 
 HEADLESS: Final = (
@@ -170,98 +170,100 @@ def _script_problems(policy: Path, text: str, place: Place, name: str) -> tuple[
     return ()
 
 
-def _report(checked: Checked) -> Iterator[str]:
-    yield from map(str, checked.problems)
-    if checked.loaded is not None:
-        yield from (_warning(warning) for warning in checked.loaded.warnings)
-        yield from (_warning(note, "note") for note in checked.notes)
-    if checked.problems or checked.unreadable is not None:
+def _report(result: CheckResult) -> Iterator[str]:
+    yield from map(str, result.problems)
+    if result.loaded is not None:
+        yield from (_finding_line(warning) for warning in result.loaded.warnings)
+        yield from (_finding_line(note, "note") for note in result.notes)
+    if result.problems or result.unreadable is not None:
         return
-    yield f"{checked.file}: ok{_size(checked)}"
-    if state := _persistent_limits(checked):
+    yield f"{result.file}: ok{_summary(result)}"
+    if state := _persistent_limits(result):
         yield (
-            f"{checked.file}: needs a state folder (--state) for the limits {', '.join(state)}; processes with the same"
+            f"{result.file}: needs a state folder (--state) for the limits {', '.join(state)}; processes with the same"
             " folder share them"
         )
-    yield from (f"{checked.file}: {wait}" for wait in _waits(checked))
-    for offered in checked.offers:
-        yield from (f"{checked.file}: {offered}: {coverage}" for coverage in offered.requests)
-    yield from (f"{checked.file}: {line}" for line in _version_notes(checked))
+    yield from (f"{result.file}: {wait}" for wait in _review_deadlines(result))
+    for group in result.server_groups:
+        yield from (f"{result.file}: {group}: {coverage}" for coverage in group.requests)
+    yield from (f"{result.file}: {line}" for line in _version_notes(result))
 
 
-def _persistent_limits(checked: Checked) -> list[str]:
+def _persistent_limits(result: CheckResult) -> list[str]:
     """Names of the limits that are kept in the state folder."""
     return (
         []
-        if checked.loaded is None
-        else [name for name, one in claims.limit_specs(checked.loaded.policy).items() if one.shared]
+        if result.loaded is None
+        else [name for name, one in claims.limit_specs(result.loaded.policy).items() if one.shared]
     )
 
 
-def _waits(checked: Checked) -> list[Wait]:
+def _review_deadlines(result: CheckResult) -> list[Wait]:
     """The reviewers that each rule asks, with their deadlines."""
-    return [] if checked.loaded is None else list(waits(checked.loaded.policy))
+    return [] if result.loaded is None else list(waits(result.loaded.policy))
 
 
-def _version_notes(checked: Checked) -> Iterator[str]:
+def _version_notes(result: CheckResult) -> Iterator[str]:
     """Differences in 2026-07-28, where capabilities are declared with each call."""
-    policy = None if checked.loaded is None else checked.loaded.policy
-    if policy is not None and any(_names_a_call(rule.match) for rule in policy.rules):
+    policy = None if result.loaded is None else result.loaded.policy
+    if policy is not None and any(_depends_on_call(rule.match) for rule in policy.rules):
         yield (
             "with 2026-07-28, a rule with tool or method advertises its capability only during calls that it can match"
         )
     if any(
         "error" in answer
-        for offered in checked.offers
-        for one in offered.requests
+        for group in result.server_groups
+        for one in group.requests
         for denial in one.denials
         for answer in denial.wire
     ):
         yield "with 2026-07-28, the client's call fails where an older server gets an error"
 
 
-def _names_a_call(match: Match) -> bool:
-    return match.tool is not None or match.method is not None or (match.not_ is not None and _names_a_call(match.not_))
+def _depends_on_call(match: Match) -> bool:
+    return (
+        match.tool is not None or match.method is not None or (match.not_ is not None and _depends_on_call(match.not_))
+    )
 
 
-def _warning(problem: Problem, sort: str = "warning") -> str:
+def _finding_line(problem: Problem, kind: str = "warning") -> str:
     where = f"{problem.file}:{problem.line}:{problem.column}"
-    return f"{where}: {sort}: {problem.place}{': ' if problem.place else ''}{problem.what}"
+    return f"{where}: {kind}: {problem.place}{': ' if problem.place else ''}{problem.what}"
 
 
-def _size(checked: Checked) -> str:
-    if checked.loaded is None:
+def _summary(result: CheckResult) -> str:
+    if result.loaded is None:
         return ""
-    policy = checked.loaded.policy
-    return f", {count(len(policy.rules), 'rule')}, {count(len(policy.models), 'model')}, hash {checked.loaded.hash}"
+    policy = result.loaded.policy
+    return f", {count(len(policy.rules), 'rule')}, {count(len(policy.models), 'model')}, hash {result.loaded.hash}"
 
 
-def _json(checked: Checked) -> dict[str, Any]:
+def _json(result: CheckResult) -> dict[str, Any]:
     return {
-        "file": str(checked.file),
-        "sort": checked.sort,
-        "hash": None if checked.loaded is None else checked.loaded.hash,
-        "unreadable": checked.unreadable,
-        "problems": [msgspec.to_builtins(problem) for problem in checked.problems],
+        "file": str(result.file),
+        "sort": result.kind,
+        "hash": None if result.loaded is None else result.loaded.hash,
+        "unreadable": result.unreadable,
+        "problems": [msgspec.to_builtins(problem) for problem in result.problems],
         "warnings": (
-            [] if checked.loaded is None else [msgspec.to_builtins(warning) for warning in checked.loaded.warnings]
+            [] if result.loaded is None else [msgspec.to_builtins(warning) for warning in result.loaded.warnings]
         ),
-        "notes": [msgspec.to_builtins(note) for note in checked.notes],
-        "state": _persistent_limits(checked),
-        "reviews": [msgspec.to_builtins(wait) for wait in _waits(checked)],
-        "servers": [_offered_json(offered) for offered in checked.offers],
+        "notes": [msgspec.to_builtins(note) for note in result.notes],
+        "state": _persistent_limits(result),
+        "reviews": [msgspec.to_builtins(wait) for wait in _review_deadlines(result)],
+        "servers": [_group_json(group) for group in result.server_groups],
     }
 
 
-def _offered_json(offered: Offered) -> dict[str, Any]:
-    return {"servers": list(offered.who), "requests": [msgspec.to_builtins(coverage) for coverage in offered.requests]}
+def _group_json(group: ServerGroup) -> dict[str, Any]:
+    return {"servers": list(group.servers), "requests": [msgspec.to_builtins(coverage) for coverage in group.requests]}
 
 
 # -- capabilities for each server, caller and era, grouped where they are the same
 # -------------------------------
 
 
-def offers(compiled: CompiledPolicy) -> list[Offered]:
+def server_groups(compiled: CompiledPolicy) -> list[ServerGroup]:
     """Capability reports for each server in the policy and for any other. Callers and eras appear only where they
     differ."""
     groups: dict[tuple[CapabilityReport, ...], list[str]] = {}
@@ -275,7 +277,7 @@ def offers(compiled: CompiledPolicy) -> list[Offered]:
                 groups.setdefault(legacy, []).append(called)
             if modern != legacy:
                 groups.setdefault(modern, []).append(f"{called} with 2026-07-28")
-    return [Offered(tuple(who), requests) for requests, who in groups.items()]
+    return [ServerGroup(tuple(servers), requests) for requests, servers in groups.items()]
 
 
 def forwards_forms_first(compiled: CompiledPolicy) -> list[str]:
@@ -286,7 +288,9 @@ def forwards_forms_first(compiled: CompiledPolicy) -> list[str]:
         for caller in _callers(compiled.policy)
         for era, _ in _ERAS
     )
-    return list(dict.fromkeys(rule for who in askers if (rule := first_to_forward_forms(compiled, who)) is not None))
+    return list(
+        dict.fromkeys(rule for asker in askers if (rule := first_to_forward_forms(compiled, asker)) is not None)
+    )
 
 
 def _eras(compiled: CompiledPolicy, server: str, caller: str) -> tuple[tuple[CapabilityReport, ...], ...]:

@@ -17,7 +17,7 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from samplegate.cli import FAILED, OK
-from samplegate.cli.files import complain, declared, environment, read, refused
+from samplegate.cli.files import capability_names, environment, print_error, read, report_error
 from samplegate.cli.test import step_lines, steps_as_json
 from samplegate.durations import duration_text
 from samplegate.errors import InputError
@@ -69,23 +69,23 @@ class LimitDraw:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """Models in the order of use, and draws on limits. ``untold`` is the reason why draws are unknown."""
+    """Models in the order of use, and draws on limits. ``unknown_draws`` is the reason why draws are unknown."""
 
     choice: ModelChoice | None
     worst: dict[str, Worst]
     draws: Sequence[LimitDraw]
-    untold: str | None
+    unknown_draws: str | None
 
 
 def spending(compiled: CompiledPolicy, request: Request, decision: Decision) -> Spending:
     """The spending of a decision."""
-    made = draws_of(compiled, decision, Claimant(request.origin, _calls(request), "its session", decision.rule or ""))
-    draws, untold = ((), made) if isinstance(made, str) else (made, None)
-    drawn = [LimitDraw(compiled.limit_specs[draw.limit], draw) for draw in draws]
+    drawn = draws_of(compiled, decision, Claimant(request.origin, _calls(request), "its session", decision.rule or ""))
+    draws, unknown_draws = ((), drawn) if isinstance(drawn, str) else (drawn, None)
+    limit_draws = [LimitDraw(compiled.limit_specs[draw.limit], draw) for draw in draws]
     rule = compiled.policy.rules[decision.index] if decision.index >= 0 else None
     allowed = decision.allowed
     if allowed is None or not isinstance(rule, AllowRule | EscalateRule):
-        return Spending(None, {}, drawn, untold)
+        return Spending(None, {}, limit_draws, unknown_draws)
     choice = model_choice.choose(compiled, rule, Facts(request))
     worst = {}
     for model in choice.models:
@@ -95,7 +95,7 @@ def spending(compiled: CompiledPolicy, request: Request, decision: Decision) -> 
         )
     first = allowed.models[0]
     worst[first] = cost.worst(compiled.model(first), compiled.catalogue[first], allowed.params)
-    return Spending(choice, worst, drawn, untold)
+    return Spending(choice, worst, limit_draws, unknown_draws)
 
 
 def _calls(request: Request) -> tuple[str, ...]:
@@ -114,15 +114,15 @@ def spending_lines(spent: Spending) -> Iterator[str]:
             yield f"model   {number:>3} {name:<{width}}  max {_worst(worst)}{_score(spent.choice, name)}"
         for name, why in spent.choice.unfit.items():
             yield f"model     - {name:<{width}}  skipped: {why}"
-    for drawn in spent.draws:
-        spec, draw = drawn.spec, drawn.draw
+    for limit_draw in spent.draws:
+        spec, draw = limit_draw.spec, limit_draw.draw
         by = f", for {', '.join(json.loads(draw.key))}" if draw.key != "[]" else ""
         yield (
             f"limit     {spec.name}: {_amount(spec, draw.amount)} of {_amount(spec, spec.most)}"
             f" {_UNIT[spec.quantity]}{_per(spec)}{by}"
         )
-    if spent.untold is not None:
-        yield f"limit     cannot be reserved: {spent.untold}"
+    if spent.unknown_draws is not None:
+        yield f"limit     cannot be reserved: {spent.unknown_draws}"
 
 
 def _worst(worst: Worst) -> str:
@@ -168,15 +168,15 @@ def spending_as_json(spent: Spending) -> dict[str, Any]:
         "choice": None if spent.choice is None else _choice_json(spent, spent.choice),
         "draws": [
             {
-                "limit": drawn.spec.name,
-                "key": drawn.draw.key,
-                "quantity": drawn.spec.quantity,
-                "amount": drawn.draw.amount / SCALE[drawn.spec.quantity],
-                "of": drawn.spec.most / SCALE[drawn.spec.quantity],
+                "limit": limit_draw.spec.name,
+                "key": limit_draw.draw.key,
+                "quantity": limit_draw.spec.quantity,
+                "amount": limit_draw.draw.amount / SCALE[limit_draw.spec.quantity],
+                "of": limit_draw.spec.most / SCALE[limit_draw.spec.quantity],
             }
-            for drawn in spent.draws
+            for limit_draw in spent.draws
         ],
-        "untold": spent.untold,
+        "untold": spent.unknown_draws,
     }
 
 
@@ -227,54 +227,56 @@ class ReviewStage:
 class ReviewStages:
     """All reviewers in order, and what follows if there is no verdict on the request."""
 
-    asking: tuple[ReviewStage, ...]
+    stages: tuple[ReviewStage, ...]
     otherwise: Otherwise | None
 
 
 def review_stages(compiled: CompiledPolicy, request: Request, decision: Decision) -> ReviewStages | None:
     """The reviews of a decision; None if no reviewer is asked."""
-    asking: list[ReviewStage] = []
+    stages: list[ReviewStage] = []
     if isinstance(decision.act, Escalated):
-        asking.append(_asking(compiled, request, decision.act.reviewer, "request", decision.act.timeout))
+        stages.append(_review_stage(compiled, request, decision.act.reviewer, "request", decision.act.timeout))
     if decision.allowed is not None and (second := decision.allowed.review_answer) is not None:
-        asking.append(_asking(compiled, request, second, "answer", seconds(compiled.policy.reviewers[second].timeout)))
+        stages.append(
+            _review_stage(compiled, request, second, "answer", seconds(compiled.policy.reviewers[second].timeout))
+        )
     otherwise = decision.on_timeout if isinstance(decision.act, Escalated) else None
-    return ReviewStages(tuple(asking), otherwise) if asking else None
+    return ReviewStages(tuple(stages), otherwise) if stages else None
 
 
-def _asking(compiled: CompiledPolicy, request: Request, name: str, stage: Stage, timeout: float) -> ReviewStage:
+def _review_stage(compiled: CompiledPolicy, request: Request, name: str, stage: Stage, timeout: float) -> ReviewStage:
     late = seconds(compiled.policy.reviewers[name].late_verdict)
     return ReviewStage(name, stage, timeout, review_wait(compiled.policy, request.origin, timeout), late)
 
 
-def review_lines(waiting: ReviewStages) -> Iterator[str]:
+def review_lines(reviews: ReviewStages) -> Iterator[str]:
     """A text line for each reviewer, and for the timeout."""
-    for one in waiting.asking:
-        what = "decides the request" if one.stage == "request" else "reviews the answer"
-        time = duration_text(one.here)
-        if one.here != one.timeout:
-            time += f" (the review itself expires after {duration_text(one.timeout)})"
-        may_come_late = one.late and can_be_late(one.stage, one.timeout, one.here)
-        window = duration_text(one.late)
+    for stage in reviews.stages:
+        what = "decides the request" if stage.stage == "request" else "reviews the answer"
+        time = duration_text(stage.here)
+        if stage.here != stage.timeout:
+            time += f" (the review itself expires after {duration_text(stage.timeout)})"
+        may_come_late = stage.late and can_be_late(stage.stage, stage.timeout, stage.here)
+        window = duration_text(stage.late)
         late = f"; a late decision answers the same request within another {window}" if may_come_late else ""
-        yield f"reviewer  {one.reviewer} {what}, within {time}{late}"
-    if waiting.otherwise is not None:
-        yield f"timeout   without a decision, {_TIMEOUT_EFFECT[waiting.otherwise]}"
+        yield f"reviewer  {stage.reviewer} {what}, within {time}{late}"
+    if reviews.otherwise is not None:
+        yield f"timeout   without a decision, {_TIMEOUT_EFFECT[reviews.otherwise]}"
 
 
-def review_as_json(waiting: ReviewStages) -> dict[str, Any]:
+def review_as_json(reviews: ReviewStages) -> dict[str, Any]:
     """The same as JSON; times are in seconds."""
-    asking = [
+    stages = [
         {
-            "reviewer": one.reviewer,
-            "stage": one.stage,
-            "timeout": one.timeout,
-            "waits": one.here,
-            "late_verdict": one.late,
+            "reviewer": stage.reviewer,
+            "stage": stage.stage,
+            "timeout": stage.timeout,
+            "waits": stage.here,
+            "late_verdict": stage.late,
         }
-        for one in waiting.asking
+        for stage in reviews.stages
     ]
-    return {"asks": asking, "on_timeout": waiting.otherwise}
+    return {"asks": stages, "on_timeout": reviews.otherwise}
 
 
 def review_outcome(decision: Decision, request: Request, back: str, refused: Callable[[Request, str], str]) -> str:
@@ -303,7 +305,7 @@ class Explained:
     method: str
     request: Request
     decision: Decision
-    waiting: ReviewStages | None
+    reviews: ReviewStages | None
     """The reviews, if any."""
     steps: Sequence[RuleStep]
     spending: Spending
@@ -366,14 +368,14 @@ def command(args: argparse.Namespace) -> int:
         asked = _read_request(args.request)
         explained = _explain(args.policy, environment(args.env_file), asked, scene)
     except (InputError, PolicyError) as problem:
-        return refused(problem)
+        return report_error(problem)
     if isinstance(explained, BadRequest):
         ends = (
             _failed_call(suite.origin(scene))
             if suite.origin(scene).era == "modern"
             else f"the server gets error {results.BAD_PARAMS}"
         )
-        complain(f"{args.request}: malformed: {explained.message}; {ends}")
+        print_error(f"{args.request}: malformed: {explained.message}; {ends}")
         return FAILED
     print(json.dumps(_json(explained), indent=2, ensure_ascii=False) if args.json else "\n".join(_report(explained)))
     return OK
@@ -387,7 +389,7 @@ def _scene(args: argparse.Namespace) -> Scene:
         revision=args.revision,
         tool=args.tool,
         method=args.method,
-        client=declared(args.client),
+        client=capability_names(args.client),
     )
     if (fault := suite.scene_fault(scene)) is not None:
         raise InputError(f"--{fault}")
@@ -419,8 +421,8 @@ def _explain(
     if isinstance(item.request, BadRequest):
         return item.request
     decision, steps = explain(compiled, item.request, Situation(can_forward(item.request, client), item.offered))
-    waiting = review_stages(compiled, item.request, decision)
-    return Explained(item.method, item.request, decision, waiting, steps, spending(compiled, item.request, decision))
+    reviews = review_stages(compiled, item.request, decision)
+    return Explained(item.method, item.request, decision, reviews, steps, spending(compiled, item.request, decision))
 
 
 def _report(explained: Explained) -> Iterator[str]:
@@ -435,8 +437,8 @@ def _report(explained: Explained) -> Iterator[str]:
         yield f"detail    {decision.detail}"
     for name, value in _act_details(decision).items():
         yield f"{name:<9} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-    if explained.waiting is not None:
-        yield from review_lines(explained.waiting)
+    if explained.reviews is not None:
+        yield from review_lines(explained.reviews)
     yield from spending_lines(explained.spending)
     yield from (f"shadow    {shadow.rule}: {shadow.effect}" for shadow in decision.shadows)
     yield f"declared  {'yes' if decision.declared else 'no: the policy does not offer this capability to the server'}"
@@ -452,7 +454,7 @@ def _json(explained: Explained) -> dict[str, Any]:
         "reason": decision.reason.value,
         "detail": decision.detail,
         **_act_details(decision),
-        "review": None if explained.waiting is None else review_as_json(explained.waiting),
+        "review": None if explained.reviews is None else review_as_json(explained.reviews),
         **spending_as_json(explained.spending),
         "shadows": [{"rule": shadow.rule, "effect": shadow.effect} for shadow in decision.shadows],
         "declared": decision.declared,

@@ -17,7 +17,7 @@ from samplegate.policytest.suite import Declared
 from samplegate.yamlfile import envfile, tree
 from samplegate.yamlfile.tree import compose
 
-Sort: TypeAlias = Literal["policy", "tests", "script"]
+FileKind: TypeAlias = Literal["policy", "tests", "script"]
 
 SUFFIX: Final = "_test"
 MAX_PLAIN_LENGTH: Final = 60
@@ -38,7 +38,7 @@ def is_test(path: Path) -> bool:
     return path.stem.endswith(SUFFIX)
 
 
-def sort_of(path: Path, text: str) -> Sort:
+def file_kind(path: Path, text: str) -> FileKind:
     """Kind of a file: tests by its name, a script by `cases` without `version` and `rules`, otherwise a policy."""
     if is_test(path):
         return "tests"
@@ -72,7 +72,7 @@ def environment(env_file: Path | None) -> Mapping[str, str]:
         raise InputError("\n".join(error.problems)) from None
 
 
-def declared(text: str) -> list[Declared]:
+def capability_names(text: str) -> list[Declared]:
     """Capabilities in a comma-separated list. Raises InputError for an unknown one."""
     names = [name for name in text.split(",") if name]
     known: tuple[Declared, ...] = get_args(Declared)
@@ -91,15 +91,15 @@ def plain(word: str) -> str:
     return word if word.isascii() and word.isprintable() and len(word) <= MAX_PLAIN_LENGTH else short_value(word)
 
 
-def refused(problem: InputError | PolicyError) -> int:
+def report_error(problem: InputError | PolicyError) -> int:
     """Print why a command cannot work, and return its exit code."""
     if isinstance(problem, PolicyError):
         print("\n".join(map(str, problem.problems)), file=sys.stderr)
         return FAILED
-    complain(str(problem))
+    print_error(str(problem))
     return UNREADABLE
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Print one error line to stderr."""
     print(f"samplegate: {message}", file=sys.stderr)

@@ -15,7 +15,7 @@ from string import Template
 from typing import Final
 
 from samplegate.cli import FAILED, OK, UNREADABLE
-from samplegate.cli.files import complain, is_test, test_of
+from samplegate.cli.files import is_test, print_error, test_of
 
 NAME: Final = "samplegate.yaml"
 SUFFIXES: Final = (".yaml", ".yml")
@@ -67,22 +67,22 @@ def command(args: argparse.Namespace) -> int:
     policy: Path = args.path if args.path.suffix in SUFFIXES else args.path / NAME
     tests = test_of(policy)
     if args.api_key_file is not None and args.model is None:
-        complain("init: --api-key-file needs --model; add it")
+        print_error("init: --api-key-file needs --model; add it")
         return UNREADABLE
     if is_test(policy):
-        complain(f"init: {policy} is the name of a test file; remove _test")
+        print_error(f"init: {policy} is the name of a test file; remove _test")
         return UNREADABLE
     for path in (policy, tests):
         if path.exists():
-            complain(f"init: {path}: already exists; remove it or choose another name")
+            print_error(f"init: {path}: already exists; remove it or choose another name")
             return FAILED
     try:
         policy.parent.mkdir(parents=True, exist_ok=True)
-        key_file = None if args.api_key_file is None else _from_policy(args.api_key_file, policy.parent)
+        key_file = None if args.api_key_file is None else _relative_to_policy(args.api_key_file, policy.parent)
         _write(policy, policy_text(policy.name, args.model, key_file, headless=args.headless))
         _write(tests, tests_text(policy.name, args.model, headless=args.headless))
     except OSError as problem:
-        complain(f"init: {problem.filename}: cannot be written: {(problem.strerror or str(problem)).lower()}")
+        print_error(f"init: {problem.filename}: cannot be written: {(problem.strerror or str(problem)).lower()}")
         return UNREADABLE
     print(
         f"wrote {policy}\nwrote {tests}\nnext: samplegate check {policy}\n      samplegate run --policy {policy} --"
@@ -96,7 +96,7 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _from_policy(key_file: str, folder: Path) -> str:
+def _relative_to_policy(key_file: str, folder: Path) -> str:
     """Path of the key file relative to the policy; the command line's is relative to the current folder."""
     try:
         return key_file if Path(key_file).is_absolute() else Path(os.path.relpath(key_file, folder)).as_posix()
@@ -109,8 +109,8 @@ def policy_text(name: str, model: str | None, api_key_file: str | None, *, headl
     if model is None:
         models, sampling = NO_MODELS, "".join(f"  # {line[2:]}\n" for line in ALLOW.splitlines())
     else:
-        key = "" if api_key_file is None else f"\n    api_key_file: {_quoted(api_key_file)}"
-        models, sampling = MODELS.format(model=_quoted(model), key=key), ALLOW
+        key = "" if api_key_file is None else f"\n    api_key_file: {_yaml_string(api_key_file)}"
+        models, sampling = MODELS.format(model=_yaml_string(model), key=key), ALLOW
     test = test_of(Path(name)).name
     return _starter(headless, "").substitute(name=name, test=test, models=models, sampling=sampling)
 
@@ -130,6 +130,6 @@ def _starter(headless: bool, suffix: str) -> Template:
     return Template(files("samplegate.cli").joinpath("starter", name).read_text("utf-8"))
 
 
-def _quoted(text: str) -> str:
+def _yaml_string(text: str) -> str:
     """Text from the command line as a YAML string. A JSON string is one, and safe for any text."""
     return json.dumps(text, ensure_ascii=False)

@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-class _WrongUsage(Exception):
+class _UsageError(Exception):
     """A wrong command line: the message, and the parser with the usage to print."""
 
     def __init__(self, parser: argparse.ArgumentParser, message: str) -> None:
@@ -68,7 +68,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises _WrongUsage."""
-        raise _WrongUsage(self, message)
+        raise _UsageError(self, message)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -76,7 +76,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     reported to the client."""
     try:
         return _parsed(argv)
-    except _WrongUsage as wrong:
+    except _UsageError as wrong:
         try:
             argparse.ArgumentParser.error(wrong.parser, str(wrong))
         finally:

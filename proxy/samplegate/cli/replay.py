@@ -17,7 +17,7 @@ from samplegate.audit.reader import Logs
 from samplegate.audit.record import RecordLine, comes_again, settled
 from samplegate.audit.replay import Changed, ReplayedDecision, Same, Undetermined, replay
 from samplegate.cli import FAILED, OK
-from samplegate.cli.files import complain, count, declared, environment, plain, read, refused
+from samplegate.cli.files import capability_names, count, environment, plain, print_error, read, report_error
 from samplegate.errors import InputError
 from samplegate.policy.conditions import short_value
 from samplegate.policy.file.load import PolicyError
@@ -33,7 +33,7 @@ MAX_HANDED_ON: Final = 100_000  # forwards whose second record has not been read
 
 
 @dataclass(frozen=True, slots=True)
-class Flip:
+class Change:
     """Key of a group: what its changes have in common."""
 
     kind: str
@@ -61,18 +61,18 @@ class Replayed:
     """Result of replaying all records."""
 
     same: int = 0
-    changed: dict[Flip, Group] = field(default_factory=dict)
+    changed: dict[Change, Group] = field(default_factory=dict)
     rest: Group = field(default_factory=Group)
     """Changes beyond MAX_GROUPS groups."""
-    untold: Counter[str] = field(default_factory=Counter)
+    undetermined: Counter[str] = field(default_factory=Counter)
 
     @property
-    def flips(self) -> int:
+    def changes(self) -> int:
         return self.rest.count + sum(group.count for group in self.changed.values())
 
     @property
     def requests(self) -> int:
-        return self.same + self.flips + self.untold.total()
+        return self.same + self.changes + self.undetermined.total()
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,22 +97,22 @@ def command(args: argparse.Namespace) -> int:
     Returns 1 for a policy with problems, or with ``--fail-on-change`` if a decision changed; 2 if a file is unreadable.
     """
     try:
-        client = None if args.client is None else suite.capabilities(declared(args.client))
+        client = None if args.client is None else suite.capabilities(capability_names(args.client))
         loaded = load_policy(read(args.policy), file=str(args.policy), environment=environment(args.env_file))
         compiled = compile_loaded(loaded, args.policy.parent)
         logs = Logs(args.log)
         replayed = _replay(logs, compiled, client)
     except (InputError, PolicyError) as problem:
-        return refused(problem)
+        return report_error(problem)
     for warning in loaded.warnings:  # a missing variable causes changes that are not real
-        complain(f"warning: {warning}")
+        print_error(f"warning: {warning}")
     if args.json:
         print(json.dumps(_json(replayed, logs), indent=2, ensure_ascii=False))
     else:
         print("\n".join(_report(replayed, args.policy)))
     for complaint in logs.complaints():
-        complain(complaint)
-    return FAILED if args.fail_on_change and replayed.flips else OK
+        print_error(complaint)
+    return FAILED if args.fail_on_change and replayed.changes else OK
 
 
 def _replay(logs: Logs, compiled: CompiledPolicy, client: ClientCapabilities | None) -> Replayed:
@@ -126,74 +126,75 @@ def _replay(logs: Logs, compiled: CompiledPolicy, client: ClientCapabilities | N
             handed_on[line.decision_id] = None
             if len(handed_on) > MAX_HANDED_ON:
                 del handed_on[next(iter(handed_on))]
-        _take(replayed, line, replay(compiled, line, client))
+        _count(replayed, line, replay(compiled, line, client))
     return replayed
 
 
-def _take(replayed: Replayed, line: RecordLine, found: Same | Changed | Undetermined) -> None:
+def _count(replayed: Replayed, line: RecordLine, found: Same | Changed | Undetermined) -> None:
     match found:
         case Same():
             replayed.same += 1
         case Undetermined(why=why):
-            replayed.untold[why] += 1
+            replayed.undetermined[why] += 1
         case Changed(was=was, now=now):
-            flip = Flip(line.kind, line.server, line.outcome, was, now)
-            group = replayed.changed.get(flip, replayed.rest if len(replayed.changed) >= MAX_GROUPS else Group())
+            change = Change(line.kind, line.server, line.outcome, was, now)
+            group = replayed.changed.get(change, replayed.rest if len(replayed.changed) >= MAX_GROUPS else Group())
             if group is not replayed.rest:
-                replayed.changed[flip] = group
+                replayed.changed[change] = group
             group.add(line.decision_id)
 
 
-def _sorted(replayed: Replayed) -> list[tuple[Flip, Group]]:
+def _sorted(replayed: Replayed) -> list[tuple[Change, Group]]:
     return sorted(replayed.changed.items(), key=lambda pair: (-pair[1].count, str(pair[0])))
 
 
 def _report(replayed: Replayed, policy: Path) -> Iterator[str]:
-    untold = replayed.untold.total()
+    undetermined = replayed.undetermined.total()
     yield (
-        f"{count(replayed.requests, 'request')} under {policy}: {replayed.same} the same, {replayed.flips} changed,"
-        f" {untold} unknown"
+        f"{count(replayed.requests, 'request')} under {policy}: {replayed.same} the same, {replayed.changes} changed,"
+        f" {undetermined} unknown"
     )
-    if replayed.flips:
+    if replayed.changes:
         yield "changed"
-    for flip, group in _sorted(replayed):
-        now = " or ".join(_told(told) for told in flip.now)
-        yield (
-            f"  {group.count:>6}  {flip.kind} by {short_value(flip.server)}: {_told(flip.was)}, {plain(flip.outcome)}"
-            f" -> {now}"
-        )
+    for change, group in _sorted(replayed):
+        now = " or ".join(_decision_text(decision) for decision in change.now)
+        was = f"{_decision_text(change.was)}, {plain(change.outcome)}"
+        yield f"  {group.count:>6}  {change.kind} by {short_value(change.server)}: {was} -> {now}"
         more = f" and {group.count - SHOWN} more" if group.count > SHOWN else ""
         yield f"          {', '.join(map(plain, group.ids[:SHOWN]))}{more}"
     if replayed.rest.count:
         yield f"  {replayed.rest.count:>6}  others"
-    if replayed.untold:
+    if replayed.undetermined:
         yield "unknown"
-    yield from (f"  {number:>6}  {why}" for why, number in replayed.untold.most_common())
+    yield from (f"  {number:>6}  {why}" for why, number in replayed.undetermined.most_common())
 
 
-def _told(told: ReplayedDecision) -> str:
-    rule = "no rule" if told.rule is None else short_value(told.rule)
-    action = f" ({plain(told.action)})" if told.action is not None else ""
-    return f"{plain(told.effect)}{action} by {rule}{', another answer' if told.answer is not None else ''}"
+def _decision_text(decision: ReplayedDecision) -> str:
+    rule = "no rule" if decision.rule is None else short_value(decision.rule)
+    action = f" ({plain(decision.action)})" if decision.action is not None else ""
+    return f"{plain(decision.effect)}{action} by {rule}{', another answer' if decision.answer is not None else ''}"
 
 
 def _json(replayed: Replayed, logs: Logs) -> dict[str, Any]:
     return {
         "requests": replayed.requests,
         "same": replayed.same,
-        "changed": replayed.flips,
-        "untold": replayed.untold.total(),
+        "changed": replayed.changes,
+        "untold": replayed.undetermined.total(),
         "unreadable_lines": logs.bad,
-        "changes": [_change(flip, group) for flip, group in _sorted(replayed)],
-        "why_untold": [{"why": why, "count": number} for why, number in replayed.untold.most_common()],
+        "changes": [_change_json(change, group) for change, group in _sorted(replayed)],
+        "why_untold": [{"why": why, "count": number} for why, number in replayed.undetermined.most_common()],
     }
 
 
-def _change(flip: Flip, group: Group) -> dict[str, Any]:
-    was, now = _side(flip.was) | {"outcome": flip.outcome}, [_side(told) for told in flip.now]
+def _change_json(change: Change, group: Group) -> dict[str, Any]:
+    was, now = (
+        _decision_json(change.was) | {"outcome": change.outcome},
+        [_decision_json(decision) for decision in change.now],
+    )
     return {
-        "kind": flip.kind,
-        "server": flip.server,
+        "kind": change.kind,
+        "server": change.server,
         "was": was,
         "now": now,
         "count": group.count,
@@ -201,6 +202,6 @@ def _change(flip: Flip, group: Group) -> dict[str, Any]:
     }
 
 
-def _side(told: ReplayedDecision) -> dict[str, Any]:
-    found = {"effect": told.effect, "rule": told.rule, "action": told.action}
+def _decision_json(decision: ReplayedDecision) -> dict[str, Any]:
+    found = {"effect": decision.effect, "rule": decision.rule, "action": decision.action}
     return {name: value for name, value in found.items() if value is not None or name == "rule"}

@@ -15,7 +15,7 @@ from samplegate.audit.reader import Logs
 from samplegate.audit.record import settled, timestamp
 from samplegate.audit.report import OTHER, OUTCOMES, UNDECIDED, Durations, KindReport, Names, Report, ServerReport
 from samplegate.cli import OK, UNREADABLE
-from samplegate.cli.files import complain, count, plain
+from samplegate.cli.files import count, plain, print_error
 from samplegate.config import state_folder
 from samplegate.errors import InputError
 from samplegate.policy.conditions import short_value
@@ -51,13 +51,13 @@ def command(args: argparse.Namespace) -> int:
         for line in settled(logs):
             report.take(line)
     except InputError as problem:
-        complain(str(problem))
+        print_error(str(problem))
         return UNREADABLE
     print(
         json.dumps(_json(report, logs), indent=2, ensure_ascii=False) if args.json else "\n".join(_report(report, logs))
     )
     for complaint in logs.complaints():
-        complain(complaint)
+        print_error(complaint)
     return OK
 
 
@@ -71,13 +71,13 @@ def _default(environ: Any) -> list[str]:
     return [str(state / "decisions")]
 
 
-def _since(said: str) -> str:
+def _since(text: str) -> str:
     """A day or time in the format of the records."""
     try:
-        moment = datetime.fromisoformat(said)
+        moment = datetime.fromisoformat(text)
         return timestamp((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError, OSError):
-        raise InputError(f"--since: {short_value(said)} is not a date; use 2026-11-01 or 2026-11-01T08:00Z") from None
+        raise InputError(f"--since: {short_value(text)} is not a date; use 2026-11-01 or 2026-11-01T08:00Z") from None
 
 
 # -- text
@@ -135,14 +135,16 @@ def _time(milliseconds: float | None) -> str:
 def _ranked(title: str, names: Names, total: int) -> Iterator[str]:
     rows = [
         [name, str(counts["requests"]), f"{counts['requests'] / max(total, 1):.0%}"]
-        for name, counts in _most(names, "requests")
+        for name, counts in _sorted_by(names, "requests")
     ]
     yield from _table([title, "requests", ""], rows)
 
 
 def _reviews(server: ServerReport) -> Iterator[str]:
     columns = ("reviews", "approved", "answered", "rejected", UNDECIDED)
-    rows = [[name, *(str(counts[column]) for column in columns)] for name, counts in _most(server.reviews, "reviews")]
+    rows = [
+        [name, *(str(counts[column]) for column in columns)] for name, counts in _sorted_by(server.reviews, "reviews")
+    ]
     yield from _table(["reviewer", *columns], rows)
     yield from _ranked("decided via", server.doors, sum(counts["requests"] for counts in server.doors.values()))
     if server.doors:
@@ -152,7 +154,9 @@ def _reviews(server: ServerReport) -> Iterator[str]:
 
 def _models(server: ServerReport) -> Iterator[str]:
     columns = ("requests", "input_tokens", "output_tokens")
-    rows = [[name, *(str(counts[column]) for column in columns)] for name, counts in _most(server.models, "requests")]
+    rows = [
+        [name, *(str(counts[column]) for column in columns)] for name, counts in _sorted_by(server.models, "requests")
+    ]
     yield from _table(["answered by", "requests", "input tokens", "output tokens"], rows)
 
 
@@ -164,7 +168,7 @@ def _attempts(server: ServerReport) -> Iterator[str]:
             _dollars(counts),
             _failures(counts),
         ]
-        for name, counts in _most(server.attempts, "calls")
+        for name, counts in _sorted_by(server.attempts, "calls")
     ]
     yield from _table(["model called", "calls", "input tokens", "output tokens", "cost (USD)", "failures"], rows)
 
@@ -192,7 +196,7 @@ def _failures(counts: Counter[str]) -> str:
     return ", ".join(f"{number} {name}" for name, number in counts.most_common() if name not in _SUMS)
 
 
-def _most(names: Names, by: str) -> list[tuple[str, Counter[str]]]:
+def _sorted_by(names: Names, by: str) -> list[tuple[str, Counter[str]]]:
     return sorted(names.items(), key=lambda pair: (-pair[1][by], pair[0]))
 
 
@@ -241,28 +245,28 @@ def _server_json(server: ServerReport) -> dict[str, Any]:
         "requests": server.requests,
         "kinds": kinds,
         **{
-            name: {one: counts["requests"] for one, counts in _most(getattr(server, name), "requests")}
+            name: {one: counts["requests"] for one, counts in _sorted_by(getattr(server, name), "requests")}
             for name in counted
         },
-        "reviews": {name: dict(counts) for name, counts in _most(server.reviews, "reviews")},
+        "reviews": {name: dict(counts) for name, counts in _sorted_by(server.reviews, "reviews")},
         "reviewed": {
-            "doors": {name: counts["requests"] for name, counts in _most(server.doors, "requests")},
+            "doors": {name: counts["requests"] for name, counts in _sorted_by(server.doors, "requests")},
             **_times_json(server.reviewed),
         },
-        "models": {name: dict(counts) for name, counts in _most(server.models, "requests")},
-        "attempts": {name: _attempts_json(counts) for name, counts in _most(server.attempts, "calls")},
+        "models": {name: dict(counts) for name, counts in _sorted_by(server.models, "requests")},
+        "attempts": {name: _attempts_json(counts) for name, counts in _sorted_by(server.attempts, "calls")},
         "cost_usd": round(server.usd, 9),
         "without_price": server.unpriced,
     }
 
 
 def _attempts_json(counts: Counter[str]) -> dict[str, int | float]:
-    told = {
+    counted = {
         "without_price" if name == "unpriced" else name: number
         for name, number in counts.items()
         if number and name != "units"
     }
-    return {**told, "cost_usd": round(counts["units"] / SCALE["usd"], 9)}
+    return {**counted, "cost_usd": round(counts["units"] / SCALE["usd"], 9)}
 
 
 def _times_json(durations: Durations) -> dict[str, float | None]:

@@ -25,7 +25,7 @@ from typing import Any, Final, get_args
 from msgspec.structs import replace
 
 from samplegate.cli import FAILED, OK, UNREADABLE
-from samplegate.cli.files import complain
+from samplegate.cli.files import print_error
 from samplegate.cli.files import read as read_file
 from samplegate.cli.review_text import harmless, history, line, lines, moment, table, today, what
 from samplegate.config.serve_settings import SERVE_SETTINGS
@@ -153,7 +153,7 @@ def command(args: argparse.Namespace) -> int:
         finally:
             kept.close()
     except (InputError, Unavailable) as problem:
-        complain(str(problem))
+        print_error(str(problem))
         return UNREADABLE
 
 
@@ -246,7 +246,7 @@ def _decide(args: argparse.Namespace, kept: SqlReviewStore) -> int:
     verdict = read({**_given(args, review), "digest": args.digest or review.digest}, review, digest="needed")
     if not isinstance(verdict, Verdict):
         for problem in verdict:
-            complain(f"{review.id}: {harmless(str(problem))}")
+            print_error(f"{review.id}: {harmless(str(problem))}")
         return FAILED
     now = time.time()
     outcome = kept.decide(review.id, verdict, who=_who(args), door="cli", now=now)
@@ -254,7 +254,7 @@ def _decide(args: argparse.Namespace, kept: SqlReviewStore) -> int:
         raise InputError(f"reviews: review {review.id} no longer exists")
     if isinstance(outcome, Conflict):
         why = withdrawn_for(kept.history(review.id))
-        complain(f"{review.id}: {_conflict_text(outcome.review, why)}")
+        print_error(f"{review.id}: {_conflict_text(outcome.review, why)}")
         return FAILED
     print(f"{outcome.state} {outcome.id}: {harmless(outcome.server)}, {what(outcome)}")
     print(_effect_text(outcome, now))
@@ -388,7 +388,7 @@ def watch(
             lost = False
         except Unavailable as problem:
             if not lost:
-                complain(f"{problem}; retrying")
+                print_error(f"{problem}; retrying")
             lost = True
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from samplegate.cli import FAILED, OK, UNREADABLE
-from samplegate.cli.files import complain, count, is_test, policy_of, read, sort_of, test_of
+from samplegate.cli.files import count, file_kind, is_test, policy_of, print_error, read, test_of
 from samplegate.errors import InputError
 from samplegate.policy.decisions import RuleStep
 from samplegate.policy.file.load import PolicyError
@@ -86,7 +86,7 @@ def steps_as_json(steps: Sequence[RuleStep]) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class PolicyUnderTest:
     """A policy under test."""
 
     compiled: CompiledPolicy
@@ -100,7 +100,7 @@ class FileResult:
 
     tests: Path
     policy: Path | None = None
-    tested: Tested | None = None
+    tested: PolicyUnderTest | None = None
     trials: list[CaseResult] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     unreadable: str | None = None
@@ -155,7 +155,7 @@ def command(args: argparse.Namespace) -> int:
         print(_summary(outcomes))
     for outcome in outcomes:
         if outcome.unreadable is not None:
-            complain(outcome.unreadable)
+            print_error(outcome.unreadable)
     if any(outcome.unreadable for outcome in outcomes):
         return UNREADABLE
     insufficient = args.require_tests and any(outcome.missing for outcome in outcomes)
@@ -170,11 +170,11 @@ def _coverages(outcomes: Sequence[FileResult]) -> dict[Path, Coverage]:
         if outcome.policy is not None and outcome.tested is not None:
             shared.setdefault(outcome.policy, []).append(outcome)
     found: dict[Path, Coverage] = {}
-    for policy, those in shared.items():
-        tested = those[0].tested
+    for policy, results in shared.items():
+        tested = results[0].tested
         assert tested is not None
         found[policy] = coverage(
-            tested.compiled, (walk for one in those for trial in one.trials for walk in trial.walks), tested.root
+            tested.compiled, (walk for one in results for trial in one.trials for walk in trial.walks), tested.root
         )
     return found
 
@@ -191,7 +191,7 @@ def _tests(given: Sequence[Path]) -> list[Path]:
 def _is_script(path: Path) -> bool:
     """Whether a file is a script. A hook may pass these too, but they have no tests."""
     try:
-        return sort_of(path, read(path)) == "script"
+        return file_kind(path, read(path)) == "script"
     except InputError:
         return False  # reported when it is read again
 
@@ -214,10 +214,12 @@ def _outcome(tests: Path) -> FileResult:
     return outcome
 
 
-def _tested(policy: Path) -> Tested:
+def _tested(policy: Path) -> PolicyUnderTest:
     """Load a policy without the real environment: the cases give the values of ``${VAR}``."""
     text = read(policy)
-    return Tested(compile_loaded(load_policy(text, file=str(policy), environment={}), policy.parent), compose(text)[0])
+    return PolicyUnderTest(
+        compile_loaded(load_policy(text, file=str(policy), environment={}), policy.parent), compose(text)[0]
+    )
 
 
 def _report(outcome: FileResult) -> Iterator[str]:
@@ -305,12 +307,12 @@ def _trial_json(trial: CaseResult) -> dict[str, Any]:
         "passed": not trial.mismatches,
         "mismatches": [_mismatch_json(each) for each in trial.mismatches],
         "detail": trial.outcome.decision.detail,
-        **_came_json(trial),
+        **_decision_json(trial),
         "rules": steps_as_json(trial.outcome.steps),
     }
 
 
-def _came_json(trial: CaseResult) -> dict[str, Any]:
+def _decision_json(trial: CaseResult) -> dict[str, Any]:
     decision = trial.outcome.decision
     return {"effect": decision.effect, "rule": decision.rule, "declared": decision.declared, "wire": trial.outcome.wire}
 
