@@ -22,11 +22,11 @@ from samplegate.urls import shown_url
 MARK: Final = "  | "
 """Prefix of each line with untrusted content."""
 MAX_CHARACTERS: Final = 200_000  # characters of one text; a line tells how many were cut off
-SHORT: Final = 11  # characters of an id: 8 random ones, so that a collision in a list is very unlikely
-WIDEST: Final = 24
+ID_WIDTH: Final = 11  # characters of an id: 8 random ones, so that a collision in a list is very unlikely
+MAX_NAME_WIDTH: Final = 24
 HEAD: Final = ("id", "age", "request expires", "review expires", "reviewer", "server", "kind", "request")
 """A verdict after the request has expired answers the next identical request."""
-_TOLD: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature"})
+_SHOWN_PARAMS: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature"})
 
 
 def harmless(text: str) -> str:
@@ -76,7 +76,7 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def today(review: Review, now: float) -> Review:
+def current_state(review: Review, now: float) -> Review:
     """The review's state at ``now``. The gate records an expiry with a short delay."""
     return expired(review, now) or review
 
@@ -98,15 +98,15 @@ def line(review: Review, now: float) -> str:
 def _row(review: Review, now: float) -> tuple[str, ...]:
     left = span(review.expires - now) if review.state == "pending" else review.state
     kind = {"form": "form", "url": "URL"}.get(review.mode or "", "answer" if review.stage == "answer" else "sampling")
-    names = (short(name, WIDEST) for name in (review.reviewer, review.server))
+    names = (short(name, MAX_NAME_WIDTH) for name in (review.reviewer, review.server))
     return (
-        harmless(review.id)[:SHORT],
+        harmless(review.id)[:ID_WIDTH],
         span(now - review.created),
         _waits(review, now),
         left,
         *names,
         kind,
-        what(review),
+        summary(review),
     )
 
 
@@ -115,7 +115,7 @@ def _waits(review: Review, now: float) -> str:
     return span(until - now) if review.state == "pending" and now < until else "-"
 
 
-def what(review: Review) -> str:
+def summary(review: Review) -> str:
     """Summary of the request in one line."""
     tools = ", ".join(call.tool or call.method for call in review.calls)
     if review.mode == "url":
@@ -227,7 +227,11 @@ def _sampling(review: Review) -> Iterator[str]:
         role = "assistant" if message.get("role") == "assistant" else "user"
         yield f"message {number} of {len(messages or ())} ({role}):"
         yield from content(message.get("content"))
-    rest = {name: value for name, value in params.items() if name not in _TOLD | {each.param for each in review.unsent}}
+    rest = {
+        name: value
+        for name, value in params.items()
+        if name not in _SHOWN_PARAMS | {each.param for each in review.unsent}
+    }
     settings = [
         f"{name} {params[name]}" for name in ("maxTokens", "temperature") if isinstance(params.get(name), int | float)
     ]

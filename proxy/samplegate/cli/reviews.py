@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from samplegate.cli import FAILED, OK, UNREADABLE
 from samplegate.cli.files import print_error
 from samplegate.cli.files import read as read_file
-from samplegate.cli.review_text import harmless, history, line, lines, moment, table, today, what
+from samplegate.cli.review_text import current_state, harmless, history, line, lines, moment, summary, table
 from samplegate.config.serve_settings import SERVE_SETTINGS
 from samplegate.config.settings import SETTINGS, ProcessSettings
 from samplegate.config.sources import NO_STATE, gather
@@ -42,46 +42,48 @@ from samplegate.reviews.views import choices, span, to_view, withdrawn_for
 
 MAX_MATCHES: Final = 5
 MAX_NAME: Final = 100
-NOTHING: Final = "no pending reviews"
-EVERY: Final = 0.5  # seconds between two polls of `watch`
+NO_PENDING: Final = "no pending reviews"
+POLL_INTERVAL: Final = 0.5  # seconds between two polls of `watch`
 AT_A_TIME: Final = 200
 _QUIET: Final = frozenset({"joined", "told", "untold"})
 """Events that mean no change for reviewers; --json shows them, too."""
-_whole: Final = re.compile(r"[+-]?[0-9]{1,18}\Z", re.ASCII)
-_words: Final = {"true": True, "yes": True, "false": False, "no": False}
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}\Z", re.ASCII)
+_BOOLEANS: Final = {"true": True, "yes": True, "false": False, "no": False}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of each subcommand."""
     actions = parser.add_subparsers(dest="what", metavar="ACTION", required=True)
-    for name, (_, summary) in _COMMANDS.items():
-        description, formatter = f"{summary[0].upper()}{summary[1:]}.", argparse.RawDescriptionHelpFormatter
-        one = actions.add_parser(
+    for name, (_, help_text) in _COMMANDS.items():
+        description, formatter = f"{help_text[0].upper()}{help_text[1:]}.", argparse.RawDescriptionHelpFormatter
+        action = actions.add_parser(
             name,
             allow_abbrev=False,
-            help=summary,
+            help=help_text,
             description=description,
             epilog=parser.epilog,
             formatter_class=formatter,
         )
         if name not in ("list", "watch"):
-            one.add_argument("id", metavar="ID", help="review ID or a unique prefix")
-        one.add_argument(
+            action.add_argument("id", metavar="ID", help="review ID or a unique prefix")
+        action.add_argument(
             "--store", metavar="sqlite:PATH", help="review store of the gate (default: in the state folder)"
         )
-        one.add_argument("--state", type=Path, metavar="DIR", help="state folder of the gate")
-        one.add_argument(
+        action.add_argument("--state", type=Path, metavar="DIR", help="state folder of the gate")
+        action.add_argument(
             "--settings", type=Path, metavar="FILE", help="settings file of the gate, to find its review store"
         )
         if name in ("approve", "reject", "answer"):
-            one.add_argument("--digest", metavar="sha256:HEX", help="decide only if the review still has this digest")
-            one.add_argument(
+            action.add_argument(
+                "--digest", metavar="sha256:HEX", help="decide only if the review still has this digest"
+            )
+            action.add_argument(
                 "--as",
                 dest="as_",
                 metavar="NAME",
                 help="reviewer's name for the record (default: the current user)",
             )
-        _own_arguments(name, one)
+        _own_arguments(name, action)
 
 
 def _own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
@@ -100,7 +102,7 @@ def _own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
             parser.add_argument("--reviewer", metavar="NAME", help="only reviews for this reviewer of the policy")
             parser.add_argument("--server", metavar="NAME", help="only requests from this server")
             which = "maximum number: the oldest of pending reviews, otherwise the newest (default: %(default)s)"
-            parser.add_argument("--limit", type=_some, default=50, metavar="N", help=which)
+            parser.add_argument("--limit", type=_limit, default=50, metavar="N", help=which)
             parser.add_argument("--json", action="store_true", help="print one JSON array, without content")
         case "show":
             parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -134,7 +136,7 @@ def _own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
             one.add_argument("--cancel", action="store_true", help="dismiss a form or a URL without a choice")
 
 
-def _some(text: str) -> int:
+def _limit(text: str) -> int:
     """An integer from 1 to 999. Raises argparse.ArgumentTypeError."""
     if not text.isdecimal() or not 1 <= int(text[:4]) <= 999:
         raise argparse.ArgumentTypeError(f"expected a number from 1 to 999, got {text!r}")
@@ -173,10 +175,10 @@ def _store(args: argparse.Namespace) -> SqlReviewStore:
     )
 
 
-def _meant(kept: SqlReviewStore, typed: str) -> Review:
+def _find_review(kept: SqlReviewStore, typed: str) -> Review:
     """The review with an id or a unique prefix, with or without ``rv_``. Raises InputError or Unavailable."""
     for begin in (typed, f"rv_{typed}"):
-        ids = [begin] if kept.get(begin) is not None else kept.starting(begin, MAX_MATCHES + 1)
+        ids = [begin] if kept.get(begin) is not None else kept.ids_with_prefix(begin, MAX_MATCHES + 1)
         if len(ids) > 1:
             raise InputError(
                 f"reviews: {short_value(typed)} matches"
@@ -189,7 +191,7 @@ def _meant(kept: SqlReviewStore, typed: str) -> Review:
 
 def _list(args: argparse.Namespace, kept: SqlReviewStore) -> int:
     if not kept.database.exists():
-        print("[]" if args.json else NOTHING)
+        print("[]" if args.json else NO_PENDING)
         return OK
     now = time.time()
     states = () if args.all else tuple(args.state_of or ("pending",))
@@ -198,18 +200,18 @@ def _list(args: argparse.Namespace, kept: SqlReviewStore) -> int:
     wanted = Filter(
         states=states, reviewers=reviewers, server=args.server, limit=args.limit + 1, oldest_first=oldest_first
     )
-    found = list(islice(_standing(kept, wanted, now), args.limit + 1))
+    found = list(islice(_current(kept, wanted, now), args.limit + 1))
     shown = found[: args.limit]
     if args.json:
         print(json.dumps([to_view(review, show="none", now=now, url=None) for review in shown], indent=2))
         return OK
-    print("\n".join(table(shown, now)) if shown else NOTHING if oldest_first else "no reviews found")
+    print("\n".join(table(shown, now)) if shown else NO_PENDING if oldest_first else "no reviews found")
     if len(found) > args.limit:
         print(f"only the {'oldest' if oldest_first else 'newest'} {args.limit} are shown; use --limit to show more")
     return OK
 
 
-def _standing(kept: SqlReviewStore, wanted: Filter, now: float) -> Iterator[Review]:
+def _current(kept: SqlReviewStore, wanted: Filter, now: float) -> Iterator[Review]:
     """Reviews in the wanted states, from all pages of the store.
 
     A review that has expired without a note of it in the store is filtered out, and the next ones take its place.
@@ -217,7 +219,7 @@ def _standing(kept: SqlReviewStore, wanted: Filter, now: float) -> Iterator[Revi
     while found := kept.list(wanted):
         yield from (
             review
-            for review in (today(each, now) for each in found)
+            for review in (current_state(each, now) for each in found)
             if not wanted.states or review.state in wanted.states
         )
         if len(found) < wanted.limit:
@@ -227,7 +229,7 @@ def _standing(kept: SqlReviewStore, wanted: Filter, now: float) -> Iterator[Revi
 
 def _show(args: argparse.Namespace, kept: SqlReviewStore) -> int:
     now = time.time()
-    review = today(_meant(kept, args.id), now)
+    review = current_state(_find_review(kept, args.id), now)
     if args.json:
         print(json.dumps(to_view(review, show="full", now=now, url=None), indent=2))
     else:
@@ -242,8 +244,8 @@ def _watch(args: argparse.Namespace, kept: SqlReviewStore) -> int:
 
 def _decide(args: argparse.Namespace, kept: SqlReviewStore) -> int:
     """Decide the review as stored, or only if it has the given digest. The content behind an id never changes."""
-    review = _meant(kept, args.id)
-    verdict = read({**_given(args, review), "digest": args.digest or review.digest}, review, digest="needed")
+    review = _find_review(kept, args.id)
+    verdict = read({**_verdict_input(args, review), "digest": args.digest or review.digest}, review, digest="needed")
     if not isinstance(verdict, Verdict):
         for problem in verdict:
             print_error(f"{review.id}: {harmless(str(problem))}")
@@ -256,7 +258,7 @@ def _decide(args: argparse.Namespace, kept: SqlReviewStore) -> int:
         why = withdrawn_for(kept.history(review.id))
         print_error(f"{review.id}: {_conflict_text(outcome.review, why)}")
         return FAILED
-    print(f"{outcome.state} {outcome.id}: {harmless(outcome.server)}, {what(outcome)}")
+    print(f"{outcome.state} {outcome.id}: {harmless(outcome.server)}, {summary(outcome)}")
     print(_effect_text(outcome, now))
     return OK
 
@@ -289,7 +291,7 @@ def _effect_text(review: Review, now: float) -> str:
     return f"no request is waiting: the next identical request gets this verdict, once, within {span(review.late)}"
 
 
-def _given(args: argparse.Namespace, review: Review) -> dict[str, Any]:
+def _verdict_input(args: argparse.Namespace, review: Review) -> dict[str, Any]:
     """The typed decision as the JSON verdict that the page and the API also send. Raises InputError."""
     if args.what == "approve":
         edits = {
@@ -329,15 +331,15 @@ def _fields(pairs: Sequence[str], review: Review) -> dict[str, Any]:
             raise InputError(f"--accept: expected name=value, got {short_value(pair)}")
         field = known.get(name)
         if field is not None and field.type == "multi_enum":
-            found.setdefault(name, []).extend(_listed(text, field))
+            found.setdefault(name, []).extend(_split_choices(text, field))
         elif name in found:
             raise InputError(f"--accept: field {short_value(name)} is given twice; give it once")
         else:
-            found[name] = _typed(text, "string" if field is None else field.type)
+            found[name] = _converted(text, "string" if field is None else field.type)
     return found
 
 
-def _listed(text: str, field: Field) -> list[str]:
+def _split_choices(text: str, field: Field) -> list[str]:
     """Split a list at commas, except for a choice that contains commas."""
     values = {value for value, _ in choices(field.schema)}
     if not text or text in values:
@@ -345,13 +347,13 @@ def _listed(text: str, field: Field) -> list[str]:
     return [part if part in values else part.strip() for part in text.split(",")]
 
 
-def _typed(text: str, kind: str) -> Any:
+def _converted(text: str, kind: str) -> Any:
     """Convert text to the type of a field. Text that does not fit the type is returned unchanged."""
     if kind == "boolean":
-        return _words.get(text.lower(), text)
+        return _BOOLEANS.get(text.lower(), text)
     if kind not in ("integer", "number"):
         return text
-    if _whole.match(text):
+    if _INTEGER.match(text):
         return int(text)
     try:
         number = float(text)
@@ -375,13 +377,13 @@ def watch(
     """Print pending reviews, then each change. Ends with KeyboardInterrupt. Raises Unavailable if the first read
     fails."""
     last = store.last_change()
-    for text in _waiting(store, reviewer, json_lines):
+    for text in _pending_lines(store, reviewer, json_lines):
         print(text, flush=True)
     lost = False
     while True:
-        pause(EVERY)
+        pause(POLL_INTERVAL)
         try:
-            for number, news in _news(store, last, reviewer, json_lines):
+            for number, news in _new_events(store, last, reviewer, json_lines):
                 last = number
                 if news is not None:
                     print(news, flush=True)
@@ -392,15 +394,17 @@ def watch(
             lost = True
 
 
-def _waiting(store: SqlReviewStore, reviewer: str | None, json_lines: bool) -> Iterator[str]:
+def _pending_lines(store: SqlReviewStore, reviewer: str | None, json_lines: bool) -> Iterator[str]:
     now = time.time()
     filter = Filter(states=("pending",), reviewers=None if reviewer is None else (reviewer,), limit=AT_A_TIME)
     for review in reversed(store.list(filter)):
-        if today(review, now).state == "pending":
+        if current_state(review, now).state == "pending":
             yield _json(None, review, now) if json_lines else f"pending    {line(review, now)}"
 
 
-def _news(store: SqlReviewStore, last: int, reviewer: str | None, json_lines: bool) -> Iterator[tuple[int, str | None]]:
+def _new_events(
+    store: SqlReviewStore, last: int, reviewer: str | None, json_lines: bool
+) -> Iterator[tuple[int, str | None]]:
     """Number and line of each new event; the line is None for an event that is not shown. A replaced store starts again
     at low numbers."""
     newest = store.last_change()
@@ -410,13 +414,13 @@ def _news(store: SqlReviewStore, last: int, reviewer: str | None, json_lines: bo
     while newest > last:
         events = store.changes(last, AT_A_TIME)
         for event in events:
-            yield event.number, _said(store.get(event.review), event, reviewer, json_lines)
+            yield event.number, _event_line(store.get(event.review), event, reviewer, json_lines)
         if not events:
             return
         last = events[-1].number
 
 
-def _said(review: Review | None, event: ReviewEvent, reviewer: str | None, json_lines: bool) -> str | None:
+def _event_line(review: Review | None, event: ReviewEvent, reviewer: str | None, json_lines: bool) -> str | None:
     if review is None or reviewer not in (None, review.reviewer) or (event.what in _QUIET and not json_lines):
         return None
     now = time.time()

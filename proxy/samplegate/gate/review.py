@@ -366,7 +366,7 @@ async def _approved(pending: PendingRequest, decision: Decision, escalated: Esca
             decision,
         )
     if wanted is not None:
-        again = edits.decided_again(pending.compiled, pending.request, pending.situation, decision, wanted)
+        again = edits.decide_edited(pending.compiled, pending.request, pending.situation, decision, wanted)
         if isinstance(again, str):
             pending.unfit = True
             return _done(

@@ -225,7 +225,7 @@ def _edited(played: Played, decision: Decision) -> Decision | str | None:
         return None
     request = played.scene.item.request
     assert not isinstance(request, BadRequest)
-    again = edits.decided_again(played.scene.compiled, request, played.scene.situation, decision, played.verdict.edits)
+    again = edits.decide_edited(played.scene.compiled, request, played.scene.situation, decision, played.verdict.edits)
     return (
         again
         if isinstance(again, str)

@@ -19,9 +19,9 @@ from samplegate.reviews import sql_schema
 from samplegate.reviews.sql_store import SqlReviewStore
 from samplegate.reviews.store import ReviewTransactions, T
 
-ENDING: Final = 1.0  # seconds that closing waits for a running call
+CLOSE_TIMEOUT: Final = 1.0  # seconds that closing waits for a running call
 # seconds in which no call ends, after which queued calls give up; a running call gives up earlier
-STALLED: Final = 8.0
+STALL_TIMEOUT: Final = 8.0
 
 
 class _Connection:
@@ -61,15 +61,15 @@ class _Connection:
     async def _queue(self) -> None:
         while True:
             ended = self._ended
-            with anyio.move_on_after(STALLED):
+            with anyio.move_on_after(STALL_TIMEOUT):
                 return await self._turn.acquire()
             if ended == self._ended:
                 raise Unavailable(
-                    f"review store: a call has not finished within {duration_text(STALLED)}; check the disk"
+                    f"review store: a call has not finished within {duration_text(STALL_TIMEOUT)}; check the disk"
                 )
 
     def close(self) -> None:
-        if self._busy.acquire(timeout=ENDING):
+        if self._busy.acquire(timeout=CLOSE_TIMEOUT):
             try:
                 self.reviews.close()
             finally:
@@ -93,14 +93,14 @@ class AsyncReviewStore:
     def watch(self, nudge: Callable[[], None]) -> Callable[[], None]:
         """Call ``nudge`` in the event loop after each change by this process, until the returned function is called."""
 
-        def told() -> None:
+        def callback() -> None:
             nudge()
 
         def end() -> None:
-            if told in self._nudges:
-                self._nudges.remove(told)
+            if callback in self._nudges:
+                self._nudges.remove(callback)
 
-        self._nudges.append(told)
+        self._nudges.append(callback)
         return end
 
     async def read(self, call: Callable[[ReviewTransactions], T]) -> T:

@@ -25,7 +25,7 @@ from samplegate.protocol.strictjson import JsonFault, plain_name
 from samplegate.reviews.review import EditBounds, Edits, FieldProblem, Review, below, unknown
 
 
-def decided_again(
+def decide_edited(
     compiled: CompiledPolicy, request: Request, situation: Situation, decision: Decision, edits: Edits
 ) -> Allowed | str:
     """The decision about an edited request: exactly these params for exactly this model, without a fallback.
@@ -37,16 +37,16 @@ def decided_again(
     rule = compiled.policy.rules[decision.index]
     assert allowed is not None
     assert isinstance(rule, AllowRule | EscalateRule)
-    if (taken := _taken(compiled, request, situation, decision, edits)) is not None:
+    if (taken := _rule_mismatch(compiled, request, situation, decision, edits)) is not None:
         return taken
     params = apply(allowed.params, edits)
     model = edits.model or allowed.models[0]
     if model not in allowed.models:
         return f"model {model} is not one of {', '.join(allowed.models)}"
-    choice = model_choice.choose(compiled, rule, Facts(_sized(request, params)))
+    choice = model_choice.choose(compiled, rule, Facts(_request_with(request, params)))
     if (misfit := choice.unfit.get(model)) is not None or not choice.models:
         return f"model {model} cannot answer it: {misfit or choice.why}"
-    asked = model_params(compiled, _as_it_is(rule), model, params)
+    asked = model_params(compiled, _without_prepend(rule), model, params)
     if isinstance(asked, str):
         return asked
     over = [*asked.changed] or [
@@ -59,11 +59,11 @@ def decided_again(
     return msgspec.structs.replace(allowed, models=(model,), params=asked.params, changed=(*allowed.changed, "edited"))
 
 
-def _taken(
+def _rule_mismatch(
     compiled: CompiledPolicy, request: Request, situation: Situation, decision: Decision, edits: Edits
 ) -> str | None:
     """Why the edited request no longer belongs to this rule; None if it does, or if the policy allows it directly."""
-    found = decide(compiled, _sized(request, apply(request.params, edits)), situation)
+    found = decide(compiled, _request_with(request, apply(request.params, edits)), situation)
     # if this is another rule, it had no room or no time and was skipped before any edit
     first = decide(compiled, request, situation)
     if found.index in (decision.index, first.index) or found.effect == "allow":
@@ -75,13 +75,13 @@ def _taken(
     )
 
 
-def _sized(request: Request, params: Mapping[str, Any]) -> SamplingRequest:
+def _request_with(request: Request, params: Mapping[str, Any]) -> SamplingRequest:
     return SamplingRequest(
         request.origin, params, len(json.dumps(params, ensure_ascii=False).encode("utf-8", "surrogatepass"))
     )
 
 
-def _as_it_is(rule: ModelRule) -> ModelRule:
+def _without_prepend(rule: ModelRule) -> ModelRule:
     """The rule for params that it has already changed: the text before the system prompt is not added twice."""
     if not isinstance(rule.with_.system_prompt, Prepend):
         return rule
@@ -89,7 +89,7 @@ def _as_it_is(rule: ModelRule) -> ModelRule:
 
 
 MEMBERS: Final = frozenset({"messages", "systemPrompt", "model", "maxTokens", "temperature"})
-_AT: Final = "edits."
+_PREFIX: Final = "edits."
 _NO_EDITS: Final = Edits()
 
 
@@ -106,19 +106,19 @@ def parse_edits(given: Any, review: Review) -> Edits | tuple[FieldProblem, ...] 
     """The edits in decoded JSON, without those that change nothing; None if none is left."""
     if not isinstance(given, dict):
         return (FieldProblem("edits", "must be an object"),)
-    found = unknown(given, MEMBERS, _AT)
+    found = unknown(given, MEMBERS, _PREFIX)
     read: dict[str, Any] = {}
     for name, (type_, what) in _TYPES.items():
         if name not in given:
             continue
-        value: Any = _whole(given[name]) if name == "maxTokens" else given[name]
+        value: Any = _as_integer(given[name]) if name == "maxTokens" else given[name]
         if not isinstance(value, type_) or isinstance(value, bool):
-            found.append(FieldProblem(f"{_AT}{name}", what))
+            found.append(FieldProblem(f"{_PREFIX}{name}", what))
         else:
             read[_ATTRIBUTES[name]] = tuple(value) if isinstance(value, list) else value
     edits = Edits(**read)
     found += problems(review, edits)
-    return tuple(found) if found else _needed(review, edits)
+    return tuple(found) if found else _without_unchanged(review, edits)
 
 
 _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
@@ -131,7 +131,7 @@ _TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
 _ATTRIBUTES: Final = dict(zip(Edits.__struct_encode_fields__, Edits.__struct_fields__, strict=True))
 
 
-def _whole(value: Any) -> Any:
+def _as_integer(value: Any) -> Any:
     """5.0 is a whole number in JSON (T15)."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -162,8 +162,8 @@ def _messages(review: Review, edits: Edits) -> list[FieldProblem]:
     try:
         check_messages(copy.deepcopy(list(edits.messages)), review.revision)
     except JsonFault as fault:
-        return [below(_AT, fault)]
-    if more := _kinds(edits.messages) - _kinds(review.params.get("messages", ())) - {"text"}:
+        return [below(_PREFIX, fault)]
+    if more := _block_types(edits.messages) - _block_types(review.params.get("messages", ())) - {"text"}:
         return [
             FieldProblem(
                 "edits.messages",
@@ -173,7 +173,7 @@ def _messages(review: Review, edits: Edits) -> list[FieldProblem]:
     return []
 
 
-def _kinds(messages: Sequence[Mapping[str, Any]]) -> set[str]:
+def _block_types(messages: Sequence[Mapping[str, Any]]) -> set[str]:
     return {block["type"] for message in messages for block in _blocks(message["content"])}
 
 
@@ -232,7 +232,7 @@ def _temperature(bounds: EditBounds, edits: Edits) -> list[FieldProblem]:
     return []
 
 
-def _needed(review: Review, edits: Edits) -> Edits | None:
+def _without_unchanged(review: Review, edits: Edits) -> Edits | None:
     """Drop unchanged fields, because forms send all their fields."""
     same = {
         "messages": edits.messages is not None and list(edits.messages) == list(review.params.get("messages", ())),

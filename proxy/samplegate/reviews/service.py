@@ -114,13 +114,13 @@ class Counts:
 LEASE: Final = 10.0  # seconds without a renewal after which a process counts as dead
 POLL: Final = 0.5  # seconds between two checks for other processes' changes, while a request waits here
 # seconds that a withdrawal may take while its request is being cancelled: a little more than the store's own timeout
-CLOSING: Final = 6.0
+WITHDRAW_TIMEOUT: Final = 6.0
 # leases between two checks for a verdict whose waiter has died, after the first two checks (which find those of before
 # a restart)
-RARELY: Final = 6
-SELDOM: Final = 5.0  # seconds between two checks while no request waits and only ends are to be counted
+LEASES_BETWEEN_CHECKS: Final = 6
+IDLE_POLL: Final = 5.0  # seconds between two checks while no request waits and only ends are to be counted
 PAGE: Final = 200  # reviews per query
-MANY: Final = 1000  # events per query
+EVENT_PAGE: Final = 1000  # events per query
 
 
 class ReviewService:
@@ -150,7 +150,7 @@ class ReviewService:
         self._waiters: set[str] = set()
         self._gone: dict[str, tuple[str, Callable[[], str | None]]] = {}
         """By review: the waiter, and a function that returns why the current policy no longer asks for the review."""
-        self._stirred = anyio.Event()
+        self._wakeup = anyio.Event()
         self._seen: int | None = None
         self._ending = False
 
@@ -159,7 +159,7 @@ class ReviewService:
         """The store, opened at first use. Raises Unavailable."""
         if self._store is None:
             self._store = self._open_store()
-            self._store.watch(self._stir)
+            self._store.watch(self._wake)
         return self._store
 
     # -- the gate's port
@@ -206,10 +206,10 @@ class ReviewService:
         self._gone[review.id] = (review.waiter, gone)
         until = self._clock() + min(seconds, review.expires - self._wall())  # the wall clock may jump during the wait
         try:
-            found = await self._waited(review, review.waiter, until, comes_back)
+            found = await self._wait_for_end(review, review.waiter, until, comes_back)
         except BaseException:  # cancelled: the peer that asked has no use for a verdict now
-            with anyio.move_on_after(CLOSING, shield=True):
-                await self._take_back(review)
+            with anyio.move_on_after(WITHDRAW_TIMEOUT, shield=True):
+                await self._withdraw_or_leave(review)
             raise
         finally:
             self._bells.pop(review.id, None)
@@ -233,7 +233,7 @@ class ReviewService:
         """Release the lease; the verdict stays for the next identical request."""
         waiter = review.waiter or ""
         self._waiters.discard(waiter)
-        with anyio.move_on_after(CLOSING, shield=True):
+        with anyio.move_on_after(WITHDRAW_TIMEOUT, shield=True):
             try:
                 await self._leave(review.id, waiter)
             except Unavailable as problem:  # the lease expires by itself
@@ -252,7 +252,7 @@ class ReviewService:
         for id, (waiter, why) in list(self._gone.items()):
             if (reason := why()) is not None:
                 await self._withdraw(id, waiter, reason)
-        for review in await self._unheld():
+        for review in await self._unleased():
             if (reason := gone(review)) is not None:
                 await self._withdraw(review.id, review.waiter or "", reason)
 
@@ -264,17 +264,17 @@ class ReviewService:
         now = self._wall()
         await self.store.write(lambda store: store.withdraw(id, waiter=waiter, now=now, why=why))
 
-    async def _unheld(self) -> list[Review]:
+    async def _unleased(self) -> list[Review]:
         """The pending reviews that no request waits for."""
         now, wanted, found = self._wall(), Filter(states=("pending",), limit=PAGE), list[Review]()
-        while some := await self._listed(wanted):
+        while some := await self._list_page(wanted):
             found += [review for review in some if review.waiter is None or now >= review.held_until]
             if len(some) < PAGE:
                 break
             wanted = msgspec.structs.replace(wanted, before=some[-1].id)
         return found
 
-    async def _listed(self, wanted: Filter) -> Sequence[Review]:
+    async def _list_page(self, wanted: Filter) -> Sequence[Review]:
         return await self.store.read(lambda store: store.list(wanted))
 
     def end(self) -> None:
@@ -286,7 +286,7 @@ class ReviewService:
     # -- waiting
     # ------------------------------------------------------------------------------------------------------------------
 
-    async def _waited(self, review: Review, waiter: str, until: float, comes_back: bool) -> Review:
+    async def _wait_for_end(self, review: Review, waiter: str, until: float, comes_back: bool) -> Review:
         older, looks = False, 0
         while True:
             bell = self._bells[review.id] = anyio.Event()
@@ -299,18 +299,18 @@ class ReviewService:
                 ended = review if last else None
             if ended is not None:
                 return ended
-            with anyio.move_on_after(min(rest, LEASE if looks < 2 else RARELY * LEASE)) as slept:
+            with anyio.move_on_after(min(rest, LEASE if looks < 2 else LEASES_BETWEEN_CHECKS * LEASE)) as slept:
                 await bell.wait()
             older = slept.cancelled_caught
             looks += older
 
     async def _ended(self, review: Review, waiter: str, *, older: bool, last: bool) -> Review | None:
         """The ended review; None while it is still pending."""
-        if older and (other := await self._older(review, waiter)) is not None:
+        if older and (other := await self._earlier_verdict(review, waiter)) is not None:
             return other
         found = await self.store.read(lambda store: store.get(review.id))
         if found is None or found.state != "pending":
-            return review if found is None else await self._over(found, waiter)
+            return review if found is None else await self._outcome_for(found, waiter)
         return await self._expired(found) if last else None
 
     async def _expired(self, found: Review) -> Review:
@@ -321,13 +321,13 @@ class ReviewService:
         await self.store.write(lambda store: store.expire(now))
         return await self.store.read(lambda store: store.get(found.id)) or found
 
-    async def _over(self, found: Review, waiter: str) -> Review:
+    async def _outcome_for(self, found: Review, waiter: str) -> Review:
         """The review after it left ``pending``. A verdict that this waiter has lost counts as withdrawn."""
         if found.state in DECIDED and (found.waiter != waiter or found.used_by is not None):
             return msgspec.structs.replace(found, state="withdrawn", verdict=None, waiter=None, held_until=0.0)
         return found
 
-    async def _older(self, review: Review, waiter: str) -> Review | None:
+    async def _earlier_verdict(self, review: Review, waiter: str) -> Review | None:
         """An earlier verdict on the same request whose waiter has died since; this review is then withdrawn."""
         now = self._wall()
         if not await self.store.read(
@@ -346,7 +346,7 @@ class ReviewService:
         await self._withdraw(review.id, waiter, f"answered by the verdict on {found.id}")
         return found
 
-    async def _take_back(self, review: Review) -> None:
+    async def _withdraw_or_leave(self, review: Review) -> None:
         waiter = review.waiter or ""
         self._waiters.discard(waiter)
         try:
@@ -363,7 +363,7 @@ class ReviewService:
 
     def _hold(self, waiter: str) -> None:
         self._waiters.add(waiter)
-        self._stir()
+        self._wake()
 
     # -- background
     # ------------------------------------------------------------------------------------------------------------------
@@ -373,12 +373,12 @@ class ReviewService:
         renewed, failing = float("-inf"), False
         while True:
             if not (self._waiters or self._counts.counting):
-                await self._stirred.wait()
+                await self._wakeup.wait()
             try:
                 if self._waiters and self._clock() - renewed >= LEASE / 3:
                     renewed = self._clock()
                     await self._renew(sorted(self._waiters), self._wall())
-                await self._look()
+                await self._poll_changes()
                 failing = False
             except Unavailable as problem:
                 self._counts.failed()
@@ -387,28 +387,28 @@ class ReviewService:
                 failing = True
             except Exception:  # this task must survive, because nothing else renews the leases
                 self._log.error("review.failed", exc_info=True)
-            with anyio.move_on_after(POLL if self._waiters else SELDOM):
-                await self._stirred.wait()
-            self._stirred = anyio.Event()
+            with anyio.move_on_after(POLL if self._waiters else IDLE_POLL):
+                await self._wakeup.wait()
+            self._wakeup = anyio.Event()
 
     async def _renew(self, waiters: Sequence[str], now: float) -> None:
         await self.store.write(lambda store: store.renew(waiters, now=now, seconds=LEASE))
 
-    async def _look(self) -> None:
+    async def _poll_changes(self) -> None:
         newest = await self.store.read(lambda store: store.last_change())
         if self._seen is None or newest == self._seen:
             return
         self._seen = min(self._seen, newest)  # another file has replaced the store: its numbers start again
         after = self._seen
-        for event in await self.store.read(lambda store: store.changes(after, MANY)):
+        for event in await self.store.read(lambda store: store.changes(after, EVENT_PAGE)):
             self._seen = event.number
-            self._happened(event)
+            self._handle_event(event)
 
-    def _happened(self, event: ReviewEvent) -> None:
+    def _handle_event(self, event: ReviewEvent) -> None:
         self._counts.happened(event)
         bell = self._bells.get(event.review)
         if bell is not None:
             bell.set()
 
-    def _stir(self) -> None:
-        self._stirred.set()
+    def _wake(self) -> None:
+        self._wakeup.set()

@@ -218,7 +218,7 @@ def storable_text(text: str) -> str:
     return text[:MAX_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def plains(texts: Iterable[str]) -> list[str]:
+def storable_texts(texts: Iterable[str]) -> list[str]:
     """``storable_text`` of each text."""
     return [storable_text(text) for text in texts]
 

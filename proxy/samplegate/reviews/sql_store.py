@@ -30,7 +30,7 @@ from samplegate.reviews.review import (
     Verdict,
     scrub_verdict,
 )
-from samplegate.reviews.sql_schema import DELIVERIES, EVENTS, FACTS, REVIEWS, Database, plains, storable_text
+from samplegate.reviews.sql_schema import DELIVERIES, EVENTS, FACTS, REVIEWS, Database, storable_text, storable_texts
 
 What: TypeAlias = Literal[
     "opened",
@@ -53,7 +53,7 @@ MAX_DELIVERIES: Final = 1_000
 _LETTERS: Final = string.ascii_letters + string.digits
 _r: Final = REVIEWS.c
 _d: Final = DELIVERIES.c
-_one: Final = select(REVIEWS).where(_r.id == bindparam("wanted"))
+_BY_ID: Final = select(REVIEWS).where(_r.id == bindparam("wanted"))
 
 
 class SqlReviewStore:
@@ -89,13 +89,13 @@ class SqlReviewStore:
     ) -> Review | None:
         with self.database.writing() as db:
             self._register(waiter)
-            self._free_of_dead(db, lookup, now)
-            for found in _free(db, lookup, stage=stage, waiter=waiter, now=now, own=own):
+            self._release_dead(db, lookup, now)
+            for found in _candidates(db, lookup, stage=stage, waiter=waiter, now=now, own=own):
                 if states.verdict_for(found, waiter, now, own) != "none":
                     taken = states.held(found, waiter=waiter, now=now, seconds=seconds, until=until)
                     _write(db, found, taken)
                     if found.state == "pending" and found.waiter != taken.waiter:
-                        tell(db, taken, "joined", now)
+                        append_event(db, taken, "joined", now)
                         self.changed += 1
                     return taken
         return None
@@ -105,7 +105,7 @@ class SqlReviewStore:
         if len(waiter) > PROCESS:
             self._holder.register(waiter[:PROCESS])
 
-    def _free_of_dead(self, db: Connection, lookup: str, now: float) -> None:
+    def _release_dead(self, db: Connection, lookup: str, now: float) -> None:
         """End the leases of dead processes, so that the same request joins a review that one of them opened."""
         held = and_(
             _r.lookup == storable_text(lookup), _r.used_by.is_(None), _r.waiter.is_not(None), _r.held_until > now
@@ -131,7 +131,7 @@ class SqlReviewStore:
             db.execute(insert(REVIEWS), sql_schema.row(review, announced=announce))
             if announce:
                 _deliver(db, review, "review.opened", review.created)
-            tell(db, review, "opened", review.created)
+            append_event(db, review, "opened", review.created)
         self.changed += 1
         return True
 
@@ -139,7 +139,7 @@ class SqlReviewStore:
         with self.database.writing() as db:
             for first in range(0, len(waiters), AT_A_TIME):
                 theirs = update(REVIEWS).where(
-                    _r.waiter.in_(plains(waiters[first : first + AT_A_TIME])), _r.used_by.is_(None)
+                    _r.waiter.in_(storable_texts(waiters[first : first + AT_A_TIME])), _r.used_by.is_(None)
                 )
                 db.execute(theirs.values(held_until=now + seconds))
 
@@ -153,7 +153,7 @@ class SqlReviewStore:
             return
         _write(db, review, freed)
         if freed.state in DECIDED:
-            tell(db, freed, "given back", now)
+            append_event(db, freed, "given back", now)
         self.changed += 1
 
     def withdraw(self, id: str, *, waiter: str, now: float, why: str) -> bool:
@@ -182,7 +182,7 @@ class SqlReviewStore:
                 clean = scrub_verdict(after)  # erase secrets at once
                 scrub = scrub or clean != after
                 _write(db, review, clean)
-                tell(db, after, "used", now, detail=decision_id)
+                append_event(db, after, "used", now, detail=decision_id)
         self.changed += 1
         if scrub:
             self.database.scrub()
@@ -192,7 +192,7 @@ class SqlReviewStore:
         with self.database.reading() as db:
             return any(
                 states.verdict_for(review, waiter, now) == "decided"
-                for review in _free(db, lookup, stage=stage, waiter=waiter, now=now)
+                for review in _candidates(db, lookup, stage=stage, waiter=waiter, now=now)
             )
 
     # -- verdicts and ends
@@ -249,7 +249,7 @@ class SqlReviewStore:
         _write(db, before, after)
         if db.execute(select(_r.announced).where(_r.id == after.id)).scalar():
             _deliver(db, after, event, now)
-        tell(db, after, after.state, now, detail=detail)
+        append_event(db, after, after.state, now, detail=detail)
         self.changed += 1
 
     def purge(self, before: float) -> int:
@@ -287,7 +287,7 @@ class SqlReviewStore:
         with self.database.reading() as db:
             return _found(db, id)
 
-    def starting(self, begin: str, most: int) -> Sequence[str]:
+    def ids_with_prefix(self, begin: str, most: int) -> Sequence[str]:
         """At most ``most`` IDs with this prefix, for users who type them. IDs are ASCII, so U+FFFF sorts after them."""
         begin = storable_text(begin)
         statement = select(_r.id).where(_r.id >= begin, _r.id < begin + "\uffff").order_by(_r.id).limit(most)
@@ -344,7 +344,9 @@ class SqlReviewStore:
         self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int
     ) -> Sequence[Delivery]:
         free = or_(_d.taker.is_(None), _d.held_until <= now)
-        due = select(DELIVERIES).where(_d.state == "waiting", _d.due <= now, _d.reviewer.in_(plains(reviewers)), free)
+        due = select(DELIVERIES).where(
+            _d.state == "waiting", _d.due <= now, _d.reviewer.in_(storable_texts(reviewers)), free
+        )
         with self.database.writing() as db:
             found = [
                 sql_schema.delivery(row)
@@ -352,7 +354,7 @@ class SqlReviewStore:
             ]
             taken = [replace(one, taker=storable_text(taker), held_until=now + seconds) for one in found]
             for one in taken:
-                _change(db, one.id, taker=one.taker, held_until=one.held_until)
+                _update_delivery(db, one.id, taker=one.taker, held_until=one.held_until)
         return taken
 
     def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
@@ -360,7 +362,7 @@ class SqlReviewStore:
             kept = _waiting(db, delivery)
             if kept is None or kept.taker != delivery.taker:
                 return False
-            _change(db, kept.id, held_until=now + seconds)
+            _update_delivery(db, kept.id, held_until=now + seconds)
             return True
 
     def delivered(self, delivery: Delivery, *, said: str, now: float) -> None:
@@ -375,38 +377,40 @@ class SqlReviewStore:
             kept = _waiting(db, delivery)
             if kept is None or (state == "failed" and kept.taker != delivery.taker):
                 return
-            _change(
+            _update_delivery(
                 db, kept.id, state=state, tries=kept.tries + 1, taker=None, held_until=0.0, said=storable_text(said)
             )
             review = _found(db, kept.review)
             if review is not None:
-                tell(db, review, "told" if state == "done" else "untold", now, detail=f"{kept.event}: {said}")
+                append_event(db, review, "told" if state == "done" else "untold", now, detail=f"{kept.event}: {said}")
             self.changed += 1
 
     def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None:
         with self.database.writing() as db:
             kept = _waiting(db, delivery)
             if kept is not None and kept.taker == delivery.taker:
-                _change(
+                _update_delivery(
                     db, kept.id, due=due, tries=kept.tries + 1, taker=None, held_until=0.0, said=storable_text(said)
                 )
 
 
 def _found(db: Connection, id: str) -> Review | None:
-    found = db.execute(_one, {"wanted": storable_text(id)}).first()
+    found = db.execute(_BY_ID, {"wanted": storable_text(id)}).first()
     return None if found is None else sql_schema.review(found)
 
 
-def _free(db: Connection, lookup: str, *, stage: Stage, waiter: str, now: float, own: str = "") -> Iterator[Review]:
+def _candidates(
+    db: Connection, lookup: str, *, stage: Stage, waiter: str, now: float, own: str = ""
+) -> Iterator[Review]:
     """The candidates for a waiter: reviews with verdicts by age of the verdict, then pending ones by age.
 
     ``review.verdict_for`` decides about each.
     """
     unheld = or_(_r.waiter.is_(None), _r.waiter == storable_text(waiter), _r.held_until <= now)
-    of_it = and_(_r.lookup == storable_text(lookup), _r.used_by.is_(None), _r.stage == stage, unheld)
+    unused = and_(_r.lookup == storable_text(lookup), _r.used_by.is_(None), _r.stage == stage, unheld)
     in_time = or_(now < _r.decided + _r.late, _r.waiter == storable_text(waiter), _r.id == storable_text(own))
-    verdicts = select(_r.id).where(of_it, _r.state.in_(sorted(DECIDED)), in_time).order_by(_r.decided, _r.id)
-    waiting = select(_r.id).where(of_it, _r.state == "pending", _r.expires > now).order_by(_r.created, _r.id)
+    verdicts = select(_r.id).where(unused, _r.state.in_(sorted(DECIDED)), in_time).order_by(_r.decided, _r.id)
+    waiting = select(_r.id).where(unused, _r.state == "pending", _r.expires > now).order_by(_r.created, _r.id)
     for statement in (verdicts, waiting):
         for id in db.execute(statement).scalars().all():
             found = _found(db, id)
@@ -424,7 +428,7 @@ def page(filter: Filter, state: str | None, beyond: Any, limit: int) -> Select[f
         else:
             said += [_r.created <= beyond.created, or_(_r.created < beyond.created, _r.id < beyond.id)]
     if filter.reviewers is not None:
-        said.append(_r.reviewer.in_(plains(filter.reviewers)))
+        said.append(_r.reviewer.in_(storable_texts(filter.reviewers)))
     if filter.server is not None:
         said.append(_r.server == storable_text(filter.server))
     if filter.kind is not None:
@@ -439,7 +443,7 @@ def _write(db: Connection, before: Review, after: Review) -> None:
         db.execute(update(REVIEWS).where(_r.id == after.id).values(**changed))
 
 
-def tell(db: Connection, review: Review, what: What | State, at: float, *, detail: str = "") -> None:
+def append_event(db: Connection, review: Review, what: What | State, at: float, *, detail: str = "") -> None:
     """Append an event to the review's history under the next number, never with content.
 
     Only a verdict's event names the reviewer.
@@ -476,5 +480,5 @@ def _waiting(db: Connection, delivery: Delivery) -> Delivery | None:
     return None if found is None else sql_schema.delivery(found)
 
 
-def _change(db: Connection, id: str, **values: Any) -> None:
+def _update_delivery(db: Connection, id: str, **values: Any) -> None:
     db.execute(update(DELIVERIES).where(_d.id == id).values(**values))

@@ -188,11 +188,11 @@ def without_secret_defaults(schema: Any) -> Any:
     fields = schema["properties"].items()
     return {
         **schema,
-        "properties": {name: _without(field, values) if name in secret else field for name, field in fields},
+        "properties": {name: _drop_members(field, values) if name in secret else field for name, field in fields},
     }
 
 
-def _without(field: Any, names: frozenset[str]) -> Any:
+def _drop_members(field: Any, names: frozenset[str]) -> Any:
     return {name: value for name, value in field.items() if name not in names} if isinstance(field, dict) else field
 
 
@@ -229,37 +229,37 @@ def _cut(value: Any, characters: int, items: int) -> Any:
 MAX_MESSAGES: Final = 10
 MAX_FIELDS: Final = 30
 # characters of a form with the bounds and choices of its fields: a Slack block has 3000, escapes included
-FITS: Final = 2_500
+MAX_FIELDS_TEXT: Final = 2_500
 _address_of: Final = re.compile(r"(?i)\b[a-z][a-z0-9+.-]{0,30}://\S+")
 
 
-def form_in_words(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def request_sections(view: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(name, text) pairs of a request, the most important first: our names, the server's texts.
 
-    ``told``: from ``to_view``, with a ``show`` other than "none".
+    ``view``: from ``to_view``, with a ``show`` other than "none".
     """
-    if "request" not in told:  # too large for the view
+    if "request" not in view:  # too large for the view
         return
-    request = told["request"]
-    if told["stage"] == "answer":
-        yield "Model's answer", _content_of_answer((told.get("answer") or {}).get("content"))
-    if told["mode"] == "url":
-        yield from _opening(told, request)
-    elif told["mode"] == "form":
+    request = view["request"]
+    if view["stage"] == "answer":
+        yield "Model's answer", _content_text((view.get("answer") or {}).get("content"))
+    if view["mode"] == "url":
+        yield from _url_sections(view, request)
+    elif view["mode"] == "form":
         yield "Message", str(request.get("message", ""))
         yield "Fields", _fields(request.get("requestedSchema"))
     else:
-        yield from _sampling(request, told.get("bounds") or {})
-    for each in told.get("unsent") or ():
+        yield from _sampling(request, view.get("bounds") or {})
+    for each in view.get("unsent") or ():
         yield f"The server also asked for {each['param']} ({each['effect']})", _json(each["value"])
-    if told.get("arguments"):
-        arguments = _json(told["arguments"])
-        yield "Call arguments", _without_addresses(arguments) if told["mode"] == "url" else arguments
+    if view.get("arguments"):
+        arguments = _json(view["arguments"])
+        yield "Call arguments", _without_addresses(arguments) if view["mode"] == "url" else arguments
 
 
-def _opening(told: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _url_sections(view: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """R41, T12: the host alone, never the whole URL."""
-    address = told.get("address") or {}
+    address = view.get("address") or {}
     host, shown = address.get("host") or "unclear", address.get("host_unicode")
     yield "Host", host if shown in (None, "", host) else f"{host}\n(displayed as {shown})"
     if address.get("warnings"):
@@ -289,11 +289,11 @@ def _sampling(request: Mapping[str, Any], bounds: Mapping[str, Any]) -> Iterator
         found = message if isinstance(message, Mapping) else {}
         yield (
             f"{'Assistant' if found.get('role') == 'assistant' else 'User'} message",
-            _content_of_answer(found.get("content")),
+            _content_text(found.get("content")),
         )
 
 
-def _content_of_answer(content: Any) -> str:
+def _content_text(content: Any) -> str:
     blocks = content if isinstance(content, Sequence) and not isinstance(content, str) else [content]
     return "\n".join(_block(block) for block in blocks)
 
@@ -319,17 +319,19 @@ def _fields(schema: Any) -> str:
         (name, field if isinstance(field, Mapping) else {}) for name, field in list(properties.items())[:MAX_FIELDS]
     ]
     more = [f"and {len(properties) - MAX_FIELDS} more"] if len(properties) > MAX_FIELDS else []
-    heads = [_head(name, field, name in needed) for name, field in fields]
+    heads = [_field_heading(name, field, name in needed) for name, field in fields]
     rest = [[f"    {line}" for line in lines(field, secret=name in secret)] for name, field in fields]
     whole = "\n".join([*(line for head, below in zip(heads, rest, strict=True) for line in (head, *below)), *more])
     return (
-        whole if len(whole) <= FITS else "\n".join([*heads, *more, "(see the review page for constraints and choices)"])
+        whole
+        if len(whole) <= MAX_FIELDS_TEXT
+        else "\n".join([*heads, *more, "(see the review page for constraints and choices)"])
     )
 
 
-def _head(name: str, field: Mapping[str, Any], needed: bool) -> str:
-    said = " - ".join(str(field[key]) for key in ("title", "description") if isinstance(field.get(key), str))
-    return f"{name} ({kind(field)}{', required' if needed else ''}){f': {said}' if said else ''}"
+def _field_heading(name: str, field: Mapping[str, Any], needed: bool) -> str:
+    about = " - ".join(str(field[key]) for key in ("title", "description") if isinstance(field.get(key), str))
+    return f"{name} ({kind(field)}{', required' if needed else ''}){f': {about}' if about else ''}"
 
 
 def _json(value: Any) -> str:

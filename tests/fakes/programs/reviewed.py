@@ -31,7 +31,7 @@ from samplegate.reviews import service, sql_store
 from samplegate.reviews.async_store import AsyncReviewStore
 from samplegate.reviews.review import Review
 from samplegate.reviews.service import Counts
-from samplegate.reviews.sql_store import tell
+from samplegate.reviews.sql_store import append_event
 from samplegate.telemetry.metrics import Metrics
 from tests.fakes.dialogue import form, sample
 from tests.fakes.gate_ports import FakePorts, asked, pushed
@@ -84,11 +84,11 @@ def dies_within_the_transaction() -> None:
     """Kill the process when the row is written but not committed."""
 
     def told(db: Any, review: Review, what: Any, *values: Any, **named: Any) -> None:
-        tell(db, review, what, *values, **named)
+        append_event(db, review, what, *values, **named)
         if what == "used":
             die()
 
-    setattr(sql_store, "tell", told)  # noqa: B010 (a name that the module only uses)
+    setattr(sql_store, "append_event", told)  # noqa: B010 (a name that the module only uses)
 
 
 def way_of(point: str | None, log: DecisionLog) -> Any:

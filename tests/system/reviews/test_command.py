@@ -12,7 +12,7 @@ import pytest
 
 from samplegate.reviews.notify import command
 from samplegate.reviews.notify.command import environment_of, run
-from samplegate.reviews.notify.webhook import Delivered, DeliveryRefused, RetryLater, Said, VerdictReceived
+from samplegate.reviews.notify.webhook import Delivered, DeliveryRefused, DeliveryResult, RetryLater, VerdictReceived
 from tests.fakes.loops import BOTH_LOOPS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="process groups")]
@@ -29,7 +29,7 @@ async def ran(
     seconds: float = 20.0,
     environment: Mapping[str, str] = HERE,
     **more: Any,
-) -> Said:
+) -> DeliveryResult:
     return await run(
         [sys.executable, "-Ic", script], told, environment=environment, folder=folder, seconds=seconds, **more
     )
@@ -191,7 +191,7 @@ async def test_cancelled_while_it_starts_it_is_killed_with_all_that_it_started(g
 async def test_what_it_leaves_behind_does_not_outlive_it_nor_hold_up_the_verdict(
     group: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "LAST_WORDS", 0.05)  # output from before the end is already in the pipe
+    monkeypatch.setattr(command, "OUTPUT_GRACE", 0.05)  # output from before the end is already in the pipe
     script = group.script("""print('{"verdict":"approve"}', flush=True); open('go').read()""")
     os.mkfifo(tmp_path / "go")
     running = asyncio.create_task(ran(script, tmp_path))

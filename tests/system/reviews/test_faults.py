@@ -63,7 +63,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the service do its periodic work every few milliseconds in place of seconds."""
     monkeypatch.setattr(service, "LEASE", 0.05)
     monkeypatch.setattr(service, "POLL", 0.01)
-    monkeypatch.setattr(service, "RARELY", 1)
+    monkeypatch.setattr(service, "LEASES_BETWEEN_CHECKS", 1)
 
 
 def gate() -> tuple[ReviewedGate, Failing]:

@@ -110,7 +110,7 @@ def test_every_statement_goes_by_an_index(few: SqlReviewStore, name: str) -> Non
         **CALLS,
         "count": lambda store: store.pending(),
         "open": lambda store: store.open(review("rv_new"), announce=True, most=1),
-        "starting": lambda store: store.starting("rv_p", 3),
+        "starting": lambda store: store.ids_with_prefix("rv_p", 3),
     }
     plans: list[str] = []
 

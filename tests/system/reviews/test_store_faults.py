@@ -136,7 +136,7 @@ async def test_calls_that_wait_for_one_another_share_one_patience(path: Path, mo
 async def test_a_call_that_does_not_end_is_not_waited_for_by_those_behind_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "STALLED", 0.05)
+    monkeypatch.setattr(threads, "STALL_TIMEOUT", 0.05)
     store, begun, over = AsyncReviewStore(f"sqlite:{path}"), threading.Event(), threading.Event()
     real = SqlReviewStore.key
 

@@ -4,7 +4,7 @@ No shell reads the command. Its environment has none of the gate's secrets. Its 
 contain content. When a run ends, its whole process group is killed. Not tested on Windows, where only the program
 itself is killed.
 
-``read`` and ``give`` also handle the verdicts in webhook responses.
+``read`` and ``record_verdict`` also handle the verdicts in webhook responses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from samplegate.errors import Log
 from samplegate.protocol import strictjson
 from samplegate.reviews import verdict as verdicts
-from samplegate.reviews.notify.webhook import Delivered, DeliveryRefused, RetryLater, Said, VerdictReceived
+from samplegate.reviews.notify.webhook import Delivered, DeliveryRefused, DeliveryResult, RetryLater, VerdictReceived
 from samplegate.reviews.review import Conflict, FieldProblem, Review, Verdict
 from samplegate.reviews.store import ReviewStore
 
@@ -43,10 +43,10 @@ def read(raw: bytes, review: Review) -> tuple[Verdict, str] | tuple[FieldProblem
     )
     # optional, because a response can only be about the review in its message
     verdict = verdicts.read(given, review, digest="optional")
-    return (verdict, _name(by) if isinstance(by, str) else "") if isinstance(verdict, Verdict) else verdict
+    return (verdict, _clean_name(by) if isinstance(by, str) else "") if isinstance(verdict, Verdict) else verdict
 
 
-def _name(text: str) -> str:
+def _clean_name(text: str) -> str:
     return "".join(c for c in text[: 4 * MAX_AUTHOR] if c.isprintable()).strip()[:MAX_AUTHOR]
 
 
@@ -56,7 +56,9 @@ def _place(problem: FieldProblem) -> str:
     return name if name in _PLACES else "elsewhere" if name else "the whole of it"
 
 
-async def give(store: ReviewStore, log: Log, review: Review, raw: bytes, *, door: AnswerDoor, now: float) -> str | None:
+async def record_verdict(
+    store: ReviewStore, log: Log, review: Review, raw: bytes, *, door: AnswerDoor, now: float
+) -> str | None:
     """Record a verdict in the store. Raises Unavailable.
 
     Returns the result in a few words; None if it cannot be parsed, which is logged.
@@ -86,8 +88,8 @@ async def give(store: ReviewStore, log: Log, review: Review, raw: bytes, *, door
 
 MAX_OUTPUT: Final = 1024 * 1024  # bytes of a verdict
 # seconds from the program's exit to the end of its output, which a leftover process may keep open
-LAST_WORDS: Final = 1.0
-_PASSED: Final = frozenset(
+OUTPUT_GRACE: Final = 1.0
+_INHERITED: Final = frozenset(
     "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP XDG_CONFIG_HOME XDG_DATA_HOME XDG_CACHE_HOME"
     " XDG_RUNTIME_DIR SYSTEMROOT SYSTEMDRIVE COMSPEC PATHEXT USERPROFILE APPDATA LOCALAPPDATA PROGRAMDATA".split()
 )
@@ -95,18 +97,18 @@ _PASSED: Final = frozenset(
 
 def environment_of(environment: Mapping[str, str]) -> dict[str, str]:
     """The few variables that any program needs. Keys that the command needs belong in a file of their own."""
-    return {name: value for name, value in environment.items() if name.upper() in _PASSED or name.startswith("LC_")}
+    return {name: value for name, value in environment.items() if name.upper() in _INHERITED or name.startswith("LC_")}
 
 
 async def run(
     argv: Sequence[str],
-    told: bytes,
+    stdin_data: bytes,
     *,
     environment: Mapping[str, str],
     folder: Path,
     seconds: float,
     output: int = MAX_OUTPUT,
-) -> Said:
+) -> DeliveryResult:
     """Run the command once, at most ``seconds``. Cancellation kills it.
 
     Empty output with exit code 0 means that a verdict may arrive later through another door.
@@ -116,7 +118,7 @@ async def run(
     """
     starting = asyncio.ensure_future(
         asyncio.get_running_loop().subprocess_exec(
-            lambda: _Talk(told, output),
+            lambda: _CommandProtocol(stdin_data, output),
             *argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -137,29 +139,29 @@ async def run(
         return DeliveryRefused(f"the command could not be started: {type(problem).__name__}")
     try:
         async with asyncio.timeout(seconds):
-            return await _heard(transport, talk)
+            return await _wait_for_result(transport, talk)
     except TimeoutError:
         return RetryLater("the command was killed after its timeout")
     finally:
         await _end(transport, talk)
 
 
-async def _end(transport: asyncio.SubprocessTransport, talk: _Talk) -> None:
+async def _end(transport: asyncio.SubprocessTransport, talk: _CommandProtocol) -> None:
     _kill(transport)
-    await asyncio.wait([talk.exited], timeout=LAST_WORDS)
+    await asyncio.wait([talk.exited], timeout=OUTPUT_GRACE)
     transport.close()
 
 
-async def _heard(transport: asyncio.SubprocessTransport, talk: _Talk) -> Said:
+async def _wait_for_result(transport: asyncio.SubprocessTransport, talk: _CommandProtocol) -> DeliveryResult:
     await asyncio.wait([talk.exited, talk.too_much], return_when=asyncio.FIRST_COMPLETED)
     if talk.exited.done():
-        await asyncio.wait([talk.closed, talk.too_much], timeout=LAST_WORDS, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([talk.closed, talk.too_much], timeout=OUTPUT_GRACE, return_when=asyncio.FIRST_COMPLETED)
     if talk.too_much.done():
         return RetryLater(f"the command printed more than {talk.most} bytes")
-    return _said(bytes(talk.heard), transport.get_returncode())
+    return _result_of(bytes(talk.output_bytes), transport.get_returncode())
 
 
-def _said(raw: bytes, code: int | None) -> Said:
+def _result_of(raw: bytes, code: int | None) -> DeliveryResult:
     """The result of a run. It fails closed: only a program that exits with 0 gives a verdict."""
     if code != 0:
         return RetryLater(
@@ -170,44 +172,44 @@ def _said(raw: bytes, code: int | None) -> Said:
     return VerdictReceived(raw, "exit code 0") if raw.strip() else Delivered("exit code 0, no output")
 
 
-class _Talk(asyncio.SubprocessProtocol):
+class _CommandProtocol(asyncio.SubprocessProtocol):
     """Writes the input and collects the output.
 
     asyncio's streams are not used, because they report the exit only after the end of the output.
     """
 
-    def __init__(self, told: bytes, most: int) -> None:
+    def __init__(self, stdin_data: bytes, most: int) -> None:
         new = asyncio.get_running_loop().create_future
         self.exited: asyncio.Future[None] = new()
         self.closed: asyncio.Future[None] = new()
         self.too_much: asyncio.Future[None] = new()
-        self.heard = bytearray()
+        self.output_bytes = bytearray()
         self.most = most
-        self._told = told
+        self._stdin_data = stdin_data
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # cast, because uvloop's transports have the methods but not the class
         entry = cast("asyncio.WriteTransport", cast("asyncio.SubprocessTransport", transport).get_pipe_transport(0))
         # the program may have exited without reading, and uvloop has then closed the pipe
         with suppress(RuntimeError):
-            entry.write(self._told)
+            entry.write(self._stdin_data)
         entry.close()
 
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
         assert isinstance(data, bytes)
-        self.heard += data[: self.most + 1 - len(self.heard)]
-        if len(self.heard) > self.most:
-            _done(self.too_much)
+        self.output_bytes += data[: self.most + 1 - len(self.output_bytes)]
+        if len(self.output_bytes) > self.most:
+            _resolve(self.too_much)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 1:
-            _done(self.closed)
+            _resolve(self.closed)
 
     def process_exited(self) -> None:
-        _done(self.exited)
+        _resolve(self.exited)
 
 
-def _done(future: asyncio.Future[None]) -> None:
+def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 

@@ -25,10 +25,10 @@ import msgspec
 
 from samplegate.policy.ledger import SCALE
 from samplegate.reviews.review import Delivery, Review
-from samplegate.reviews.views import MAX_BYTES, Clean, dollars, form_in_words, moment, to_view
+from samplegate.reviews.views import MAX_BYTES, Clean, dollars, moment, request_sections, to_view
 
 FENCE: Final = "```"
-LEAST: Final = 200  # characters; a shorter text does not help the reader
+MIN_SHOWN: Final = 200  # characters; a shorter text does not help the reader
 _entities: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _address: Final = re.compile(
     r"(?i)\b([a-z][a-z0-9+.-]{0,30}):(?=//)|\b(mailto|tel|data|javascript|slack):(?=\S)|\b(www)\.(?=\S)"
@@ -39,20 +39,20 @@ _GAP: Final = "\u200b"
 
 def line(text: str, most: int) -> str:
     """One line of plain text, at most ``most`` characters after escaping."""
-    return _cut_escaped(_seen(text, keep=""), most)
+    return _cut_escaped(_neutralized(text, keep=""), most)
 
 
 def preformatted(name: str, text: str, most: int) -> str | None:
     """Our heading and a text between fences, at most ``most`` characters after escaping; None if there is no room."""
     head = f"*{name}*\n{FENCE}\n"
     room = most - len(head) - len(FENCE) - 1
-    if room < LEAST:
+    if room < MIN_SHOWN:
         return None
-    shown = _seen(text, keep="\n\t").replace("`", f"`{_GAP}")
+    shown = _neutralized(text, keep="\n\t").replace("`", f"`{_GAP}")
     return f"{head}{_cut_escaped(shown, room)}\n{FENCE}"
 
 
-def _seen(text: str, keep: str) -> str:
+def _neutralized(text: str, keep: str) -> str:
     """The text without invisible or direction-changing characters, and with addresses that do not become links."""
     seen = "".join(
         c if c in keep or not _hidden(c) else " " if c in "\n\r\t" else "\ufffd" for c in text.replace("\r\n", "\n")
@@ -69,7 +69,7 @@ def _cut_escaped(text: str, most: int) -> str:
     out = "".join(_entities.get(c, c) for c in text[: most + 1])
     if len(out) <= most:
         return out
-    note = f"… [{len(text)} characters]" if most >= LEAST else "…"
+    note = f"… [{len(text)} characters]" if most >= MIN_SHOWN else "…"
     kept, size = [], len(note)
     for c in text[:most]:
         piece = _entities.get(c, c)
@@ -100,7 +100,7 @@ def data(review: Review, view: ReviewView, *, callback: bool) -> dict[str, Any]:
     found = to_view(review, show=review.show, now=view.now, url=view.url, clean=view.clean, most=MAX_BYTES)
     if not callback or review.state != "pending" or view.url is None:
         return found
-    token = make(view.key, review.id, review.digest, review.expires)
+    token = callback_token(view.key, review.id, review.digest, review.expires)
     where = {
         "url": f"{view.url}/v1/reviews/{review.id}/verdict",
         "token": token,
@@ -165,7 +165,7 @@ _PURPOSE: Final = b"samplegate review callback 1"
 _token: Final = re.compile(r"cb1\.([0-9]{1,12})\.([A-Za-z0-9_-]{43})\Z")
 
 
-def make(key: bytes, review_id: str, digest: str, expires: float) -> str:
+def callback_token(key: bytes, review_id: str, digest: str, expires: float) -> str:
     """A callback token. ``key``: the store's 32 bytes. ``expires``: Unix seconds, rounded down, so never later."""
     seconds = int(expires)
     return f"{TOKEN_PREFIX}{seconds}.{_code(key, review_id, digest, seconds)}"
@@ -190,13 +190,13 @@ def _code(key: bytes, review_id: str, digest: str, seconds: int) -> str:
 
 
 MAX_BLOCKS: Final = 50  # Slack's limits, here and below
-HEADER: Final = 150
-FIELD: Final = 2_000
-TEXT: Final = 3_000
-LINK: Final = 3_000
-ALTOGETHER: Final = 12_000
+MAX_HEADER: Final = 150
+MAX_FIELD: Final = 2_000
+MAX_TEXT: Final = 3_000
+MAX_LINK: Final = 3_000
+MAX_TOTAL: Final = 12_000
 """Our own limit on the characters of the request, so that the message stays readable. The page shows everything."""
-_SHORT: Final = 100  # characters of a name, so that the end of the title stays visible
+_MAX_NAME: Final = 100  # characters of a name, so that the end of the title stays visible
 _TITLES: Final = {
     "sampling": "Sampling request from",
     "form": "Form from",
@@ -204,71 +204,71 @@ _TITLES: Final = {
 }
 
 
-def message(event: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a Slack incoming webhook. ``told``: from ``views.to_view``."""
-    text, blocks = _opened(told) if event == "review.opened" else _news(told)
+def message(event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a Slack incoming webhook. ``fields``: from ``views.to_view``."""
+    text, blocks = _opened_message(fields) if event == "review.opened" else _ended_message(fields)
     return {"text": text, "mrkdwn": False, "blocks": blocks[:MAX_BLOCKS], "unfurl_links": False, "unfurl_media": False}
 
 
-def _opened(told: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
-    title = title_of(told)
+def _opened_message(fields: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+    title = title_of(fields)
     blocks: list[dict[str, Any]] = [
-        {"type": "header", "text": _plain(title, HEADER)},
-        {"type": "section", "fields": [_plain(f"{name}: {value}", FIELD) for name, value in _facts(told)]},
-        *_asked(told),
-        *({"type": "section", "text": _plain(note, TEXT)} for note in told["notes"]),
+        {"type": "header", "text": _plain(title, MAX_HEADER)},
+        {"type": "section", "fields": [_plain(f"{name}: {value}", MAX_FIELD) for name, value in _facts(fields)]},
+        *_request_blocks(fields),
+        *({"type": "section", "text": _plain(note, MAX_TEXT)} for note in fields["notes"]),
         {
             "type": "context",
-            "elements": [{"type": "mrkdwn", "text": _until(told), "verbatim": True}, _plain(told["id"], _SHORT)],
+            "elements": [{"type": "mrkdwn", "text": _until(fields), "verbatim": True}, _plain(fields["id"], _MAX_NAME)],
         },
-        *_button(told),
+        *_button(fields),
     ]
-    return line(title, TEXT), blocks
+    return line(title, MAX_TEXT), blocks
 
 
-def _news(told: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+def _ended_message(fields: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
     """One line that the review has ended."""
-    who = f" by {_short(told['who'])}" if told["who"] else ""
-    door = f" ({told['door']})" if told["door"] not in (None, "gate") else ""
-    what = f"{told['id']} for {_short(told['server'])}: {told['state']}{who}{door}"
-    return line(what, TEXT), [{"type": "section", "text": _plain(what, TEXT)}, *_button(told)]
+    who = f" by {_short(fields['who'])}" if fields["who"] else ""
+    door = f" ({fields['door']})" if fields["door"] not in (None, "gate") else ""
+    what = f"{fields['id']} for {_short(fields['server'])}: {fields['state']}{who}{door}"
+    return line(what, MAX_TEXT), [{"type": "section", "text": _plain(what, MAX_TEXT)}, *_button(fields)]
 
 
-def title_of(told: Mapping[str, Any]) -> str:
+def title_of(fields: Mapping[str, Any]) -> str:
     """The request and its server, as a title."""
-    if told["stage"] == "answer":
-        return f"Model's answer for {_short(told['server'])}"
-    return f"{_TITLES[told['mode'] or 'sampling']} {_short(told['server'])}"
+    if fields["stage"] == "answer":
+        return f"Model's answer for {_short(fields['server'])}"
+    return f"{_TITLES[fields['mode'] or 'sampling']} {_short(fields['server'])}"
 
 
-def _facts(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Facts about the review. Slack allows at most ten fields in a section."""
-    yield "Server", _short(told["server"])
-    yield "Caller", _short(told["caller"])
-    yield "Call", ", ".join(_short(call["tool"] or call["method"]) for call in told["during"][:5]) or "none"
-    yield "Rule", _short(told["rule"])
-    yield "Reviewer", _short(told["reviewer"])
-    if told["worst_usd"] is not None:
-        yield "Max cost", dollars(round(told["worst_usd"] * SCALE["usd"]))
+    yield "Server", _short(fields["server"])
+    yield "Caller", _short(fields["caller"])
+    yield "Call", ", ".join(_short(call["tool"] or call["method"]) for call in fields["during"][:5]) or "none"
+    yield "Rule", _short(fields["rule"])
+    yield "Reviewer", _short(fields["reviewer"])
+    if fields["worst_usd"] is not None:
+        yield "Max cost", dollars(round(fields["worst_usd"] * SCALE["usd"]))
 
 
-def _asked(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    if told["show"] == "none":
-        yield {"type": "section", "text": _plain("The request is not shown here. Open the review to see it.", TEXT)}
+def _request_blocks(fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if fields["show"] == "none":
+        yield {"type": "section", "text": _plain("The request is not shown here. Open the review to see it.", MAX_TEXT)}
         return
-    left = ALTOGETHER
-    for name, text in form_in_words(told):
-        block = preformatted(name, text, min(TEXT, left))
+    left = MAX_TOTAL
+    for name, text in request_sections(fields):
+        block = preformatted(name, text, min(MAX_TEXT, left))
         if block is None:
-            yield {"type": "section", "text": _plain("There is more. Open the review to see all of it.", TEXT)}
+            yield {"type": "section", "text": _plain("There is more. Open the review to see all of it.", MAX_TEXT)}
             return
         left -= len(block)
         yield {"type": "section", "text": {"type": "mrkdwn", "text": block, "verbatim": True}}
 
 
-def _until(told: Mapping[str, Any]) -> str:
+def _until(fields: Mapping[str, Any]) -> str:
     """The request's deadline, after which a verdict answers the next identical request, and the review's."""
-    ends, waits = told["expires"], told["answers_until"]
+    ends, waits = fields["expires"], fields["answers_until"]
     if waits is None or datetime.fromisoformat(waits) >= datetime.fromisoformat(ends):
         return f"Request and review expire: {_time(ends)}"
     return f"Request expires: {_time(waits)}. Review expires: {_time(ends)}"
@@ -279,16 +279,16 @@ def _time(moment: str) -> str:
     return f"<!date^{int(datetime.fromisoformat(moment).timestamp())}^{{date_short_pretty}} {{time}}|{moment}>"
 
 
-def _button(told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    link = told["link"]
-    if link is None or len(link) > LINK:
+def _button(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    link = fields["link"]
+    if link is None or len(link) > MAX_LINK:
         return []
     button = {"type": "button", "action_id": "open_review", "text": _plain("Open review", 75), "url": link}
     return [{"type": "actions", "elements": [button]}]
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _SHORT else f"{text[:_SHORT]}…"
+    return text if len(text) <= _MAX_NAME else f"{text[:_MAX_NAME]}…"
 
 
 def _plain(text: str, most: int) -> dict[str, Any]:

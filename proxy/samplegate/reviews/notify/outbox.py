@@ -24,10 +24,10 @@ from samplegate.reviews.notify.formats import ReviewView
 from samplegate.reviews.notify.webhook import (
     Delivered,
     DeliveryRefused,
+    DeliveryResult,
     EndpointGone,
     NetworkAccess,
     RetryLater,
-    Said,
     SecretSources,
     VerdictReceived,
     WebhookNotReady,
@@ -38,7 +38,7 @@ from samplegate.reviews.service import Pause, Wakeups, pause
 from samplegate.reviews.store import ReviewStore
 from samplegate.reviews.views import Clean
 
-AT_ONCE: Final = 8  # concurrent messages or commands per reviewer
+MAX_CONCURRENT: Final = 8  # concurrent messages or commands per reviewer
 
 
 class ReviewerQueue:
@@ -58,7 +58,7 @@ class ReviewerQueue:
         """How many more deliveries may be taken."""
         if self.gone or now < self._not_before:
             return 0
-        return max(0, (1 if self._failures else AT_ONCE) - self.under_way)
+        return max(0, (1 if self._failures else MAX_CONCURRENT) - self.under_way)
 
     @property
     def ready(self) -> float:
@@ -69,14 +69,14 @@ class ReviewerQueue:
         """Record a failed delivery and start the backoff. Returns whether the failure is new and must be logged."""
         self._failures += 1
         self._not_before = max(self._not_before, now + max(webhooks.retry_wait(self._failures, chance), after or 0.0))
-        return self.news(said)
+        return self.is_new_failure(said)
 
-    def news(self, said: str) -> bool:
+    def is_new_failure(self, said: str) -> bool:
         """Whether this failure differs from the last one that was logged."""
         before, self._said = self._said, said
         return said != before
 
-    def is_news_odd(self, odd: str | None) -> bool:
+    def is_new_oddity(self, odd: str | None) -> bool:
         """Whether a response is odd in another way than the previous one; None: it is not odd."""
         before, self._odd = self._odd, odd
         return odd not in (None, before)
@@ -90,9 +90,9 @@ class ReviewerQueue:
 
 # seconds of a delivery's lease: longer than any webhook takes, and the delay after a process was killed
 LEASE: Final = 60.0
-HOLD: Final = 20.0  # seconds between two renewals while a command runs
-NEWS: Final = 3_600.0  # seconds during which a reviewer is notified of a review's outcome
-OVER: Final = "no longer needed"
+RENEW_INTERVAL: Final = 20.0  # seconds between two renewals while a command runs
+OUTCOME_LIFETIME: Final = 3_600.0  # seconds during which a reviewer is notified of a review's outcome
+OBSOLETE: Final = "no longer needed"
 
 
 class OutboxContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,8 +122,8 @@ class OutboxContext(msgspec.Struct, frozen=True, kw_only=True):
 class DeliveryAttempt:
     """One attempt at a leased delivery. Call ``run`` once."""
 
-    def __init__(self, world: OutboxContext, waking: Wakeups, queue: ReviewerQueue, delivery: Delivery) -> None:
-        self._world, self._waking, self._queue, self._delivery = world, waking, queue, delivery
+    def __init__(self, context: OutboxContext, waking: Wakeups, queue: ReviewerQueue, delivery: Delivery) -> None:
+        self._context, self._waking, self._queue, self._delivery = context, waking, queue, delivery
 
     async def run(self) -> float | None:
         """Deliver and record the result. Returns when the next attempt is due, or None.
@@ -131,81 +131,86 @@ class DeliveryAttempt:
         Raises Unavailable; the delivery is then repeated after its lease.
         """
         review = await self._review()
-        if review is None or self._is_over(review):
-            await self._given_up(OVER)
+        if review is None or self._is_obsolete(review):
+            await self._given_up(OBSOLETE)
             return None
-        said: Said | WebhookNotReady | None = None
+        said: DeliveryResult | WebhookNotReady | None = None
         if self._queue.reviewer.webhook is not None:
             said = await self._webhook(review, self._queue.reviewer.webhook)
         if self._queue.reviewer.command is not None and not (isinstance(said, VerdictReceived)):
             ran = await self._command(review, self._queue.reviewer.command)
             said = ran if said is None or isinstance(said, Delivered) or isinstance(ran, VerdictReceived) else said
         if said is None:
-            await self._given_up(OVER)
+            await self._given_up(OBSOLETE)
             return None
-        return await self._became(review, said)
+        return await self._record_result(review, said)
 
-    def _is_over(self, review: Review) -> bool:
-        now = self._world.wall()
+    def _is_obsolete(self, review: Review) -> bool:
+        now = self._context.wall()
         return now >= self._end(review) or (self._delivery.event == "review.opened" and review.state != "pending")
 
     def _end(self, review: Review) -> float:
-        return review.expires if self._delivery.event == "review.opened" else self._delivery.created + NEWS
+        return review.expires if self._delivery.event == "review.opened" else self._delivery.created + OUTCOME_LIFETIME
 
     async def _view(self, review: Review) -> ReviewView:
-        world = self._world
+        context = self._context
         return ReviewView(
-            world.wall(), world.url, world.clean(review.show), await world.store.write(lambda store: store.key())
+            context.wall(),
+            context.url,
+            context.clean(review.show),
+            await context.store.write(lambda store: store.key()),
         )
 
-    async def _webhook(self, review: Review, webhook: Webhook) -> Said | WebhookNotReady:
+    async def _webhook(self, review: Review, webhook: Webhook) -> DeliveryResult | WebhookNotReady:
         message = await asyncio.to_thread(
-            webhooks.message, self._delivery, review, webhook, view=await self._view(review), place=self._world.place
+            webhooks.message, self._delivery, review, webhook, view=await self._view(review), place=self._context.place
         )  # reads files and writes up to 256 KiB
         if isinstance(message, WebhookNotReady):
             return message
-        said = await send(message, self._world.way, now=self._world.wall())
+        said = await send(message, self._context.way, now=self._context.wall())
         if isinstance(said, VerdictReceived | Delivered):
-            self._look(review, said)
+            self._log_odd_response(review, said)
         if not isinstance(said, VerdictReceived):
             return said
         if self._delivery.event != "review.opened" or webhook.format not in webhooks.ANSWERING:
             return Delivered(said.said)
-        return await self._judged(review, said, "webhook")
+        return await self._record_verdict(review, said, "webhook")
 
-    def _look(self, review: Review, said: VerdictReceived | Delivered) -> None:
+    def _log_odd_response(self, review: Review, said: VerdictReceived | Delivered) -> None:
         """Log once if a successful response looks like that of a page that no reviewer sees."""
         odd = said.odd if isinstance(said, Delivered) else None
-        if self._queue.is_news_odd(odd):
-            self._world.log.warning(
+        if self._queue.is_new_oddity(odd):
+            self._context.log.warning(
                 "review.delivery_odd", reviewer=self._queue.name, review=review.id, content_type=odd
             )
 
-    async def _judged(self, review: Review, said: VerdictReceived, door: command.AnswerDoor) -> Said:
-        world = self._world
-        given = await command.give(world.store, world.log, review, said.raw, door=door, now=world.wall())
+    async def _record_verdict(self, review: Review, said: VerdictReceived, door: command.AnswerDoor) -> DeliveryResult:
+        context = self._context
+        given = await command.record_verdict(
+            context.store, context.log, review, said.raw, door=door, now=context.wall()
+        )
         return (
             RetryLater(f"{said.said}, with an invalid verdict")
             if given is None
             else VerdictReceived(b"", f"{said.said}, {given}")
         )
 
-    async def _command(self, review: Review, argv: list[str]) -> Said | None:
+    async def _command(self, review: Review, argv: list[str]) -> DeliveryResult | None:
         """Run the command. None: it was stopped because the review has ended or another process has the delivery."""
         if self._delivery.event != "review.opened":
             return Delivered("commands are not notified of this event")
-        world = self._world
+        context = self._context
         data = await asyncio.to_thread(formats.data, review, await self._view(review), callback=True)
         running = asyncio.create_task(
             command.run(
                 argv,
                 formats.encoded(data),
-                environment=world.place.environment,
-                folder=world.place.folder,
-                seconds=review.expires - world.wall(),
+                environment=context.place.environment,
+                folder=context.place.folder,
+                seconds=review.expires - context.wall(),
             )
         )
-        holding = asyncio.create_task(self._hold())
+        holding = asyncio.create_task(self._keep_lease())
         try:
             await asyncio.wait([running, holding], return_when=asyncio.FIRST_COMPLETED)
             said = running.result() if running.done() else None
@@ -213,27 +218,29 @@ class DeliveryAttempt:
             for task in (running, holding):
                 task.cancel()
             await asyncio.gather(running, holding, return_exceptions=True)
-        return await self._judged(review, said, "command") if isinstance(said, VerdictReceived) else said
+        return await self._record_verdict(review, said, "command") if isinstance(said, VerdictReceived) else said
 
-    async def _hold(self) -> None:
+    async def _keep_lease(self) -> None:
         """Renew the lease while the command runs. Returns when the command is no longer needed."""
-        world = self._world
+        context = self._context
         with self._waking.woken() as event:
             while True:
-                await world.pause(event, HOLD)
+                await context.pause(event, RENEW_INTERVAL)
                 event.clear()
                 with suppress(Unavailable):  # the command goes on; the lease may expire
                     review = await self._review()
-                    if review is None or self._is_over(review) or not await self._held(world.wall()):
+                    if review is None or self._is_obsolete(review) or not await self._renew_lease(context.wall()):
                         return
 
     async def _review(self) -> Review | None:
-        return await self._world.store.read(lambda store: store.get(self._delivery.review))
+        return await self._context.store.read(lambda store: store.get(self._delivery.review))
 
-    async def _held(self, now: float) -> bool:
-        return await self._world.store.write(lambda store: store.hold_delivery(self._delivery, now=now, seconds=LEASE))
+    async def _renew_lease(self, now: float) -> bool:
+        return await self._context.store.write(
+            lambda store: store.hold_delivery(self._delivery, now=now, seconds=LEASE)
+        )
 
-    async def _became(self, review: Review, said: Said | WebhookNotReady) -> float | None:
+    async def _record_result(self, review: Review, said: DeliveryResult | WebhookNotReady) -> float | None:
         match said:
             case VerdictReceived(said=words):
                 await self._done(words, "answered")
@@ -253,34 +260,34 @@ class DeliveryAttempt:
         return None
 
     async def _done(self, words: str, result: str) -> None:
-        world, delivery = self._world, self._delivery
+        context, delivery = self._context, self._delivery
         if self._queue.worked():
-            world.log.info("review.delivery_works", reviewer=self._queue.name)
+            context.log.info("review.delivery_works", reviewer=self._queue.name)
         self._count(result)
-        now = world.wall()
-        await world.store.write(lambda store: store.delivered(delivery, said=words, now=now))
+        now = context.wall()
+        await context.store.write(lambda store: store.delivered(delivery, said=words, now=now))
 
     async def _failed(self, review: Review, words: str, after: float | None) -> float | None:
-        world, delivery, now = self._world, self._delivery, self._world.wall()
-        if self._queue.failed(words, now=now, after=after, chance=world.chance()):
-            world.log.warning(
+        context, delivery, now = self._context, self._delivery, self._context.wall()
+        if self._queue.failed(words, now=now, after=after, chance=context.chance()):
+            context.log.warning(
                 "review.delivery_failed", reviewer=self._queue.name, review=review.id, of=delivery.event, why=words
             )
-        due = now + max(webhooks.retry_wait(delivery.tries + 1, world.chance()), after or 0.0)
+        due = now + max(webhooks.retry_wait(delivery.tries + 1, context.chance()), after or 0.0)
         if due >= self._end(review):
             self._count("failed")
             await self._given_up(words)
             return None
         self._count("again")
-        await world.store.write(lambda store: store.postpone(delivery, due=due, said=words, now=now))
+        await context.store.write(lambda store: store.postpone(delivery, due=due, said=words, now=now))
         return due
 
     async def _given_up(self, words: str) -> None:
-        now = self._world.wall()
-        await self._world.store.write(lambda store: store.give_up(self._delivery, said=words, now=now))
+        now = self._context.wall()
+        await self._context.store.write(lambda store: store.give_up(self._delivery, said=words, now=now))
 
     def _count(self, result: str) -> None:
-        self._world.count("samplegate_review_deliveries_total", reviewer=self._queue.name, result=result)
+        self._context.count("samplegate_review_deliveries_total", reviewer=self._queue.name, result=result)
 
 
 GLANCE: Final = 2.0  # seconds between two cheap checks for other processes' changes
@@ -298,19 +305,19 @@ class Outbox:
     review is kept after its end.
     """
 
-    def __init__(self, world: OutboxContext, reviewers: Callable[[], Mapping[str, Reviewer]], *, keep: float) -> None:
-        self._world, self._reviewers, self._keep = world, reviewers, keep
-        self._taker = f"outbox_{world.random(8).hex()}"
+    def __init__(self, context: OutboxContext, reviewers: Callable[[], Mapping[str, Reviewer]], *, keep: float) -> None:
+        self._context, self._reviewers, self._keep = context, reviewers, keep
+        self._taker = f"outbox_{context.random(8).hex()}"
         self._waking = Wakeups()
         self._queues: dict[str, ReviewerQueue] = {}
         self._under_way: set[str] = set()
-        self._look_at = 0.0
+        self._next_check = 0.0
         self._seen = -1
         self._store_fails = False
 
     async def run(self) -> None:
         """Run until cancelled. Then commands are killed, and the leases of deliveries expire."""
-        stop = self._world.store.watch(self._waking)
+        stop = self._context.store.watch(self._waking)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._deliver(tasks))
@@ -323,21 +330,21 @@ class Outbox:
             while True:
                 event.clear()
                 try:
-                    await self._look(tasks)
+                    await self._log_odd_response(tasks)
                     self._store_works()
                 except Unavailable as problem:
                     self._store_failed(problem)
                 except Exception as problem:
-                    self._broke(problem)
-                await self._world.pause(event, max(0.0, min(GLANCE, self._look_at - self._world.wall())))
+                    self._log_bug(problem)
+                await self._context.pause(event, max(0.0, min(GLANCE, self._next_check - self._context.wall())))
 
-    async def _look(self, tasks: asyncio.TaskGroup) -> None:
-        now, newest = self._world.wall(), await self._world.store.read(lambda store: store.last_change())
-        if newest == self._seen and now < self._look_at:
+    async def _log_odd_response(self, tasks: asyncio.TaskGroup) -> None:
+        now, newest = self._context.wall(), await self._context.store.read(lambda store: store.last_change())
+        if newest == self._seen and now < self._next_check:
             return
         if newest != self._seen:
             self._waking()  # running commands check whether they are still needed
-        self._look_at = now + SWEEP
+        self._next_check = now + SWEEP
         await self._take(tasks, now)
         self._seen = newest
 
@@ -347,14 +354,14 @@ class Outbox:
                 continue
             queue = self._queue(name, reviewer)
             if queue.ready > now and not queue.gone:
-                self._look_at = min(self._look_at, queue.ready)
+                self._next_check = min(self._next_check, queue.ready)
             if (room := queue.room(now)) > 0:
                 for delivery in await self._taken(name, now, room):
                     self._start(tasks, queue, delivery)
 
     async def _taken(self, reviewer: str, now: float, limit: int) -> Sequence[Delivery]:
         take, taker = [reviewer], self._taker
-        return await self._world.store.write(
+        return await self._context.store.write(
             lambda store: store.take_deliveries(take, taker=taker, now=now, seconds=LEASE, limit=limit)
         )
 
@@ -372,19 +379,19 @@ class Outbox:
         tasks.create_task(self._carry(queue, delivery))
 
     async def _carry(self, queue: ReviewerQueue, delivery: Delivery) -> None:
-        next_look = 0.0
+        next_attempt = 0.0
         try:
-            next_look = await DeliveryAttempt(self._world, self._waking, queue, delivery).run() or 0.0
+            next_attempt = await DeliveryAttempt(self._context, self._waking, queue, delivery).run() or 0.0
         except Unavailable as problem:
             self._store_failed(problem)
         except Exception:
-            self._world.log.error(  # noqa: G201
+            self._context.log.error(  # noqa: G201
                 "review.delivery_broke", review=delivery.review, reviewer=delivery.reviewer, exc_info=True
             )
         finally:
             queue.under_way -= 1
             self._under_way.discard(delivery.id)
-        self._look_at = min(self._look_at, next_look)
+        self._next_check = min(self._next_check, next_attempt)
         self._waking()
 
     async def _tidy(self) -> None:
@@ -393,7 +400,7 @@ class Outbox:
         with self._waking.woken() as event:
             while True:
                 event.clear()
-                now, waiting = self._world.wall(), False
+                now, waiting = self._context.wall(), False
                 try:
                     waiting = await self._expire(now)
                     if now >= purge_at:
@@ -402,32 +409,32 @@ class Outbox:
                 except Unavailable as problem:
                     self._store_failed(problem)
                 except Exception as problem:
-                    self._broke(problem)
-                await self._world.pause(never if waiting else event, TICK if waiting else IDLE)
+                    self._log_bug(problem)
+                await self._context.pause(never if waiting else event, TICK if waiting else IDLE)
 
     async def _purge(self, before: float) -> None:
-        await self._world.store.write(lambda store: store.purge(before))
+        await self._context.store.write(lambda store: store.purge(before))
 
     async def _expire(self, now: float) -> bool:
         """Expire reviews. Returns whether any were pending."""
-        pending = await self._world.store.read(lambda store: store.pending())
-        self._world.waiting(pending, now)
+        pending = await self._context.store.read(lambda store: store.pending())
+        self._context.waiting(pending, now)
         if pending:
-            await self._world.store.write(lambda store: store.expire(now))
+            await self._context.store.write(lambda store: store.expire(now))
         return bool(pending)
 
-    def _broke(self, problem: Exception) -> None:
+    def _log_bug(self, problem: Exception) -> None:
         """Log a bug and go on after a pause, because a dead outbox would notify no one."""
-        self._look_at = max(self._look_at, self._world.wall() + IDLE)
-        self._world.log.error("review.outbox_broke", exc_info=problem)
+        self._next_check = max(self._next_check, self._context.wall() + IDLE)
+        self._context.log.error("review.outbox_broke", exc_info=problem)
 
     def _store_failed(self, problem: Unavailable) -> None:
-        self._look_at = max(self._look_at, self._world.wall() + IDLE)
+        self._next_check = max(self._next_check, self._context.wall() + IDLE)
         if not self._store_fails:
-            self._world.log.error("review.store_failed", why=str(problem))
+            self._context.log.error("review.store_failed", why=str(problem))
         self._store_fails = True
 
     def _store_works(self) -> None:
         if self._store_fails:
-            self._world.log.info("review.store_works")
+            self._context.log.info("review.store_works")
         self._store_fails = False

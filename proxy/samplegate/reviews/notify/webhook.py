@@ -73,7 +73,7 @@ def is_public(address: IP) -> bool:
     return address.is_global and not (address.is_multicast or address.is_reserved or _within(address, _NOT_PUBLIC))
 
 
-def may_go(address: IP, networks: Sequence[Network], *, plain: bool) -> bool:
+def is_permitted(address: IP, networks: Sequence[Network], *, plain: bool) -> bool:
     """Whether a connection is permitted.
 
     Plain HTTP is permitted only into listed networks, because anyone on a public path can read and change it.
@@ -87,13 +87,13 @@ def _within(address: IP, networks: Iterable[Network]) -> bool:
     return any(address in network for network in networks if network.version == address.version)
 
 
-async def checked(
+async def permitted_addresses(
     host: str, port: int, networks: Sequence[Network], *, plain: bool, lookup: Lookup | None = None
 ) -> tuple[str, ...] | Forbidden:
     """The permitted addresses of a host, in the system's order. Raises OSError if the name has none."""
     found = await (lookup or system_lookup)(host, port)
     addresses = [read for text in found if (read := _ip(text)) is not None]
-    allowed = dict.fromkeys(str(address) for address in addresses if may_go(address, networks, plain=plain))
+    allowed = dict.fromkeys(str(address) for address in addresses if is_permitted(address, networks, plain=plain))
     if allowed:
         return tuple(allowed)[:MAX_ADDRESSES]
     if not addresses:
@@ -120,7 +120,7 @@ async def system_lookup(host: str, port: int) -> Sequence[str]:
     return [str(entry[4][0]) for entry in found]
 
 
-def literal(host: str) -> tuple[str, ...]:
+def literal_addresses(host: str) -> tuple[str, ...]:
     """The address that a host literal means, in any notation that the system reads; empty for a name. Offline."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
@@ -129,8 +129,8 @@ def literal(host: str) -> tuple[str, ...]:
     return tuple(str(entry[4][0]) for entry in found)
 
 
-FIRST: Final = 2.0  # seconds, because a reviewer is waiting
-LONGEST: Final = 300.0  # seconds: the longest wait for a message after an endpoint has been repaired
+FIRST_RETRY: Final = 2.0  # seconds, because a reviewer is waiting
+MAX_RETRY: Final = 300.0  # seconds: the longest wait for a message after an endpoint has been repaired
 MAX_RETRY_AFTER: Final = 3_600.0  # seconds: the longest delay that a peer may request; the review may end earlier
 
 _seconds: Final = re.compile(r"[0-9]{1,9}\Z")
@@ -139,10 +139,10 @@ _seconds: Final = re.compile(r"[0-9]{1,9}\Z")
 def retry_wait(tries: int, chance: float) -> float:
     """Seconds until the next attempt after ``tries`` failures (from 1): exponential backoff with jitter.
 
-    The result is between half and all of a doubling time of at most ``LONGEST``. ``chance``: from 0 to below 1. The
+    The result is between half and all of a doubling time of at most ``MAX_RETRY``. ``chance``: from 0 to below 1. The
     jitter spreads messages that failed together.
     """
-    whole = min(LONGEST, FIRST * 2.0 ** min(max(tries, 1) - 1, 32))
+    whole = min(MAX_RETRY, FIRST_RETRY * 2.0 ** min(max(tries, 1) - 1, 32))
     return whole * (0.5 + chance / 2)
 
 
@@ -305,7 +305,7 @@ class EndpointGone(msgspec.Struct, frozen=True):
     said: str
 
 
-Said: TypeAlias = VerdictReceived | Delivered | RetryLater | DeliveryRefused | EndpointGone
+DeliveryResult: TypeAlias = VerdictReceived | Delivered | RetryLater | DeliveryRefused | EndpointGone
 """``said`` is a status or a kind of fault, never content."""
 
 
@@ -342,11 +342,11 @@ class WebhookMessage(msgspec.Struct, frozen=True):
 
 
 MAX_HEADER: Final = 8 * 1024  # bytes of one line of a response's head
-_AGAIN: Final = frozenset({408, 425, 429})
+_RETRIABLE: Final = frozenset({408, 425, 429})
 _media: Final = re.compile(r"none|[a-z0-9][a-z0-9.+-]{0,49}/[a-z0-9][a-z0-9.+-]{0,99}")
 
 
-async def send(message: WebhookMessage, way: NetworkAccess, *, now: float) -> Said:
+async def send(message: WebhookMessage, way: NetworkAccess, *, now: float) -> DeliveryResult:
     """Make one attempt. ``now``: Unix seconds, for Retry-After. Raises nothing but CancelledError."""
     try:
         async with asyncio.timeout(way.bounds.total):
@@ -375,30 +375,34 @@ def _kind(problem: Exception) -> str:
     )
 
 
-async def _send(message: WebhookMessage, way: NetworkAccess, now: float) -> Said:
+async def _send(message: WebhookMessage, way: NetworkAccess, now: float) -> DeliveryResult:
     url = URL(message.url)
     if url.scheme not in ("http", "https") or not url.host or url.user is not None:
         return DeliveryRefused("invalid URL")
     proxy = proxy_of(url, way.environment)
     end = url if proxy is None else proxy
-    if proxy is not None and isinstance(found := await _literal(url, way), Forbidden):
+    if proxy is not None and isinstance(found := await _permitted_literal(url, way), Forbidden):
         return DeliveryRefused(found.why)
-    addresses = await checked(
+    addresses = await permitted_addresses(
         end.host or "", end.port or 443, way.networks, plain=url.scheme == "http", lookup=way.lookup
     )
     if isinstance(addresses, Forbidden):
         return DeliveryRefused(addresses.why)
-    return await _post(message, _Path(url, proxy, addresses), way, now)
+    return await _post(message, _Route(url, proxy, addresses), way, now)
 
 
-async def _literal(url: URL, way: NetworkAccess) -> tuple[str, ...] | Forbidden:
+async def _permitted_literal(url: URL, way: NetworkAccess) -> tuple[str, ...] | Forbidden:
     """Check a URL's literal address here even if the proxy connects to it."""
-    found = literal(url.host or "")
+    found = literal_addresses(url.host or "")
 
     async def itself(_host: str, _port: int) -> Sequence[str]:
         return found
 
-    return await checked(url.host or "", url.port or 443, way.networks, plain=False, lookup=itself) if found else ()
+    return (
+        await permitted_addresses(url.host or "", url.port or 443, way.networks, plain=False, lookup=itself)
+        if found
+        else ()
+    )
 
 
 def proxy_of(url: URL, environment: Mapping[str, str]) -> URL | None:
@@ -425,7 +429,7 @@ def _basic(user: str, password: str) -> str:
     return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
-class _Checked(AbstractResolver):
+class _CheckedResolver(AbstractResolver):
     """A resolver that returns only the checked addresses."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
@@ -459,7 +463,7 @@ def _connector(addresses: Sequence[str], tls: ssl.SSLContext | None) -> aiohttp.
         return socket.socket(info[0], info[1], info[2])
 
     return aiohttp.TCPConnector(
-        resolver=_Checked(addresses),
+        resolver=_CheckedResolver(addresses),
         use_dns_cache=False,
         force_close=True,
         ssl=tls or True,
@@ -468,7 +472,7 @@ def _connector(addresses: Sequence[str], tls: ssl.SSLContext | None) -> aiohttp.
     )
 
 
-class _Path(msgspec.Struct, frozen=True):
+class _Route(msgspec.Struct, frozen=True):
     """The route of a message: to ``url``, through ``proxy`` if set, over one of ``addresses``."""
 
     url: URL
@@ -476,7 +480,7 @@ class _Path(msgspec.Struct, frozen=True):
     addresses: Sequence[str]
 
 
-async def _post(message: WebhookMessage, path: _Path, way: NetworkAccess, now: float) -> Said:
+async def _post(message: WebhookMessage, path: _Route, way: NetworkAccess, now: float) -> DeliveryResult:
     proxy = path.proxy
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=way.bounds.connect)
     async with (
@@ -505,11 +509,11 @@ async def _post(message: WebhookMessage, path: _Path, way: NetworkAccess, now: f
         return await _read(answer, way.bounds, now)
 
 
-async def _read(answer: aiohttp.ClientResponse, bounds: WebhookBounds, now: float) -> Said:
+async def _read(answer: aiohttp.ClientResponse, bounds: WebhookBounds, now: float) -> DeliveryResult:
     status = answer.status
     if status == 410:
         return EndpointGone("410")
-    if status >= 500 or status in _AGAIN:
+    if status >= 500 or status in _RETRIABLE:
         return RetryLater(str(status), retry_after(answer.headers.get("Retry-After"), now))
     if not 200 <= status < 300:
         return DeliveryRefused(f"{status}, redirect not followed" if status in range(300, 400) else str(status))

@@ -52,12 +52,12 @@ def list_filter(query: Sequence[tuple[str, str]], person: Person) -> Filter | li
     problems = [(name[:MAX_NAME], f"is not one of {', '.join(_NAMES)}") for name in given.keys() - set(_NAMES)]
     problems += [(name, "is given more than once") for name in given.keys() - _SEVERAL if len(given[name]) > 1]
     for name, values in given.items():
-        problems += [(name, what) for what in dict.fromkeys(_wrong(name, value) for value in values) if what]
+        problems += [(name, what) for what in dict.fromkeys(_query_problem(name, value) for value in values) if what]
         problems += [(name, f"is given more than {MAX_VALUES} times")] if len(values) > MAX_VALUES else []
     return problems or _filter(given, person)
 
 
-def _wrong(name: str, value: str) -> str:
+def _query_problem(name: str, value: str) -> str:
     match name:
         case "state" | "kind":
             allowed = STATES if name == "state" else KINDS
@@ -116,7 +116,7 @@ class ReviewApi:
     def __init__(self, web: Web, feed: Feed) -> None:
         self._web = web
         self._feed = feed
-        self._mistakes = FailedLoginLimiter(EACH, ALL, web.wall)
+        self._failed_logins = FailedLoginLimiter(EACH, ALL, web.wall)
         self._openapi_document = openapi_document(web.version)
 
     def routes(self) -> list[Route]:
@@ -124,7 +124,7 @@ class ReviewApi:
             Route("/v1/openapi.json", self._openapi),
             Route("/v1/reviews", self._list),
             Route("/v1/reviews/events", self._events),
-            Route("/v1/reviews/{id}", self._one),
+            Route("/v1/reviews/{id}", self._review),
             Route("/v1/reviews/{id}/history", self._history),
             Route("/v1/reviews/{id}/verdict", self._verdict, methods=["POST"]),
         ]
@@ -142,14 +142,14 @@ class ReviewApi:
             return unfit(wanted)
         found = await self._web.store.read(lambda store: store.list(wanted))
         more = found[-1].id if len(found) == wanted.limit else None
-        return JSONResponse({"reviews": [self._told(review, "none") for review in found], "next": more})
+        return JSONResponse({"reviews": [self._view_of(review, "none") for review in found], "next": more})
 
-    async def _one(self, request: Request) -> Response:
-        review = await self._seen(request)
-        return review if isinstance(review, Response) else await self._shown(review, "full")
+    async def _review(self, request: Request) -> Response:
+        review = await self._visible_review(request)
+        return review if isinstance(review, Response) else await self._response(review, "full")
 
     async def _history(self, request: Request) -> Response:
-        review = await self._seen(request)
+        review = await self._visible_review(request)
         if isinstance(review, Response):
             return review
         events = await self._web.store.read(lambda store: store.history(review.id))
@@ -163,7 +163,7 @@ class ReviewApi:
         return EventStream(self._feed, lambda: self._web.person(token), last_seen(request))
 
     async def _verdict(self, request: Request) -> Response:
-        found = await self._to_decide(request)
+        found = await self._decidable(request)
         if isinstance(found, Response):
             return found
         review, giver = found
@@ -190,11 +190,11 @@ class ReviewApi:
                 else ""
             )
             said = f"the review is no longer pending: {stands.state}{f' ({why})' if why else ''}"
-            return await to_thread.run_sync(lambda: problem(409, said, review=self._told(stands, giver.show)))
+            return await to_thread.run_sync(lambda: problem(409, said, review=self._view_of(stands, giver.show)))
         self._web.log.info("verdict.given", review=review.id, verdict=verdict.word, who=giver.who, door=giver.door)
-        return await self._shown(outcome, giver.show)
+        return await self._response(outcome, giver.show)
 
-    async def _to_decide(self, request: Request) -> tuple[Review, Decider] | Response:
+    async def _decidable(self, request: Request) -> tuple[Review, Decider] | Response:
         """The review, and a user of its reviewer or the holder of its callback token."""
         token = headers_of(request.scope).bearer()
         if token is not None and token.startswith(formats.TOKEN_PREFIX):
@@ -217,9 +217,9 @@ class ReviewApi:
         )
         if review is not None and why is None:
             return review, Decider("callback", "callback", "none")
-        return self._wrong(request, problem(401, f"the token {why}", headers=CHALLENGE))
+        return self._wrong_token(request, problem(401, f"the token {why}", headers=CHALLENGE))
 
-    async def _seen(self, request: Request) -> Review | Response:
+    async def _visible_review(self, request: Request) -> Review | Response:
         """The review in the path, if this user may see it."""
         person = self._person(request)
         if isinstance(person, Response):
@@ -237,24 +237,24 @@ class ReviewApi:
         person = None if token is None else self._web.person(token)
         if person is not None:
             return person
-        return unknown() if token is None else self._wrong(request, unknown())
+        return unknown() if token is None else self._wrong_token(request, unknown())
 
-    def _wrong(self, request: Request, refused: Response) -> Response:
+    def _wrong_token(self, request: Request, refused: Response) -> Response:
         """The response to a wrong token.
 
         Valid tokens are never limited, because behind a proxy all have the same address.
         """
-        wait = self._mistakes.attempt(sender(request.scope))
+        wait = self._failed_logins.attempt(sender(request.scope))
         return (
             problem(429, "too many wrong tokens from this address; try again later", headers={"retry-after": str(wait)})
             if wait
             else refused
         )
 
-    async def _shown(self, review: Review, show: Show) -> Response:
+    async def _response(self, review: Review, show: Show) -> Response:
         """Encode in a thread, because a review with many pictures takes a tenth of a second."""
-        return await to_thread.run_sync(lambda: JSONResponse(self._told(review, show)))
+        return await to_thread.run_sync(lambda: JSONResponse(self._view_of(review, show)))
 
-    def _told(self, review: Review, show: Show) -> dict[str, object]:
+    def _view_of(self, review: Review, show: Show) -> dict[str, object]:
         now = self._web.wall()
         return to_view(expired(review, now) or review, show=show, now=now, url=self._web.url)

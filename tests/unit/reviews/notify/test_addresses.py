@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.reviews.notify.webhook import Forbidden, checked, is_public, literal, may_go, networks_of, system_lookup
+from samplegate.reviews.notify.webhook import (
+    Forbidden,
+    is_permitted,
+    is_public,
+    literal_addresses,
+    networks_of,
+    permitted_addresses,
+    system_lookup,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -54,14 +62,14 @@ def ip(text: str) -> Any:
 @pytest.mark.parametrize("text", PUBLIC)
 def test_a_public_address_may_be_gone_to(text: str) -> None:
     assert is_public(ip(text))
-    assert may_go(ip(text), (), plain=False)
+    assert is_permitted(ip(text), (), plain=False)
 
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in INSIDE.items() for text in texts])
 def test_no_address_inside_may_be_gone_to_unless_it_is_listed(kind: str, text: str) -> None:
     assert not is_public(ip(text)), kind
-    assert not may_go(ip(text), (), plain=False)
-    assert may_go(ip(text), networks_of(["0.0.0.0/0", "::/0"]), plain=True)
+    assert not is_permitted(ip(text), (), plain=False)
+    assert is_permitted(ip(text), networks_of(["0.0.0.0/0", "::/0"]), plain=True)
 
 
 @given(st.ip_addresses(v=4))
@@ -108,13 +116,13 @@ def test_the_addresses_beside_a_registered_network_are_as_the_table_says(text: s
 
 
 def test_a_mapped_address_is_that_of_the_listed_network() -> None:
-    assert may_go(ip("::ffff:10.1.2.3"), networks_of(["10.1.0.0/16"]), plain=False)
-    assert not may_go(ip("::ffff:10.2.2.3"), networks_of(["10.1.0.0/16"]), plain=False)
+    assert is_permitted(ip("::ffff:10.1.2.3"), networks_of(["10.1.0.0/16"]), plain=False)
+    assert not is_permitted(ip("::ffff:10.2.2.3"), networks_of(["10.1.0.0/16"]), plain=False)
 
 
 def test_plain_http_goes_into_listed_networks_only() -> None:
-    assert not may_go(ip("8.8.8.8"), (), plain=True)
-    assert may_go(ip("8.8.8.8"), networks_of(["8.8.8.8/32"]), plain=True)
+    assert not is_permitted(ip("8.8.8.8"), (), plain=True)
+    assert is_permitted(ip("8.8.8.8"), networks_of(["8.8.8.8/32"]), plain=True)
 
 
 def test_networks_are_read_with_and_without_host_bits() -> None:
@@ -134,8 +142,8 @@ def found(*addresses: str) -> Any:
 
 async def test_only_the_allowed_ones_of_a_name_s_addresses_are_left() -> None:
     lookup = found("10.0.0.1", "8.8.8.8", "127.0.0.1", "8.8.8.8", "not an address")
-    assert ("8.8.8.8",) == await checked("hooks.example", 443, (), plain=False, lookup=lookup)
-    assert ("10.0.0.1", "8.8.8.8") == await checked(
+    assert ("8.8.8.8",) == await permitted_addresses("hooks.example", 443, (), plain=False, lookup=lookup)
+    assert ("10.0.0.1", "8.8.8.8") == await permitted_addresses(
         "hooks.example", 443, networks_of(["10.0.0.0/8"]), plain=False, lookup=lookup
     )
 
@@ -150,7 +158,7 @@ async def test_only_the_allowed_ones_of_a_name_s_addresses_are_left() -> None:
     ],
 )
 async def test_why_a_name_is_forbidden_is_said(addresses: tuple[str, ...], plain: bool, why: str) -> None:
-    assert Forbidden(why) == await checked("hooks.example", 443, (), plain=plain, lookup=found(*addresses))
+    assert Forbidden(why) == await permitted_addresses("hooks.example", 443, (), plain=plain, lookup=found(*addresses))
 
 
 @pytest.mark.parametrize(
@@ -168,13 +176,13 @@ async def test_why_a_name_is_forbidden_is_said(addresses: tuple[str, ...], plain
     ],
 )
 async def test_literal_addresses_are_checked_in_every_notation(host: str) -> None:
-    assert isinstance(await checked(host, 443, (), plain=False), Forbidden)
-    assert literal(host)
+    assert isinstance(await permitted_addresses(host, 443, (), plain=False), Forbidden)
+    assert literal_addresses(host)
 
 
 @pytest.mark.parametrize("host", ["hooks.example", "localhost", "1.2.3.4.example", ""])
 def test_a_name_is_no_literal_address(host: str) -> None:
-    assert () == literal(host)
+    assert () == literal_addresses(host)
 
 
 async def test_the_system_s_look_up_knows_this_machine() -> None:

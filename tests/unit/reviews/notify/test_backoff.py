@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.reviews.notify.webhook import FIRST, LONGEST, MAX_RETRY_AFTER, retry_after, retry_wait
+from samplegate.reviews.notify.webhook import FIRST_RETRY, MAX_RETRY, MAX_RETRY_AFTER, retry_after, retry_wait
 
 NOW: Final = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
 
 
 def test_the_waits_double_from_two_seconds_to_five_minutes() -> None:
     assert [1.0, 2.0, 4.0, 8.0] == [retry_wait(tries, 0.0) for tries in (1, 2, 3, 4)]
-    assert LONGEST / 2 == retry_wait(100, 0.0)
-    assert LONGEST / 2 == retry_wait(10**9, 0.0)
+    assert MAX_RETRY / 2 == retry_wait(100, 0.0)
+    assert MAX_RETRY / 2 == retry_wait(10**9, 0.0)
 
 
 @given(st.integers(0, 10_000), st.floats(0, 1, exclude_max=True))
 def test_every_wait_lies_between_half_and_whole(tries: int, chance: float) -> None:
-    assert FIRST / 2 <= retry_wait(tries, chance) <= LONGEST
+    assert FIRST_RETRY / 2 <= retry_wait(tries, chance) <= MAX_RETRY
     assert retry_wait(tries, 0.0) <= retry_wait(tries, chance) <= 2 * retry_wait(tries, 0.0)
 
 

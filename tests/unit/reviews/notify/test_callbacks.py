@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.reviews.notify.formats import TOKEN_PREFIX, callback_fault, make
+from samplegate.reviews.notify.formats import TOKEN_PREFIX, callback_fault, callback_token
 
 KEY: Final = bytes(range(32))
 NOW: Final = 1_800_000_000.0
 EXPIRES: Final = NOW + 900.7
 DIGEST: Final = "sha256:" + "ab" * 32
-TOKEN: Final = make(KEY, "rv_1", DIGEST, EXPIRES)
+TOKEN: Final = callback_token(KEY, "rv_1", DIGEST, EXPIRES)
 
 
 def test_a_token_opens_its_review_until_it_expires() -> None:
@@ -36,7 +36,9 @@ def test_its_end_cannot_be_put_off() -> None:
 
 
 def test_what_is_bound_cannot_be_moved_from_one_part_to_the_next() -> None:
-    assert make(KEY, "a", "bc", EXPIRES).split(".")[2] != make(KEY, "ab", "c", EXPIRES).split(".")[2]
+    assert (
+        callback_token(KEY, "a", "bc", EXPIRES).split(".")[2] != callback_token(KEY, "ab", "c", EXPIRES).split(".")[2]
+    )
 
 
 @pytest.mark.parametrize(

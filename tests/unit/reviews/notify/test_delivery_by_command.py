@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from samplegate.reviews.notify.outbox import HOLD, LEASE, OVER
+from samplegate.reviews.notify.outbox import LEASE, OBSOLETE, RENEW_INTERVAL
 from samplegate.reviews.review import Verdict
 from tests.fakes.outbox import Outside, running
 from tests.fakes.reviews import NOW
@@ -138,7 +138,7 @@ async def test_a_command_is_its_process_s_for_as_long_as_it_runs(out: Outside, b
     async with running(out.outbox()), running(out.outbox(random=lambda n: b"\x01" * n)):
         assert b"up" == await blocking.read_state()
         for _ in range(20):
-            out.clock.move(HOLD)
+            out.clock.move(RENEW_INTERVAL)
             held = out.clock.now + LEASE
             await out.store.until(lambda held=held: out.store.one.held_until >= held)  # type: ignore[misc]
         assert [("ops", 1)] == out.store.taken
@@ -163,7 +163,7 @@ async def test_a_command_that_nobody_waits_for_any_more_is_killed(
                 out.clock.move(901)
         assert b"" == await blocking.read_state()
         await out.store.until(lambda: out.store.one.state == "failed")
-    assert OVER == out.store.one.said
+    assert OBSOLETE == out.store.one.said
 
 
 async def test_a_command_is_killed_at_shutdown_and_run_again_by_the_next_process(

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from samplegate.errors import Unavailable
 from samplegate.policy.schema import Reviewer
-from samplegate.reviews.notify.outbox import AT_ONCE, LEASE, OVER
+from samplegate.reviews.notify.outbox import LEASE, MAX_CONCURRENT, OBSOLETE
 from samplegate.reviews.review import Verdict
 from tests.fakes.outbox import DAY, KEY, Outside, Store, is_signed, running
 from tests.fakes.reviews import NOW
@@ -178,7 +178,7 @@ async def test_nobody_is_asked_what_was_decided_before_and_what_became_of_it_is_
         async with running(out.outbox()):
             await out.store.until(lambda: all(one.state != "waiting" for one in out.store.deliveries.values()))
     assert ["review.decided"] == [json.loads(seen.body)["type"] for seen in hook.seen]
-    assert OVER == out.store.one.said
+    assert OBSOLETE == out.store.one.said
 
 
 async def test_withdrawn_reviews_are_told_of(out: Outside) -> None:
@@ -275,11 +275,11 @@ async def test_several_are_told_at_once_but_not_more_than_the_bound(out: Outside
         for number in range(30):
             await out.ask(number)
         async with running(out.outbox()):
-            await hook.requests(AT_ONCE)
+            await hook.requests(MAX_CONCURRENT)
             await _turns()
             go.set()
             await out.store.until(lambda: all(one.state == "done" for one in out.store.deliveries.values()))
-    assert AT_ONCE == most
+    assert MAX_CONCURRENT == most
 
 
 async def test_a_dead_hook_is_tried_with_one_message_at_a_time_and_nobody_else_waits_for_it(out: Outside) -> None:

@@ -14,10 +14,10 @@ from yarl import URL
 from samplegate.reviews.notify.webhook import (
     Delivered,
     DeliveryRefused,
+    DeliveryResult,
     EndpointGone,
     NetworkAccess,
     RetryLater,
-    Said,
     VerdictReceived,
     WebhookBounds,
     WebhookMessage,
@@ -40,7 +40,7 @@ def way(**values: Any) -> NetworkAccess:
     return NetworkAccess(**(given | values))
 
 
-async def post(url: str, **values: Any) -> Said:
+async def post(url: str, **values: Any) -> DeliveryResult:
     return await send(
         WebhookMessage(url, {"Content-Type": "application/json", "webhook-id": "msg_1"}, b'{"a":1}'),
         way(**values),
@@ -48,12 +48,12 @@ async def post(url: str, **values: Any) -> Said:
     )
 
 
-async def said_to(says: bytes, **values: Any) -> Said:
+async def said_to(says: bytes, **values: Any) -> DeliveryResult:
     async with endpoint(says) as hook:
         return await post(hook.url, **values)
 
 
-async def behaving(behave: Behave, **values: Any) -> Said:
+async def behaving(behave: Behave, **values: Any) -> DeliveryResult:
     async with endpoint() as hook:
         hook.behave = behave
         return await post(hook.url, **values)

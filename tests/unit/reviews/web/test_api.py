@@ -296,7 +296,7 @@ async def test_content_that_breaks_the_form_is_told_at_its_field() -> None:
 
 async def token_for(listener: ReviewersListener, of: Review, **changed: Any) -> str:
     values: dict[str, Any] = {"review_id": of.id, "digest": of.digest, "expires": NOW + 60, **changed}
-    return formats.make(listener.store.key(), **values)
+    return formats.callback_token(listener.store.key(), **values)
 
 
 async def test_a_callbacks_token_decides_its_own_review_once() -> None:
@@ -348,7 +348,7 @@ async def test_a_callbacks_token_that_was_not_made_for_this_is_refused(changed: 
     listener = ReviewersListener()
     asked = await listener.open_review()
     values = {"key": listener.store.key(), "review_id": ID, "digest": asked.digest, "expires": NOW + 60, **changed}
-    found = await client(listener.app(), formats.make(**values)).post(
+    found = await client(listener.app(), formats.callback_token(**values)).post(
         f"/v1/reviews/{ID}/verdict", json=verdict_body(asked)
     )
     assert (401, f"the token {why}") == plain(found)
