@@ -1,5 +1,5 @@
-"""`python -m bench [--quick] [--json] [--no-peer] [--only stdio|http] [--base REF]`: measures, and prints each row as
-it is measured.
+"""`python -m bench [--quick] [--json] [--no-peer] [--only stdio|http] [--base REF]`: measures the gate and prints each
+row at once.
 
 A full run takes about ten minutes.
 """
@@ -27,7 +27,7 @@ from tests.fakes import rounds as five
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """Number of laps, calls and samples in a run."""
 
     laps: int
     calls: int
@@ -74,13 +74,12 @@ QUICK = Size(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what was asked for; each row is printed as soon as it is measured. Returns 1 where a measurement failed:
-    missed goals do not count."""
+    """Run the selected benchmarks. Returns 1 if a measurement failed; missed goals do not count as failures."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke test: the figures mean little")
     parser.add_argument("--json", action="store_true", help="print the figures and the rows as JSON")
-    parser.add_argument("--no-peer", action="store_true", help="leave the peers out, and do not install them")
-    parser.add_argument("--only", choices=("stdio", "http"), help="leave the other half out")
+    parser.add_argument("--no-peer", action="store_true", help="skip the peers, and do not install them")
+    parser.add_argument("--only", choices=("stdio", "http"), help="run only this half")
     parser.add_argument(
         "--base", metavar="REF", help="a commit or tag whose version is built and measured in turn with this one"
     )
@@ -103,11 +102,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Bench:
-    """The measurements, one after the other. One that fails is a row that says so, and the next one follows."""
+    """The measurements in order. A failed one becomes a row with its reason, and the run continues."""
 
     def __init__(self, table: Table, *, peers: bool, pair: tuple[Sequence[str], Sequence[str]] | None = None) -> None:
-        """``pair``: the interpreters of this version and of an earlier one, in environments made alike; None measures
-        this one alone."""
+        """``pair``: the interpreters of this version and of an earlier one, in environments built alike. With None,
+        only this version is measured."""
         self.figures = Figures(machine.describe())
         self.failed = False
         self._table = table
@@ -116,7 +115,7 @@ class Bench:
         self._base: Sequence[str] | None = None if pair is None else pair[1]
 
     def step(self, what: str, measure: Callable[[], Iterable[Row]]) -> None:
-        """One measurement, and its rows."""
+        """Run one measurement and add its rows to the table."""
         print(f"bench: {what}", file=sys.stderr)
         try:
             self._table.add(measure())
@@ -126,7 +125,7 @@ class Bench:
             self._table.add([row.failed(what, short(problem))])
 
     def stdio(self, size: Size) -> None:
-        """Everything over stdio, and what needs no transport."""
+        """The benchmarks over stdio, and those without a transport."""
         base = None if self._base is None else gate_command(self._base)
         found = variants(gate_command(self._gate), peer.python() if self._peers else None, base)
         by_name = {variant.name: variant for variant in found}
@@ -183,7 +182,7 @@ class Bench:
         self.step("samples", sampled)
 
     def http(self, size: measuring.Size) -> None:
-        """Everything over HTTP."""
+        """The benchmarks over HTTP."""
         figures = self.figures
 
         def calls() -> Iterable[Row]:

@@ -1,7 +1,7 @@
-"""A stdio MCP server of both eras that takes as little time as a Python one can: it answers without parsing where the
-client writes as ours does.
+"""Bare stdio MCP server for both eras, as fast as Python allows: it does not parse calls that have the form of our
+client's.
 
-Not a model of a server: it is the other end of every lap, so its own time must be small and the same behind every
+It is not a model of a server. It is the other end of every lap, so its own time must be small and the same behind every
 variant.
 """
 
@@ -22,7 +22,7 @@ DISCOVER: Final = b'{"resultType":"complete","supportedVersions":["2026-07-28"],
 
 
 def _reply(size: int) -> bytes:
-    """Of both eras: what a legacy client does not know it leaves aside."""
+    """A result for both eras: legacy clients ignore the members that they do not know."""
     return b'{"resultType":"complete","content":[{"type":"text","text":"' + b"x" * size + b'"}]}'
 
 
@@ -46,7 +46,7 @@ def _result(method: str, params: dict[str, object]) -> bytes:
 
 
 def serve() -> None:
-    """Answer until the end of the input."""
+    """Answer requests until the end of the input."""
     replies: dict[int, bytes] = {}
     out = sys.stdout.buffer
     for line in open(0, "rb", buffering=1 << 20):  # noqa: SIM115  the default of 8 KiB makes a large frame slow

@@ -1,7 +1,7 @@
-"""An earlier version of the gate, to be measured beside the present one: `make bench BASE=v0.1.0`.
+"""Environments of earlier versions of the gate, to measure them beside the present one: `make bench BASE=v0.1.0`.
 
-Each version gets an environment of its own in bench/.base, with the packages of its own lock file and nothing else.
-Both are made alike, since the packages that tests need, and modules that are not compiled, slow a start down.
+Each version has its own environment in bench/.base, with only the packages of its own lock file. Both environments are
+built alike, because additional packages and modules that are not compiled slow down a start.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ FOLDER: Final = ROOT / "bench" / ".base"
 LOCK: Final = "requirements.lock"
 SOURCE: Final = "proxy"
 RELEASE: Final = ROOT / "tests" / "upgrade" / "base"
-"""Names the commit of the newest release, where a clone has no tags."""
+"""The file with the commit of the newest release, for clones without tags."""
 VERSION: Final = f"{SOURCE}/samplegate/__init__.py"
 
 
 def earlier(ref: str) -> tuple[str, ...]:
-    """The interpreter that has this version, as the beginning of a command. Builds its environment on first use.
+    """The interpreter of an earlier version, as the beginning of a command. Builds its environment on first use.
 
-    ``ref``: a commit, a branch or a tag. Raises RuntimeError where git does not know it, or where it cannot be
-    installed.
+    ``ref`` is a commit, a branch or a tag. Raises RuntimeError if git does not know it, or if it cannot be installed.
     """
     commit = _commit(ref)
     tree = FOLDER / commit
@@ -45,7 +44,7 @@ def earlier(ref: str) -> tuple[str, ...]:
 
 
 def present() -> tuple[str, ...]:
-    """The same for the version of this checkout. Raises RuntimeError."""
+    """The interpreter of this checkout's version. Raises RuntimeError."""
     return _interpreter(ROOT)
 
 
@@ -64,7 +63,7 @@ def _commit(ref: str) -> str:
 
 
 def _interpreter(tree: Path) -> tuple[str, ...]:
-    """Python with the packages of the tree's lock file, and the tree's source."""
+    """Python with the packages of the tree's lock file and with the tree's source."""
     lock, source = tree / LOCK, tree / SOURCE
     folder = FOLDER / hashlib.sha256(lock.read_bytes() + bytes(source)).hexdigest()[:16]
     python = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
@@ -97,7 +96,7 @@ def _interpreter(tree: Path) -> tuple[str, ...]:
         Path(packages.stdout.strip(), "samplegate.pth").write_text(f"{source}\n", encoding="utf-8")
         (folder / "installed").touch()
     compileall.compile_dir(source, quiet=2)
-    return (str(python), "-I")  # without PYTHONPATH, which the measured programs' environment has
+    return (str(python), "-I")  # ignores PYTHONPATH, which is set for the measured programs
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:

@@ -1,4 +1,4 @@
-"""The client of every lap: blocking pipes and no parsing, so that its own time is small and the same for every
+"""Blocking stdio client for the laps. It does not parse answers, so its own time is small and the same for every
 variant."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INITIALIZED: Final = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 
 
 class Connection:
-    """One started variant. Times are nanoseconds of the performance counter."""
+    """A connection to a started variant. Times are in nanoseconds of the performance counter."""
 
     def __init__(self, command: Sequence[str]) -> None:
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent / "proxy")}
@@ -38,13 +38,13 @@ class Connection:
         self._id = 0
 
     def initialize(self) -> None:
-        """The handshake."""
+        """Do the handshake."""
         self._round_trip(INITIALIZE, b"0")
         self._in.write(INITIALIZED)
         self._in.flush()
 
     def call(self, text: bytes = b"hello", reply: int = 5) -> int:
-        """One tools/call with so much text either way. Returns how long it took."""
+        """Make one tools/call with this text; ``reply`` is the size of its answer. Returns the duration."""
         self._id += 1
         arguments = PAYLOAD % (reply, text)
         frame = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":%s}}\n' % (
@@ -56,8 +56,8 @@ class Connection:
         return time.perf_counter_ns() - started
 
     def sample(self, count: int, at_once: int) -> int:
-        """One tools/call of the sampling server, which asks for so many samples, so many of them at once. Returns how
-        long all of them took."""
+        """Make one tools/call to the sampling server, which asks for ``count`` samples, ``at_once`` of them
+        concurrently. Returns the duration of all."""
         self._id += 1
         arguments = b'{"count":%d,"at_once":%d}' % (count, at_once)
         frame = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"sample","arguments":%s}}\n' % (
@@ -69,7 +69,7 @@ class Connection:
         return time.perf_counter_ns() - started
 
     def _round_trip(self, frame: bytes, id: bytes) -> None:
-        with suppress(BrokenPipeError):  # then there is no answer either
+        with suppress(BrokenPipeError):  # the missing answer is reported below
             self._in.write(frame)
             self._in.flush()
         while True:
@@ -81,13 +81,13 @@ class Connection:
                     f" {self._said.read()[-2000:].decode(errors='replace')}"
                 )
             if b'"id":' + id not in line and b'"id": ' + id not in line:
-                continue  # a notification of the peer's
+                continue  # a notification from the peer
             if b'"result"' not in line[:200] and b'"result"' not in line[-200:]:
                 raise RuntimeError(f"{self.process.args!r} answered {line[:300]!r}")
             return
 
     def close(self) -> None:
-        """End it as a client does: close its input, then wait, then kill."""
+        """Close the server's input, wait, then kill it, as clients do."""
         with suppress(BrokenPipeError):
             self._in.close()
         try:
@@ -101,7 +101,7 @@ class Connection:
 
 @contextmanager
 def connected(command: Sequence[str]) -> Iterator[Connection]:
-    """A started variant, killed if it does not get through its work in time."""
+    """A started variant. It is killed if it does not finish within the time limit."""
     connection = Connection(command)
     try:
         with guarded(connection.process):
@@ -112,7 +112,7 @@ def connected(command: Sequence[str]) -> Iterator[Connection]:
 
 @contextmanager
 def guarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Kills the process if it does not get through its work in time: whoever reads from it then reads its end."""
+    """Kill the process if it does not finish within the time limit. Its readers then get the end of the stream."""
     guard = threading.Timer(PATIENCE * 4, process.kill)
     guard.daemon = True
     guard.start()

@@ -1,5 +1,4 @@
-"""`python -m bench.decisions`: how long one decision takes over 1, 100 and 1000 rules of which only the last takes the
-request."""
+"""`python -m bench.decisions`: duration of one decision over 1, 100 and 1000 rules of which only the last matches."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from samplegate.protocol.requests import Call, ElicitationRequest, Origin, Reque
 
 LAPS: Final = 20
 SIZES: Final = (1, 100, 1000)  # no policy has more
-GOAL: Final = 100.0  # microseconds over 100 rules, as the table of report.py asks
+GOAL: Final = 100.0  # microseconds over 100 rules
 
 _origin: Final = Origin("docs", "local", "legacy", "2025-11-25", (Call("tools/call", "summarize_page"),))
 _text: Final[dict[str, Any]] = {"type": "text", "text": "Summarise this page in three sentences. " * 25}
@@ -39,8 +38,8 @@ REQUESTS: Final[tuple[Request, ...]] = (_sampling, _form)
 
 
 def policy(rules: int) -> Policy:
-    """Rules of every kind, one in eight with an expression to look for, none of which takes the two requests; the last
-    takes everything."""
+    """Rules of every kind, one in eight with an expression to search for. None matches the two requests, except the
+    last, which matches everything."""
     before = [_rule(index) for index in range(rules - 1)]
     return Policy(
         version=1,
@@ -83,19 +82,19 @@ def _rule(index: int) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Of decisions over so many rules: microseconds of one, and how many a second by one thread."""
+    """Microseconds of one decision over ``rules`` rules, and decisions per second in one thread."""
 
     rules: int
     p50: float
     p99: float
     a_second: float
     best: float
-    """The mean of the best lap: on a busy machine the others are also the neighbours'."""
+    """The mean of the best lap: on a busy machine, the other laps also measure other processes."""
 
 
 def measure(rules: int, laps: int = LAPS, repeats: int | None = None) -> Speed:
-    """Laps of a sampling request and a form by turns, each decision timed by itself; the median of the laps' figures.
-    p50: the mean of the two."""
+    """Time each decision in laps that alternate between a sampling request and a form. Returns the medians of the laps;
+    p50 is the mean of the two requests' medians."""
     compiled = compile_policy(policy(rules), {})
     runs = [_lap(compiled, repeats or max(200, min(1_000, 100_000 // rules))) for _ in range(laps)]
     p50 = sum(median(median(run[kind]) for run in runs) for kind in range(len(REQUESTS))) / len(REQUESTS)

@@ -1,7 +1,6 @@
-"""`python -m bench.direct URL`: litellm in one process, as a program would call it itself: what the gate's sampling is
-measured beside.
+"""`python -m bench.direct URL`: litellm called directly in one process, for comparison with the gate's sampling.
 
-A line ``COUNT AT_ONCE stream|whole`` on stdin is a lap; it is answered with the seconds it took.
+Each line ``COUNT AT_ONCE stream|whole`` on stdin starts a lap. The answer is the lap's duration in seconds.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ Manner = Literal["stream", "whole"]
 
 
 class Direct:
-    """One that runs."""
+    """A running process of this module."""
 
     def __init__(self, sink: IO[bytes], source: IO[bytes]) -> None:
         self._sink, self._source = sink, source
 
     def lap(self, count: int, at_once: int, manner: Manner) -> float:
-        """Seconds that so many calls took, so many of them at once."""
+        """Seconds for ``count`` calls, ``at_once`` of them concurrently."""
         self._sink.write(f"{count} {at_once} {manner}\n".encode())
         self._sink.flush()
         took = self._source.readline()
@@ -41,7 +40,7 @@ class Direct:
 
 @contextmanager
 def running(url: str) -> Iterator[Direct]:
-    """One in a process of its own, which has imported litellm."""
+    """Start this module in its own process, and wait until it has imported litellm."""
     environment = os.environ | {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "CRITICAL"}
     command = [sys.executable, "-W", "ignore", "-m", "bench.direct", url]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=environment) as process:
@@ -86,7 +85,7 @@ async def _lap(litellm: Any, url: str, count: int, at_once: int, streamed: bool)
 
 async def _main(url: str) -> None:
     sink = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # litellm prints
+    os.dup2(2, 1)  # litellm prints to stdout
     logging.disable(logging.CRITICAL)
     import litellm
 

@@ -1,8 +1,7 @@
-"""`python -m bench.endpoint`: an OpenAI-compatible endpoint that answers at once, streamed or whole, and prints its
-URL. Not a model.
+"""`python -m bench.endpoint`: OpenAI-compatible endpoint with constant answers, streamed or whole. Prints its URL.
 
-Its own time must be small and the same for whoever asks, so it reads no more of a request than its length and whether
-it wants a stream.
+Its own time must be small and the same for every caller, so it reads only a request's length and whether it asks for a
+stream.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def _stream() -> bytes:
 
 
 class _Endpoint(asyncio.Protocol):
-    """One connection, kept alive."""
+    """One keep-alive connection."""
 
     whole, stream = _whole(), _stream()
 
@@ -76,12 +75,12 @@ class _Endpoint(asyncio.Protocol):
 async def _serve() -> None:
     server = await asyncio.get_running_loop().create_server(_Endpoint, "127.0.0.1", 0)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
-    await asyncio.to_thread(sys.stdin.read)  # until whoever started it is gone
+    await asyncio.to_thread(sys.stdin.read)  # until the parent process ends
 
 
 @contextmanager
 def running() -> Iterator[str]:
-    """The URL of one in a process of its own."""
+    """Start the endpoint in its own process; the value is its URL."""
     command = [sys.executable, "-m", "bench.endpoint"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdout is not None

@@ -1,5 +1,5 @@
-"""Programs of others that fail while they are measured: the failure is a cell of the table, and the run goes on without
-the program."""
+"""Failures of peers during a measurement: the failure becomes a cell of the table, and the run continues without the
+peer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.variants import Name
 LONGEST: Final = 200
 """Characters of a reason in the table."""
 FAILURES: Final = (RuntimeError, OSError, TimeoutError)
-"""What a program's failure raises here."""
+"""Exceptions that a program's failure raises."""
 
 
 class Faults:
@@ -24,7 +24,7 @@ class Faults:
 
     @contextmanager
     def of(self, name: Name) -> Iterator[None]:
-        """A step of one program. Read ``why`` to see whether it failed."""
+        """Context for one step of one program. Check ``why`` to see whether it failed."""
         try:
             yield
         except FAILURES as problem:
@@ -34,6 +34,6 @@ class Faults:
 
 
 def short(problem: BaseException) -> str:
-    """The end of what a failure says, as one cell of a Markdown table."""
+    """The end of a failure's message, as one cell of a Markdown table."""
     text = " ".join(str(problem).split()) or type(problem).__name__
     return text[-LONGEST:].replace("|", "/")

@@ -1,5 +1,7 @@
-"""The floor: two blocking threads that copy bytes between a client and the command given as arguments. The least that a
-Python relay can cost."""
+"""The floor: two blocking threads that copy bytes between a client and the command in the arguments.
+
+This is the minimum cost of a relay in Python.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def _copy(source: int, target: int) -> None:
 
 
 def main() -> int:
-    """Copy both ways until the command has ended."""
+    """Copy in both directions until the command ends."""
     with subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
         assert child.stdin is not None
         assert child.stdout is not None

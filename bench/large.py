@@ -1,4 +1,4 @@
-"""A 10 MiB frame each way, and what the small calls of another session take while such frames pass."""
+"""Benchmark of large frames: 10 MiB each way, and small calls of another session while such frames pass."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ SIZE = 10 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Large:
-    """Milliseconds of a call with 10 MiB of text up and 10 MiB down, and what is added to the bare server's."""
+    """Milliseconds of a call with 10 MiB of text in each direction, and the part that the variant adds to the bare
+    server's."""
 
     both: float
     added: float
 
 
 def measure(variants: Sequence[Variant], rounds: int, faults: Faults, size: int = SIZE) -> dict[Name, Large]:
-    """The median of so many calls, interleaved. ``bare`` must be among the variants; a peer that fails has no
-    figures."""
+    """Medians of ``rounds`` interleaved calls. ``bare`` must be among the variants; a failed peer has no figures."""
     text = b"x" * size
     with ExitStack() as stack:
         connections: dict[Name, Connection] = {}
@@ -64,8 +64,8 @@ class Beside:
 
 
 def beside(variant: Variant, rounds: int, calls: int, size: int = SIZE) -> Beside:
-    """Small calls in one session, first alone, then for as long as ``rounds`` large calls take in another, and at least
-    ``calls``."""
+    """Time small calls in one session: first ``calls`` of them alone, then for as long as ``rounds`` large calls take
+    in another session."""
     with connected(variant.command) as small:
         small.initialize()
         _times(small, calls)
@@ -75,8 +75,8 @@ def beside(variant: Variant, rounds: int, calls: int, size: int = SIZE) -> Besid
 
 
 def _while_passing(small: Connection, command: Sequence[str], rounds: int, size: int) -> list[float]:
-    """The large calls are another process's, so that they do not wait for this client's interpreter, nor this client
-    for theirs."""
+    """Times of small calls during large ones. The large calls run in another process, so that the two clients do not
+    wait for each other's interpreter."""
     root = Path(__file__).resolve().parent.parent
     passing = [sys.executable, "-m", "bench.large", str(rounds), str(size), *command]
     with subprocess.Popen(

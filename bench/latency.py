@@ -1,5 +1,5 @@
-"""What a passed-through call takes, in short interleaved laps with all processes alive: a disturbance of the machine
-meets every variant."""
+"""Benchmark of passed-through calls, in short interleaved laps with all processes alive, so that a disturbance of the
+machine affects every variant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ WARM_UP = 200
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Microseconds. ``added``: over the bare server in the same lap, then the median of the laps."""
+    """Microseconds. ``added_*`` is the difference to the bare server in the same lap; the figure is the median of the
+    laps."""
 
     p50: float
     p99: float
@@ -26,7 +27,7 @@ class Latency:
 
 
 def measure(variants: Sequence[Variant], laps: int, calls: int, faults: Faults) -> dict[Name, Latency]:
-    """Laps of so many calls, round-robin over the variants. ``bare`` must be among them; a peer that fails has no
+    """Run laps of ``calls`` calls, round-robin over the variants. ``bare`` must be among them; a failed peer has no
     figures."""
     with ExitStack() as stack:
         connections: dict[Name, Connection] = {}

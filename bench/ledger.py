@@ -1,5 +1,5 @@
-"""What a reservation and its settlement take with few and with many accounts, in memory and in the state's file, and
-what an account costs there."""
+"""Benchmark of limits: a reservation and its settlement with few and with many accounts, in memory and in the state
+file, and the size of an account."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from samplegate.policy.ledger import SCALE, Draw, LimitSpec, Refused
 FEW: Final = 10
 MANY: Final = 100_000
 AT_ONCE: Final = 1_000
-"""Draws of one reservation while the accounts are made."""
-# requests in thirty days: what is drawn at once drains in some minutes, after which the account would be forgotten
+"""Draws in one reservation while the accounts are created."""
+# requests in thirty days: a draw drains within some minutes, and a drained account is removed
 MOST: Final = 1_000_000
 DRAWN: Final = 100
 Place = Literal["memory", "SQLite"]
@@ -31,7 +31,8 @@ Place = Literal["memory", "SQLite"]
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """One place. Microseconds of a reservation with its settlement, each of one account; the median of the laps."""
+    """Figures of one place: microseconds of a reservation with its settlement, each on one account; the median of the
+    laps."""
 
     place: Place
     accounts: int
@@ -39,9 +40,9 @@ class Ledger:
     """With FEW accounts."""
     many: float
     ratio: float
-    """Many over few, in the same lap."""
+    """``many`` divided by ``few``, in the same lap."""
     bytes_each: float
-    """Of an account, in the database."""
+    """Bytes of one account in the database."""
 
 
 class _NoLog:
@@ -52,7 +53,7 @@ class _NoLog:
 
 
 class _Kept:
-    """Accounts of one limit, none of which ever drains while it is measured."""
+    """Accounts of one limit. None of them drains during the measurement."""
 
     def __init__(self, place: Place, state: Path, accounts: int) -> None:
         spec = LimitSpec(
@@ -80,7 +81,7 @@ class _Kept:
         return int(pages * size)
 
     async def lap(self, repeats: int) -> float:
-        """Microseconds of one, the mean of a lap over accounts at random."""
+        """Mean microseconds of one reservation with its settlement, over a lap of random accounts."""
         keys = [_key(number) for number in random.Random(repeats).choices(range(self._accounts), k=repeats)]
         begun = time.perf_counter()
         for key in keys:
@@ -91,7 +92,7 @@ class _Kept:
         unit = DRAWN * SCALE["requests"]
         reserved = await self.admission.reserve([Draw("rate", key, 2 * unit) for key in keys], None)
         if isinstance(reserved, Refused):
-            raise RuntimeError(f"a lap that measures refusals is none: {reserved}")
+            raise RuntimeError(f"a reservation was refused, so the lap is invalid: {reserved}")
         await self.admission.settle(reserved, [Draw("rate", key, unit) for key in keys])
 
 
@@ -100,7 +101,8 @@ def _key(number: int) -> str:
 
 
 def measure(laps: int, repeats: dict[Place, int], accounts: int = MANY) -> list[Ledger]:
-    """Laps of so many reservations, few and many accounts by turns."""
+    """Run laps of reservations that alternate between few and many accounts. ``repeats`` is the number in a lap, by
+    place."""
     return [anyio.run(_measure, place, laps, count, accounts) for place, count in repeats.items()]
 
 

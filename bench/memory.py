@@ -1,5 +1,5 @@
-"""What a variant holds in memory beside the server: its processes' RSS and PSS, from Linux's /proc. Not the peak, and
-not on other systems."""
+"""Memory of a variant without its server: RSS and PSS of its processes from Linux's /proc. It is not the peak, and
+other systems have no such figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """MiB. PSS counts a page shared by two processes half in each."""
+    """Figures in MiB. In PSS, a page shared by two processes counts half in each."""
 
     rss: float
     pss: float
@@ -26,7 +26,7 @@ class Memory:
 
 
 def measure(command: Sequence[str]) -> Memory | None:
-    """A variant without its server after `initialize` and a call; None where there is no /proc."""
+    """Memory of a variant without its server, after `initialize` and one call; None without /proc."""
     if not can_be_read():
         return None
     with connected(command) as connection:
@@ -36,18 +36,18 @@ def measure(command: Sequence[str]) -> Memory | None:
 
 
 def can_be_read() -> bool:
-    """Whether this system has what is read here."""
+    """Whether this system has the files that are read here."""
     return (PROC / "self" / "smaps_rollup").is_file()
 
 
 def held(pid: int, server: Sequence[str]) -> Memory:
-    """What a process and all below it hold, without the server (the command of it)."""
+    """Memory of a process and its descendants, without the server with this command."""
     found = [one(each) for each in _tree(pid) if not _is_server(each, server)]
     return Memory(sum(each.rss for each in found), sum(each.pss for each in found), len(found))
 
 
 def bare_python() -> Memory | None:
-    """`python -c pass`, held where it would end."""
+    """Memory of `python -c pass`, measured just before it would end."""
     if not can_be_read():
         return None
     script = "import os; os.write(1, b'.'); os.read(0, 1)"
@@ -58,7 +58,7 @@ def bare_python() -> Memory | None:
 
 
 def one(pid: int) -> Memory:
-    """What one process holds."""
+    """Memory of one process."""
     text = (PROC / str(pid) / "smaps_rollup").read_text()
     kib = {name: int(value) for name, value in re.findall(r"^(Rss|Pss):\s+(\d+) kB$", text, re.MULTILINE)}
     return Memory(kib["Rss"] / 1024, kib["Pss"] / 1024)

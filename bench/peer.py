@@ -1,4 +1,4 @@
-"""Installs the peers on first use, from their own locks into their own git-ignored folders."""
+"""Installation of the peers on first use, from their own lock files into their own git-ignored folders."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from typing import Final, Literal, TypeAlias
 HERE: Final = Path(__file__).resolve().parent
 FOLDER: Final = HERE / ".peer"
 NODE: Final = HERE.parent / "tests" / "acceptance" / "sdk" / "node.py"
-"""Starts the node that the tests' counterparts have: `make bench` installs it before."""
+"""The script that starts the Node.js of the acceptance tests; `make bench` installs it before."""
 Environment: TypeAlias = Literal["fastmcp", "mcp-proxy"]
 LOCKS: Final[dict[Environment, Path]] = {
     "fastmcp": HERE / "requirements-peer.lock",
     "mcp-proxy": HERE / "requirements-mcp-proxy.lock",
 }
-"""Two: one needs a newer SDK than the other takes."""
+"""Two environments, because one peer needs a newer SDK than the other accepts."""
 
 
 def python(name: Environment = "fastmcp") -> Path | None:
-    """The Python of an environment, installed if it is not there yet; None, with a word on stderr, where that cannot be
-    done."""
+    """The Python of an environment, which is installed if necessary. If that fails: None, and the reason on stderr."""
     folder, lock = FOLDER / name, LOCKS[name]
     found = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     if _is_installed(folder, lock):
@@ -35,7 +34,7 @@ def python(name: Environment = "fastmcp") -> Path | None:
 
 
 def npm() -> Path | None:
-    """The folder of the peers from npm, likewise."""
+    """The folder of the peers from npm, installed if necessary. If that fails: None, and the reason on stderr."""
     folder, lock = HERE / "node_modules", HERE / "package-lock.json"
     if _is_installed(folder, lock):
         return folder

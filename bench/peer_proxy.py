@@ -1,7 +1,8 @@
-"""fastmcp's proxy around the command given as arguments; it runs in the peer's own environment, never in the gate's.
+"""fastmcp's proxy over stdio, around the command in the arguments. It runs in the peer's own environment, never in the
+gate's.
 
-Its fastest form: one connected client whose session all calls share, on uvloop. Its default form opens a session for
-every call.
+This is its fastest form: one connected client whose session all calls share, on uvloop. Its default form opens a
+session for every call.
 """
 
 import logging

@@ -1,5 +1,5 @@
-"""Figures -> rows of the table: each with its goal and whether it is met. Not a test: a busy machine may miss what a
-quiet one meets."""
+"""Rows of the table from the figures, each with its goal and whether it is met. This is not a test: a busy machine may
+miss a goal that a quiet machine meets."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from bench.variants import Name
 from tests.fakes.hostile_traffic import Stall
 
 P99_GOAL: Final = 1.5
-"""Times the floor's added p99."""
-LEDGER_GOAL: Final = 2.0  # times: what a reservation takes must not grow with the accounts
+"""A multiple of the floor's added p99."""
+LEDGER_GOAL: Final = 2.0  # ratio: the duration of a reservation must not grow with the number of accounts
 
 
 @dataclass(slots=True)
 class Figures:
-    """Everything that was measured; what could not be is empty or None."""
+    """All figures. Those that could not be measured are empty or None."""
 
     machine: str
     latency: dict[Name, Latency] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Figures:
     gate_memory: Memory | None = None
     python_memory: Memory | None = None
     worker_memory: Memory | None = None
-    """Of the gate with its worker."""
+    """Memory of the gate with its worker."""
     decisions: list[Speed] = field(default_factory=list)
     ledger: list[Ledger] = field(default_factory=list)
     sampling: list[Sampling] = field(default_factory=list)
@@ -49,15 +49,16 @@ class Figures:
     rounds: Rounds | None = None
     reloads: Reloads | None = None
     five: list[dict[str, int]] = field(default_factory=list)
-    """Tallies of rounds of five calls at once, without and with a standalone stream."""
+    """Counts for rounds of five calls at once, without and with a standalone stream."""
     stalls: list[Stall] = field(default_factory=list)
-    """Of the event loop, one for each hostile frame."""
+    """Stalls of the event loop, one for each hostile frame."""
     load: float | None = None
-    """Of the machine over the last quarter of an hour."""
+    """Load average of the machine over the last 15 minutes."""
 
 
 class Table:
-    """The table as bench/README.md shows it, printed row by row as each is measured. ``out`` None prints nothing."""
+    """The table, as in bench/README.md, printed row by row as each is measured. With ``out`` None, nothing is
+    printed."""
 
     def __init__(self, machine: str, out: TextIO | None) -> None:
         self.rows: list[Row] = []
@@ -65,14 +66,14 @@ class Table:
         self._print(f"Measured on {machine}.", "", "| what | the gate | beside | goal | |", "|---|---|---|---|---|")
 
     def add(self, rows: Iterable[Row]) -> None:
-        """More rows, shown at once."""
+        """Add rows and print them."""
         for row in rows:
             self.rows.append(row)
             verdict = "" if row.met is None else "met" if row.met else "missed"
             self._print(f"| {row.what} | {row.measured} | {row.beside} | {row.goal} | {verdict} |")
 
     def end(self, load: float | None) -> None:
-        """The last line: the load average of the machine meanwhile."""
+        """Print the last line: the machine's load average during the run."""
         if load is not None:
             self._print("", f"Load average over the last quarter of an hour: {load:.1f}.")
 
@@ -82,7 +83,7 @@ class Table:
 
 
 def latency(found: Mapping[Name, Latency], faults: Faults) -> list[Row]:
-    """A call over stdio, beside the floor, the peer and the earlier version."""
+    """Rows of a call over stdio: the gate beside the floor, the peer and the earlier version."""
     gate, floor, bare, peer, base = found["gate"], found["floor"], found["bare"], found.get("peer"), found.get("base")
     p50, p99 = gate.added_p50 / floor.added_p50, gate.added_p99 / floor.added_p99
     rows = [
@@ -124,7 +125,7 @@ def _failed_base(what: str, faults: Faults) -> Sequence[Row]:
 
 
 def startup(found: Mapping[Name, float], faults: Faults) -> list[Row]:
-    """The time until a client has its first answer."""
+    """Rows of the time from a start to the first answer."""
     added = {name: took - found["bare"] for name, took in found.items()}
     beside = [f"{name} +{took:.0f} ms" for name, took in added.items() if name in ("floor", "peer")]
     beside += [f"peer failed: {faults.why['peer']}"] if "peer" in faults.why else []
@@ -144,7 +145,7 @@ def startup(found: Mapping[Name, float], faults: Faults) -> list[Row]:
 
 
 def decision(speed: Speed) -> Row:
-    """What a decision takes."""
+    """Row of a decision's duration."""
     what = f"a decision over {speed.rules:,} rule{'' if speed.rules == 1 else 's'}"
     measured = f"{us(speed.p50)}, p99 {us(speed.p99)}, {speed.a_second:,.0f} a second"
     if speed.rules != 100:
@@ -153,7 +154,7 @@ def decision(speed: Speed) -> Row:
 
 
 def ledger(found: Ledger) -> Row:
-    """What a limit takes."""
+    """Row of a reservation's duration."""
     what = (
         f"a reservation and its settlement among {found.accounts:,} accounts, in"
         f" {'memory' if found.place == 'memory' else 'the state'}"
@@ -169,7 +170,7 @@ def ledger(found: Ledger) -> Row:
 
 
 def sampling(found: Sampling) -> Row:
-    """What a sample takes."""
+    """Row of a sample's duration."""
     what = f"samples through gate and worker, {found.at_once} at a time"
     measured = f"{found.gate:.0f} a second ({found.ratio:.2f} x litellm)"
     return Row(
@@ -180,7 +181,7 @@ def sampling(found: Sampling) -> Row:
 
 
 def memory(gate: Memory | None, python: Memory | None) -> Sequence[Row]:
-    """What `run` holds."""
+    """Row of the memory of `run`."""
     if gate is None or python is None:
         return []
     more = gate.rss - python.rss
@@ -193,7 +194,7 @@ def memory(gate: Memory | None, python: Memory | None) -> Sequence[Row]:
 
 
 def with_worker(worker: Memory | None, gate: Memory | None, python: Memory | None) -> Sequence[Row]:
-    """What it holds with its worker."""
+    """Row of the memory of `run` with its worker."""
     if worker is None or gate is None or python is None:
         return []
     measured = (
@@ -204,7 +205,7 @@ def with_worker(worker: Memory | None, gate: Memory | None, python: Memory | Non
 
 
 def large(found: Mapping[Name, Large], mib: int, faults: Faults) -> Sequence[Row]:
-    """What a large frame takes."""
+    """Rows of a large frame's duration."""
     gate, floor = found["gate"], found["floor"]
     ratio = gate.both / floor.both
     measured = f"{gate.both:.0f} ms ({ratio:.2f} x the floor), +{gate.added:.0f} ms"
@@ -221,7 +222,7 @@ def large(found: Mapping[Name, Large], mib: int, faults: Faults) -> Sequence[Row
 
 
 def beside(found: Mapping[Name, Beside]) -> Sequence[Row]:
-    """What a small call takes meanwhile."""
+    """Row of a small call's duration while large frames pass."""
     if "gate" not in found or "floor" not in found:
         return []
     gate, floor = found["gate"], found["floor"]

@@ -1,4 +1,4 @@
-"""One line of the table, and how its numbers are written."""
+"""Rows of the table, and the format of their numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. ``met`` is None for a row without a goal."""
+    """One row of the table. ``met`` is None for a row without a goal."""
 
     what: str
     measured: str
@@ -18,11 +18,12 @@ class Row:
 
 
 BASE_MOST: Final = 1.05
-"""Times the earlier version: what a row may cost more than it."""
+"""The maximum ratio to the earlier version."""
 
 
 def beside_base(what: str, gate: float, base: float, unit: str, *, more_is_better: bool = False) -> Row:
-    """A figure beside the same of an earlier version, in one run. ``gate`` and ``base``: medians, in ``unit``."""
+    """Row of a figure beside that of an earlier version, from the same run. ``gate`` and ``base`` are medians in
+    ``unit``."""
     ratio = base / gate if more_is_better else gate / base
     return Row(
         f"{what}, beside the earlier version",
@@ -34,10 +35,10 @@ def beside_base(what: str, gate: float, base: float, unit: str, *, more_is_bette
 
 
 def failed(what: str, why: str) -> Row:
-    """A measurement that could not be made."""
+    """Row of a failed measurement."""
     return Row(what, f"failed: {why}", "", "", False)
 
 
 def us(took: float) -> str:
-    """Microseconds, as many digits as mean something."""
+    """Microseconds with as many digits as are significant."""
     return f"{took:.1f} us" if took < 10 else f"{took:.0f} us"

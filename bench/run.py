@@ -1,4 +1,4 @@
-"""`python bench/run.py` is `python -m bench`, from whichever folder."""
+"""`python bench/run.py`: the same as `python -m bench`, from any folder."""
 
 import sys
 from pathlib import Path

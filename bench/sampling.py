@@ -1,5 +1,5 @@
-"""Samples a second through the whole gate and its worker, beside litellm called directly in one process: same endpoint,
-same calls, in laps."""
+"""Benchmark of sampling: samples per second through the gate and its worker, beside litellm called directly in one
+process; same endpoint and calls, in laps."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ WARM_UP: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Samples a second, the median of the laps; ``ratio``: the gate's over the direct ones' in the same lap."""
+    """Samples per second; the median of the laps. ``ratio`` is the gate's rate divided by the direct rate in the same
+    lap."""
 
     at_once: int
     gate: float
     direct: float
     direct_whole: float
-    """litellm without a stream: quicker, but it shows no progress."""
+    """Samples per second of litellm without a stream: faster, but it shows no progress."""
     ratio: float
 
 
 def measure(laps: int, calls: int, at_once: Sequence[int] = (1, 16)) -> tuple[list[Sampling], Memory | None]:
-    """Laps of so many calls, the gate and both manners of the direct ones by turns; and what the gate with its worker
-    then holds in memory."""
+    """Run laps that alternate between the gate and litellm, with and without a stream. Also returns the memory of the
+    gate with its worker."""
     with ExitStack() as stack:
         url = stack.enter_context(endpoint.running())
         alone = stack.enter_context(direct.running(url))
@@ -66,7 +67,7 @@ def _sampling(at_once: int, runs: Sequence[tuple[float, float, float]]) -> Sampl
 
 @contextmanager
 def _gate(url: str) -> Iterator[tuple[str, ...]]:
-    """The command of a gate that asks the endpoint, with a decision log: a sample is on record before it is
+    """The command of a gate that asks the endpoint. It has a decision log, because a sample is recorded before it is
     released."""
     with tempfile.TemporaryDirectory() as folder:
         policy = Path(folder) / "policy.yaml"

@@ -1,7 +1,7 @@
-"""A stdio MCP server whose one tool asks its client for many samples and waits for them: ``sample {count, at_once}``.
-Little time of its own.
+"""Stdio MCP server with one tool that asks its client for many samples: ``sample {count, at_once}``. It uses little
+time of its own.
 
-It ends, with a word on stderr, when a sample is refused: a lap that measures refusals is none.
+If a sample is refused, it exits with a message on stderr, because such a lap is invalid.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _sample(source: Any, count: int, at_once: int) -> None:
 
 
 def serve() -> None:
-    """Answer until the end of the input."""
+    """Answer requests until the end of the input."""
     source = open(0, "rb", buffering=1 << 20)  # noqa: SIM115
     while line := source.readline():
         frame = json.loads(line)

@@ -1,4 +1,4 @@
-"""How long it takes from starting a variant to its first answered `initialize`, interleaved."""
+"""Benchmark of the start: the time from starting a variant to its first answered `initialize`, interleaved."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bench.variants import Name, Variant
 
 
 def measure(variants: Sequence[Variant], rounds: Mapping[Name, int], faults: Faults) -> dict[Name, float]:
-    """Milliseconds, the median of so many starts; one more start before them fills the disk's cache. A peer that fails
-    has no figure."""
+    """Milliseconds, the median of ``rounds`` starts, after one more start that fills the disk cache. A failed peer has
+    no figure."""
     times: dict[Name, list[float]] = {variant.name: [] for variant in variants}
     for number in range(max(rounds.values()) + 1):
         for variant in variants:

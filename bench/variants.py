@@ -1,4 +1,4 @@
-"""What is measured: how each variant is started around the same bare server."""
+"""Variants over stdio: how each is started around the same bare server."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Name: TypeAlias = Literal["bare", "floor", "gate", "base", "peer"]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One thing to put between a client and the bare server."""
+    """One program between a client and the bare server."""
 
     name: Name
     command: tuple[str, ...]
 
 
 def variants(gate: Sequence[str], peer: Path | None, base: Sequence[str] | None = None) -> list[Variant]:
-    """All of them, in the order of a lap. ``gate`` and ``base`` are commands that wrap another."""
+    """All variants, in the order of a lap. ``gate`` and ``base`` are commands that wrap another."""
     found = [
         Variant("bare", SERVER),
         Variant("floor", (sys.executable, str(HERE / "floor.py"), *SERVER)),
@@ -38,8 +38,8 @@ def variants(gate: Sequence[str], peer: Path | None, base: Sequence[str] | None 
 
 
 def gate_command(python: Sequence[str] = (sys.executable,)) -> tuple[str, ...]:
-    """`samplegate run` as a user would start it, without a decision log: no request is made that would be recorded.
+    """`samplegate run` as a user would start it, but without a decision log, because no request is recorded.
 
-    ``python``: the interpreter whose environment has the gate.
+    ``python`` is the interpreter whose environment has the gate.
     """
     return (*python, "-m", "samplegate", "run", "--policy", str(HERE / "policy.yaml"), "--decision-log", "none", "--")

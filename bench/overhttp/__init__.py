@@ -1,2 +1,2 @@
-"""What calls over HTTP cost: the daemon in front of a stdio server and of one over HTTP, beside a bare endpoint and
+"""Benchmarks over HTTP: `samplegate serve` in front of a stdio server and of an HTTP server, beside a bare endpoint and
 other proxies."""

@@ -1,7 +1,7 @@
-"""A stdio server of 2026-07-28 whose tool asks for one sample and answers with what came of it. Little time of its own.
+"""Stdio server for 2026-07-28 whose tool asks for one sample and returns it. It uses little time of its own.
 
-Each call asks something else, so that no two rounds are alike; a sample that is refused ends the process, since a round
-that is lost is none.
+Each call asks something else, so no two rounds are alike. If a sample is refused, the process exits, because a lost
+round is not a result.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _result(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve() -> None:
-    """Answer until the end of the input."""
+    """Answer requests until the end of the input."""
     for line in open(0, "rb", buffering=1 << 16):  # noqa: SIM115
         frame = json.loads(line)
         if "id" not in frame or "method" not in frame:

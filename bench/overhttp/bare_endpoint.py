@@ -1,8 +1,8 @@
-"""The least that an endpoint in Python can be: Starlette on uvicorn, which parses a body and answers a constant:
-``bare_endpoint.py PORT [URL]``.
+"""The bare endpoint: Starlette on uvicorn, which parses a body and answers with a constant: ``bare_endpoint.py PORT
+[URL]``.
 
-At `/bare` it is the floor: nothing of the protocol. With a URL it asks there for its answer, and goes on with that. At
-`/mcp` it is a server of both eras, the other end of every lap behind HTTP, so its own time must be small; not a model
+`/bare` is the floor, without any protocol. With a URL, it forwards each request there and returns the answer. `/mcp` is
+a server for both eras, the other end of every lap with an HTTP server, so its own time must be small. It is not a model
 of a server.
 """
 
@@ -38,12 +38,12 @@ _numbers: Final = itertools.count(1)
 
 
 async def bare(request: Request) -> Response:
-    """A constant, under the id that came."""
+    """A constant result with the request's id."""
     return _answer(_read.decode(await request.body()), TEXT)
 
 
 class Forwarding:
-    """The same, but that another is asked."""
+    """An endpoint that forwards each request to another URL."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
         self._url, self._http = url, http
@@ -56,7 +56,7 @@ class Forwarding:
 
 
 async def mcp(request: Request) -> Response:
-    """A server of both eras, with sessions in the legacy one."""
+    """A server for both eras, with sessions in the legacy one."""
     if request.method == "DELETE":
         return Response(status_code=204)
     if request.method != "POST":
@@ -93,7 +93,7 @@ def _answer(frame: dict[str, Any], result: bytes, headers: dict[str, str] | None
 
 
 async def serve(port: int, url: str | None) -> None:
-    """Until a signal."""
+    """Serve until a signal."""
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http:
         endpoint = bare if url is None else Forwarding(url, http).__call__
         app = Starlette(
@@ -106,7 +106,7 @@ async def serve(port: int, url: str | None) -> None:
             "timeout_keep_alive": 75,
             "backlog": 2048,
         }
-        # as the gate has it
+        # the gate's settings
         await uvicorn.Server(uvicorn.Config(app, port=port, http="httptools", ws="none", **settings)).serve()
 
 

@@ -1,8 +1,8 @@
-"""What a call over HTTP takes that is passed through, in short interleaved laps with all programs alive: a disturbance
-meets every one.
+"""Benchmark of passed-through calls over HTTP, in short interleaved laps with all programs alive, so that a disturbance
+affects each of them.
 
-The programs share one core, on which only the one that has its lap is busy; the client, and a server over HTTP behind,
-have the other.
+The programs share one core, on which only the program of the current lap is busy. The client, and the HTTP server
+behind, use the other core.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from bench.overhttp.wire import ERAS, Era, Wrong
 from bench.variants import SERVER
 
 MANY: Final = 32
-"""Keep-alive connections for calls a second, of one client."""
+"""Keep-alive connections of the one client that measures calls per second."""
 STDIO: Final = "gate, stdio behind"
 HTTP: Final = "gate, HTTP behind"
 BASE: Final = {STDIO: "base, stdio behind", HTTP: "base, HTTP behind"}
-"""An earlier version of the gate, by what it is measured beside."""
+"""The earlier version of the gate, by the name of the program that it is compared with."""
 FORWARDING: Final = "forwarding"
 SLOWEST: Final = 0.5
-"""Seconds for half a lap: a slow peer makes fewer calls in its laps."""
+"""Maximum seconds for half a lap: a slow peer makes fewer calls."""
 FAILURES: Final = (Wrong, OSError, TimeoutError)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many laps, and how many calls in one: one after the other, and many at once."""
+    """Number of laps, and of calls in a lap: ``calls`` one after the other, ``many`` concurrently."""
 
     laps: int
     calls: int
@@ -49,8 +49,8 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One program in one era: medians of the laps. Microseconds, calls a second, and microseconds of CPU for a call
-    with all processes of it."""
+    """Figures of one program in one era, as medians of the laps: microseconds, calls per second, and microseconds of
+    CPU per call over all its processes."""
 
     name: str
     era: Era
@@ -62,8 +62,8 @@ class Call:
 
 @dataclass(slots=True)
 class Found:
-    """``refused``: peers that cannot serve a protocol version; ``failed``: peers that failed during their laps. Each
-    with the reason."""
+    """All figures. ``refused`` are peers that cannot serve a protocol version; ``failed`` are peers that failed during
+    their laps. Each has its reason."""
 
     calls: list[Call]
     refused: list[tuple[str, Era, str]]
@@ -73,17 +73,17 @@ class Found:
 
 @dataclass(slots=True)
 class _Runner:
-    """A program in one era, and its laps."""
+    """A program in one era, with its laps."""
 
     program: Program
     era: Era
     running: Running
     client: Client
     others: bool
-    """Not the gate that is measured, nor its floor: it may fail."""
+    """True for a program that may fail: neither the present gate nor its floor."""
     calls: int
     at_once: int
-    """Calls in one half of a lap and in the other."""
+    """``calls`` is for the sequential half of a lap, ``at_once`` for the concurrent half."""
     one: list[Lap]
     many: list[Lap]
     cpu: list[float]
@@ -92,9 +92,10 @@ class _Runner:
 def measure(
     size: Size, peers: Sequence[Program], python: Sequence[str] = (sys.executable,), base: Sequence[str] | None = None
 ) -> Found:
-    """All programs, both eras. A peer that cannot, or that fails, is left out; what else fails is raised.
+    """Measure all programs in both eras. A peer that cannot serve or that fails is left out; any other failure is
+    raised.
 
-    ``python`` and ``base``: the interpreters of the gate and of an earlier version of it.
+    ``python`` and ``base`` are the interpreters of the gate and of an earlier version.
     """
     mine, others = cores()
     with ExitStack() as stack:
@@ -126,7 +127,7 @@ def measure(
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """On uvloop where it is there: the client's own time is to be small."""
+    """Run on uvloop if it is installed, because the client's own time must be small."""
     try:
         import uvloop
     except ImportError:
@@ -154,7 +155,7 @@ async def _measured(found: Found, alive: Sequence[tuple[Program, Running]], peer
 async def _begun(
     found: Found, program: Program, running: Running, era: Era, size: Size, *, is_peer: bool
 ) -> _Runner | None:
-    """Connected and warm."""
+    """Connect and warm up."""
     ready: Client | None = None
     try:
         ready = await client(running.at, era, MANY, plain=program.plain)
@@ -174,8 +175,8 @@ async def _begun(
 
 
 async def _lap(runner: _Runner, found: Found) -> bool:
-    """Whether the program goes on. A peer may close an idle connection at any moment, so its lap is tried once more
-    over new ones."""
+    """Run one lap. Returns False if the program has failed. A peer may close an idle connection at any moment, so its
+    lap is tried once more over new connections."""
     try:
         await _timed(runner)
     except FAILURES as problem:
@@ -218,6 +219,6 @@ def _call(runner: _Runner) -> Call:
 
 
 def of(found: Found, name: str, era: Era) -> Call | None:
-    """One program in one era; the floor and what only forwards know no eras."""
+    """The figures of one program in one era. The floor and the forwarding endpoint have no eras."""
     wanted = "legacy" if name in (FLOOR, FORWARDING) else era
     return next((call for call in found.calls if (call.name, call.era) == (name, wanted)), None)

@@ -1,7 +1,7 @@
-"""fastmcp's proxy over HTTP at the port given first, around the command given after it; it runs in the peer's own
-environment.
+"""fastmcp's proxy over HTTP: the first argument is the port, the others are the server's command. It runs in the peer's
+own environment.
 
-Its fastest form, as over stdio: one connected client whose session all calls share, on uvloop.
+As over stdio, this is its fastest form: one connected client whose session all calls share, on uvloop.
 """
 
 import logging

@@ -1,5 +1,5 @@
-"""The laps: one call after the other on one connection, or many connections at once, in the event loop's own callbacks.
-Every answer is looked at."""
+"""Laps over HTTP: sequential calls on one connection, or concurrent calls on many, in callbacks of the event loop.
+Every answer is checked."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from bench.overhttp.wire import (
     request,
 )
 
-PATIENCE: Final = 60.0  # seconds for a lap; then something hangs
+PATIENCE: Final = 60.0  # seconds for a lap; after that, a program hangs
 
 
 @dataclass(frozen=True, slots=True)
 class Lap:
-    """Microseconds of a call, and calls a second."""
+    """Microseconds of a call, and calls per second."""
 
     p50: float
     p99: float
@@ -37,27 +37,28 @@ class Lap:
 
 @dataclass(slots=True)
 class Client:
-    """A client at one address, with as many connections as it needs: of one session in the legacy era."""
+    """A client of one address. In the legacy era, all its connections share one session."""
 
     at: str
     calls: Calls
     connections: list[Connection]
 
     async def ready(self, connections: int) -> list[Connection]:
-        """So many that are open: servers close those that were idle for some seconds, while others had their laps."""
+        """The given number of open connections. Servers close connections that were idle for some seconds during other
+        programs' laps."""
         for number in range(connections):
             if not self.connections[number].open:
                 self.connections[number] = await connect(self.at)
         return self.connections[:connections]
 
     def close(self) -> None:
-        """Close its connections; a session is left to the server's end."""
+        """Close the connections; the session ends with the server."""
         for connection in self.connections:
             connection.close()
 
 
 async def client(at: str, era: Era, connections: int, *, plain: bool = False) -> Client:
-    """A client that is ready to call. ``plain``: an endpoint without a protocol."""
+    """Connect a client. ``plain`` means an endpoint without a protocol."""
     opened = [await connect(at) for _ in range(connections)]
     ready = Client(at, Calls(at, era), opened)
     if era == "legacy" and not plain:
@@ -70,7 +71,7 @@ async def client(at: str, era: Era, connections: int, *, plain: bool = False) ->
 
 
 async def begin(connection: Connection, at: str, capabilities: str = "{}") -> str | None:
-    """A legacy session; None where the server gives none."""
+    """Begin a legacy session. Returns its id, or None if the server has no sessions."""
     head, body = await connection.ask(request(at, INITIALIZE % capabilities))
     check(head, body, b"1", b'"protocolVersion"')
     session = header(head, b"mcp-session-id")
@@ -82,8 +83,7 @@ async def begin(connection: Connection, at: str, capabilities: str = "{}") -> st
 
 
 async def lap(client: Client, connections: int, calls: int) -> Lap:
-    """So many calls in all, over so many of the client's connections. Raises Wrong for the first answer that is not
-    right."""
+    """Make ``calls`` calls over ``connections`` connections. Raises Wrong for the first incorrect answer."""
     ready = await client.ready(connections)
     times: list[int] = []
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

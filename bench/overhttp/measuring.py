@@ -1,4 +1,4 @@
-"""How much is measured over HTTP: in full, or as a smoke test."""
+"""Sizes of the benchmarks over HTTP: a full run and a smoke test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.fakes.hostile_frames import SIZES
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``idle`` and ``calling``: sessions behind HTTP; ``children``: those behind stdio, each a process."""
+    """``idle`` and ``calling`` are sessions with an HTTP server behind, ``children`` are sessions with a stdio server
+    each."""
 
     calls: calls.Size
     idle: int
@@ -23,9 +24,9 @@ class Size:
     five: int
     """Rounds of five calls at once, with and without a standalone stream."""
     hostile: int
-    """Of the hostile frames each so-many-th is sent."""
+    """Every n-th hostile frame is sent."""
     hostile_sizes: tuple[int, ...]
-    """Bytes of each."""
+    """Sizes in bytes of each frame."""
 
 
 FULL: Final = Size(

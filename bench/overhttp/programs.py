@@ -1,5 +1,5 @@
-"""What is put between a client and a server: the daemon, the floor and the peers, each as the command that makes it
-listen at a port."""
+"""Programs between a client and a server: the daemon, the floor and the peers, each with the command that makes it
+listen on a port."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FLOOR: Final = "floor"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``words`` hold ``{port}`` where the port belongs. ``plain``: no protocol is spoken at ``path``, so there are no
-    eras either."""
+    """A program. ``words`` contain ``{port}`` in place of the port. ``plain`` means that ``path`` has no protocol and
+    thus no eras."""
 
     name: str
     words: tuple[str, ...]
@@ -42,12 +42,12 @@ def bare() -> Program:
 
 
 def server() -> Program:
-    """The same as a server of both eras."""
+    """The bare endpoint as a server for both eras."""
     return Program("server", (sys.executable, BARE, "{port}"))
 
 
 def forwarding(to: str) -> Program:
-    """The same, which asks another for its answer: the least that Python can do in front of a server over HTTP."""
+    """The bare endpoint that forwards to another one: the minimum cost of Python in front of an HTTP server."""
     return Program("forwarding", (sys.executable, BARE, "{port}", to), "/bare", plain=True)
 
 
@@ -59,17 +59,17 @@ def gate(
     log: str = "none",
     python: Sequence[str] = (sys.executable,),
 ) -> Program:
-    """`samplegate serve` as a user would start it. ``behind``: ``--url URL``, or ``--`` and a command; other options
-    before.
+    """`samplegate serve` as a user would start it. ``behind`` is ``--url URL``, or ``--`` and a command; other options
+    come before.
 
-    ``python``: the interpreter whose environment has the gate.
+    ``python`` is the interpreter whose environment has the gate.
     """
     listen = ("--listen", "127.0.0.1:{port}", "--state", str(state), "--decision-log", log)
     return Program(name, (*python, "-m", "samplegate", "serve", "--policy", str(policy), *listen, *behind))
 
 
 def peers() -> list[Program]:
-    """The other proxies that can be had, each in front of the bare stdio server."""
+    """The installed other proxies, each in front of the bare stdio server."""
     found = []
     node, modules = _node(), peer.npm()
     if node is not None and modules is not None:
@@ -116,5 +116,5 @@ def _node() -> str | None:
     try:
         return str(node.node())
     except FileNotFoundError as problem:
-        print(f"bench: {problem}; the peers from npm are left out", file=sys.stderr)
+        print(f"bench: {problem}; the peers from npm are skipped", file=sys.stderr)
         return None

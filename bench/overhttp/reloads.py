@@ -1,5 +1,5 @@
-"""Reload under load: the policy's file is replaced again and again while 32 connections call. No call may fail, each
-reload must be taken."""
+"""Benchmark of reloads: the policy file is replaced repeatedly while 32 connections call. No call may fail, and each
+reload must take effect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _taken: Final = re.compile(r"reload\.taken")
 
 @dataclass(frozen=True, slots=True)
 class Reloads:
-    """``failed``: calls that were not answered right. ``taken``: reloads that the daemon says it has done."""
+    """``failed`` are calls without a correct answer. ``taken`` are reloads that the daemon reports as done."""
 
     reloads: int
     taken: int
@@ -36,7 +36,7 @@ class Reloads:
 
 
 def measure(reloads: int) -> Reloads:
-    """So many replacements, one after the other, with half of the connections in each era."""
+    """Replace the policy ``reloads`` times in sequence. Half of the connections use each era."""
     mine, others = cores()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -53,7 +53,7 @@ async def _measured(running: Running, policy: Path, reloads: int) -> Reloads:
     eras: tuple[Era, ...] = ("legacy", "modern")
     clients = [await client(running.at, era, MANY // 2) for era in eras]
     load = [asyncio.create_task(_called(one, which, done)) for one in clients for which in range(MANY // 2)]
-    with suppress(TimeoutError):  # then fewer were taken, which the figures say
+    with suppress(TimeoutError):  # the figures then show fewer reloads
         for number in range(reloads):
             _replace(policy, number)
             await _until_taken(running, number + 1)
@@ -72,7 +72,7 @@ async def _measured(running: Running, policy: Path, reloads: int) -> Reloads:
 
 
 def _replace(policy: Path, number: int) -> None:
-    """As editors and deployments do it: another file takes the name."""
+    """Replace the file as editors and deployments do: another file is renamed to its name."""
     other = policy.with_suffix(".new")
     other.write_bytes(programs.POLICY.read_bytes() + b"# version %d\n" % number)
     other.replace(policy)
@@ -85,7 +85,7 @@ async def _until_taken(running: Running, number: int) -> None:
 
 
 async def _called(client: Client, which: int, done: asyncio.Event) -> tuple[int, int, float]:
-    """How many calls, how many of them failed, and the milliseconds of the slowest."""
+    """Number of calls, number of failed calls, and milliseconds of the slowest."""
     calls = failed = 0
     slowest = 0.0
     while not done.is_set():

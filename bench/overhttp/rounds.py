@@ -1,5 +1,5 @@
-"""Many rounds of sampling that the built-in model answers: each call must bring its own sample, each round must be on
-record. Modern only."""
+"""Benchmark of sampling rounds with the built-in model, modern era only: each call must return its own sample, and each
+round must be recorded."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ cases:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """``lost``: calls that did not bring their own sample. ``recorded``: lines of the decision log that say one was
-    answered."""
+    """``lost`` are calls that did not return their own sample. ``recorded`` are lines of the decision log with an
+    answered request."""
 
     rounds: int
     lost: int
     recorded: int
     rate: float
-    """A second."""
+    """Rounds per second."""
 
 
 def measure(rounds: int) -> Rounds:
-    """So many, over 32 connections."""
+    """Run ``rounds`` rounds over 32 connections."""
     mine, others = cores()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

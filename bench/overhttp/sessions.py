@@ -1,7 +1,7 @@
-"""Many legacy sessions: what each holds in memory while it is idle, and how they do when many of them call at once.
+"""Benchmark of many legacy sessions: the memory of each while idle, and their calls when many call at once.
 
-A stdio server costs a process for each session, which is the server's; so the gate's own share is looked at in front of
-one over HTTP too.
+A stdio server costs one process for each session. That memory is the server's, so the gate's own share is also measured
+in front of an HTTP server.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from bench.variants import SERVER
 Behind: TypeAlias = Literal["HTTP", "stdio"]
 SETTINGS: Final = "max_sessions: 20000\nmax_sessions_per_caller: 20000\nmax_connections: 20000\nmax_children: 1000\n"
 AT_ONCE: Final = 16
-"""Sessions that are begun at a time."""
+"""Sessions that are opened at a time."""
 FIRST: Final = 10
-"""Sessions before the memory is looked at first: what is loaded once is not theirs."""
+"""Sessions before the first look at the memory, so that code loaded once is not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """``own`` and ``children``: KiB for one session, of the gate and of the servers it started (PSS); None where that
+    """``own`` and ``children`` are KiB per session, of the gate and of the servers it started (PSS); None if they
     cannot be read."""
 
     behind: Behind
@@ -51,7 +51,7 @@ class Sessions:
 
 
 def measure(behind: Behind, sessions: int, calling: int, each: int) -> Sessions:
-    """So many sessions; then so many of them call so often ``each``, all at once."""
+    """Open ``sessions`` sessions. Then ``calling`` of them make ``each`` calls, all at once."""
     mine, others = cores()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -85,7 +85,7 @@ async def _measured(running: Running, behind: Behind, sessions: int, calling: in
 
 
 async def _open(at: str, many: int) -> list[Client]:
-    """So many sessions, each on a connection of its own."""
+    """Open sessions, each on its own connection."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one() -> Client:
@@ -96,7 +96,7 @@ async def _open(at: str, many: int) -> list[Client]:
 
 
 def _held(running: Running) -> tuple[float, float] | None:
-    """MiB of the gate, and of what it has started."""
+    """MiB of the gate, and of the processes it has started."""
     if not memory.can_be_read():
         return None
     gc.collect()
@@ -105,7 +105,7 @@ def _held(running: Running) -> tuple[float, float] | None:
 
 
 async def _calling(clients: Sequence[Client], each: int) -> tuple[list[float], int, float]:
-    """Microseconds of each call that was answered right, how many were not, and the seconds that all took."""
+    """Microseconds of each correctly answered call, the number of other calls, and the seconds for all."""
     times: list[float] = []
     errors = 0
     for client in clients:

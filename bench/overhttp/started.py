@@ -1,5 +1,4 @@
-"""Programs that listen, started on a core of their own and ended with all that they started. What they are stands in
-``programs``."""
+"""Start and end of listening programs, each with its child processes, on one core. ``programs`` defines them."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ from pathlib import Path
 from typing import IO, Final
 
 PATIENCE: Final = 60.0
-"""Seconds until a program must listen; some load a second of modules first, on a busy machine ten times that."""
+"""Seconds until a program must listen. Some load modules for a second, ten times as long on a busy machine."""
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 class Running:
-    """A program that listens at ``at``."""
+    """A running program that listens at ``at``."""
 
     def __init__(self, process: subprocess.Popen[bytes], at: str, stderr: IO[bytes]) -> None:
         self.process = process
@@ -28,17 +27,17 @@ class Running:
         self._stderr = stderr
 
     def said(self) -> str:
-        """All that it has written to stderr."""
+        """Everything it has written to stderr."""
         self._stderr.seek(0)
         return self._stderr.read().decode(errors="replace")
 
     def problem(self) -> str:
-        """Its last words, for a message."""
+        """The end of its stderr, for a message."""
         return self.said()[-2000:]
 
 
 def cores() -> tuple[int | None, int | None]:
-    """The core for what is measured and the one for who measures; None where they cannot be told apart."""
+    """The core of the measured programs and the core of the client; None if there is no second core."""
     if not hasattr(os, "sched_getaffinity"):
         return None, None
     mine = sorted(os.sched_getaffinity(0))
@@ -47,7 +46,7 @@ def cores() -> tuple[int | None, int | None]:
 
 @contextmanager
 def pinned(core: int | None) -> Iterator[None]:
-    """This process, and whatever it starts meanwhile, on one core."""
+    """Pin this process, and the processes that it starts meanwhile, to one core."""
     if core is None:
         yield
         return
@@ -61,8 +60,8 @@ def pinned(core: int | None) -> Iterator[None]:
 
 @contextmanager
 def started(command: Callable[[int], Sequence[str]], path: str, core: int | None) -> Iterator[Running]:
-    """Start what ``command`` makes for a free port, and wait until it listens. Raises RuntimeError where it does
-    not."""
+    """Start the program that ``command`` returns for a free port, and wait until it listens. Raises RuntimeError if it
+    does not."""
     port = _free_port()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "proxy"), str(ROOT)))}
     with tempfile.TemporaryFile() as stderr:
@@ -84,7 +83,7 @@ def started(command: Callable[[int], Sequence[str]], path: str, core: int | None
 
 
 def _free_port() -> int:
-    """One that nobody had a moment ago: not every program can choose one and say which."""
+    """A port that is free now, because not every program can choose one and report it."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
 
@@ -99,8 +98,7 @@ def _await(running: Running, port: int) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """As an operator in a set_shutdown_deadline does, with a second signal that cuts a drain short, then with force;
-    and what it has left behind."""
+    """Terminate the process, with a second signal that shortens its drain, then kill it and its remaining children."""
     assert process.stdin is not None
     with suppress(BrokenPipeError):
         process.stdin.close()

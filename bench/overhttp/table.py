@@ -1,5 +1,4 @@
-"""The rows of what was measured over HTTP. Against the floor by ratios; every peer that could do an era stands beside
-the gate."""
+"""Rows of the benchmarks over HTTP: ratios to the floor, and each peer that serves the era beside the gate."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _OURS: Final = frozenset({FLOOR, FORWARDING, STDIO, HTTP, *BASE.values()})
 
 
 def calls(found: Found) -> list[Row]:
-    """Calls by era and by what is behind."""
+    """Rows of calls, by era and by the kind of server behind."""
     return [row for era in ERAS for name in (STDIO, HTTP) for row in _calls(found, name, era)]
 
 
@@ -86,7 +85,7 @@ def _rate(call: Call) -> str:
 
 
 def sessions(found: Sessions) -> Sequence[Row]:
-    """What a session costs while it is idle, and calls of many at once."""
+    """Rows of a session's memory while idle, and of many calls at once."""
     what = f"{found.open:,} legacy sessions, {found.behind} behind"
     if found.own is not None and found.children is not None:
         its = f"the server's process {found.children / 1024:.1f} MiB" if found.behind == "stdio" else ""
@@ -101,7 +100,7 @@ def sessions(found: Sessions) -> Sequence[Row]:
 
 
 def rounds(found: Rounds) -> Row:
-    """One row."""
+    """Row of sampling rounds."""
     measured = f"{found.lost} lost, {found.recorded:,} on record, {found.rate:,.0f} a second"
     met = found.lost == 0 and found.recorded == found.rounds
     return Row(
@@ -114,7 +113,7 @@ def rounds(found: Rounds) -> Row:
 
 
 def reloads(found: Reloads) -> Row:
-    """One row."""
+    """Row of reloads under load."""
     measured = (
         f"{found.failed} of {found.calls:,} calls failed, {found.taken} reloads taken, the slowest call"
         f" {found.slowest:.0f} ms"
@@ -124,7 +123,7 @@ def reloads(found: Reloads) -> Row:
 
 
 def five(found: Sequence[Tally]) -> Row:
-    """One row. ``found``: without and with a standalone stream."""
+    """Row of rounds of five calls at once. ``found``: without and with a standalone stream."""
     lost = sum(one.lost + one.refused for one in found)
     rounds = sum(one.rounds for one in found)
     measured = f"{lost} requests lost, {sum(one.answered for one in found):,} calls answered"
@@ -138,7 +137,7 @@ def five(found: Sequence[Tally]) -> Row:
 
 
 def stalls(found: Sequence[Stall]) -> Row:
-    """One row: the longest by CPU time and the longest by wall time need not be of one frame."""
+    """Row of the longest stalls. The longest by CPU time and the longest by wall time may be of different frames."""
     cpu, wall = max(found, key=lambda stall: stall.cpu), max(found, key=lambda stall: stall.wall)
     measured = f"{cpu.cpu:.0f} ms of CPU time ({_named(cpu)}); {wall.wall:.0f} ms of wall time ({_named(wall)})"
     return Row(

@@ -1,5 +1,5 @@
-"""The CPU that a program and all it started have used, from Linux's /proc. Less shaken by neighbours than any time of
-day. None elsewhere."""
+"""CPU time of a program and its descendants, from Linux's /proc; None elsewhere. It varies less with the machine's load
+than wall time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROC: Final = Path("/proc")
 
 
 def cpu(pid: int) -> float | None:
-    """Microseconds since its start. A process that ended in between no longer counts."""
+    """Microseconds of CPU since the start. A process that has ended no longer counts."""
     try:
         return sum(_one(each) for each in below(pid)) / 1000
     except (OSError, ValueError, IndexError):
@@ -18,7 +18,7 @@ def cpu(pid: int) -> float | None:
 
 
 def below(pid: int) -> list[int]:
-    """A process and all that it has started, directly or not. Raises OSError."""
+    """A process and its descendants. Raises OSError."""
     found = [pid]
     for task in (PROC / str(pid) / "task").iterdir():
         for child in (task / "children").read_text().split():

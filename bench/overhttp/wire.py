@@ -1,5 +1,5 @@
-"""HTTP as bytes for the load client: requests built once but for their id, and answers read no further than a lap
-needs. No HTTP client."""
+"""HTTP/1.1 as bytes for the load client: requests differ only in their id, and answers are read only as far as a lap
+needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEGACY: Final = "2025-11-25"
 MODERN: Final = "2026-07-28"
 END: Final = b"\r\n\r\n"
 FIRST_ID: Final = 10_000_000
-"""Ids have eight digits, so that a request's length never changes."""
+"""The first id. All ids have eight digits, so that a request's length never changes."""
 META: Final = (
     '"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":%s,'
     '"io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"}}'
@@ -26,7 +26,7 @@ INITIALIZED: Final = '{"jsonrpc":"2.0","method":"notifications/initialized"}'
 
 
 def request(at: str, body: str, headers: dict[str, str] | None = None, method: str = "POST") -> bytes:
-    """One request. ``at`` is an address such as ``http://127.0.0.1:8080/mcp``."""
+    """One request as bytes. ``at`` is an address such as ``http://127.0.0.1:8080/mcp``."""
     place, _, path = at.removeprefix("http://").partition("/")
     lines = [
         f"{method} /{path} HTTP/1.1",
@@ -41,7 +41,7 @@ def request(at: str, body: str, headers: dict[str, str] | None = None, method: s
 
 
 class Calls:
-    """The tools/calls of one client as bytes, each with an id of its own."""
+    """The tools/call requests of one client as bytes, each with its own id."""
 
     def __init__(
         self,
@@ -61,18 +61,18 @@ class Calls:
         self._id = id
 
     def next(self) -> tuple[bytes, bytes]:
-        """The next one: its id, and the whole request."""
+        """The next request: its id and its bytes."""
         self._id += 1
         id = b"%d" % self._id
         return id, self._before + id + self._after
 
 
 class Wrong(Exception):
-    """An answer that is not the one that was asked for."""
+    """An incorrect answer."""
 
 
 class Connection(asyncio.Protocol):
-    """One keep-alive connection: a request at a time, whose whole answer is given to whoever waits for it."""
+    """One keep-alive connection with one request at a time. It passes the whole answer to a callback."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
         self._failed: Callable[[Exception], None] = _nobody
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's class is not a subclass
 
     def data_received(self, data: bytes) -> None:
         self._came = self._came + data if self._came else data
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def open(self) -> bool:
-        """Whether it can take a request."""
+        """Whether the connection can take a request."""
         return self.transport is not None and not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -118,14 +118,14 @@ class Connection(asyncio.Protocol):
         self.transport.write(whole)
 
     async def ask(self, whole: bytes, seconds: float = 60.0) -> tuple[bytes, bytes]:
-        """The same, waited for."""
+        """Send a request and wait for its answer."""
         answer: asyncio.Future[tuple[bytes, bytes]] = asyncio.get_running_loop().create_future()
         self.post(whole, lambda head, body: answer.set_result((head, body)), answer.set_exception)
         async with asyncio.timeout(seconds):
             return await answer
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         if self.transport is not None:
             self.transport.close()
 
@@ -135,7 +135,7 @@ def _nobody(problem: Exception) -> None:
 
 
 def _body(head: bytes, whole: bytes, start: int) -> bytes | None:
-    """The body, None as long as it is not complete."""
+    """The body; None while it is incomplete."""
     at = head.find(b"\r\ncontent-length:")
     if at >= 0:
         size = int(head[at + 17 :].split(b"\r", 1)[0])
@@ -146,7 +146,7 @@ def _body(head: bytes, whole: bytes, start: int) -> bytes | None:
 
 
 def header(head: bytes, name: bytes) -> str | None:
-    """A header of an answer's head."""
+    """A header in an answer's head."""
     for line in head.split(b"\r\n")[1:]:
         if line[: len(name) + 1].lower() == name + b":":
             return line[len(name) + 1 :].strip().decode()
@@ -154,7 +154,7 @@ def header(head: bytes, name: bytes) -> str | None:
 
 
 def check(head: bytes, body: bytes, id: bytes, says: bytes = b'"text":') -> None:
-    """Raises Wrong for what is not a result with that id and, in it, ``says``."""
+    """Check that an answer is a result with this id that contains ``says``. Raises Wrong."""
     if (
         head[9:12] != b"200"
         or (b'"id":' + id not in body and b'"id": ' + id not in body)
@@ -165,7 +165,7 @@ def check(head: bytes, body: bytes, id: bytes, says: bytes = b'"text":') -> None
 
 
 async def connect(at: str) -> Connection:
-    """A connection to an address."""
+    """Open a connection to an address."""
     place, _, _ = at.removeprefix("http://").partition("/")
     host, _, port = place.partition(":")
     _, connection = await asyncio.get_running_loop().create_connection(Connection, host, int(port))
