@@ -28,9 +28,14 @@ class Connection:
 
     def __init__(self, command: Sequence[str]) -> None:
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent / "proxy")}
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed with the connection
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed with the connection
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, env=environment, bufsize=1 << 20
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=environment,
+            bufsize=1 << 20,
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -75,10 +80,10 @@ class Connection:
         while True:
             line = self._out.readline()
             if not line:
-                self._said.seek(0)
+                self._stderr.seek(0)
                 raise RuntimeError(
                     f"{self.process.args!r} ended before it answered:"
-                    f" {self._said.read()[-2000:].decode(errors='replace')}"
+                    f" {self._stderr.read()[-2000:].decode(errors='replace')}"
                 )
             if b'"id":' + id not in line and b'"id": ' + id not in line:
                 continue  # a notification from the peer
@@ -96,7 +101,7 @@ class Connection:
             self.process.kill()
             self.process.wait()
         self._out.close()
-        self._said.close()
+        self._stderr.close()
 
 
 @contextmanager

@@ -23,7 +23,7 @@ class Faults:
         self.why: dict[Name, str] = {}
 
     @contextmanager
-    def of(self, name: Name) -> Iterator[None]:
+    def guard(self, name: Name) -> Iterator[None]:
         """Context for one step of one program. Check ``why`` to see whether it failed."""
         try:
             yield

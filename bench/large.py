@@ -33,7 +33,7 @@ def measure(variants: Sequence[Variant], rounds: int, faults: Faults, size: int 
     with ExitStack() as stack:
         connections: dict[Name, Connection] = {}
         for variant in variants:
-            with faults.of(variant.name):
+            with faults.guard(variant.name):
                 connection = stack.enter_context(connected(variant.command))
                 connection.initialize()
                 connection.call(text, size)
@@ -42,7 +42,7 @@ def measure(variants: Sequence[Variant], rounds: int, faults: Faults, size: int 
         for _ in range(rounds):
             for name, connection in connections.items():
                 if name not in faults.why:
-                    with faults.of(name):
+                    with faults.guard(name):
                         times[name].append(connection.call(text, size) / 1e6)
     alive = {name: found for name, found in times.items() if name not in faults.why}
     added = {

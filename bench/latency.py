@@ -32,7 +32,7 @@ def measure(variants: Sequence[Variant], laps: int, calls: int, faults: Faults) 
     with ExitStack() as stack:
         connections: dict[Name, Connection] = {}
         for variant in variants:
-            with faults.of(variant.name):
+            with faults.guard(variant.name):
                 connection = stack.enter_context(connected(variant.command))
                 connection.initialize()
                 _lap(connection, WARM_UP)
@@ -42,7 +42,7 @@ def measure(variants: Sequence[Variant], laps: int, calls: int, faults: Faults) 
         for number in range(laps):
             for name, connection in order[number % len(order) :] + order[: number % len(order)]:
                 if name not in faults.why:
-                    with faults.of(name):
+                    with faults.guard(name):
                         runs[name].append(_lap(connection, calls))
     return {name: _latency(runs[name], runs["bare"]) for name in runs if name not in faults.why}
 

@@ -24,8 +24,8 @@ MANY: Final = 100_000
 AT_ONCE: Final = 1_000
 """Draws in one reservation while the accounts are created."""
 # requests in thirty days: a draw drains within some minutes, and a drained account is removed
-MOST: Final = 1_000_000
-DRAWN: Final = 100
+AMOUNT: Final = 1_000_000
+DRAW_SIZE: Final = 100
 Place = Literal["memory", "SQLite"]
 
 
@@ -52,14 +52,14 @@ class _NoLog:
     debug = info = error = warning
 
 
-class _Kept:
+class _Accounts:
     """Accounts of one limit. None of them drains during the measurement."""
 
     def __init__(self, place: Place, state: Path, accounts: int) -> None:
         spec = LimitSpec(
             "rate",
             "requests",
-            MOST * SCALE["requests"],
+            AMOUNT * SCALE["requests"],
             "bucket",
             30 * 86_400.0,
             by=("session",),
@@ -89,7 +89,7 @@ class _Kept:
         return (time.perf_counter() - begun) / repeats * 1e6
 
     async def _draw(self, keys: Sequence[str]) -> None:
-        unit = DRAWN * SCALE["requests"]
+        unit = DRAW_SIZE * SCALE["requests"]
         reserved = await self.admission.reserve([Draw("rate", key, 2 * unit) for key in keys], None)
         if isinstance(reserved, Refused):
             raise RuntimeError(f"a reservation was refused, so the lap is invalid: {reserved}")
@@ -123,8 +123,8 @@ async def _measure(place: Place, laps: int, repeats: int, accounts: int) -> Ledg
 
 
 @asynccontextmanager
-async def _filled(place: Place, state: Path, accounts: int) -> AsyncIterator[_Kept]:
-    kept = _Kept(place, state, accounts)
-    async with aclosing(kept.admission):
-        await kept.fill()
-        yield kept
+async def _filled(place: Place, state: Path, accounts: int) -> AsyncIterator[_Accounts]:
+    filled = _Accounts(place, state, accounts)
+    async with aclosing(filled.admission):
+        await filled.fill()
+        yield filled

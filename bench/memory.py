@@ -32,7 +32,7 @@ def measure(command: Sequence[str]) -> Memory | None:
     with connected(command) as connection:
         connection.initialize()
         connection.call()
-        return held(connection.process.pid, SERVER)
+        return tree_memory(connection.process.pid, SERVER)
 
 
 def can_be_read() -> bool:
@@ -40,9 +40,9 @@ def can_be_read() -> bool:
     return (PROC / "self" / "smaps_rollup").is_file()
 
 
-def held(pid: int, server: Sequence[str]) -> Memory:
+def tree_memory(pid: int, server: Sequence[str]) -> Memory:
     """Memory of a process and its descendants, without the server with this command."""
-    found = [one(each) for each in _tree(pid) if not _is_server(each, server)]
+    found = [process_memory(each) for each in _tree(pid) if not _is_server(each, server)]
     return Memory(sum(each.rss for each in found), sum(each.pss for each in found), len(found))
 
 
@@ -54,10 +54,10 @@ def bare_python() -> Memory | None:
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.read(1)
-        return one(process.pid)
+        return process_memory(process.pid)
 
 
-def one(pid: int) -> Memory:
+def process_memory(pid: int) -> Memory:
     """Memory of one process."""
     text = (PROC / str(pid) / "smaps_rollup").read_text()
     kib = {name: int(value) for name, value in re.findall(r"^(Rss|Pss):\s+(\d+) kB$", text, re.MULTILINE)}

@@ -17,7 +17,7 @@ class Row:
     met: bool | None = None
 
 
-BASE_MOST: Final = 1.05
+MAX_BASE_RATIO: Final = 1.05
 """The maximum ratio to the earlier version."""
 
 
@@ -29,8 +29,8 @@ def beside_base(what: str, gate: float, base: float, unit: str, *, more_is_bette
         f"{what}, beside the earlier version",
         f"{ratio:.2f} x ({gate:,.0f} {unit})",
         f"{base:,.0f} {unit}",
-        f"at most {BASE_MOST} x",
-        ratio <= BASE_MOST,
+        f"at most {MAX_BASE_RATIO} x",
+        ratio <= MAX_BASE_RATIO,
     )
 
 

@@ -56,7 +56,7 @@ def measure(laps: int, calls: int, at_once: Sequence[int] = (1, 16)) -> tuple[li
             return count / seconds[0], count / seconds[1], count / seconds[2]
 
         lap(WARM_UP, max(at_once))
-        held = memory.held(gate.process.pid, SERVER) if memory.can_be_read() else None
+        held = memory.tree_memory(gate.process.pid, SERVER) if memory.can_be_read() else None
         return [_sampling(many, [lap(calls, many) for _ in range(laps)]) for many in at_once], held
 
 

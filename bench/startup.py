@@ -18,7 +18,7 @@ def measure(variants: Sequence[Variant], rounds: Mapping[Name, int], faults: Fau
     for number in range(max(rounds.values()) + 1):
         for variant in variants:
             if number <= rounds[variant.name] and variant.name not in faults.why:
-                with faults.of(variant.name):
+                with faults.guard(variant.name):
                     took = _start(variant.command)
                     times[variant.name] += [took] if number else []
     return {name: median(found) for name, found in times.items() if name not in faults.why}

@@ -22,7 +22,7 @@ from bench.overhttp import programs, usage
 from bench.overhttp.load import Client, Lap, client, lap
 from bench.overhttp.programs import FLOOR, Program
 from bench.overhttp.started import Running, cores, pinned, started
-from bench.overhttp.wire import ERAS, Era, Wrong
+from bench.overhttp.wire import ERAS, Era, WrongAnswer
 from bench.variants import SERVER
 
 MANY: Final = 32
@@ -34,7 +34,7 @@ BASE: Final = {STDIO: "base, stdio behind", HTTP: "base, HTTP behind"}
 FORWARDING: Final = "forwarding"
 SLOWEST: Final = 0.5
 """Maximum seconds for half a lap: a slow peer makes fewer calls."""
-FAILURES: Final = (Wrong, OSError, TimeoutError)
+FAILURES: Final = (WrongAnswer, OSError, TimeoutError)
 T = TypeVar("T")
 
 
@@ -141,7 +141,8 @@ async def _measured(found: Found, alive: Sequence[tuple[Program, Running]], peer
         for era in ERAS
         for program, running in alive
         if not (program.plain and era != "legacy")
-        and (runner := await _begun(found, program, running, era, size, is_peer=program.name in peers)) is not None
+        and (runner := await _started_runner(found, program, running, era, size, is_peer=program.name in peers))
+        is not None
     ]
     for number in range(size.laps):
         for runner in runners[number % len(runners) :] + runners[: number % len(runners)]:
@@ -152,7 +153,7 @@ async def _measured(found: Found, alive: Sequence[tuple[Program, Running]], peer
         runner.client.close()
 
 
-async def _begun(
+async def _started_runner(
     found: Found, program: Program, running: Running, era: Era, size: Size, *, is_peer: bool
 ) -> _Runner | None:
     """Connect and warm up."""
@@ -178,7 +179,7 @@ async def _lap(runner: _Runner, found: Found) -> bool:
     """Run one lap. Returns False if the program has failed. A peer may close an idle connection at any moment, so its
     lap is tried once more over new connections."""
     try:
-        await _timed(runner)
+        await _measure_lap(runner)
     except FAILURES as problem:
         if not runner.others:
             raise RuntimeError(
@@ -187,7 +188,7 @@ async def _lap(runner: _Runner, found: Found) -> bool:
         runner.client.close()
         try:
             runner.client = await client(runner.running.at, runner.era, MANY, plain=runner.program.plain)
-            await _timed(runner)
+            await _measure_lap(runner)
         except FAILURES as again:
             print(f"bench: {runner.program.name} failed a {runner.era} client: {short(again)}", file=sys.stderr)
             found.failed.append((runner.program.name, runner.era, short(again)))
@@ -196,7 +197,7 @@ async def _lap(runner: _Runner, found: Found) -> bool:
     return True
 
 
-async def _timed(runner: _Runner) -> None:
+async def _measure_lap(runner: _Runner) -> None:
     one = await lap(runner.client, 1, runner.calls)
     before = usage.cpu(runner.running.process.pid)
     many = await lap(runner.client, MANY, runner.at_once)
@@ -218,7 +219,7 @@ def _call(runner: _Runner) -> Call:
     )
 
 
-def of(found: Found, name: str, era: Era) -> Call | None:
+def find_call(found: Found, name: str, era: Era) -> Call | None:
     """The figures of one program in one era. The floor and the forwarding endpoint have no eras."""
     wanted = "legacy" if name in (FLOOR, FORWARDING) else era
     return next((call for call in found.calls if (call.name, call.era) == (name, wanted)), None)

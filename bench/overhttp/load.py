@@ -16,7 +16,7 @@ from bench.overhttp.wire import (
     Calls,
     Connection,
     Era,
-    Wrong,
+    WrongAnswer,
     check,
     connect,
     header,
@@ -78,7 +78,7 @@ async def begin(connection: Connection, at: str, capabilities: str = "{}") -> st
     own = {"mcp-protocol-version": LEGACY} | ({"mcp-session-id": session} if session is not None else {})
     head, body = await connection.ask(request(at, INITIALIZED, own))
     if head[9:12] != b"202":
-        raise Wrong(f"notifications/initialized: {head[:100]!r}")
+        raise WrongAnswer(f"notifications/initialized: {head[:100]!r}")
     return session
 
 
@@ -105,7 +105,7 @@ async def lap(client: Client, connections: int, calls: int) -> Lap:
             times.append(clock() - began)
             try:
                 check(head, body, id)
-            except Wrong as problem:
+            except WrongAnswer as problem:
                 failed(problem)
                 return
             if len(times) == calls and not done.done():

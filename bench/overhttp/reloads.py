@@ -16,7 +16,7 @@ from bench.overhttp import programs
 from bench.overhttp.calls import MANY, run
 from bench.overhttp.load import Client, client
 from bench.overhttp.started import Running, cores, pinned, started
-from bench.overhttp.wire import Era, Wrong, check
+from bench.overhttp.wire import Era, WrongAnswer, check
 from bench.variants import SERVER
 
 PATIENCE: Final = 60.0  # seconds for one reload
@@ -61,7 +61,7 @@ async def _measured(running: Running, policy: Path, reloads: int) -> Reloads:
     found = await asyncio.gather(*load)
     for one in clients:
         one.close()
-    taken = len(_taken.findall(running.said()))
+    taken = len(_taken.findall(running.stderr_text()))
     return Reloads(
         reloads,
         taken,
@@ -80,7 +80,7 @@ def _replace(policy: Path, number: int) -> None:
 
 async def _until_taken(running: Running, number: int) -> None:
     async with asyncio.timeout(PATIENCE):
-        while len(_taken.findall(running.said())) < number:  # noqa: ASYNC110  another process's words
+        while len(_taken.findall(running.stderr_text())) < number:  # noqa: ASYNC110  another process's words
             await asyncio.sleep(0.05)
 
 
@@ -94,7 +94,7 @@ async def _called(client: Client, which: int, done: asyncio.Event) -> tuple[int,
         calls += 1
         try:
             check(*await client.connections[which].ask(whole), id)
-        except (Wrong, OSError, TimeoutError):
+        except (WrongAnswer, OSError, TimeoutError):
             failed += 1
         slowest = max(slowest, (time.perf_counter() - began) * 1000)
     return calls, failed, slowest

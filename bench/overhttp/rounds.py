@@ -17,7 +17,7 @@ from bench.overhttp import programs
 from bench.overhttp.calls import MANY, run
 from bench.overhttp.load import Client, client
 from bench.overhttp.started import cores, pinned, started
-from bench.overhttp.wire import FIRST_ID, Calls, Wrong, check
+from bench.overhttp.wire import FIRST_ID, Calls, WrongAnswer, check
 
 SERVER: Final = (sys.executable, str(programs.HERE / "asking_server.py"))
 POLICY: Final = """\
@@ -71,7 +71,7 @@ async def _asked(at: str, rounds: int) -> tuple[int, float, str]:
         for number in numbers:
             try:
                 await _round(ready, which, at, number)
-            except (Wrong, OSError, TimeoutError) as problem:
+            except (WrongAnswer, OSError, TimeoutError) as problem:
                 lost, first = lost + 1, first or repr(problem)
 
     await asyncio.gather(*(one(which) for which in range(len(ready.connections))))

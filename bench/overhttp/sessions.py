@@ -22,7 +22,7 @@ from bench.overhttp import load, programs, usage
 from bench.overhttp.calls import run
 from bench.overhttp.load import Client
 from bench.overhttp.started import Running, cores, pinned, started
-from bench.overhttp.wire import Wrong, check
+from bench.overhttp.wire import WrongAnswer, check
 from bench.variants import SERVER
 
 Behind: TypeAlias = Literal["HTTP", "stdio"]
@@ -69,11 +69,11 @@ def measure(behind: Behind, sessions: int, calling: int, each: int) -> Sessions:
 async def _measured(running: Running, behind: Behind, sessions: int, calling: int, each: int) -> Sessions:
     try:
         clients = await _open(running.at, FIRST)
-        before = _held(running)
+        before = _memory(running)
         clients += await _open(running.at, sessions)
-        after = _held(running)
+        after = _memory(running)
         times, errors, seconds = await _calling(clients[-calling:], each)
-    except (Wrong, OSError, TimeoutError) as problem:
+    except (WrongAnswer, OSError, TimeoutError) as problem:
         raise RuntimeError(f"{behind} behind: {problem!r}; {running.problem()}") from problem
     own = children = None
     if before is not None and after is not None:
@@ -95,13 +95,13 @@ async def _open(at: str, many: int) -> list[Client]:
     return list(await asyncio.gather(*(one() for _ in range(many))))
 
 
-def _held(running: Running) -> tuple[float, float] | None:
+def _memory(running: Running) -> tuple[float, float] | None:
     """MiB of the gate, and of the processes it has started."""
     if not memory.can_be_read():
         return None
     gc.collect()
     gate, *children = usage.below(running.process.pid)
-    return memory.one(gate).pss, sum(memory.one(child).pss for child in children)
+    return memory.process_memory(gate).pss, sum(memory.process_memory(child).pss for child in children)
 
 
 async def _calling(clients: Sequence[Client], each: int) -> tuple[list[float], int, float]:
@@ -119,7 +119,7 @@ async def _calling(clients: Sequence[Client], each: int) -> tuple[list[float], i
             try:
                 check(*await client.connections[0].ask(whole), id)
                 times.append((time.perf_counter_ns() - began) / 1000)
-            except (Wrong, OSError, TimeoutError):
+            except (WrongAnswer, OSError, TimeoutError):
                 errors += 1
 
     started_at = time.perf_counter()

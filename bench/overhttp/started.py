@@ -26,14 +26,14 @@ class Running:
         self.at = at
         self._stderr = stderr
 
-    def said(self) -> str:
+    def stderr_text(self) -> str:
         """Everything it has written to stderr."""
         self._stderr.seek(0)
         return self._stderr.read().decode(errors="replace")
 
     def problem(self) -> str:
         """The end of its stderr, for a message."""
-        return self.said()[-2000:]
+        return self.stderr_text()[-2000:]
 
 
 def cores() -> tuple[int | None, int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from bench.overhttp.calls import BASE, FORWARDING, HTTP, MANY, STDIO, Call, Found, of
+from bench.overhttp.calls import BASE, FORWARDING, HTTP, MANY, STDIO, Call, Found, find_call
 from bench.overhttp.programs import FLOOR
 from bench.overhttp.reloads import Reloads
 from bench.overhttp.rounds import Rounds
@@ -15,7 +15,7 @@ from bench.row import Row, beside_base, us
 from tests.fakes.hostile_traffic import MOST_STALL, Stall
 from tests.fakes.rounds import Tally
 
-MOST: Final = 2.0  # times the floor
+MAX_FLOOR_RATIO: Final = 2.0  # times the floor
 _OURS: Final = frozenset({FLOOR, FORWARDING, STDIO, HTTP, *BASE.values()})
 
 
@@ -25,7 +25,11 @@ def calls(found: Found) -> list[Row]:
 
 
 def _calls(found: Found, name: str, era: Era) -> Sequence[Row]:
-    gate, floor, forwarding = of(found, name, era), of(found, FLOOR, era), of(found, FORWARDING, era)
+    gate, floor, forwarding = (
+        find_call(found, name, era),
+        find_call(found, FLOOR, era),
+        find_call(found, FORWARDING, era),
+    )
     if gate is None or floor is None or forwarding is None:
         return []
     behind = "stdio" if name == STDIO else "HTTP"
@@ -42,8 +46,8 @@ def _calls(found: Found, name: str, era: Era) -> Sequence[Row]:
         else []
     )
     times, part = gate.p50 / floor.p50, gate.rate / floor.rate
-    quick = times <= MOST and all(gate.p50 < peer.p50 for peer in peers)
-    many = part >= 1 / MOST and all(gate.rate > peer.rate for peer in peers)
+    quick = times <= MAX_FLOOR_RATIO and all(gate.p50 < peer.p50 for peer in peers)
+    many = part >= 1 / MAX_FLOOR_RATIO and all(gate.rate > peer.rate for peer in peers)
     all_peers = ", before every peer" if name == STDIO else ""
     cpu = "" if gate.cpu is None else f", {gate.cpu:.0f} us of CPU each"
     core = "one core" if found.one_core else "all cores"
@@ -52,14 +56,14 @@ def _calls(found: Found, name: str, era: Era) -> Sequence[Row]:
             f"a call over HTTP, {era}, {behind} behind, p50",
             f"{us(gate.p50)} ({times:.2f} x the floor), p99 {us(gate.p99)}",
             "; ".join([*(f"{call.name} {us(call.p50)}, p99 {us(call.p99)}" for call in [*beside, *peers]), *cannot]),
-            f"at most {MOST:.0f} x the floor{all_peers}",
+            f"at most {MAX_FLOOR_RATIO:.0f} x the floor{all_peers}",
             quick,
         ),
         Row(
             f"the same, {MANY} at a time on {core}",
             f"{gate.rate:,.0f} a second ({part:.2f} x the floor){cpu}",
             "; ".join(_rate(call) for call in [*beside, *peers]),
-            f"at least {1 / MOST:.1f} x the floor{all_peers}",
+            f"at least {1 / MAX_FLOOR_RATIO:.1f} x the floor{all_peers}",
             many,
         ),
         *_base(found, gate, name, era),
@@ -71,7 +75,7 @@ def _base(found: Found, gate: Call, name: str, era: Era) -> Sequence[Row]:
     failed = [why for program, which, why in [*found.refused, *found.failed] if (program, which) == (BASE[name], era)]
     if failed:
         return [Row(f"{what}, beside the earlier version", "", f"failed: {failed[0]}", "", None)]
-    base = of(found, BASE[name], era)
+    base = find_call(found, BASE[name], era)
     if base is None:
         return []
     return [

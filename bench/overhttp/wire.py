@@ -67,7 +67,7 @@ class Calls:
         return id, self._before + id + self._after
 
 
-class Wrong(Exception):
+class WrongAnswer(Exception):
     """An incorrect answer."""
 
 
@@ -76,23 +76,23 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
-        self._came = b""
+        self._received = b""
         self._take: Callable[[bytes, bytes], None] | None = None
-        self._failed: Callable[[Exception], None] = _nobody
+        self._failed: Callable[[Exception], None] = _raise
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's class is not a subclass
 
     def data_received(self, data: bytes) -> None:
-        self._came = self._came + data if self._came else data
-        end = self._came.find(END)
+        self._received = self._received + data if self._received else data
+        end = self._received.find(END)
         if end < 0:
             return
-        head = self._came[:end]
-        body = _body(head.lower(), self._came, end + 4)
+        head = self._received[:end]
+        body = _body(head.lower(), self._received, end + 4)
         if body is None:
             return
-        self._came = b""
+        self._received = b""
         take, self._take = self._take, None
         if take is not None:
             take(head, body)
@@ -106,13 +106,13 @@ class Connection(asyncio.Protocol):
         take, self._take = self._take, None
         if take is not None:
             self._failed(
-                Wrong(f"the connection was lost before the answer came: {exc}; what had come: {self._came[:300]!r}")
+                WrongAnswer(f"the connection was lost before the answer: {exc}; received: {self._received[:300]!r}")
             )
 
     def post(self, whole: bytes, take: Callable[[bytes, bytes], None], failed: Callable[[Exception], None]) -> None:
         """Send a request; ``take`` is called with the answer's head and its body."""
         if self.transport is None or not self.open:
-            failed(Wrong("the connection was closed before the call"))
+            failed(WrongAnswer("the connection was closed before the call"))
             return
         self._take, self._failed = take, failed
         self.transport.write(whole)
@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
 
-def _nobody(problem: Exception) -> None:
+def _raise(problem: Exception) -> None:
     raise problem
 
 
@@ -153,15 +153,15 @@ def header(head: bytes, name: bytes) -> str | None:
     return None
 
 
-def check(head: bytes, body: bytes, id: bytes, says: bytes = b'"text":') -> None:
-    """Check that an answer is a result with this id that contains ``says``. Raises Wrong."""
+def check(head: bytes, body: bytes, id: bytes, expected: bytes = b'"text":') -> None:
+    """Check that an answer is a result with this id that contains ``expected``. Raises Wrong."""
     if (
         head[9:12] != b"200"
         or (b'"id":' + id not in body and b'"id": ' + id not in body)
         or b'"result"' not in body
-        or says not in body
+        or expected not in body
     ):
-        raise Wrong(f"{head[:60]!r} {body[:300]!r}")
+        raise WrongAnswer(f"{head[:60]!r} {body[:300]!r}")
 
 
 async def connect(at: str) -> Connection:

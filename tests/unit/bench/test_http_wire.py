@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from bench.overhttp import load
-from bench.overhttp.wire import Calls, Connection, Era, Wrong, check, connect, header, request
+from bench.overhttp.wire import Calls, Connection, Era, WrongAnswer, check, connect, header, request
 
 pytestmark = pytest.mark.anyio
 JSON = (
@@ -52,7 +52,7 @@ async def response_to(*pieces: bytes) -> tuple[bytes, bytes] | None:
         connection = await connect(at)
         try:
             return await connection.ask(b"x", 10)
-        except Wrong:
+        except WrongAnswer:
             return None
         finally:
             connection.close()
@@ -85,7 +85,7 @@ async def test_a_header_is_found_whatever_its_case_and_keeps_its_value() -> None
 )
 def test_what_is_no_right_answer_is_refused(head: bytes, body: bytes) -> None:
     check(b"HTTP/1.1 200 OK", b'{"id": 7, "result":{"text":"x"}}', b"7")
-    with pytest.raises(Wrong):
+    with pytest.raises(WrongAnswer):
         check(head, body, b"7")
 
 
@@ -103,11 +103,11 @@ def test_each_call_has_an_id_of_its_own_and_the_same_length(era: Era) -> None:
 async def test_a_lap_with_a_wrong_answer_is_none() -> None:
     async with server_sending(JSON.replace(b"10000001", b"10000009"), stays=True) as at:
         client = await load.client(at, "legacy", 1, plain=True)
-        with pytest.raises(Wrong, match="10000009"):
+        with pytest.raises(WrongAnswer, match="10000009"):
             await load.lap(client, 1, 5)
         client.close()
 
 
 async def test_nothing_is_asked_on_a_connection_that_is_closed() -> None:
-    with pytest.raises(Wrong, match="closed"):
+    with pytest.raises(WrongAnswer, match="closed"):
         await Connection().ask(request("http://127.0.0.1:1/mcp", "{}"))
