@@ -36,7 +36,7 @@ class FakeLimits:
             return self.out
         slots = [draw for draw in draws if self.specs[draw.limit].per == "slots"]
         for draw in slots:
-            if self.slots.get((draw.limit, draw.key), 0) >= self.specs[draw.limit].most:
+            if self.slots.get((draw.limit, draw.key), 0) >= self.specs[draw.limit].max_units:
                 return Refused(draw.limit, "full")
         answer = ledger.reserve(self.specs, self._look, draws, self.now)
         if isinstance(answer, Refused):

@@ -52,10 +52,10 @@ def answer_case(
     if not isinstance(result, Mapping):
         return None
     if "action" in result:
-        return _taped(params, _form(params, result))
+        return _recorded_case(params, _form(params, result))
     blocks = [_block(block) for block in listed(result.get("content"))]
-    said = {"content": blocks, "model": result.get("model"), "stop_reason": result.get("stopReason")}
-    return _taped(params, {**said, "input_tokens": input_tokens, "output_tokens": output_tokens})
+    case = {"content": blocks, "model": result.get("model"), "stop_reason": result.get("stopReason")}
+    return _recorded_case(params, {**case, "input_tokens": input_tokens, "output_tokens": output_tokens})
 
 
 def failure_case(
@@ -64,7 +64,7 @@ def failure_case(
     """The case for a failed model; None if the failure is not a model's."""
     if failure not in get_args(Failure):
         return None
-    return _taped(params, {"fail": failure, "input_tokens": input_tokens, "output_tokens": output_tokens})
+    return _recorded_case(params, {"fail": failure, "input_tokens": input_tokens, "output_tokens": output_tokens})
 
 
 def _form(params: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _block(block: Any) -> Any:
     return {name: value for name, value in block.items() if name in known}
 
 
-def _taped(params: Mapping[str, Any], case: Mapping[str, Any]) -> CassetteCase | None:
+def _recorded_case(params: Mapping[str, Any], case: Mapping[str, Any]) -> CassetteCase | None:
     """The case as text; None if it cannot be read back."""
     key = fingerprint(params)
     lines = [
@@ -178,7 +178,7 @@ class Cassette:
             os.close(fd)
             raise
 
-    def take_record(self, record: Record) -> None:
+    def add_record(self, record: Record) -> None:
         """Record the answer in a record of the decision log, if a model or the client gave it. Never raises."""
         params = record.request if record.asked is None else record.asked
         attempts = record.attempts
@@ -186,7 +186,7 @@ class Cassette:
             attempts[-1].result if record.outcome == "unanswered" and attempts and attempts[-1].result != "ok" else None
         )
         method = "sampling/createMessage" if record.kind == "sampling" else "elicitation/create"
-        self.take(
+        self.add(
             method,
             params,
             effect=record.effect,
@@ -197,7 +197,7 @@ class Cassette:
             output_tokens=record.output_tokens,
         )
 
-    def take(
+    def add(
         self,
         method: str,
         params: Mapping[str, Any] | None,
@@ -221,16 +221,16 @@ class Cassette:
         if params is None or not (by_model or by_client) or (result is None and failure is None):
             return
         try:
-            said = (
+            case = (
                 failure_case(params, failure, input_tokens=input_tokens, output_tokens=output_tokens)
                 if failure is not None
                 else None
             )
             if failure is None:
-                said = answer_case(
+                case = answer_case(
                     params, decode(result or b""), input_tokens=input_tokens, output_tokens=output_tokens
                 )
-            self._keep(said, method.partition("/")[0], effect)
+            self._keep(case, method.partition("/")[0], effect)
         except JsonFault:
             self._leave_out("the answer is ambiguous JSON")
         except OSError as problem:
@@ -266,21 +266,21 @@ class Cassette:
             os.close(self._fd)
             self._fd = -1
 
-    def _keep(self, said: CassetteCase | None, kind: str, effect: str) -> None:
+    def _keep(self, case: CassetteCase | None, kind: str, effect: str) -> None:
         """Write a case, unless the file had its request at the start, or its fingerprint's last case is identical and
         stays the last."""
-        if said is None:
+        if case is None:
             self._leave_out("a script cannot express the answer")
             return
-        if said.fingerprint in self._known:
+        if case.fingerprint in self._known:
             return
-        last = self._last.get(said.fingerprint)
-        if last == said.text:
-            self._repeats[said.fingerprint] = min(self._repeats.get(said.fingerprint, 0) + 1, MAX_REPEATS)
+        last = self._last.get(case.fingerprint)
+        if last == case.text:
+            self._repeats[case.fingerprint] = min(self._repeats.get(case.fingerprint, 0) + 1, MAX_REPEATS)
             return
-        repeats = self._repeats.pop(said.fingerprint, 0)
-        self._append((last or "") * repeats + said.text, repeats + 1)
-        self._last[said.fingerprint] = said.text
+        repeats = self._repeats.pop(case.fingerprint, 0)
+        self._append((last or "") * repeats + case.text, repeats + 1)
+        self._last[case.fingerprint] = case.text
         self.sorts.add((kind, effect))
 
     def _append(self, text: str, cases: int) -> None:

@@ -59,7 +59,7 @@ class Batches(Generic[T]):
         self._commit = commit
         self._name = name
         self._waiting: deque[LogEntry[T]] = deque()
-        self._errands: deque[Callable[[], object]] = deque()
+        self._tasks: deque[Callable[[], object]] = deque()
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -72,7 +72,7 @@ class Batches(Generic[T]):
         ignored if the commit succeeds.
         """
         done: Future[None] = Future()
-        self._give(LogEntry(item, done))
+        self._enqueue(LogEntry(item, done))
         answer = asyncio.wrap_future(done)
         # asyncio would log an exception that is never retrieved
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -90,12 +90,12 @@ class Batches(Generic[T]):
             raise cancelled or CommitLate(begun=True)
         answer.result()
 
-    def errand(self, what: Callable[[], object]) -> None:
+    def task(self, what: Callable[[], object]) -> None:
         """Run a function in the thread between two batches. It reports no result, and is skipped if there is no
         thread."""
         with self._wake:
             if self._thread is not None and not self._closed:
-                self._errands.append(what)
+                self._tasks.append(what)
                 self._wake.notify()
 
     async def aclose(self, last: Callable[[], object], seconds: float) -> None:
@@ -106,12 +106,12 @@ class Batches(Generic[T]):
             if thread is None:
                 return
             ended: Future[None] = Future()
-            self._errands.append(lambda: _run_last(ended, last))
+            self._tasks.append(lambda: _run_last(ended, last))
             self._wake.notify()
         with anyio.CancelScope(shield=True):
             await asyncio.wait([asyncio.wrap_future(ended)], timeout=seconds)
 
-    def _give(self, entry: LogEntry[T]) -> None:
+    def _enqueue(self, entry: LogEntry[T]) -> None:
         with self._wake:
             if self._closed:
                 raise QueueFull("the log is closed")
@@ -127,14 +127,14 @@ class Batches(Generic[T]):
     def _work(self) -> None:
         while True:
             with self._wake:
-                while not (self._waiting or self._errands or self._closed):
+                while not (self._waiting or self._tasks or self._closed):
                     self._wake.wait()
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
-                errand = None if batch or not self._errands else self._errands.popleft()
-                if not batch and errand is None:
+                task = None if batch or not self._tasks else self._tasks.popleft()
+                if not batch and task is None:
                     return
-            if errand is not None:
-                errand()
+            if task is not None:
+                task()
             elif begun := [entry for entry in batch if entry.done.set_running_or_notify_cancel()]:
                 _commit_batch(self._commit, begun)
 
@@ -164,10 +164,10 @@ CLOSE_TIMEOUT: Final = 5.0  # seconds at shutdown for the waiting records
 
 
 class LogSink(Protocol):
-    """A store for records: files or a database. One thread calls it, except for ``show`` and ``fault``. Methods raise
-    OSError, and TimeoutError if another process has it locked."""
+    """A store for records: files or a database. One thread calls it, except for ``location`` and ``fault``. Its methods
+    raise OSError, and TimeoutError if another process has it locked."""
 
-    def show(self, now: float) -> Path | str:
+    def location(self, now: float) -> Path | str:
         """The place of a record of that time, for display."""
         ...
 
@@ -175,7 +175,7 @@ class LogSink(Protocol):
         """Why a record of that time could not be written, as a phrase that follows the place. Creates nothing."""
         ...
 
-    def keep(self, records: Sequence[Record], patience: Patience) -> int:
+    def write_first(self, records: Sequence[Record], patience: Patience) -> int:
         """Write the first of the records, as durably as configured. Returns how many were written, at least one. If it
         raises, none was written."""
         ...
@@ -190,12 +190,12 @@ class LogSink(Protocol):
 class AsyncDecisionLog:
     """The decision log of one process: one thread writes, and records that arrive meanwhile are written together."""
 
-    def __init__(self, place: LogSink, *, patience: float = PATIENCE, queue: float = QUEUE_TIMEOUT) -> None:
-        self._place = place
+    def __init__(self, sink: LogSink, *, patience: float = PATIENCE, queue: float = QUEUE_TIMEOUT) -> None:
+        self._sink = sink
         self._patience = patience
         self._queue = queue
-        self._allowed = math.inf
-        self._hurried = math.inf
+        self._shutdown_seconds = math.inf
+        self._shutdown_began = math.inf
         self._spent = 0.0  # changed only by the thread that writes
         self._batches = Batches(self._commit, "samplegate-decisions")
         self._problem: str | None = None
@@ -205,10 +205,10 @@ class AsyncDecisionLog:
 
     def check_writable(self, now: float) -> None:
         """Raises Unavailable if a record of ``now`` (Unix seconds) could not be written. Creates nothing."""
-        problem = self._place.fault(now)
+        problem = self._sink.fault(now)
         if problem is not None:
             raise Unavailable(
-                f"decision log: {self._place.show(now)} {problem}; set --decision-log to a writable path, or to none"
+                f"decision log: {self._sink.location(now)} {problem}; set --decision-log to a writable path, or to none"
             )
 
     def problem(self) -> str | None:
@@ -216,64 +216,67 @@ class AsyncDecisionLog:
         block."""
         if self._problem is not None and time.monotonic() - self._probed >= PROBE_INTERVAL:
             self._probed = time.monotonic()
-            self._batches.errand(self._probe)
+            self._batches.task(self._probe)
         return self._problem
 
     def set_shutdown_deadline(self, seconds: float) -> None:
         """Begin the shutdown: from now on, writing takes at most ``seconds`` in all, including waits for a lock."""
-        self._allowed, self._hurried = min(self._allowed, seconds), min(self._hurried, time.monotonic())
+        self._shutdown_seconds, self._shutdown_began = (
+            min(self._shutdown_seconds, seconds),
+            min(self._shutdown_began, time.monotonic()),
+        )
 
     async def write(self, record: Record) -> None:
         """Write a record. Raises Unavailable. A cancellation waits for a write that has begun."""
         try:
-            await self._batches.put(record, max(0.0, min(self._queue, self._left())))
+            await self._batches.put(record, max(0.0, min(self._queue, self._time_left())))
         except (QueueFull, CommitLate) as problem:
-            self._problem = self._words(record.time, problem)
+            self._problem = self._problem_text(record.time, problem)
             raise Unavailable(self._problem) from problem
         except OSError as problem:
-            raise Unavailable(self._words(record.time, problem)) from problem
+            raise Unavailable(self._problem_text(record.time, problem)) from problem
 
     async def aclose(self) -> None:
         """Write the waiting records and close the store."""
-        await self._batches.aclose(self._place.close, max(0.0, min(CLOSE_TIMEOUT, self._left())))
+        await self._batches.aclose(self._sink.close, max(0.0, min(CLOSE_TIMEOUT, self._time_left())))
 
     def _commit(self, batch: Sequence[LogEntry[Record]]) -> None:
         begun = time.monotonic()
         try:
             while batch:
-                batch = self._some(batch)
+                batch = self._write_some(batch)
         finally:
-            self._spent += max(0.0, time.monotonic() - max(begun, self._hurried))
+            self._spent += max(0.0, time.monotonic() - max(begun, self._shutdown_began))
 
-    def _some(self, batch: Sequence[LogEntry[Record]]) -> Sequence[LogEntry[Record]]:
+    def _write_some(self, batch: Sequence[LogEntry[Record]]) -> Sequence[LogEntry[Record]]:
         """Write the first records of the batch, and return the others."""
         now = batch[0].item.time
         try:
-            if self._left() <= 0:
+            if self._time_left() <= 0:
                 raise TimeoutError("the shutdown deadline has passed")
-            kept = self._place.keep([entry.item for entry in batch], self._still)
+            kept = self._sink.write_first([entry.item for entry in batch], self._patience_left)
         except Exception as problem:
             # a fault of ours, perhaps with one record only
             if len(batch) > 1 and not isinstance(problem, OSError):
-                return [left for entry in batch for left in self._some([entry])]
-            self._problem = self._words(now, problem)
+                return [left for entry in batch for left in self._write_some([entry])]
+            self._problem = self._problem_text(now, problem)
             for entry in batch:
                 entry.done.set_exception(problem)
             return ()
-        self.last, self._problem = self._place.show(now), None
+        self.last, self._problem = self._sink.location(now), None
         for entry in batch[:kept]:
             entry.done.set_result(None)
         return batch[kept:]
 
     def _probe(self) -> None:
         try:
-            self._place.probe(self._still)
+            self._sink.probe(self._patience_left)
         except Exception:
             return  # the problem of the last write remains
         self._problem = None
 
-    def _words(self, now: float, problem: Exception) -> str:
-        place = f"decision log: {self._place.show(now)}"
+    def _problem_text(self, now: float, problem: Exception) -> str:
+        place = f"decision log: {self._sink.location(now)}"
         if isinstance(problem, QueueFull):
             return f"{place} accepts no more records: {problem}"
         if isinstance(problem, CommitLate):
@@ -287,11 +290,11 @@ class AsyncDecisionLog:
             return f"{place} cannot be written: {problem.strerror or problem}"
         return f"{place}: internal error while writing ({type(problem).__name__})"
 
-    def _left(self) -> float:
-        return self._allowed - self._spent
+    def _time_left(self) -> float:
+        return self._shutdown_seconds - self._spent
 
-    def _still(self) -> float:
-        return min(self._patience, self._left())
+    def _patience_left(self) -> float:
+        return min(self._patience, self._time_left())
 
 
 Durability: TypeAlias = Literal["written", "synced"]

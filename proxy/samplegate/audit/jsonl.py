@@ -257,7 +257,7 @@ class LogFile:
         self._appender = Appender(synced=synced, max_bytes=max_bytes, keep=keep)
         self._tried = (Path(), 1)
 
-    def show(self, now: float) -> Path:
+    def location(self, now: float) -> Path:
         """The file's path."""
         return self._at(now)
 
@@ -265,7 +265,7 @@ class LogFile:
         """Why the file could not be written. Creates nothing."""
         return write_fault(self._at(now), whole=self._whole)
 
-    def keep(self, records: Sequence[Record], patience: Patience) -> int:
+    def write_first(self, records: Sequence[Record], patience: Patience) -> int:
         """Append the first records that belong to one file. Returns how many. Raises OSError."""
         path, lines, size = self._at(records[0].time), list[bytes](), 0
         key = self._key.read(path, patience)

@@ -282,8 +282,8 @@ def _dollars(units: int | None) -> float | None:
     return None if units is None else units / SCALE["usd"]
 
 
-def _clipped(text: str | None, most: int) -> Any:
-    return text if text is None or len(text) <= most else text[: most - 1] + "…"
+def _clipped(text: str | None, length: int) -> Any:
+    return text if text is None or len(text) <= length else text[: length - 1] + "…"
 
 
 def _contents(record: Record, content: ContentMode, key: bytes) -> dict[str, Any]:

@@ -88,22 +88,24 @@ def replay(
     compiled: CompiledPolicy, line: RecordLine, client: ClientCapabilities | None = None
 ) -> Same | Changed | Undetermined:
     """Compare one record with a policy. ``client`` are the client's capabilities, None if they are unknown."""
-    if (why := _beyond(line)) is not None:
+    if (why := _incomparable(line)) is not None:
         return Undetermined(why)
     if line.reason in ("malformed", "rounds"):
         return Same()  # no policy decides these
     if not bytes(line.request):
-        return _compared(line, _possible(compiled, line, client), NO_CONTENTS)
+        return _compare(line, _possible(compiled, line, client), NO_CONTENTS)
     if line.redacted:  # the recorded prompt is not the one that was decided
-        return _compared(line, _possible(compiled, line, client), REMOVED_PARTS)
+        return _compare(line, _possible(compiled, line, client), REMOVED_PARTS)
     requests = _requests(line)
     if isinstance(requests, str):
         return Undetermined(requests)
-    told = {_told(compiled, line, request, can) for request in requests for can in _can(line, request, client)}
-    return _compared(line, told, NO_CLIENT if len(requests) == 1 else REMOVED_PARTS)
+    decisions = {
+        _decision(compiled, line, request, can) for request in requests for can in _forwardable(line, request, client)
+    }
+    return _compare(line, decisions, NO_CLIENT if len(requests) == 1 else REMOVED_PARTS)
 
 
-def _beyond(line: RecordLine) -> str | None:
+def _incomparable(line: RecordLine) -> str | None:
     """Why a comparison would be meaningless, or None."""
     if line.door == "unasked":
         return UNASKED
@@ -115,15 +117,15 @@ def _beyond(line: RecordLine) -> str | None:
     return SHORTENED if len(line.calls) >= MAX_CALLS or any(len(name) >= FULL for name in names) else None
 
 
-def _compared(line: RecordLine, told: set[ReplayedDecision], unsure: str) -> Same | Changed | Undetermined:
-    same = [_is_same(line, one) for one in told]
+def _compare(line: RecordLine, decisions: set[ReplayedDecision], unsure: str) -> Same | Changed | Undetermined:
+    same = [_is_same(line, one) for one in decisions]
     if all(same):
         return Same()
     if any(same):
         return Undetermined(unsure)
     now = {
         msgspec.structs.replace(one, answer=None if one.answer in (None, _answered(line)) else "another")
-        for one in told
+        for one in decisions
     }
     return Changed(
         ReplayedDecision(line.effect, line.rule, line.action if line.effect == "deny" else None),
@@ -157,7 +159,7 @@ def _content(result: Mapping[str, Any]) -> str:
     return json.dumps([result.get("action"), blocks], sort_keys=True)
 
 
-def _told(compiled: CompiledPolicy, line: RecordLine, request: Request, can: bool) -> ReplayedDecision:
+def _decision(compiled: CompiledPolicy, line: RecordLine, request: Request, can: bool) -> ReplayedDecision:
     decision = decide(compiled, request, Situation(can_forward=can))
     return ReplayedDecision(decision.effect, decision.rule, _action(line, decision), _fixed(line, request, decision))
 
@@ -186,7 +188,7 @@ def _requests(line: RecordLine) -> list[Request] | str:
     origin = Origin(line.server, line.caller, line.era, line.revision, line.calls)
     parsed = [
         parse(method, json.dumps(one, separators=(",", ":"), ensure_ascii=False).encode(), origin)
-        for one in _mended(params)
+        for one in _with_stand_ins(params)
     ]
     found = [one for one in parsed if not isinstance(one, BadRequest)]
     return found if len(found) == len(parsed) else UNREADABLE
@@ -199,7 +201,7 @@ def _decoded(raw: msgspec.Raw) -> Any:
         return None
 
 
-def _mended(params: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _with_stand_ins(params: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The params with stand-ins for what was removed, one version for each possibility: in a URL, and in fields that
     look like secrets."""
     url = params.get("url")
@@ -226,7 +228,7 @@ def _is_removed(field: Any) -> bool:
     return field == REMOVED or (isinstance(field, dict) and REMOVED in field.values())
 
 
-def _can(line: RecordLine, request: Request, client: ClientCapabilities | None) -> tuple[bool, ...]:
+def _forwardable(line: RecordLine, request: Request, client: ClientCapabilities | None) -> tuple[bool, ...]:
     """Whether the client could be asked; both values if that is unknown."""
     if line.effect == "forward":
         return (True,)
@@ -243,8 +245,8 @@ def _possible(compiled: CompiledPolicy, line: RecordLine, client: ClientCapabili
     for entry in compiled.entries:
         if entry.rule.shadow or (held := entry.holds(known)) is False:
             continue
-        ways, goes_on = _ways(entry.rule, line, client)
-        found |= ways
+        decisions, goes_on = _outcomes_of(entry.rule, line, client)
+        found |= decisions
         if held is True and not goes_on:
             return found
     return {*found, ReplayedDecision("none", None)}
@@ -260,7 +262,7 @@ def _known(line: RecordLine) -> Known:
     return Known(calls, facts)
 
 
-def _ways(rule: Rule, line: RecordLine, client: ClientCapabilities | None) -> tuple[set[ReplayedDecision], bool]:
+def _outcomes_of(rule: Rule, line: RecordLine, client: ClientCapabilities | None) -> tuple[set[ReplayedDecision], bool]:
     """The possible decisions of a rule that matches, and whether the request may go on to later rules."""
     can: bool | None
     match rule:
@@ -271,24 +273,24 @@ def _ways(rule: Rule, line: RecordLine, client: ClientCapabilities | None) -> tu
         case AnswerRule():
             can = None if answers.can_answer(rule, _class(line)) else False
         case ForwardRule():
-            can = True if line.effect == "forward" else None if client is None else _could(line, client)
+            can = True if line.effect == "forward" else None if client is None else _client_can(line, client)
         case EscalateRule():  # a reviewer can be asked anything, except a form that is not flat
             can = None if _class(line) == "elicitation by form" else True
         case _ as never:
             assert_never(never)
-    ways = set() if can is False else {ReplayedDecision(effect_of(rule), rule.name)}
+    decisions = set() if can is False else {ReplayedDecision(effect_of(rule), rule.name)}
     if can is not True and rule.otherwise == "deny":
-        ways.add(ReplayedDecision("deny", rule.name, "cancel" if line.kind == "elicitation" else None))
+        decisions.add(ReplayedDecision("deny", rule.name, "cancel" if line.kind == "elicitation" else None))
     if can is not True and rule.otherwise == "unanswered":
-        ways.add(ReplayedDecision("none", rule.name))
-    return ways, can is not True and rule.otherwise == "next"
+        decisions.add(ReplayedDecision("none", rule.name))
+    return decisions, can is not True and rule.otherwise == "next"
 
 
 def _class(line: RecordLine) -> str:
     return "sampling" if line.kind == "sampling" else f"elicitation by {line.mode or 'form'}"
 
 
-def _could(line: RecordLine, client: ClientCapabilities) -> bool | None:
+def _client_can(line: RecordLine, client: ClientCapabilities) -> bool | None:
     """Whether a client can be asked; None if it does not support tools, and it is unknown whether the request had
     some."""
     if line.kind == "elicitation":

@@ -112,7 +112,7 @@ class Report:
         self._since = since
         self._handed_on: dict[str, str] = {}
 
-    def take(self, line: RecordLine) -> None:
+    def add(self, line: RecordLine) -> None:
         """Count one record. The two records of a request that the client retries count as one request."""
         if line.time < self._since:
             return

@@ -93,7 +93,7 @@ class SqliteLog:
         self._key = HashKey(path.with_name(path.name + ".key"), content)
         self._tried = empty_row(1)
 
-    def show(self, now: float) -> str:
+    def location(self, now: float) -> str:
         """The setting's value."""
         return f"{SQLITE}{self._path}"
 
@@ -103,7 +103,7 @@ class SqliteLog:
             return problem
         return None if self._file.is_open else _foreign(self._path)
 
-    def keep(self, records: Sequence[Record], patience: Patience) -> int:
+    def write_first(self, records: Sequence[Record], patience: Patience) -> int:
         """Insert the first of the records. Returns how many. Raises OSError."""
         key = self._key.read(self._path, patience)
         rows, size = list[dict[str, Any]](), 0

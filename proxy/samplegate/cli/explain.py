@@ -118,7 +118,7 @@ def spending_lines(spent: Spending) -> Iterator[str]:
         spec, draw = limit_draw.spec, limit_draw.draw
         by = f", for {', '.join(json.loads(draw.key))}" if draw.key != "[]" else ""
         yield (
-            f"limit     {spec.name}: {_amount(spec, draw.amount)} of {_amount(spec, spec.most)}"
+            f"limit     {spec.name}: {_amount(spec, draw.amount)} of {_amount(spec, spec.max_units)}"
             f" {_UNIT[spec.quantity]}{_per(spec)}{by}"
         )
     if spent.unknown_draws is not None:
@@ -172,7 +172,7 @@ def spending_as_json(spent: Spending) -> dict[str, Any]:
                 "key": limit_draw.draw.key,
                 "quantity": limit_draw.spec.quantity,
                 "amount": limit_draw.draw.amount / SCALE[limit_draw.spec.quantity],
-                "of": limit_draw.spec.most / SCALE[limit_draw.spec.quantity],
+                "of": limit_draw.spec.max_units / SCALE[limit_draw.spec.quantity],
             }
             for limit_draw in spent.draws
         ],

@@ -44,7 +44,7 @@ def file_kind(path: Path, text: str) -> FileKind:
         return "tests"
     try:
         # a recorded script may be larger than a policy
-        root, _ = compose(text, most_bytes=MAX_BYTES, most_values=MAX_VALUES)
+        root, _ = compose(text, max_bytes=MAX_BYTES, max_values=MAX_VALUES)
     except tree.Unreadable:
         return "policy"
     keys = set(root.entries) if isinstance(root, tree.Mapping) else set()

@@ -49,7 +49,7 @@ def command(args: argparse.Namespace) -> int:
         logs = Logs(args.log or _default(os.environ))
         report = Report("" if args.since is None else _since(args.since))
         for line in settled(logs):
-            report.take(line)
+            report.add(line)
     except InputError as problem:
         print_error(str(problem))
         return UNREADABLE

@@ -16,7 +16,7 @@ import msgspec
 
 from samplegate.config.settings import Setting, Table, value_error
 from samplegate.yamlfile import envfile
-from samplegate.yamlfile.tree import Fault, Mark, Node, Unreadable, compose, dotted, find, plain
+from samplegate.yamlfile.tree import Fault, Mark, Node, Unreadable, compose, dotted, find, plain_value
 from samplegate.yamlfile.tree import Mapping as Tree
 from samplegate.yamlfile.tree import Path as Steps
 from samplegate.yamlfile.validate import Type, Validator, type_of
@@ -162,7 +162,7 @@ def _in_file(file: Path, table: Table, problems: list[str]) -> dict[str, SourceV
         where = f"{file}:{entry.mark.line}:{entry.mark.column}: {dotted((name,))}"
         if name not in table:
             problems.append(f"{where}: unknown setting; {_suggestion(name, table, 'use one of ' + ', '.join(table))}")
-        elif (value := plain(entry.node)) is not None:
+        elif (value := plain_value(entry.node)) is not None:
             part = Section(str(file), entry.node, (name,), file.parent, problems) if table[name].section else value
             found[name] = SourceValue(where, part, file.parent)
     return found

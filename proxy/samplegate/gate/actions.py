@@ -18,7 +18,7 @@ from samplegate.gate.ports import offload
 from samplegate.gate.request import PendingRequest
 from samplegate.gate.review import escalate, sample_reviewed
 from samplegate.gate.sampling import sample, shaped, timed_out
-from samplegate.policy.answers import fits
+from samplegate.policy.answers import answer_error
 from samplegate.policy.decide import decide_later
 from samplegate.policy.decisions import Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen, refusal
 from samplegate.protocol import rawjson, strictjson
@@ -146,4 +146,4 @@ def _misfit(request: Request, result: bytes) -> str | None:
     fields = frozenset(request.params["requestedSchema"].get("properties", {})) if is_form else frozenset[str]()
     if isinstance(decoded, dict) and (why := second_reading(decoded, fields)) is not None:
         raise strictjson.JsonFault(why)
-    return fits(request, decoded)
+    return answer_error(request, decoded)

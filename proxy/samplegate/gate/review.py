@@ -404,7 +404,9 @@ def _answered(pending: PendingRequest, review: Review, result: Mapping[str, Any]
     is released (R36)."""
     outcome = shaped(pending, dict(result or {}), _decided_by(review))
     problem = (
-        answers.fits(pending.request, strictjson.decode(outcome.result)) if isinstance(outcome, Answered) else None
+        answers.answer_error(pending.request, strictjson.decode(outcome.result))
+        if isinstance(outcome, Answered)
+        else None
     )
     if isinstance(outcome, Answered) and problem is None:
         return outcome

@@ -134,7 +134,7 @@ def widen_rates(
     """The least and the greatest amounts since a reservation on these identities, updated for new limits."""
     out = dict(rates)
     for id in ids:
-        was, most = before[id].most, now[id].most
+        was, most = before[id].max_units, now[id].max_units
         if was != most:
             least, greatest = out.get(id, (was, was))
             out[id] = min(least, most), max(greatest, most)
@@ -156,7 +156,7 @@ def no_room(
     """The first account without room for concurrent requests, or None. ``taken`` returns how many slots of an account
     are in use."""
     for (limit, key), amount in wanted.items():
-        most, name = specs[limit].most, specs[limit].name
+        most, name = specs[limit].max_units, specs[limit].name
         if amount > most:
             return Refused(
                 name, "never", detail=f"limit {name}: one request needs {amount} slots, more than the limit's {most}"
@@ -173,5 +173,5 @@ def shares(specs: Mapping[str, LimitSpec], drawn: Iterable[tuple[str, int]]) -> 
     """The drawn share of each limit; the fullest account counts."""
     out: dict[str, float] = {}
     for limit, level in drawn:
-        out[limit] = max(out.get(limit, 0.0), level / max(1, specs[limit].most))
+        out[limit] = max(out.get(limit, 0.0), level / max(1, specs[limit].max_units))
     return out

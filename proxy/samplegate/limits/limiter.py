@@ -220,7 +220,7 @@ class Limiter:
         limit."""
         specs = asked.limits.specs
         for (limit, _), wanted in sums(asked.charged).items():
-            if wanted > specs[limit].most:
+            if wanted > specs[limit].max_units:
                 name = specs[limit].name
                 return Refused(name, "never", detail=f"limit {name}: one request exceeds the whole limit")
         return self._ledger.exhausted([draw for draw in asked.charged if is_never_given_back(specs[draw.limit])])

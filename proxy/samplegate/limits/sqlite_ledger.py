@@ -259,7 +259,7 @@ class SqliteLedger:
     def _forget_idle(self, now: float, draws: int, shared: bool) -> None:
         """Look for idle accounts, from where the last search (of any process) ended."""
         for place, file, after in (
-            (self._memory, False, ledger.FORGOTTEN),
+            (self._memory, False, ledger.FORGET_AFTER),
             *([(self._shared, True, FORGOTTEN)] if shared else []),
         ):
             self._drawn[file] += draws

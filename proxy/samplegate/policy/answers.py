@@ -32,12 +32,12 @@ def can_answer(rule: AnswerRule, class_: str) -> bool:
     URL."""
     if rule.cases is not None:
         return True
-    return class_ != "elicitation by url" and suits(
+    return class_ != "elicitation by url" and is_content_for(
         rule.content, "sampling" if class_.startswith("sampling") else "elicitation"
     )
 
 
-def suits(content: Any, kind: Kind) -> bool:
+def is_content_for(content: Any, kind: Kind) -> bool:
     """Whether an answer's content has the kind's form: text or blocks for sampling, values by field name for
     elicitation."""
     return content is None or isinstance(content, dict) if kind == "elicitation" else isinstance(content, (str, list))
@@ -53,7 +53,7 @@ def answer(
         if script is None:
             return "its case file was not loaded"
         return _played(rule, request, script) if request.kind == "sampling" else _replied(facts, script)
-    if not suits(rule.content, request.kind):
+    if not is_content_for(rule.content, request.kind):
         wanted = "text or content blocks" if request.kind == "sampling" else "values by field name"
         return f"its content is not {wanted}, as {request.kind} requires"
     try:
@@ -94,7 +94,7 @@ def _fitting(request: SamplingRequest, result: Mapping[str, Any]) -> Mapping[str
     shaped = results.sampling_result(result, request.origin.revision)
     if shaped is None:
         return f"its content cannot be sent with protocol version {plain_name(request.origin.revision)}"
-    return fits(request, shaped) or result
+    return answer_error(request, shaped) or result
 
 
 def _filled(value: Any, environment: Environment) -> Any:
@@ -186,7 +186,7 @@ def _number(text: str, otherwise: str) -> int | float | str:
     return number if math.isfinite(number) else otherwise
 
 
-def fits(request: Request, result: Any) -> str | None:
+def answer_error(request: Request, result: Any) -> str | None:
     """Why a result from a client or a rule does not fit ``request`` (R34, R36, R6), None if it does. The sentence
     contains no value."""
     if not isinstance(result, dict):

@@ -22,7 +22,7 @@ from samplegate.protocol.requests import Call, ClientCapabilities, Kind, Offer, 
 
 Class: TypeAlias = Literal["sampling", "sampling with tools", "elicitation by form", "elicitation by url"]
 """Classes of requests that are declared separately."""
-_By: TypeAlias = Literal["gate", "client", "nobody", "otherwise"]
+_Answerer: TypeAlias = Literal["gate", "client", "nobody", "otherwise"]
 """The party that answers a class under a rule. ``otherwise``: the rule's effect cannot be carried out for the class."""
 
 _CLASSES: Final[tuple[Class, ...]] = ("sampling", "sampling with tools", "elicitation by form", "elicitation by url")
@@ -138,7 +138,9 @@ def _reached_by_client(compiled: CompiledPolicy, who: Asker, client: ClientCapab
     )
 
 
-def _reached(compiled: CompiledPolicy, who: Asker, class_: Class, client: ClientCapabilities, wanted: Set[_By]) -> bool:
+def _reached(
+    compiled: CompiledPolicy, who: Asker, class_: Class, client: ClientCapabilities, wanted: Set[_Answerer]
+) -> bool:
     """Whether a rule under which one of ``wanted`` answers can be reached."""
     return any(_by(compiled, rule, class_, client) in wanted for rule, _ in _reachable(compiled, who, class_))
 
@@ -174,7 +176,7 @@ def _known(who: Asker, class_: Class) -> Known:
     return Known(calls, facts)
 
 
-def _by(compiled: CompiledPolicy, rule: Rule, class_: Class, client: ClientCapabilities) -> _By:
+def _by(compiled: CompiledPolicy, rule: Rule, class_: Class, client: ClientCapabilities) -> _Answerer:
     match rule:
         case AllowRule():
             return "gate" if _has_model(compiled, rule, class_) else "otherwise"

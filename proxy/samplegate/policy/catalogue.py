@@ -85,14 +85,14 @@ _ABILITIES: Final = (
 )
 
 
-def known(models: Sequence[Model], table: Table) -> Catalogue:
+def catalogue_of(models: Sequence[Model], table: Table) -> Catalogue:
     """The facts of each model of a policy: the policy's values first, then the table's."""
     return {model.name: _facts(model, table.get(model.model)) for model in models}
 
 
 def _facts(model: Model, entry: Mapping[str, Any] | None) -> ModelFacts:
     if model.model == SCRIPTED:
-        rates = Rates(0, 0) if model.price is None else _stated(model.price)
+        rates = Rates(0, 0) if model.price is None else _configured_rates(model.price)
         return ModelFacts(
             rates, model.context, None, _EVERYTHING if model.accepts is None else frozenset(model.accepts)
         )
@@ -100,14 +100,14 @@ def _facts(model: Model, entry: Mapping[str, Any] | None) -> ModelFacts:
     context = _count(entry.get("max_input_tokens")) if model.context is None else model.context
     able = frozenset(extra for extra, key in _ABILITIES if entry.get(key) is True)
     return ModelFacts(
-        _listed(entry, model) if model.price is None else _stated(model.price),
+        _listed(entry, model) if model.price is None else _configured_rates(model.price),
         context,
         _count(entry.get("max_output_tokens")),
         able if model.accepts is None else frozenset(model.accepts),
     )
 
 
-def _stated(price: Price) -> Rates | None:
+def _configured_rates(price: Price) -> Rates | None:
     """The policy's price, given in dollars per million tokens."""
     paid, written = _units(price.input, _MILLIONTH), _units(price.output, _MILLIONTH)
     return None if paid is None or written is None else Rates(paid, written)
@@ -151,7 +151,7 @@ def _pairs(entry: Mapping[str, Any]) -> list[tuple[int, int, int]] | None:
     pairs: list[tuple[int, int, int]] = []
     for above in sorted(bounds):
         prices = {**entry, **bounds[above]} if above else bounds[above]
-        paid, written = _dearest(prices, "input_cost_per_token", "input_cost_per_image_token"), _written(prices)
+        paid, written = _highest_price(prices, "input_cost_per_token", "input_cost_per_image_token"), _written(prices)
         if paid is None or written is None:
             return None
         pairs.append((above, paid, written))
@@ -167,10 +167,10 @@ def _start(tier: Any) -> int:
 
 def _written(prices: Mapping[str, Any]) -> int | None:
     """The output price. Reasoning tokens are output too and may cost more."""
-    return _dearest(prices, "output_cost_per_token", "output_cost_per_reasoning_token")
+    return _highest_price(prices, "output_cost_per_token", "output_cost_per_reasoning_token")
 
 
-def _dearest(prices: Mapping[str, Any], needed: str, *others: str) -> int | None:
+def _highest_price(prices: Mapping[str, Any], needed: str, *others: str) -> int | None:
     found = [_units(prices.get(needed)), *(_units(prices[name]) for name in others if name in prices)]
     amounts = [amount for amount in found if amount is not None]
     return max(amounts) if len(amounts) == len(found) else None

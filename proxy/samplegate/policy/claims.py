@@ -19,7 +19,7 @@ from samplegate.protocol.requests import Origin
 
 NONE: Final = "none"
 """The value in a key if there is no call or no model."""
-AN_HOUR: Final = 3600.0  # seconds; a shorter bucket refills soon after a restart, so it needs no stored state
+MIN_STORED_PERIOD: Final = 3600.0  # seconds; a shorter bucket refills soon after a restart, so it needs no stored state
 # accounts of one limit that one request may draw on: every candidate call is charged
 MAX_ACCOUNTS: Final = 1000
 MAX_VALUE: Final = 200  # bytes of a value in a key: clients choose the names of tools, and keys are stored
@@ -93,7 +93,7 @@ def charges_of(
 def actual_draws(draws: Iterable[Draw], specs: Mapping[str, LimitSpec], spent: Worst | None) -> tuple[Draw, ...]:
     """The same draws with the actual amounts. ``spent`` None: nothing was spent, so tokens and dollars are returned.
     Requests always stay drawn."""
-    return tuple(_true(draw, specs.get(draw.limit), spent) for draw in draws)
+    return tuple(_actual_draw(draw, specs.get(draw.limit), spent) for draw in draws)
 
 
 def unreserved_draws(draws: Iterable[Draw], held: Iterable[Draw]) -> tuple[Draw, ...]:
@@ -143,7 +143,7 @@ def _can_be_shared(limit: Limit) -> bool:
 def _must_last(limit: Limit) -> bool:
     if limit.usd is not None or limit.per in ("day", "month"):
         return True
-    return limit.per is not None and seconds(limit.per) >= AN_HOUR
+    return limit.per is not None and seconds(limit.per) >= MIN_STORED_PERIOD
 
 
 def _is_a_count(limit: LimitSpec | None) -> bool:
@@ -154,10 +154,10 @@ def _amount(limit: LimitSpec, most: Worst | None) -> int | None:
     """The amount of a draw in units; None: the price is unknown."""
     if _is_a_count(limit):
         return SCALE[limit.quantity]
-    return 0 if most is None else _figure(limit.quantity, most)
+    return 0 if most is None else _quantity_of(limit.quantity, most)
 
 
-def _figure(quantity: Quantity, worst: Worst) -> int | None:
+def _quantity_of(quantity: Quantity, worst: Worst) -> int | None:
     match quantity:
         case "input_tokens":
             return worst.input_tokens * SCALE[quantity]
@@ -167,10 +167,10 @@ def _figure(quantity: Quantity, worst: Worst) -> int | None:
             return worst.usd
 
 
-def _true(draw: Draw, limit: LimitSpec | None, spent: Worst | None) -> Draw:
+def _actual_draw(draw: Draw, limit: LimitSpec | None, spent: Worst | None) -> Draw:
     if limit is None or _is_a_count(limit):
         return draw
-    amount = 0 if spent is None else _figure(limit.quantity, spent)
+    amount = 0 if spent is None else _quantity_of(limit.quantity, spent)
     # None: unknown after all, so the reserved amount stays
     return draw if amount is None else msgspec.structs.replace(draw, amount=amount)
 

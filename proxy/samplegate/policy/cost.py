@@ -39,7 +39,7 @@ class _Definitions(msgspec.Struct):
     left: int = _STEPS
 
 
-def grown(schema: Mapping[str, Any]) -> int:
+def expanded_size(schema: Mapping[str, Any]) -> int:
     """Maximum characters of the schema's JSON with references expanded. ``MAX_TOOL_CHARACTERS`` if larger, or if
     the references form a cycle."""
     found = _definitions(schema)
@@ -268,7 +268,7 @@ class _Counter:
         raw = msgspec.json.encode(schema)
         self.json([tool["name"], tool.get("description"), schema])
         if b'"$ref"' in raw and len(raw) < MAX_TOOL_CHARACTERS:
-            size = grown(schema) if self.grown < MAX_TOOL_CHARACTERS else MAX_TOOL_CHARACTERS
+            size = expanded_size(schema) if self.grown < MAX_TOOL_CHARACTERS else MAX_TOOL_CHARACTERS
             self.grown += size
             self.tokens += max(size - len(raw), 0) * (1 if raw.isascii() else 3)
 

@@ -11,8 +11,8 @@ crash leaves that charge behind. Settling corrects it:
 - A remainder is returned as far as it has not drained already. A bucket gets ``max(0, remainder - drained since)``, a
   calendar window all of it, and a later window nothing.
 
-So the admitted amounts never exceed ``most`` within a calendar window, nor ``most + most * span / period`` over any
-span of a bucket.
+So the admitted amounts never exceed ``max_units`` within a calendar window, nor
+``max_units + max_units * span / period`` over any span of a bucket.
 
 **A clock that goes back** frees nothing. A difference of at most ``SKEW`` means that a process read the time before
 another one wrote: the account keeps its time. With a larger difference, the account adopts the earlier time, so that a
@@ -94,7 +94,7 @@ a database."""
 SKEW: Final = 10.0
 """Seconds by which the times of two processes on one state may be out of order: each reads the clock, then waits up to
 some seconds for the state."""
-FORGOTTEN: Final = 24 * 3600.0
+FORGET_AFTER: Final = 24 * 3600.0
 """Seconds without a draw after which a call or session counts as over."""
 _CEILING: Final = 4 * MAX_UNITS  # a provider may report any number of tokens, but the level must stay storable
 # ticks per second: a float is exact in them until the year 2242, and whole numbers keep the draining exact
@@ -106,11 +106,10 @@ class LimitSpec(msgspec.Struct, frozen=True):
 
     name: str
     quantity: Quantity
-    most: int
-    """In units."""
+    max_units: int
     per: Literal["bucket", "day", "month", "call", "process", "slots"]
     period: float = 0.0
-    """``bucket``: seconds in which ``most`` drains."""
+    """``bucket``: seconds in which ``max_units`` drains."""
     tz: str = "UTC"
     by: tuple[str, ...] = ()
     warn_at: float | None = None
@@ -174,7 +173,7 @@ Look: TypeAlias = Callable[[str, str], Account | None]
 Changes: TypeAlias = dict[tuple[str, str], Account]
 """Accounts to store, by limit and key."""
 Rates: TypeAlias = Mapping[str, tuple[int, int]]
-"""For each limit whose ``most`` changed after a reservation: the lowest and highest value since."""
+"""For each limit whose ``max_units`` changed after a reservation: the lowest and highest value since."""
 
 
 def reserve(
@@ -194,11 +193,11 @@ def reserve(
         if limit.per == "slots" or not want:
             continue
         account = _at(limit, look(name, key), now)
-        if account.level + want > limit.most:
+        if account.level + want > limit.max_units:
             refused.append(_refusal(limit, account, want, now))
             continue
         level = account.level + want
-        over = _over(limit, level)
+        over = _reaches_warning(limit, level)
         if over and not account.warned:
             warned[name] = None
         changes[name, key] = msgspec.structs.replace(account, level=level, warned=account.warned or over)
@@ -222,7 +221,7 @@ def settle(
     at first would have led to. At the reservation they differ by the remainder. Then both drain at the same rate and
     get the same draws. So the difference shrinks only while the lower one is empty, and at most at that rate. After
     ``elapsed`` it is at least ``remainder - rate * elapsed``. At most that is returned, so the level never falls below
-    the compared one. If ``most`` changed meanwhile, the rate is the highest since.
+    the compared one. If ``max_units`` changed meanwhile, the rate is the highest since.
     """
     changes: Changes = {}
     was, came = _summed(reserved.draws), _summed(actual)
@@ -286,9 +285,9 @@ def idle(spec: LimitSpec, account: Account, now: float) -> bool:
     """
     match spec.per:
         case "call":
-            return now - account.stamp >= FORGOTTEN
+            return now - account.stamp >= FORGET_AFTER
         case "process":
-            return "session" in spec.by and now - account.stamp >= FORGOTTEN
+            return "session" in spec.by and now - account.stamp >= FORGET_AFTER
         case _:
             # the clock of another process may be this much behind and would see the account full again
             current = _at(spec, account, now - SKEW)
@@ -339,11 +338,11 @@ def _drained(limit: LimitSpec, account: Account, now: float) -> Account:
     if now < account.stamp:
         return account if account.stamp - now <= SKEW else msgspec.structs.replace(account, stamp=_time(_ticks(now)))
     since, until, period = _ticks(account.stamp), _ticks(now), _period(limit)
-    drained = (until - since) * limit.most // period
+    drained = (until - since) * limit.max_units // period
     if drained >= account.level:
         return Account(0, _time(until))
     level = account.level - drained
-    stamp = since + _ceil(drained * period, limit.most)
+    stamp = since + _ceil(drained * period, limit.max_units)
     return Account(level, _time(stamp), account.warned and level > 0)
 
 
@@ -357,7 +356,9 @@ def _returned(
                 return 0  # the clock was set back since: the drained amount is unknown
             elapsed = max(0, _ticks(latest) - _ticks(at))
             least, most = (
-                (limit.most, limit.most) if rates is None else (min(limit.most, rates[0]), max(limit.most, rates[1]))
+                (limit.max_units, limit.max_units)
+                if rates is None
+                else (min(limit.max_units, rates[0]), max(limit.max_units, rates[1]))
             )
             # 1 if nothing changed: the stamp may have been before `at` by up to one unit
             short = _ceil(most, max(1, least))
@@ -370,15 +371,15 @@ def _returned(
 
 
 def _refusal(limit: LimitSpec, account: Account, want: int, now: float) -> Refused:
-    if want > limit.most:
+    if want > limit.max_units:
         detail = (
             f"limit {limit.name}: {amount_text(limit, want)} is more than the whole limit,"
-            f" {amount_text(limit, limit.most)}"
+            f" {amount_text(limit, limit.max_units)}"
         )
         return Refused(limit.name, "never", detail=detail)
     detail = (
-        f"limit {limit.name}: {amount_text(limit, account.level)} of {amount_text(limit, limit.most)} used, no room"
-        f" for {amount_text(limit, want)} more"
+        f"limit {limit.name}: {amount_text(limit, account.level)} of {amount_text(limit, limit.max_units)} used,"
+        f" no room for {amount_text(limit, want)} more"
     )
     return Refused(limit.name, "full", _wait(limit, account, want, now), detail)
 
@@ -386,7 +387,7 @@ def _refusal(limit: LimitSpec, account: Account, want: int, now: float) -> Refus
 def _wait(limit: LimitSpec, account: Account, want: int, now: float) -> float | None:
     match limit.per:
         case "bucket":
-            needed = _ceil((account.level + want - limit.most) * _period(limit), limit.most)
+            needed = _ceil((account.level + want - limit.max_units) * _period(limit), limit.max_units)
             return _time(_ticks(account.stamp) + needed + 1) - now  # one tick more, as the sum with `now` is rounded
         case "day" | "month":
             return window_end(limit.per, limit.tz, account.stamp) - now
@@ -398,8 +399,8 @@ def _lasting(refused: Refused) -> tuple[bool, float]:
     return refused.why == "never", inf if refused.retry_after is None else refused.retry_after
 
 
-def _over(limit: LimitSpec, level: int) -> bool:
-    return limit.warn_at is not None and level >= limit.most * limit.warn_at
+def _reaches_warning(limit: LimitSpec, level: int) -> bool:
+    return limit.warn_at is not None and level >= limit.max_units * limit.warn_at
 
 
 def _period(limit: LimitSpec) -> int:

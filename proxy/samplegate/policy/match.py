@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from samplegate.policy.catalogue import Catalogue, known
+from samplegate.policy.catalogue import Catalogue, catalogue_of
 from samplegate.policy.claims import limit_specs
 from samplegate.policy.conditions import (
     NO_CALL_NAME,
@@ -312,7 +312,7 @@ def compile_policy(
         entries,
         {name: environment[name] for name in wanted if name in environment},
         finders,
-        known(policy.models, {}) if catalogue is None else catalogue,
+        catalogue_of(policy.models, {}) if catalogue is None else catalogue,
         limit_specs(policy),
         redactor(policy, detectors or {}),
         scripts or {},

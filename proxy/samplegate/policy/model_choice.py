@@ -163,7 +163,7 @@ class RequestTraits:
 
     def misfit(self, with_: With, model: Model, facts: ModelFacts) -> str | None:
         """Why a model cannot answer the request; None if it can, as far as known."""
-        if lacks := self.needs - taken(model, facts):
+        if lacks := self.needs - accepted_content(model, facts):
             return f"does not accept {_listed(lacks, 'or')}"
         if facts.context is None:
             return None
@@ -203,7 +203,7 @@ def _within(result: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield "image" if str(resource.get("mimeType")).startswith("image/") else "blob"
 
 
-def taken(model: Model, facts: ModelFacts) -> frozenset[str]:
+def accepted_content(model: Model, facts: ModelFacts) -> frozenset[str]:
     """The abilities of a model besides text."""
     return facts.accepts | _SCRIPTED if model.model == SCRIPTED else facts.accepts
 
@@ -213,12 +213,12 @@ def no_model_reason(needs: frozenset[str], unfit: Mapping[str, str], takes: Mapp
     if missing := needs.difference(*takes.values()):
         return (
             f"no model accepts {_listed(missing, 'or')}"
-            f" ({grouped({name: _told(extras) for name, extras in takes.items()})})"
+            f" ({grouped({name: _content_text(extras) for name, extras in takes.items()})})"
         )
     return f"no model fits ({grouped(unfit)})"
 
 
-def _told(extras: frozenset[str]) -> str:
+def _content_text(extras: frozenset[str]) -> str:
     shown = extras - _SCRIPTED
     return _listed(shown, "and", "text") if shown else "text only"
 
@@ -266,7 +266,7 @@ def choose(compiled: CompiledPolicy, rule: ModelRule, facts: Facts) -> ModelChoi
     }
     fitting = [model for model in allowed if model.name not in unfit] if unfit else allowed
     if not fitting:
-        takes = {model.name: taken(model, _facts(compiled, model)) for model in allowed}
+        takes = {model.name: accepted_content(model, _facts(compiled, model)) for model in allowed}
         return ModelChoice((), no_model_reason(request.needs, unfit, takes), unfit=unfit)
     if len(fitting) == 1:
         return ModelChoice(tuple(fitting), _only(rule, unfit), unfit=unfit)

@@ -83,7 +83,7 @@ def pick(
     ``name`` is the policy's name of the model, for messages; ``called`` is its name in the result. ``turns`` counts how
     often each fingerprint was picked before. Cases with the same fingerprint take turns, and the last one repeats.
     """
-    asked = _Asked(params, script)
+    asked = _RequestParts(params, script)
     found = _first(script.sampling, asked, turns)
     if found is None:
         what = (
@@ -92,13 +92,13 @@ def pick(
         )
         return Picked(SampleFailed("no_case", f"model {name}: {what}", free=True))
     compiled, groups = found
-    return Picked(_said(compiled, groups, asked, name, called), compiled.delay, compiled.case.fingerprint)
+    return Picked(_result(compiled, groups, asked, name, called), compiled.delay, compiled.case.fingerprint)
 
 
 def reply(script: Script, params: Mapping[str, Any]) -> ScriptReply | None:
     """The script's answer to elicitation ``params``, None if no case fits. The values are not checked against the form
     here."""
-    found = _first(script.elicitation, _Asked(params, script), _NO_TURNS)
+    found = _first(script.elicitation, _RequestParts(params, script), _NO_TURNS)
     if found is None:
         return None
     case = found[0].case
@@ -106,19 +106,19 @@ def reply(script: Script, params: Mapping[str, Any]) -> ScriptReply | None:
     return ScriptReply(case.action, case.values or {})
 
 
-class _Asked:
+class _RequestParts:
     """The parts of a request that conditions read."""
 
     def __init__(self, params: Mapping[str, Any], script: Script) -> None:
         self.system = _text(params.get("systemPrompt"))
         self.texts = list(_texts(params))
         self.message = _text(params.get("message"))
-        self.most = params.get("maxTokens")
+        self.max_tokens = params.get("maxTokens")
         self.fingerprint = fingerprint(params) if script.prints else ""
 
 
 def _first(
-    cases: tuple[Compiled, ...], asked: _Asked, turns: Mapping[str, int]
+    cases: tuple[Compiled, ...], asked: _RequestParts, turns: Mapping[str, int]
 ) -> tuple[Compiled, dict[str, str]] | None:
     """The first case that fits, with its groups. Of several cases with its fingerprint, the one whose turn it is."""
     fitting = ((one, groups) for one in cases if (groups := _groups(one, asked)) is not None)
@@ -129,7 +129,7 @@ def _first(
     return same[min(turns.get(first[0].case.fingerprint, 0), len(same) - 1)]
 
 
-def _groups(compiled: Compiled, asked: _Asked) -> dict[str, str] | None:
+def _groups(compiled: Compiled, asked: _RequestParts) -> dict[str, str] | None:
     """The matches of the named groups in the case's expressions, None if the case does not fit."""
     case = compiled.case
     if case.fingerprint is not None and case.fingerprint != asked.fingerprint:
@@ -156,7 +156,9 @@ def _groups(compiled: Compiled, asked: _Asked) -> dict[str, str] | None:
     return groups
 
 
-def _said(compiled: Compiled, groups: Mapping[str, str], asked: _Asked, name: str, called: str) -> SampleResult:
+def _result(
+    compiled: Compiled, groups: Mapping[str, str], asked: _RequestParts, name: str, called: str
+) -> SampleResult:
     case = compiled.case
     if case.fail is not None:
         what = f"model {name}: its {compiled.called} has fail: {case.fail}"
@@ -175,11 +177,15 @@ def _said(compiled: Compiled, groups: Mapping[str, str], asked: _Asked, name: st
         return SampleFailed(
             "empty", f"model {name}: the answer of its {compiled.called} is empty; write one, or `fail: empty`"
         )
-    return _answered(case, blocks, asked, called)
+    return _sampled(case, blocks, asked, called)
 
 
-def _answered(case: ScriptCase, blocks: Sequence[Mapping[str, Any]], asked: _Asked, called: str) -> Sampled:
-    bound = asked.most if isinstance(asked.most, int) and not isinstance(asked.most, bool) else sys.maxsize
+def _sampled(case: ScriptCase, blocks: Sequence[Mapping[str, Any]], asked: _RequestParts, called: str) -> Sampled:
+    bound = (
+        asked.max_tokens
+        if isinstance(asked.max_tokens, int) and not isinstance(asked.max_tokens, bool)
+        else sys.maxsize
+    )
     kept, words, whole = _cut(blocks, bound)
     usual = "toolUse" if any(block["type"] == "tool_use" for block in kept) else "endTurn"
     stop_reason = (case.stop_reason or usual) if whole else "maxTokens"
@@ -391,7 +397,7 @@ class Script(msgspec.Struct, frozen=True):
 
 def parse(text: str, *, file: str) -> Script:
     """The script in ``text``; ``file`` is its name in messages. Raises PolicyError with every problem."""
-    file_cases, root = read(text, ScriptFile, file=file, most_bytes=MAX_BYTES, most_values=MAX_VALUES)
+    file_cases, root = read(text, ScriptFile, file=file, max_bytes=MAX_BYTES, max_values=MAX_VALUES)
     cases = file_cases.cases
     if faults := [*_contradictions(cases, root)]:
         raise tree.PolicyError(tree.problems(file, faults))

@@ -46,10 +46,10 @@ Object: TypeAlias = dict[str, Any]
 End: TypeAlias = Literal["taken", "timeout", "otherwise", "limit", "none"]
 """``timeout``: a rule matched, but no verdict or answer came in time."""
 
-_EXACT: Final = 1e-6  # share of the amount that rounding to whole units may lose
-_DECIMALS: Final = 9  # of a dollar: a thousandth of the lowest price of a token
-_OTHERS: Final = 4
-_MOMENT: Final = 0.001  # seconds by which a wait may differ
+_ROUNDING: Final = 1e-6  # share of the amount that rounding to whole units may lose
+_USD_DECIMALS: Final = 9  # of a dollar: a thousandth of the lowest price of a token
+_OTHER_DECIMALS: Final = 4
+_WAIT_TOLERANCE: Final = 0.001  # seconds by which a wait may differ
 _NOTHING: Final = Worst(0, 0, 0)
 _OF_MODELS: Final = frozenset({Reason.MODEL, Reason.CONTENT})
 """Reasons that cannot be expected, because cases contain no models' texts."""
@@ -93,7 +93,7 @@ class Played(msgspec.Struct):
     record: Record | None = None
     verdict: Verdict | None = None
     """The reviewer's decision on the request."""
-    misread: str | None = None
+    verdict_problem: str | None = None
     """Why the case's verdict does not apply to it."""
     consulted: bool = False
     """Whether a reviewer was asked."""
@@ -239,7 +239,7 @@ def _verdict_clause(played: Played, record: Record, decision: Decision, edited: 
         not isinstance(decision.act, Escalated)
         or not played.consulted
         or played.scene.asked.verdict is None
-        or played.misread is not None
+        or played.verdict_problem is not None
     ):
         return f"the model timed out; on_timeout: {decision.on_timeout}" if end == "timeout" else ""
     if played.verdict is None:
@@ -290,7 +290,7 @@ def _actual_values(played: Played, record: Record, decision: Decision, cost: int
         found["as"] = act.as_ if decision.declared else None  # an error has no action
     elif isinstance(act, Escalated):
         found["reviewer"] = act.reviewer
-        if played.consulted and played.scene.asked.verdict is not None and played.misread is None:
+        if played.consulted and played.scene.asked.verdict is not None and played.verdict_problem is None:
             found |= _verdict_values(played, record, decision)
     return found
 
@@ -349,8 +349,8 @@ def compare(placed: PlacedCase, played: Iterable[tuple[Moment, int, Played]]) ->
 
 def _differences(expect: Expect, played: Played, found: StepOutcome, *, last: bool) -> Iterator[Mismatch]:
     """The differences from ``expect``. Draws on limits are compared only after the last repetition."""
-    if (misread := _misread(played, found)) is not None:
-        yield Mismatch("verdict", msgspec.to_builtins(played.scene.asked.verdict), misread)
+    if (verdict_problem := _verdict_problem(played, found)) is not None:
+        yield Mismatch("verdict", msgspec.to_builtins(played.scene.asked.verdict), verdict_problem)
     for what, expected in msgspec.to_builtins(expect).items():
         got = found.got.get(what)
         match what:
@@ -360,25 +360,25 @@ def _differences(expect: Expect, played: Played, found: StepOutcome, *, last: bo
                 yield from _members(what, expected, got or {}, same)
             case "limits":
                 yield from (
-                    _members(what, expected, {name: _drawn(played, found, name) for name in expected}, _as_written)
+                    _members(what, expected, {name: _drawn(played, found, name) for name in expected}, _equals_rounded)
                     if last
                     else ()
                 )
             case "cost":
-                if not _as_written(expected, got):
+                if not _equals_rounded(expected, got):
                     yield Mismatch(what, _number(expected), _number(got))
             case "waits":
-                if got is None or abs(got - seconds(expected)) > _MOMENT:
+                if got is None or abs(got - seconds(expected)) > _WAIT_TOLERANCE:
                     yield Mismatch(what, expected, None if got is None else f"{got:g}s")
             case _:
                 if not same(expected, _words(got) if isinstance(expected, str) else got):
                     yield Mismatch(what, expected, got)
 
 
-def _misread(played: Played, found: StepOutcome) -> str | None:
+def _verdict_problem(played: Played, found: StepOutcome) -> str | None:
     """Why the case's verdict does not apply to the request, None if it does."""
     if played.scene.asked.verdict is None or played.consulted:
-        return played.misread
+        return played.verdict_problem
     return f"no reviewer is asked: the effect is {found.decision.effect}"
 
 
@@ -397,7 +397,7 @@ def _drawn(played: Played, found: StepOutcome, limit: str) -> float | str:
         return draws
     quantity = specs[limit].quantity
     units = max((played.drawn(limit, draw.key) for draw in draws), default=0)
-    return round(units / SCALE[quantity], _DECIMALS if quantity == "usd" else _OTHERS)
+    return round(units / SCALE[quantity], _USD_DECIMALS if quantity == "usd" else _OTHER_DECIMALS)
 
 
 def _where(moment: Moment, turn: int) -> str:
@@ -417,20 +417,20 @@ def _members(
             yield Mismatch(f"{what}.{name}", _number(value), _number(got.get(name)))
 
 
-def _as_written(expected: float, got: object) -> bool:
+def _equals_rounded(expected: float, got: object) -> bool:
     """Whether the values are equal to the written number of decimals; a whole number must be exact."""
     if not isinstance(got, float):
         return False
     decimals = len(f"{expected:.12f}".rstrip("0").partition(".")[2])
     rounding = 0.5 * 10**-decimals if decimals else 0.0
-    return abs(expected - got) <= rounding + _EXACT * abs(expected)
+    return abs(expected - got) <= rounding + _ROUNDING * abs(expected)
 
 
 def _number(value: Any) -> Any:
     """A number for printing, without trailing zeros."""
     if not isinstance(value, float):
         return value
-    value = round(value, _DECIMALS)
+    value = round(value, _USD_DECIMALS)
     return int(value) if value.is_integer() else value
 
 

@@ -233,7 +233,7 @@ class _Actor:
         if isinstance(read, Verdict):
             self.played.verdict = read
         else:
-            self.played.misread = None if read is None else "; ".join(map(str, read))
+            self.played.verdict_problem = None if read is None else "; ".join(map(str, read))
             read = verdict.read(_written(_lets_pass(review), review.kind), review, digest="optional")
         assert isinstance(read, Verdict), read
         decided = states.decided(review, read, who="a person", door="api", now=review.created)

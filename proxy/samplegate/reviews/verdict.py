@@ -5,8 +5,8 @@ Webhooks, callbacks, the API, commands and the page share one format: ``{"verdic
 never an approval (T13). ``review.py`` checks whether a verdict is in time and the first.
 
 A reviewer's answer (text or blocks for sampling, a filled-in form, accept or decline for a URL) becomes the whole
-result in the newest shape, without guesses or defaults. ``answers.fits`` checks sampling answers like a rule's fixed
-answer.
+result in the newest shape, without guesses or defaults. ``answers.answer_error`` checks sampling answers like a
+rule's fixed answer.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _fitting(blocks: Any, listed: list[dict[str, Any]], review: Review) -> Mappi
             )
         ]
     origin = Origin(review.server, review.caller, review.era, review.revision, review.calls)
-    why = answers.fits(SamplingRequest(origin, review.params, 0), shaped)
+    why = answers.answer_error(SamplingRequest(origin, review.params, 0), shaped)
     return result if why is None else [FieldProblem("content", f"does not answer the request: {why}")]
 
 

@@ -127,9 +127,9 @@ class ProcessContext:
 
     def recorded(self, record: Record) -> None:
         """Count a written record, and add it to the cassette if there is one."""
-        self.tally.take(record)
+        self.tally.count(record)
         if self.cassette is not None:
-            self.cassette.take_record(record)
+            self.cassette.add_record(record)
 
     async def aclose(self) -> None:
         """Close the models, the limits and the decision log. Reservations that are not settled stay charged at their

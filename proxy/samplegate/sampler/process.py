@@ -68,7 +68,7 @@ class WorkerProcess:
         self._overdue: dict[int, asyncio.TimerHandle] = {}
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = loop.create_future()
-        self._why: str | None = None
+        self._end_reason: str | None = None
         self._reader = loop.create_task(self._read())
 
     @property
@@ -79,7 +79,7 @@ class WorkerProcess:
     @property
     def alive(self) -> bool:
         """False once the worker has ended or is being ended."""
-        return self._why is None
+        return self._end_reason is None
 
     @staticmethod
     async def start(environment: Mapping[str, str], command: Sequence[str] = COMMAND) -> WorkerProcess:
@@ -117,8 +117,8 @@ class WorkerProcess:
 
         Raises WorkerGone if the process ends first, and FrameTooLarge.
         """
-        if self._why is not None:
-            raise WorkerGone(self._why)
+        if self._end_reason is not None:
+            raise WorkerGone(self._end_reason)
         id = next(self._ids)
         line = msgspec.json.encode({"id": id, **frame}) + b"\n"
         if len(line) > MAX_FRAME:
@@ -139,7 +139,7 @@ class WorkerProcess:
     async def aclose(self) -> None:
         """End the worker: close its input, which it obeys at once; otherwise kill it. Takes about END_GRACE seconds at
         most."""
-        self._die("the worker process was stopped because the gate is shutting down")
+        self._fail_calls("the worker process was stopped because the gate is shutting down")
         self._stdin.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._reader), END_GRACE)
@@ -159,19 +159,19 @@ class WorkerProcess:
         if not self.alive:
             return
         self._stdin.write(b'{"cancel":%d}\n' % id)
-        self._overdue[id] = asyncio.get_running_loop().call_later(CANCEL_GRACE, self._hangs)
+        self._overdue[id] = asyncio.get_running_loop().call_later(CANCEL_GRACE, self._kill_unresponsive)
 
-    def _hangs(self) -> None:
-        self._die(
+    def _kill_unresponsive(self) -> None:
+        self._fail_calls(
             f"the worker process did not cancel a call within {duration_text(CANCEL_GRACE)} and was killed; try again"
         )
         self.kill()
 
-    def _die(self, why: str) -> None:
+    def _fail_calls(self, why: str) -> None:
         """Fail all waiting calls. The first reason counts."""
-        if self._why is not None:
+        if self._end_reason is not None:
             return
-        self._why = why
+        self._end_reason = why
         waiting: list[asyncio.Future[WorkerReply] | asyncio.Future[None]] = [*self._waiting.values(), self._ready]
         for one in waiting:
             if not one.done():
@@ -186,10 +186,10 @@ class WorkerProcess:
         try:
             await self._read_lines()
         except (ValueError, msgspec.MsgspecError):
-            self._die("the worker process sent an invalid reply and was killed; try again")
+            self._fail_calls("the worker process sent an invalid reply and was killed; try again")
             self.kill()
         code = await self._ended()
-        self._die(f"the worker process exited with code {code}; try again, the next request starts a new one")
+        self._fail_calls(f"the worker process exited with code {code}; try again, the next request starts a new one")
 
     async def _ended(self) -> int:
         """The exit code of a worker whose output has ended. It is not killed at once, because a kill polls the exit
@@ -205,16 +205,16 @@ class WorkerProcess:
         while line := await self._process.stdout.readline():
             reply = _replies.decode(line)
             if reply.died is not None:
-                self._die(f"the worker process cannot start: {reply.died}")
+                self._fail_calls(f"the worker process cannot start: {reply.died}")
                 return
             if reply.ready and not self._ready.done():
                 self._ready.set_result(None)
             if reply.id is not None and reply.heard is not None:
-                self._tell(reply.id, reply.heard)
+                self._report_progress(reply.id, reply.heard)
             elif reply.id is not None:
                 self._answered(reply.id, reply)
 
-    def _tell(self, id: int, pieces: int) -> None:
+    def _report_progress(self, id: int, pieces: int) -> None:
         """Report progress. A listener's exception must not stop the reader, which serves all calls."""
         listener = self._listening.get(id)
         if listener is not None:
@@ -240,7 +240,7 @@ def _importable(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 FIRST_PAUSE: Final = 1.0  # seconds after a failed start, doubled after each
-LONGEST_PAUSE: Final = 60.0
+MAX_PAUSE: Final = 60.0
 _ENDED: Final = "the worker process was stopped because the gate is shutting down or its environment has changed"
 
 
@@ -318,7 +318,7 @@ class Supervisor:
         try:
             self._child = child = await WorkerProcess.start(self.environment, self.command)
         except WorkerGone as why:
-            self._not_before = anyio.current_time() + min(FIRST_PAUSE * 2**self._failed_starts, LONGEST_PAUSE)
+            self._not_before = anyio.current_time() + min(FIRST_PAUSE * 2**self._failed_starts, MAX_PAUSE)
             self._failed_starts += 1
             self._last = str(why)
             return why

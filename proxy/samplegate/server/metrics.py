@@ -63,7 +63,7 @@ class RequestCounter:
         if self._lines.wanted:
             fields = {name: value for name in _LOGGED if (value := getattr(record, name)) != ""}
             fields["seconds"] = round(record.seconds, 6)
-            self._lines.take(fields)
+            self._lines.write(fields)
 
     def count_refused_connection(self) -> None:
         """Count a connection that was refused because there were too many. It has named no server yet."""

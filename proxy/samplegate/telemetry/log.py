@@ -95,10 +95,10 @@ def _quoted(value: Any) -> str:
 # seconds that a line may be buffered: too short to notice, and a busy gate writes hundreds of calls at once
 DELAY: Final = 0.05
 # characters, all ASCII: a ready pipe accepts them without blocking (POSIX's PIPE_BUF on Linux)
-PIECE: Final = 4096
+MAX_WRITE: Final = 4096
 # buffered characters that are written before DELAY is over, so that a pipe of 64 KiB is emptied meanwhile
-FULL: Final = 4 * PIECE
-HELD: Final = 256 * 1024  # characters buffered while the stream is not read: about a thousand lines
+FULL: Final = 4 * MAX_WRITE
+MAX_BUFFERED: Final = 256 * 1024  # characters buffered while the stream is not read: about a thousand lines
 
 Later: TypeAlias = Callable[[float, Callable[[], None]], object]
 """Calls something after some seconds. Raises RuntimeError if no event loop runs."""
@@ -161,7 +161,7 @@ class LineWriter:
                 self._arm()
 
     def _keep(self, line: str) -> None:
-        if self._held and self._size + len(line) >= HELD:
+        if self._held and self._size + len(line) >= MAX_BUFFERED:
             self._drop(1)
             return
         self._held.append(line + "\n")
@@ -175,11 +175,11 @@ class LineWriter:
     def _piece(self) -> str:
         """Remove and return the next whole lines, or the beginning of a line that is too long for one write."""
         first = self._held.popleft()
-        if len(first) > PIECE:
-            self._held.appendleft(first[PIECE:])
-            first = first[:PIECE]
+        if len(first) > MAX_WRITE:
+            self._held.appendleft(first[MAX_WRITE:])
+            first = first[:MAX_WRITE]
         parts, size = [first], len(first)
-        while self._held and size + len(self._held[0]) <= PIECE:
+        while self._held and size + len(self._held[0]) <= MAX_WRITE:
             parts.append(self._held.popleft())
             size += len(parts[-1])
         self._size -= size
@@ -235,28 +235,28 @@ class EventLog:
         """Count dropped lines in these metrics from now on, including earlier ones."""
         self.writer.count_dropped(partial(metrics.count, "samplegate_log_dropped_total"))
 
-    def tells(self, level: Level) -> bool:
+    def is_enabled(self, level: Level) -> bool:
         """Whether events of this level are written."""
         return LEVELS[level] >= self._least
 
     def debug(self, event: str, **fields: object) -> None:
         """Log a detail for debugging."""
-        self._say("debug", event, fields)
+        self._log("debug", event, fields)
 
     def info(self, event: str, **fields: object) -> None:
         """Log a normal event."""
-        self._say("info", event, fields)
+        self._log("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
         """Log something that needs attention, while the gate continues."""
-        self._say("warning", event, fields)
+        self._log("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
         """Log a failure. ``exc_info=True`` adds the traceback."""
-        self._say("error", event, fields)
+        self._log("error", event, fields)
 
-    def _say(self, level: Level, event: str, fields: dict[str, Any]) -> None:
-        if not self.tells(level):
+    def _log(self, level: Level, event: str, fields: dict[str, Any]) -> None:
+        if not self.is_enabled(level):
             return
         if self._bound is None:
             self._bound = _structlog(_Lines(self.writer), self.format)
@@ -317,13 +317,13 @@ class AccessLog:
     """The access log: lines in the format of an event log, at level info. ``wall`` is Unix seconds."""
 
     def __init__(self, log: EventLog, *, wall: Callable[[], float] = time.time) -> None:
-        self.wanted = log.tells("info")
+        self.wanted = log.is_enabled("info")
         """Whether lines are written at all."""
         self._form = _as_json if log.format == "json" else FORMS[log.format]
         self._writer = log.writer
         self._wall = wall
 
-    def take(self, fields: Mapping[str, Value]) -> None:
+    def write(self, fields: Mapping[str, Value]) -> None:
         """Log a finished request. Its line is written within ``DELAY``, or before the log's next event."""
         if self.wanted:
             self._writer.collect(self._form({"time": stamp(self._wall()), "level": "info", "event": EVENT, **fields}))

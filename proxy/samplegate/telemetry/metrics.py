@@ -22,8 +22,8 @@ NONE: Final = "none"  # the text of a label without a value
 HOST: Final = "127.0.0.1"
 MAX_HEAD: Final = 16_384  # bytes
 PATIENCE: Final = 5.0  # seconds to receive a request's head, and the same to send the response
-AT_A_TIME: Final = 16  # connections: a scrape needs one
-OWN: Final = ("127.0.0.1", "localhost")
+MAX_CONNECTIONS: Final = 16  # connections: a scrape needs one
+LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost")
 
 
 class Metrics:
@@ -213,7 +213,9 @@ class MetricsServer:
                 f"metrics port: {port} is not a port; set --metrics-port to 1 to 65535, or 0 for any free port"
             )
         try:
-            found._server = await asyncio.start_server(found._connected, HOST, port, limit=MAX_HEAD, backlog=AT_A_TIME)
+            found._server = await asyncio.start_server(
+                found._connected, HOST, port, limit=MAX_HEAD, backlog=MAX_CONNECTIONS
+            )
         except OSError as problem:
             what = (os.strerror(problem.errno) if problem.errno else str(problem)).lower()
             raise Unavailable(
@@ -237,7 +239,7 @@ class MetricsServer:
             await asyncio.wait(self._tasks)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= AT_A_TIME:
+        if len(self._tasks) >= MAX_CONNECTIONS:
             writer.transport.abort()
             return
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
@@ -265,7 +267,11 @@ class MetricsServer:
         method, _, rest = request.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         headers = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines if line)]
-        if any(value.rpartition(":")[0] not in OWN and value not in OWN for name, value in headers if name == "host"):
+        if any(
+            value.rpartition(":")[0] not in LOOPBACK_HOSTS and value not in LOOPBACK_HOSTS
+            for name, value in headers
+            if name == "host"
+        ):
             return _response("403 Forbidden", b"host: not accepted by this listener; use 127.0.0.1\n", method)
         if path not in ("/metrics", "/"):
             return _response("404 Not Found", b"not found; use /metrics\n", method)

@@ -45,7 +45,7 @@ def status_class(status: int | None) -> str:
     return f"{status // 100}xx" if 100 <= status < 600 else "other"
 
 
-LOGGED: Final = 20  # of an event; after that the 100th, the 1000th and so on
+MAX_LOGGED: Final = 20  # of an event; after that the 100th, the 1000th and so on
 DROPPED: Final = "samplegate_frames_dropped_total"
 COUNTED: Final[Mapping[str, str]] = {
     "frame.refused": "samplegate_frames_refused_total",
@@ -57,8 +57,8 @@ COUNTED: Final[Mapping[str, str]] = {
 
 
 class NoteLog:
-    """Counts and logs the notes of one session. ``take`` must be called while a fault is handled, so that its traceback
-    is logged."""
+    """Counts and logs the notes of one session. ``count`` must be called while a fault is handled, so that its
+    traceback is logged."""
 
     def __init__(self, log: Log, metrics: Metrics, server: str) -> None:
         self._log = log
@@ -76,14 +76,14 @@ class NoteLog:
             return
         self._seen[note.event] += 1
         count = self._seen[note.event]
-        if count <= LOGGED:
+        if count <= MAX_LOGGED:
             self._tell(note, {})
         elif _is_round(count):
             self._tell(note, {"count": count})
 
     def summary(self) -> str:
         """``not every event is in the log: 5120 frame.refused``; empty if the log has all."""
-        many = ", ".join(f"{count} {event}" for event, count in sorted(self._seen.items()) if count > LOGGED)
+        many = ", ".join(f"{count} {event}" for event, count in sorted(self._seen.items()) if count > MAX_LOGGED)
         return f"not every event is in the log: {many}" if many else ""
 
     def _tell(self, note: Note, more: Mapping[str, object]) -> None:
@@ -96,7 +96,7 @@ def _is_round(count: int) -> bool:
     return str(count).strip("0") == "1"
 
 
-WAITED: Final = 0.05  # seconds: less is the store's own time, not a wait for room
+MIN_WAIT: Final = 0.05  # seconds: less is the store's own time, not a wait for room
 USED: Final = "samplegate_limit_used_ratio"
 
 
@@ -118,11 +118,13 @@ class LimitMetrics:
                 self._used.pop(name, None)
                 self._metrics.forget(limit=name)
             elif used := self._used.get(name):
-                self._set_used(name, used * was.most / now.most if _goes_on(was, now) and now.most else 0.0)
+                self._set_used(
+                    name, used * was.max_units / now.max_units if _counts_the_same(was, now) and now.max_units else 0.0
+                )
 
     def reserved(self, draws: Sequence[Draw], answer: Reserved | Refused, wait: float | None) -> None:
         """Count a reservation and its result. ``wait``: the seconds it took if it was allowed to wait, else None."""
-        waited = (wait or 0.0) > WAITED
+        waited = (wait or 0.0) > MIN_WAIT
         if isinstance(answer, Refused):
             names, result = [answer.limit], "unavailable" if answer.why == "unavailable" else "refused"
         else:
@@ -156,13 +158,13 @@ class LimitMetrics:
             amount = 0 if was.per == "slots" else true.get((draw.limit, draw.key), 0)
             if amount > draw.amount:
                 over.append(draw.limit)
-            if spec is not None and _goes_on(was, spec):
+            if spec is not None and _counts_the_same(was, spec):
                 self._correct(spec, amount - draw.amount)
         return over
 
     def _correct(self, spec: LimitSpec, more: int) -> None:
-        if spec.most:
-            self._set_used(spec.name, max(0.0, self._used.get(spec.name, 0.0) + more / spec.most))
+        if spec.max_units:
+            self._set_used(spec.name, max(0.0, self._used.get(spec.name, 0.0) + more / spec.max_units))
         if more > 0:
             self._metrics.count("samplegate_limit_overruns_total", limit=spec.name)
 
@@ -171,7 +173,7 @@ class LimitMetrics:
         self._metrics.set(USED, share, limit=name)
 
 
-def _goes_on(was: LimitSpec, now: LimitSpec) -> bool:
+def _counts_the_same(was: LimitSpec, now: LimitSpec) -> bool:
     """Whether a limit counts the same as before; its amount may differ."""
     return (was.quantity, was.per, was.period, was.tz, was.by) == (now.quantity, now.per, now.period, now.tz, now.by)
 
@@ -200,17 +202,17 @@ class Tally:
         self._refused = 0
         self._refused_first: list[str] = []
 
-    def take(self, record: Record) -> None:
+    def count(self, record: Record) -> None:
         """Count one record. The two records of a request that the client retries count as one request, and so do a
         record and the one that revokes it.
 
         ``samplegate_requests_total`` counts every record, because a counter cannot decrease.
         """
-        self._take_back(record)
+        self._uncount(record)
         if comes_again(record.outcome, record.door):
-            _keep(self._handed_on, record, MAX_HANDED_ON)
+            _remember(self._handed_on, record, MAX_HANDED_ON)
         elif may_be_revoked(record.outcome, record.review):
-            _keep(self._reviewed, record, MAX_REVIEWED)
+            _remember(self._reviewed, record, MAX_REVIEWED)
         self._outcomes[record.outcome] += 1
         if record.outcome in ("denied", "unanswered"):
             self._failed.append(record) if len(self._failed) < MAX_LISTED else None
@@ -219,7 +221,7 @@ class Tally:
             self._count_once(record)
             self._count_models(record)
 
-    def _take_back(self, record: Record) -> None:
+    def _uncount(self, record: Record) -> None:
         before = (self._reviewed if record.revokes else self._handed_on).pop(record.decision_id, None)
         if before is not None:
             self._outcomes[before] -= 1
@@ -257,17 +259,17 @@ class Tally:
         parts = ", ".join(
             f"{count} {outcome.replace('_', ' ')}" for outcome, count in sorted(self._outcomes.items()) if count
         )
-        requests = f"{total} request{_s(total)}: {parts}" if total else "no requests"
+        requests = f"{total} request{_plural(total)}: {parts}" if total else "no requests"
         limits = (f"limit {name} refused {count}" for name, count in sorted(self._refused_by.items()))
-        faults = f"{self._faults} round{_s(self._faults)} ended by an internal error" if self._faults else ""
-        left = f"{self._left} call{_s(self._left)} without an answer" if self._left else ""
-        refused = f"{self._refused} call{_s(self._refused)} refused" if self._refused else ""
+        faults = f"{self._faults} round{_plural(self._faults)} ended by an internal error" if self._faults else ""
+        left = f"{self._left} call{_plural(self._left)} without an answer" if self._left else ""
+        refused = f"{self._refused} call{_plural(self._refused)} refused" if self._refused else ""
         return "; ".join(filter(None, (requests, self._cost(), *limits, faults, left, refused)))
 
     def _cost(self) -> str:
         """``0.0042 USD and 1 model call with unknown price``: an unknown price is never counted as zero."""
         known = f"{dollars(self._spent)} USD" if self._spent else ""
-        unknown = f"{self._unpriced} model call{_s(self._unpriced)} with unknown price" if self._unpriced else ""
+        unknown = f"{self._unpriced} model call{_plural(self._unpriced)} with unknown price" if self._unpriced else ""
         return " and ".join(filter(None, (known, unknown)))
 
     def failures(self) -> list[str]:
@@ -321,7 +323,7 @@ class Tally:
             )
 
 
-def _keep(outcomes: dict[str, Released], record: Record, most: int) -> None:
+def _remember(outcomes: dict[str, Released], record: Record, most: int) -> None:
     outcomes[record.decision_id] = record.outcome
     if len(outcomes) > most:
         del outcomes[next(iter(outcomes))]
@@ -335,7 +337,7 @@ def dollars(units: int) -> str:
     return f"{amount:.{places}f}"
 
 
-def _s(count: int) -> str:
+def _plural(count: int) -> str:
     return "" if count == 1 else "s"
 
 

@@ -19,7 +19,7 @@ from samplegate.secret_names import looks_secret
 Path: TypeAlias = tuple[str | int, ...]
 Plain: TypeAlias = bool | int | float | str | None
 
-UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+INVISIBLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Characters that hide, reorder or break a line of text; a name must not contain them."""
 
 
@@ -112,15 +112,15 @@ def problems(file: str, faults: Iterable[Fault]) -> tuple[Problem, ...]:
     return tuple(Problem(file, fault.mark.line, fault.mark.column, dotted(fault.path), fault.what) for fault in ordered)
 
 
-def plain(node: Node) -> Any:
+def plain_value(node: Node) -> Any:
     """The tree as lists, dicts and plain values; None for a broken node."""
     match node:
         case Scalar():
             return node.value
         case Sequence():
-            return [plain(item) for item in node.items]
+            return [plain_value(item) for item in node.items]
         case Mapping():
-            return {key: plain(entry.node) for key, entry in node.entries.items()}
+            return {key: plain_value(entry.node) for key, entry in node.entries.items()}
         case Broken():
             return None
 
@@ -166,7 +166,7 @@ def is_secret(path: Path) -> bool:
     return any(isinstance(step, str) and looks_secret(step) for step in path)
 
 
-def shown(node: Scalar, path: Path) -> str:
+def display_value(node: Scalar, path: Path) -> str:
     """A value for messages: text is quoted, other values are as spelled, and secrets are hidden."""
     if is_secret(path):
         return "this value"
@@ -265,14 +265,14 @@ class _Open(msgspec.Struct, eq=False):
     dropped: bool = False
 
 
-def compose(text: str, *, most_bytes: int = MAX_BYTES, most_values: int = MAX_NODES) -> tuple[Node, list[Fault]]:
+def compose(text: str, *, max_bytes: int = MAX_BYTES, max_values: int = MAX_NODES) -> tuple[Node, list[Fault]]:
     """The tree of the single document in ``text``, with every fault in it. Raises Unreadable if it is not YAML or
     exceeds a limit."""
-    _check_text(text, most_bytes)
-    builder = _Builder(most_values)
+    _check_text(text, max_bytes)
+    builder = _Builder(max_values)
     try:
         for event in _events(text):
-            builder.take(event)
+            builder.feed(event)
     except yaml.MarkedYAMLError as problem:
         raise Unreadable(
             Fault(_mark(problem.problem_mark or problem.context_mark), (), _syntax(problem, text))
@@ -288,9 +288,9 @@ def _events(text: str) -> Iterator[Any]:
     return iter(yaml.parse(text, Loader=_LOADER))
 
 
-def _check_text(text: str, most: int) -> None:
-    if len(text) > most or len(text.encode("utf-8", "surrogatepass")) > most:
-        raise Unreadable(Fault(Mark(1, 1), (), f"the file is larger than {most} bytes; shorten it"))
+def _check_text(text: str, max_bytes: int) -> None:
+    if len(text) > max_bytes or len(text.encode("utf-8", "surrogatepass")) > max_bytes:
+        raise Unreadable(Fault(Mark(1, 1), (), f"the file is larger than {max_bytes} bytes; shorten it"))
     unseen = _UNSEEN.search(text)
     if unseen is not None:
         before = re.split(r"\r\n|\r|\n", text[: unseen.start()])
@@ -327,14 +327,14 @@ def _syntax(problem: yaml.MarkedYAMLError, text: str) -> str:
 class _Builder:
     """Builds the tree from the parser's events."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_nodes: int) -> None:
         self.root: Node | None = None
         self.faults: list[Fault] = []
-        self._most = most
+        self._max_nodes = max_nodes
         self._stack: list[_Open] = []
         self._count = 0
 
-    def take(self, event: Any) -> None:
+    def feed(self, event: Any) -> None:
         mark = _mark(event.start_mark)
         match event:
             case yaml.ScalarEvent():
@@ -375,8 +375,8 @@ class _Builder:
 
     def _count_one(self, mark: Mark) -> None:
         self._count += 1
-        if self._count > self._most:
-            raise Unreadable(Fault(mark, (), f"the file has more than {self._most} values; shorten it"))
+        if self._count > self._max_nodes:
+            raise Unreadable(Fault(mark, (), f"the file has more than {self._max_nodes} values; shorten it"))
 
     def _expects_key(self) -> bool:
         return (

@@ -34,10 +34,10 @@ from samplegate.yamlfile.tree import (
     Sequence,
     Unreadable,
     compose,
-    plain,
+    display_value,
+    plain_value,
     problems,
     quoted,
-    shown,
     unquoted_value,
 )
 
@@ -90,7 +90,7 @@ class Validator:
                     key: self.value(entry.node, member.value_type, (*path, key)) for key, entry in node.entries.items()
                 }
             if isinstance(member, inspect.AnyType):
-                return plain(node)
+                return plain_value(node)
         return self._misfit(node.mark, f"expected {type_words(kinds)}, got a mapping", kinds, path)
 
     def _sequence(self, node: Sequence, kinds: list[Type], path: Path) -> Any:
@@ -98,7 +98,7 @@ class Validator:
             if isinstance(member, inspect.ListType | inspect.VarTupleType):
                 return [self.value(item, member.item_type, (*path, index)) for index, item in enumerate(node.items)]
             if isinstance(member, inspect.AnyType):
-                return plain(node)
+                return plain_value(node)
         return self._misfit(node.mark, f"expected {type_words(kinds)}, got a list", kinds, path)
 
     def _scalar(self, node: Scalar, kinds: list[Type], path: Path) -> Any:
@@ -106,13 +106,13 @@ class Validator:
             what = f"expected {type_words(kinds)}, got nothing; set a value or remove the key"
             return self._misfit(node.mark, what, kinds, path)
         for member in kinds:
-            if fits(node.value, member):
-                why = bad_pattern(node.value) if is_regex(member) else None
+            if is_valid(node.value, member):
+                why = pattern_error(node.value) if is_regex(member) else None
                 if why is not None:
                     self.fault(node.mark, path, why)
                     return placeholder(member)
                 return node.value
-        what = f"{shown(node, path)} is not {type_words(kinds)}{_remedy(node, kinds)}"
+        what = f"{display_value(node, path)} is not {type_words(kinds)}{_remedy(node, kinds)}"
         return self._misfit(node.mark, what, kinds, path)
 
     def _misfit(self, mark: Mark, what: str, kinds: list[Type], path: Path) -> Any:
@@ -132,7 +132,7 @@ class Validator:
         elif isinstance(chosen.node, Broken):
             self.broken.add(at)
         else:
-            met = shown(chosen.node, at) if isinstance(chosen.node, Scalar) else "this value"
+            met = display_value(chosen.node, at) if isinstance(chosen.node, Scalar) else "this value"
             near = did_you_mean(str(tag), tags) if isinstance(tag, str) else ""
             self.fault(chosen.node.mark, at, f"{met} is not one of {', '.join(tags)}{near}")
         return self._any_of(node, structs, path)
@@ -206,18 +206,18 @@ class _Keys(msgspec.Struct, frozen=True):
 
 def _remedy(node: Scalar, kinds: list[Type]) -> str:
     if not isinstance(node.value, str):
-        return "; quote it" if any(fits(node.text, kind) for kind in kinds) else ""
+        return "; quote it" if any(is_valid(node.text, kind) for kind in kinds) else ""
     unquoted = unquoted_value(node.text)
-    return "; remove the quotes" if any(fits(unquoted, kind) for kind in kinds) else suggestion(node, kinds)
+    return "; remove the quotes" if any(is_valid(unquoted, kind) for kind in kinds) else suggestion(node, kinds)
 
 
 def read(
-    text: str, struct: type[S], *, file: str, most_bytes: int = MAX_BYTES, most_values: int = MAX_NODES
+    text: str, struct: type[S], *, file: str, max_bytes: int = MAX_BYTES, max_values: int = MAX_NODES
 ) -> tuple[S, Node]:
     """The struct of a file's text, with the text's tree; ``file`` is its name in messages. Raises PolicyError with
     every problem."""
     try:
-        root, faults = compose(text, most_bytes=most_bytes, most_values=most_values)
+        root, faults = compose(text, max_bytes=max_bytes, max_values=max_values)
     except Unreadable as broken:
         raise PolicyError(problems(file, [broken.fault])) from None
     value, walk = convert(root, type_of(struct))
@@ -265,7 +265,7 @@ def is_regex(type: Type) -> bool:
     return isinstance(type, inspect.Metadata) and (type.extra_json_schema or {}).get("format") == "regex"
 
 
-def fits(value: Any, type: Type) -> bool:
+def is_valid(value: Any, type: Type) -> bool:
     """Whether a scalar has the type and is within its bounds. False for mapping and list types."""
     match bare(type):
         case inspect.StrType() as text:
@@ -307,7 +307,7 @@ def _matches(value: str, pattern: str | None) -> bool:
     return pattern is None or (re.search(pattern, value) is not None and "\n" not in value)  # `$` accepts a line end
 
 
-def bad_pattern(value: object) -> str | None:
+def pattern_error(value: object) -> str | None:
     """Why text is not a valid RE2 expression, None if it is."""
     if not isinstance(value, str):
         return None

@@ -132,7 +132,7 @@ class Machine:
             "room": sum(not call.over for call in self.calls),
         }
         self.broken += [
-            f"{name}: {drawn}" for name, drawn in within.items() if drawn > self.compiled.limit_specs[name].most
+            f"{name}: {drawn}" for name, drawn in within.items() if drawn > self.compiled.limit_specs[name].max_units
         ]
 
     def start(self, keys: int) -> None:

@@ -11,7 +11,7 @@ from typing import TextIO
 
 import pytest
 
-from samplegate.telemetry.log import DELAY, FULL, HELD, PIECE, EventLog, LineWriter
+from samplegate.telemetry.log import DELAY, FULL, MAX_BUFFERED, MAX_WRITE, EventLog, LineWriter
 from samplegate.telemetry.metrics import Metrics
 from tests.fakes.metrics import value
 
@@ -146,18 +146,18 @@ def test_what_comes_on_top_of_the_bound_is_dropped_and_counted_and_no_line_is_cu
         got = said.splitlines()
         assert (20_000, {99}) == (len(got) + outlet.dropped, {len(line) for line in got})
         assert sorted(got) == got
-        assert len(said) < HELD + (1 << 20)
+        assert len(said) < MAX_BUFFERED + (1 << 20)
 
 
 def test_a_line_longer_than_a_pipe_takes_at_once_comes_whole() -> None:
     times = Times()
     with pipe() as (end, stream):
         outlet = LineWriter(stream, times.later)
-        long = "x" * (HELD * 2)
+        long = "x" * (MAX_BUFFERED * 2)
         outlet.put(long)
         outlet.collect("too much")
         said = ""
-        for _ in range(2 * len(long) // PIECE):
+        for _ in range(2 * len(long) // MAX_WRITE):
             said += emptied(end)
             times.pass_by()
         outlet.put("after")
@@ -168,8 +168,8 @@ def test_a_line_however_long_is_not_dropped_for_what_is_only_collected() -> None
     stream, times = io.StringIO(), Times()
     outlet = LineWriter(stream, times.later)
     outlet.collect("a")
-    outlet.put("x" * HELD)
-    assert (["a", "x" * HELD], 0) == (stream.getvalue().splitlines(), outlet.dropped)
+    outlet.put("x" * MAX_BUFFERED)
+    assert (["a", "x" * MAX_BUFFERED], 0) == (stream.getvalue().splitlines(), outlet.dropped)
 
 
 def test_a_closed_stream_stops_nobody_and_its_lines_are_counted() -> None:

@@ -37,13 +37,13 @@ class FakeSink:
         self.begun = threading.Semaphore(0)
         self.fails: Callable[[list[str]], Exception | None] = lambda _: None
 
-    def show(self, now: float) -> str:
+    def location(self, now: float) -> str:
         return "the place"
 
     def fault(self, now: float) -> str | None:
         return None
 
-    def keep(self, records: Sequence[Record], patience: Patience) -> int:
+    def write_first(self, records: Sequence[Record], patience: Patience) -> int:
         ids = [one.decision_id for one in records][: self.most]
         self.calls.append(ids)
         self.begun.release()

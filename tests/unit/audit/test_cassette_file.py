@@ -56,11 +56,11 @@ def replayed_text(path: Path, asked: dict[str, Any], turn: int = 0) -> str:
 
 
 def model(tape: Cassette, asked: dict[str, Any], what: bytes) -> None:
-    tape.take(SAMPLING, asked, effect="allow", decided_by="policy", result=what, input_tokens=7, output_tokens=3)
+    tape.add(SAMPLING, asked, effect="allow", decided_by="policy", result=what, input_tokens=7, output_tokens=3)
 
 
 def client(tape: Cassette, asked: Any, what: dict[str, Any]) -> None:
-    tape.take(ELICITATION, asked, effect="forward", decided_by="client", result=json.dumps(what).encode())
+    tape.add(ELICITATION, asked, effect="forward", decided_by="client", result=json.dumps(what).encode())
 
 
 def test_what_a_model_answered_is_answered_again(tape: Cassette, path: Path) -> None:
@@ -89,7 +89,7 @@ def test_uses_of_tools_and_images_are_answered_again_without_what_is_about_them(
 
 
 def test_what_a_model_failed_with_fails_again(tape: Cassette, path: Path) -> None:
-    tape.take(SAMPLING, params(), effect="allow", decided_by="policy", failure="refused", input_tokens=9)
+    tape.add(SAMPLING, params(), effect="allow", decided_by="policy", failure="refused", input_tokens=9)
 
     failed = played(path, params()).result
     assert isinstance(failed, SampleFailed)
@@ -140,7 +140,7 @@ def test_an_accepted_url_is_not_recorded_and_a_declined_one_is(tape: Cassette, p
 def test_only_models_and_clients_are_recorded(
     tape: Cassette, path: Path, effect: str, decided_by: str, failure: str | None
 ) -> None:
-    tape.take(
+    tape.add(
         SAMPLING,
         params(),
         effect=effect,
@@ -296,7 +296,7 @@ def test_what_was_asked_stands_in_it_only_as_a_short_comment_without_anything_ha
 
 
 def test_the_end_says_that_sampling_which_the_client_answered_wants_an_allow(tape: Cassette, tmp_path: Path) -> None:
-    tape.take(
+    tape.add(
         SAMPLING,
         params("by the client"),
         effect="forward",
@@ -307,7 +307,7 @@ def test_the_end_says_that_sampling_which_the_client_answered_wants_an_allow(tap
     assert models.endswith(
         "# and `with: {models: [recorded]}` in an `allow` rule, in place of the rules that forward sampling"
     )
-    tape.take(
+    tape.add(
         SAMPLING,
         params("by a model"),
         effect="allow",

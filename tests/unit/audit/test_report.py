@@ -28,7 +28,7 @@ def asked(what: str = "hello", *calls: Any, server: str = "docs", **more: Any) -
 def summed(*lines: RecordLine, since: str = "") -> Report:
     report = Report(since)
     for line in lines:
-        report.take(line)
+        report.add(line)
     return report
 
 

@@ -64,7 +64,7 @@ def ids(*lines: RecordLine) -> list[tuple[str, str]]:
 def summed(*lines: RecordLine) -> ServerReport:
     report = Report()
     for line in settled(lines):
-        report.take(line)
+        report.add(line)
     return report.servers["docs"]
 
 

@@ -128,7 +128,7 @@ def test_a_revoked_request_is_one_and_stands_there_as_it_came_out(
         write(log, "".join(f"{logged.text(one)}\n" for one in records))
     else:
         table = SqliteLog(tmp_path / "log.db", content="full")
-        assert 2 == table.keep(records, lambda: 5.0)
+        assert 2 == table.write_first(records, lambda: 5.0)
         table.close()
     told = run("replay", "--log", log, "--policy", "new.yaml").out.splitlines()
     assert "1 request under new.yaml: 0 the same, 1 changed, 0 unknown" == told[0]

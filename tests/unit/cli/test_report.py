@@ -147,7 +147,7 @@ def test_a_revoked_request_is_one(run: Run, tmp_path: Path, write: Write, place:
     else:
         log = "sqlite:log.db"
         table = SqliteLog(tmp_path / "log.db")
-        assert 3 == table.keep(records, lambda: 5.0)
+        assert 3 == table.write_first(records, lambda: 5.0)
         table.close()
     told = json.loads(run("report", "--log", log, "--json").out)
     docs = told["servers"]["docs"]

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from samplegate.yamlfile.tree import compose, plain
+from samplegate.yamlfile.tree import compose, plain_value
 from tests.fakes.shell import samplegate
 from tests.paths import ROOT
 
@@ -38,7 +38,7 @@ def test_the_schemas_are_schemas() -> None:
 def test_a_shipped_file_fits_its_schema(file: Path) -> None:
     schema = json.loads(printed(*["--tests"] * file.stem.endswith("_test")))
     root, _ = compose(file.read_text("utf-8"))
-    jsonschema.validate(plain(root), schema)
+    jsonschema.validate(plain_value(root), schema)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,10 @@ def test_the_schema_is_printed_as_before(options: list[str], table: str) -> None
 @pytest.mark.parametrize("folder", ["systemd", "compose"])
 def test_shipped_settings_fit_their_schema(folder: str) -> None:
     root, _ = compose((DEPLOY / folder / "samplegate.yaml").read_text("utf-8"))
-    jsonschema.validate(plain(root), json.loads(printed("--settings")))
+    jsonschema.validate(plain_value(root), json.loads(printed("--settings")))
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda path: path.name)
 def test_other_readers_of_yaml_read_a_shipped_file_alike(file: Path) -> None:
     root, _ = compose(file.read_text("utf-8"))
-    assert plain(root) == yaml.safe_load(file.read_text("utf-8"))
+    assert plain_value(root) == yaml.safe_load(file.read_text("utf-8"))

@@ -13,7 +13,7 @@ from samplegate.config import SettingsError
 from samplegate.config.json_schema import json_schema
 from samplegate.config.serve import load_serve
 from samplegate.config.serve_settings import SERVE_SETTINGS
-from samplegate.yamlfile.tree import compose, plain
+from samplegate.yamlfile.tree import compose, plain_value
 from tests.paths import ROOT
 
 EXAMPLE = re.findall(
@@ -72,17 +72,17 @@ def loads(text: str, folder: Path) -> bool:
 @pytest.mark.parametrize("text", GOOD)
 def test_what_loads_fits(text: str, tmp_path: Path) -> None:
     assert loads(text, tmp_path)
-    assert SCHEMA.is_valid(plain(compose(text)[0]))
+    assert SCHEMA.is_valid(plain_value(compose(text)[0]))
 
 
 @pytest.mark.parametrize("text", BAD)
 def test_what_does_not_load_for_its_shape_does_not_fit(text: str, tmp_path: Path) -> None:
     assert not loads(text, tmp_path)
-    assert not SCHEMA.is_valid(plain(compose(text)[0]))
+    assert not SCHEMA.is_valid(plain_value(compose(text)[0]))
 
 
 def test_the_documentations_example_fits() -> None:
-    assert SCHEMA.is_valid(plain(compose(EXAMPLE)[0]))
+    assert SCHEMA.is_valid(plain_value(compose(EXAMPLE)[0]))
 
 
 def test_the_schema_is_one_and_describes_every_key() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from samplegate.limits import async_ledger as state_module
 from samplegate.limits.sqlite_ledger import SWEEP_EVERY, SqliteLedger
-from samplegate.policy.ledger import FORGOTTEN, Draw, LimitSpec, Refused, Reserved
+from samplegate.policy.ledger import FORGET_AFTER, Draw, LimitSpec, Refused, Reserved
 from tests.fakes.limits import ONE, Desk, all_blocked, bucket, daily, one, per, slot, slots
 from tests.unit.limits.test_queue import crowd
 
@@ -381,7 +381,7 @@ async def test_a_thousand_reloads_leave_nothing_behind(tmp_path: Path, shared: b
             desk.update_limits(slots("s", 1, shared=shared))
             await desk.settle(held)
     desk.update_limits(daily("d", 1_000, shared=shared))
-    desk.clock.now += FORGOTTEN
+    desk.clock.now += FORGET_AFTER
     for _ in range(SWEEP_EVERY):
         await desk.taken(one("d"))
     assert {"d"} == {one.name for one in desk.admission._limits.specs.values()}

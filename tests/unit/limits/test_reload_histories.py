@@ -118,7 +118,7 @@ class Model:
         under = self.policies[-1 - step.under % len(self.policies)]
         if NAME not in under:
             return
-        draw = Draw(NAME, "[]", max(1, int(under[NAME].most * step.share)))
+        draw = Draw(NAME, "[]", max(1, int(under[NAME].max_units * step.share)))
         got = await self.desk.admission.reserve([draw], None, under)
         if not isinstance(got, Reserved):
             assert got.why in {"full", "never", "unavailable"}
@@ -154,16 +154,16 @@ class Model:
         if spec.per == "day":
             mine = [entry for entry in mine if entry.at >= window_start("day", spec.tz, now)]
         total = sum(entry.amount for entry in mine)
-        assert total <= spec.most, f"{total} of {spec.most}"
+        assert total <= spec.max_units, f"{total} of {spec.max_units}"
 
     def check_bucket(self, spec: LimitSpec, mine: list[Entry], now: float) -> None:
         total = 0
         for entry in reversed(mine):
             total += entry.amount
-            rates = [one.most for one in self.amended[entry.reloads :] if one is not None] + [entry.spec.most]
+            rates = [one.max_units for one in self.amended[entry.reloads :] if one is not None] + [entry.spec.max_units]
             fastest, slowest = max(rates), min(rates)
             rounding = 1 + -(-fastest // slowest)
-            assert total <= spec.most + (now - entry.at) * fastest / spec.period + rounding
+            assert total <= spec.max_units + (now - entry.at) * fastest / spec.period + rounding
 
 
 reserves = st.builds(Reserve, st.sampled_from([0.01, 0.5, 0.6, 1.0]), st.sampled_from([0, 0, 0, 1, 2]))

@@ -27,10 +27,10 @@ TABLE: Final[dict[str, tuple[LimitSpec, tuple[dict[str, object], ...], tuple[int
     # settled,
     # if all are still reserved
     "a day: nothing": (DAY, (BACK,), KEPT, KEPT),
-    "a day: more": (DAY, ({"most": 9 * ONE},), KEPT, KEPT),
-    "a day: less": (DAY, ({"most": 3 * ONE},), KEPT, KEPT),
-    "a day: less than is drawn": (DAY, ({"most": ONE},), (1, 1), (1, 1)),
-    "a day: less than is drawn, and back": (DAY, ({"most": ONE}, BACK), KEPT, KEPT),
+    "a day: more": (DAY, ({"max_units": 9 * ONE},), KEPT, KEPT),
+    "a day: less": (DAY, ({"max_units": 3 * ONE},), KEPT, KEPT),
+    "a day: less than is drawn": (DAY, ({"max_units": ONE},), (1, 1), (1, 1)),
+    "a day: less than is drawn, and back": (DAY, ({"max_units": ONE}, BACK), KEPT, KEPT),
     "a day: its warning": (DAY, ({"warn_at": 0.5},), KEPT, KEPT),
     "a day: its quantity": (DAY, ({"quantity": "output_tokens"},), ANEW, ANEW),
     "a day: a month": (DAY, ({"per": "month"},), ANEW, ANEW),
@@ -41,17 +41,17 @@ TABLE: Final[dict[str, tuple[LimitSpec, tuple[dict[str, object], ...], tuple[int
     "a day: gone, and back": (DAY, (NOTHING, BACK), KEPT, KEPT),
     "a day: a month, and back": (DAY, ({"per": "month"}, BACK), KEPT, KEPT),
     "a day: its key, and back": (DAY, ({"by": ("caller",)}, BACK), KEPT, KEPT),
-    "a bucket: more": (BUCKET, ({"most": 9 * ONE},), KEPT, KEPT),
-    "a bucket: less": (BUCKET, ({"most": 3 * ONE},), KEPT, KEPT),
+    "a bucket: more": (BUCKET, ({"max_units": 9 * ONE},), KEPT, KEPT),
+    "a bucket: less": (BUCKET, ({"max_units": 3 * ONE},), KEPT, KEPT),
     "a bucket: its duration": (BUCKET, ({"period": 7200.0},), ANEW, ANEW),
     "a bucket: its duration, and back": (BUCKET, ({"period": 7200.0}, BACK), KEPT, KEPT),
-    "slots: more": (SLOTS, ({"most": 9},), ANEW, KEPT),
-    "slots: less": (SLOTS, ({"most": 3},), ANEW, KEPT),
+    "slots: more": (SLOTS, ({"max_units": 9},), ANEW, KEPT),
+    "slots: less": (SLOTS, ({"max_units": 3},), ANEW, KEPT),
     "slots: their key": (SLOTS, ({"by": ("caller",)},), ANEW, ANEW),
     "slots: gone, and back": (SLOTS, (NOTHING, BACK), ANEW, KEPT),
-    "a process: more": (PROCESS, ({"most": 9 * ONE},), (2, 0), (2, 0)),
+    "a process: more": (PROCESS, ({"max_units": 9 * ONE},), (2, 0), (2, 0)),
     "a process: gone, and back": (PROCESS, (NOTHING, BACK), (2, 0), (2, 0)),
-    "a call: more": (CALL, ({"most": 9 * ONE},), (2, 0), (2, 0)),
+    "a call: more": (CALL, ({"max_units": 9 * ONE},), (2, 0), (2, 0)),
     "a call: gone, and back": (CALL, (NOTHING, BACK), (2, 0), (2, 0)),
 }
 
@@ -72,7 +72,7 @@ async def drawn(
     left = await desk.room(Draw(last.name, '["x"]', unit))
     await desk.admission.aclose()
     assert [] == desk.log.events
-    return last.most // unit - left
+    return last.max_units // unit - left
 
 
 @pytest.mark.parametrize("name", TABLE)

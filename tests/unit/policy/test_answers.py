@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.policy.answers import answer, can_answer, fits
+from samplegate.policy.answers import answer, answer_error, can_answer
 from samplegate.policy.facts import Facts
 from samplegate.policy.schema import AnswerRule
 from samplegate.policy.script import parse
@@ -120,7 +120,7 @@ def test_a_form_that_is_not_flat_is_never_answered() -> None:
 )
 def test_a_form_is_filled_in_by_field_name(request_: Request, content: Any, expected: dict[str, Any]) -> None:
     assert expected == answered(request_, content)
-    assert fits(request_, expected) is None
+    assert answer_error(request_, expected) is None
 
 
 def test_defaults_are_taken_only_where_the_rule_says_so_and_never_for_secrets() -> None:
@@ -172,7 +172,7 @@ SAID = {"role": "assistant", "model": "m", "content": text("a")}
     ],
 )
 def test_whether_a_result_fits(request_: Request, result: Any, good: bool) -> None:
-    assert good is (fits(request_, result) is None)
+    assert good is (answer_error(request_, result) is None)
 
 
 class TestCases:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.policy.catalogue import ModelFacts, Rates, Tier, known
+from samplegate.policy.catalogue import ModelFacts, Rates, Tier, catalogue_of
 from samplegate.policy.schema import Model, Price
 
 PRICED: Final[dict[str, Any]] = {"input_cost_per_token": 2.5e-07, "output_cost_per_token": 2e-06}
@@ -16,7 +16,7 @@ PRICED: Final[dict[str, Any]] = {"input_cost_per_token": 2.5e-07, "output_cost_p
 
 def facts(entry: Any = None, **keys: Any) -> ModelFacts:
     model = Model(name="m", **{"model": "a/b", **keys})
-    return known([model], {} if entry is None else {model.model: entry})["m"]
+    return catalogue_of([model], {} if entry is None else {model.model: entry})["m"]
 
 
 def rates(**entry: Any) -> Rates | None:
@@ -102,7 +102,7 @@ def test_a_price_that_is_not_there_is_unknown_never_zero(entry: dict[str, Any]) 
 
 @pytest.mark.parametrize("entry", [None, [], "x", 1])
 def test_an_entry_that_is_none_says_nothing(entry: Any) -> None:
-    assert ModelFacts() == known([Model(name="m", model="a/b")], {"a/b": entry})["m"]
+    assert ModelFacts() == catalogue_of([Model(name="m", model="a/b")], {"a/b": entry})["m"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from samplegate.policy.ledger import (
-    FORGOTTEN,
+    FORGET_AFTER,
     SCALE,
     SKEW,
     Account,
@@ -379,8 +379,8 @@ def test_a_refused_draw_warns_of_nothing() -> None:
     [
         (bucket(10, 60), 59.9 + SKEW, 60.1 + SKEW),
         (day(10), 3600.0, DAY),
-        (LimitSpec("l", "requests", 10 * ONE, "call"), FORGOTTEN - 1, FORGOTTEN),
-        (LimitSpec("l", "requests", 10 * ONE, "process", by=("session",)), FORGOTTEN - 1, FORGOTTEN),
+        (LimitSpec("l", "requests", 10 * ONE, "call"), FORGET_AFTER - 1, FORGET_AFTER),
+        (LimitSpec("l", "requests", 10 * ONE, "process", by=("session",)), FORGET_AFTER - 1, FORGET_AFTER),
     ],
     ids=lambda value: value.per if isinstance(value, LimitSpec) else "",
 )

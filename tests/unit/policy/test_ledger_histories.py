@@ -89,7 +89,7 @@ class History:
                     del self.book.kept[account]
 
     def _reserve(self, step: Step) -> Reserved | Refused:
-        draws = [Draw(name, key, int(share * self.book.specs[name].most)) for name, key, share in step.draws]
+        draws = [Draw(name, key, int(share * self.book.specs[name].max_units)) for name, key, share in step.draws]
         before = dict(self.book.kept)
         answer = self.book.reserve(self.now, *draws)
         if isinstance(answer, Refused):
@@ -143,7 +143,7 @@ def test_over_any_span_a_bucket_admits_no_more_than_itself_and_what_drains_in_th
             for entry in reversed(entries):
                 total += entry.amount
                 span = max(Fraction(0), Fraction(entries[-1].stamp) - Fraction(entry.stamp))
-                assert total <= limit.most + span * limit.most / Fraction(limit.period)
+                assert total <= limit.max_units + span * limit.max_units / Fraction(limit.period)
 
 
 @given(steps("abc", SKEWED))
@@ -162,7 +162,9 @@ def test_a_day_or_month_holds_its_open_draws_at_worst_its_settled_ones_in_truth_
         if isinstance(outcome, Reserved) and step.share is None:
             model.reserved(outcome)
             assert all(
-                model.total(draw, run.now) <= run.book.specs[draw.limit].most for draw in outcome.draws if draw.amount
+                model.total(draw, run.now) <= run.book.specs[draw.limit].max_units
+                for draw in outcome.draws
+                if draw.amount
             )
         elif isinstance(outcome, Reserved) and step.share is not None:
             model.settled(outcome, step.share, run.now)
@@ -211,7 +213,7 @@ def test_a_call_or_process_holds_all_it_ever_drew_whatever_the_clock_says(histor
             entries = [entry for entry in run.entries if entry.account == account]
             assert sum(entry.amount + entry.overrun for entry in entries) == kept.level
             if isinstance(outcome, Reserved) and not any(entry.overrun for entry in entries):
-                assert kept.level <= run.book.specs[account[0]].most
+                assert kept.level <= run.book.specs[account[0]].max_units
 
 
 @given(steps("abcdm", FORWARD), st.floats(0, 40_000_000), st.sampled_from("abcdm"))
@@ -222,9 +224,9 @@ def test_a_clock_set_back_frees_nothing_and_is_got_over(history: list[Step], bac
     limit, before = run.book.specs[name], run.book.kept.get((name, "[]"))
     level = 0 if before is None else before.level
     behind = min(run.now, before.stamp if before is not None else run.now) - back
-    assert (level < limit.most) is isinstance(run.book.reserve(behind, Draw(name, "[]", 1)), Reserved)
-    over = behind + SKEW + (limit.period * (level / limit.most + 1) if limit.per == "bucket" else 32 * 86_400)
-    assert isinstance(run.book.reserve(over, Draw(name, "[]", limit.most)), Reserved)
+    assert (level < limit.max_units) is isinstance(run.book.reserve(behind, Draw(name, "[]", 1)), Reserved)
+    over = behind + SKEW + (limit.period * (level / limit.max_units + 1) if limit.per == "bucket" else 32 * 86_400)
+    assert isinstance(run.book.reserve(over, Draw(name, "[]", limit.max_units)), Reserved)
 
 
 @given(

@@ -10,13 +10,13 @@ import pytest
 
 from samplegate.policy.file.load import PolicyError
 from samplegate.policytest.load import json_schema, load_cases
-from samplegate.yamlfile.tree import compose, plain
+from samplegate.yamlfile.tree import compose, plain_value
 
 EXPECT = "expect: {effect: none}"
 
 
 def fits(text: str) -> bool:
-    return jsonschema.Draft202012Validator(json_schema()).is_valid(plain(compose(text)[0]))
+    return jsonschema.Draft202012Validator(json_schema()).is_valid(plain_value(compose(text)[0]))
 
 
 def loads(text: str) -> bool:

@@ -19,7 +19,7 @@ from samplegate.policy import schema, script
 from samplegate.policy.file.load import json_schema, load
 from samplegate.policytest import load as cases
 from samplegate.policytest import play, suite
-from samplegate.yamlfile.tree import compose, plain
+from samplegate.yamlfile.tree import compose, plain_value
 from tests.paths import ROOT
 
 REFERENCE: Final = ROOT / "policies" / "README.md"
@@ -58,7 +58,7 @@ def example_under(heading: str, sort: str) -> str:
 
 
 def fits_schema(text: str) -> bool:
-    return jsonschema.Draft202012Validator(json_schema()).is_valid(plain(compose(text)[0]))
+    return jsonschema.Draft202012Validator(json_schema()).is_valid(plain_value(compose(text)[0]))
 
 
 def test_the_tables_of_the_pages_are_those_of_the_code() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.policy.answers import fits
+from samplegate.policy.answers import answer_error
 from samplegate.protocol.elicitation_schema import Form, check, read_form
 from samplegate.protocol.requests import ElicitationRequest, Origin
 from samplegate.reviews.edits import problems
@@ -408,7 +408,7 @@ def broken(verdict: Verdict, of: Review) -> str | None:
     if of.kind == "sampling":
         return None if verdict.result["model"] == "human/ops" else "it is in another name"
     origin = Origin(of.server, of.caller, of.era, of.revision)
-    return fits(ElicitationRequest(origin, of.params, 0, "url" if of.mode == "url" else "form"), verdict.result)
+    return answer_error(ElicitationRequest(origin, of.params, 0, "url" if of.mode == "url" else "form"), verdict.result)
 
 
 @given(content=FITTING)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.sampler.worker.request import RESPONSES, UnsupportedRequest, fitted
+from samplegate.sampler.worker.request import RESPONSES, UnsupportedRequest, provider_messages
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,YQ=="}}
 AUDIO = {"type": "input_audio", "input_audio": {"data": "YQ==", "format": "wav"}}
@@ -40,10 +40,10 @@ def test_what_does_not_arrive_is_refused_by_name(
 ) -> None:
     messages = [{"role": role, "content": [{"type": "text", "text": "x"}, part]}]
     if taken:
-        assert messages == fitted(provider, model, messages)
+        assert messages == provider_messages(provider, model, messages)
         return
     with pytest.raises(UnsupportedRequest, match=f"cannot be sent to {provider}"):
-        fitted(provider, model, messages)
+        provider_messages(provider, model, messages)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_does_not_arrive_is_refused_by_name(
 )
 def test_only_gemini_is_given_signatures(provider: str, kept: bool) -> None:
     call = {"id": "1", "type": "function", "function": {}, "provider_specific_fields": {"thought_signature": "x"}}
-    (message,) = fitted(provider, "x", [{"role": "assistant", "content": None, "tool_calls": [call]}])
+    (message,) = provider_messages(provider, "x", [{"role": "assistant", "content": None, "tool_calls": [call]}])
 
     assert kept is ("provider_specific_fields" in message["tool_calls"][0])
 
@@ -67,4 +67,4 @@ def test_images_in_results_follow_all_results_where_a_provider_takes_none_in_the
         second,
         {"role": "user", "content": [{"type": "text", "text": "[1 image of tool result 1]"}, IMAGE]},
         after,
-    ] == fitted(provider, model, [first, second, after])
+    ] == provider_messages(provider, model, [first, second, after])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.policy.cost import MAX_TOOL_CHARACTERS, grown
+from samplegate.policy.cost import MAX_TOOL_CHARACTERS, expanded_size
 from samplegate.sampler.worker import request
 from samplegate.sampler.worker.request import UnsupportedRequest
 
@@ -23,23 +23,23 @@ def ref(name: str) -> dict[str, Any]:
     "schema", [{}, {"type": "object"}, {"enum": ["a", 1, None, 1.5, True, "é"]}, {"a": {"b": [{"c": "d"}, []]}}]
 )
 def test_without_references_it_is_as_long_as_it_is_written(schema: dict[str, Any]) -> None:
-    assert len(json.dumps(schema, ensure_ascii=False)) <= grown(schema) <= 2 * len(json.dumps(schema)) + 10
+    assert len(json.dumps(schema, ensure_ascii=False)) <= expanded_size(schema) <= 2 * len(json.dumps(schema)) + 10
 
 
 def test_each_reference_counts_for_what_it_refers_to() -> None:
     large = {"description": "x" * 1000}
-    once = grown({"$defs": {"a": large}, "properties": {"p": ref("a")}})
+    once = expanded_size({"$defs": {"a": large}, "properties": {"p": ref("a")}})
     assert 2000 <= once <= 2200
     assert (
         once + 3 * 1000
-        <= grown({"$defs": {"a": large}, "properties": {name: ref("a") for name in "pqrs"}})
+        <= expanded_size({"$defs": {"a": large}, "properties": {name: ref("a") for name in "pqrs"}})
         <= once + 3 * 1100
     )
 
 
 def test_a_definition_that_names_itself_is_not_endless() -> None:
     tree = {"$defs": {"node": {"properties": {"left": ref("node"), "right": ref("node")}}}, **ref("node")}
-    assert 100 < grown(tree) < 1000
+    assert 100 < expanded_size(tree) < 1000
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_definition_that_names_itself_is_not_endless() -> None:
 )
 def test_what_is_never_sent_is_the_most_and_found_in_a_moment(schema: dict[str, Any]) -> None:
     start = time.thread_time()
-    assert grown(schema) >= MAX_TOOL_CHARACTERS
+    assert expanded_size(schema) >= MAX_TOOL_CHARACTERS
     assert time.thread_time() - start < 1
 
 
@@ -74,7 +74,7 @@ NODES = st.recursive(
 def test_it_is_no_less_than_what_the_sampler_finds_before_it_sends(node: dict[str, Any], defs: dict[str, Any]) -> None:
     schema = {"properties": {"p": node}, "$defs": defs}
     try:
-        _, left = request.fit(schema, "at", MAX_TOOL_CHARACTERS)
+        _, left = request.provider_schema(schema, "at", MAX_TOOL_CHARACTERS)
     except UnsupportedRequest:
         return
-    assert grown(schema) >= MAX_TOOL_CHARACTERS - left
+    assert expanded_size(schema) >= MAX_TOOL_CHARACTERS - left

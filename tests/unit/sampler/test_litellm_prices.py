@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.policy.catalogue import ModelFacts, known
+from samplegate.policy.catalogue import ModelFacts, catalogue_of
 from samplegate.policy.schema import Model
 from samplegate.sampler import litellm_prices
 
@@ -112,7 +112,7 @@ KNOWN: Final = (
 @pytest.fixture(scope="module")
 def installed() -> dict[str, ModelFacts]:
     listed = models(*KNOWN, "openai/no-such-model")
-    found = known(listed, litellm_prices.read_prices(listed))
+    found = catalogue_of(listed, litellm_prices.read_prices(listed))
     return {model.model: found[model.name] for model in listed}
 
 

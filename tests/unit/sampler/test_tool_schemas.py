@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.sampler.worker.request import MAX_DEPTH, MAX_EXPANDED, UnsupportedRequest, fit
+from samplegate.sampler.worker.request import MAX_DEPTH, MAX_EXPANDED, UnsupportedRequest, provider_schema
 
 
 def deep(levels: int) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def test_an_ordinary_schema_goes_as_it_is_but_for_header_names() -> None:
         "properties": {"x": {"$ref": "#/$defs/x", "x-mcp-header": "X"}, "x-mcp-header": {"type": "string"}},
         "$defs": {"x": {"enum": ["a", 1, None]}},
     }
-    copy, left = fit(schema, "here", MAX_EXPANDED)
+    copy, left = provider_schema(schema, "here", MAX_EXPANDED)
 
     assert {**schema, "properties": {"x": {"$ref": "#/$defs/x"}, "x-mcp-header": {"type": "string"}}} == copy
     assert 0 < left < MAX_EXPANDED
@@ -43,7 +43,7 @@ def test_a_schema_that_refers_to_itself_is_taken() -> None:
         "$defs": {"tree": {"properties": {"left": {"$ref": "#/$defs/tree"}, "right": {"$ref": "#/$defs/tree"}}}},
     }
 
-    assert tree == fit(tree, "here", MAX_EXPANDED)[0]
+    assert tree == provider_schema(tree, "here", MAX_EXPANDED)[0]
 
 
 MOST = 20_000
@@ -65,11 +65,11 @@ MOST = 20_000
 )
 def test_what_would_grow_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedRequest, match=r"here: "):
-        fit(schema, "here", MOST)
+        provider_schema(schema, "here", MOST)
 
 
 def test_what_is_left_shrinks_from_tool_to_tool() -> None:
-    _, left = fit({"description": "x" * 100}, "here", 150)
+    _, left = provider_schema({"description": "x" * 100}, "here", 150)
 
     with pytest.raises(UnsupportedRequest):
-        fit({"description": "x" * 100}, "there", left)
+        provider_schema({"description": "x" * 100}, "there", left)

@@ -47,7 +47,7 @@ HOSTILE: list[Value] = [
 def test_a_line_is_the_one_that_the_log_itself_would_write(format: Format, value: Value) -> None:
     stream = io.StringIO()
     fields = {**REQUEST, "caller": value, "method": value}
-    AccessLog(EventLog(format=format, stream=stream), wall=lambda: NOW).take(fields)
+    AccessLog(EventLog(format=format, stream=stream), wall=lambda: NOW).write(fields)
     expected = FORMS[format]({"time": "2026-11-02T12:00:01.250Z", "level": "info", "event": EVENT, **fields})
     assert expected.replace("1e-06", "1e-6") + "\n" == stream.getvalue().replace("1e-06", "1e-6")
 
@@ -57,8 +57,8 @@ def test_a_line_is_the_one_that_the_log_itself_would_write(format: Format, value
 def test_nothing_that_a_stranger_chose_forges_a_line_or_drives_a_terminal(format: Format, value: Value) -> None:
     stream = io.StringIO()
     log = AccessLog(EventLog(format=format, stream=stream))
-    log.take({**REQUEST, "caller": value, "session": value})
-    log.take(REQUEST)
+    log.write({**REQUEST, "caller": value, "session": value})
+    log.write(REQUEST)
     said = stream.getvalue()
     assert (2, True, True) == (len(said.splitlines()), said.isascii(), said.replace("\n", "").isprintable())
     assert "##" not in said
@@ -74,7 +74,7 @@ def test_nothing_that_a_stranger_chose_forges_a_line_or_drives_a_terminal(format
 def test_an_ordinary_line_reads_as_all_lines_do() -> None:
     stream = io.StringIO()
     log = EventLog(format="json", stream=stream)
-    AccessLog(log).take(REQUEST)
+    AccessLog(log).write(REQUEST)
     log.info(EVENT, **REQUEST)
     ours, theirs = [line.split(", ", 1)[1] for line in stream.getvalue().splitlines()]
     assert theirs == ours
@@ -86,11 +86,11 @@ async def test_lines_stand_in_the_order_in_which_things_happened(format: Format)
     stream = io.StringIO()
     log = EventLog(format=format, stream=stream)
     access = AccessLog(log)
-    access.take({"server": "first"})
-    access.take({"server": "second"})
+    access.write({"server": "first"})
+    access.write({"server": "second"})
     assert "" == stream.getvalue()
     log.warning("caller.refused", server="third")
-    access.take({"server": "fourth"})
+    access.write({"server": "fourth"})
     log.debug("frame.unasked", server="not told")
     log.info("drain.ended", server="fifth")
     words = stream.getvalue().replace('"', " ").replace("=", " ").split()
@@ -103,7 +103,7 @@ async def test_lines_stand_in_the_order_in_which_things_happened(format: Format)
 def test_below_the_level_nothing_is_written(level: Any, lines: int) -> None:
     stream = io.StringIO()
     access = AccessLog(EventLog(level, stream=stream))
-    access.take(REQUEST)
+    access.write(REQUEST)
     assert (bool(lines), lines) == (access.wanted, len(stream.getvalue().splitlines()))
 
 
@@ -111,7 +111,7 @@ def test_times_are_in_utc_and_their_milliseconds_have_passed() -> None:
     stream, now = io.StringIO(), [0.0]
     access = AccessLog(EventLog(format="json", stream=stream), wall=lambda: now[0])
     for now[0] in (1_793_620_800.9999, 1_793_620_801.0, 1_793_620_801.001, 1_793_620_799.5, 0.0):
-        access.take({})
+        access.write({})
     expected = [
         "2026-11-02T12:00:00.999Z",
         "2026-11-02T12:00:01.000Z",

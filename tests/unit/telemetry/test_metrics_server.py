@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from samplegate.errors import Unavailable
 from samplegate.telemetry import metrics as served
-from samplegate.telemetry.metrics import AT_A_TIME, MAX_HEAD, Metrics, MetricsServer
+from samplegate.telemetry.metrics import MAX_CONNECTIONS, MAX_HEAD, Metrics, MetricsServer
 from tests.fakes.loops import BOTH_LOOPS
 
 pytestmark = pytest.mark.anyio
@@ -157,7 +157,7 @@ async def test_a_client_that_does_not_read_its_answer_keeps_no_other_out_for_lon
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(served, "PATIENCE", 0.05)
-    monkeypatch.setattr(served, "AT_A_TIME", 1)
+    monkeypatch.setattr(served, "MAX_CONNECTIONS", 1)
     request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
     async with serving(pages(b"x" * 50_000_000, b"y")) as port:
         with anyio.fail_after(20):
@@ -172,7 +172,7 @@ async def test_a_client_that_does_not_read_its_answer_keeps_no_other_out_for_lon
 
 async def test_only_so_many_are_connected_at_a_time() -> None:
     async with serving() as port:
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(AT_A_TIME)]
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_CONNECTIONS)]
         assert b"" == await raw(port, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
         for _, writer in idle:
             writer.transport.abort()

@@ -11,7 +11,7 @@ import pytest
 from samplegate.protocol.rounds import Note
 from samplegate.telemetry.log import EventLog
 from samplegate.telemetry.metrics import Metrics
-from samplegate.telemetry.observers import LOGGED, NoteLog, Tally
+from samplegate.telemetry.observers import MAX_LOGGED, NoteLog, Tally
 from tests.fakes.metrics import value
 
 
@@ -25,7 +25,7 @@ def test_the_first_of_an_event_are_logged_then_a_count_now_and_then_and_each_is_
     for _ in range(1234):
         notes.count(Note("frame.refused", {"side": "server", "fault": "no JSON"}))
     notes.count(Note("frame.unasked", {"side": "client"}))
-    assert [None] * LOGGED + [100, 1000, None] == [event.get("count") for event in events(stream)]
+    assert [None] * MAX_LOGGED + [100, 1000, None] == [event.get("count") for event in events(stream)]
     assert 1234 == value(metrics, "samplegate_frames_refused_total", server="db", side="server", reason="refused")
     assert "not every event is in the log: 1234 frame.refused" == notes.summary()
 

@@ -39,7 +39,7 @@ def taken(*records: Record) -> tuple[Tally, Metrics]:
     metrics = Metrics()
     tally = Tally(metrics)
     for record in records:
-        tally.take(record)
+        tally.count(record)
     return tally, metrics
 
 

@@ -55,7 +55,7 @@ def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def read(text: str) -> Any:
     root, faults = tree.compose(text)
     assert [] == faults
-    return tree.plain(root)
+    return tree.plain_value(root)
 
 
 def faults(text: str) -> list[str]:
@@ -101,7 +101,7 @@ def test_every_fault_of_a_file_is_told_and_the_rest_is_read() -> None:
         "8:1 : key '1' is not a string; quote it",
         "9:4 g: tag '!t' is not supported; remove it",
     ] == faults(text)
-    assert {"a": 1, "b": None, "c": {"d": 1}, "f": [None, 3], "g": None} == tree.plain(tree.compose(text)[0])
+    assert {"a": 1, "b": None, "c": {"d": 1}, "f": [None, 3], "g": None} == tree.plain_value(tree.compose(text)[0])
 
 
 @pytest.mark.usefixtures("parser")

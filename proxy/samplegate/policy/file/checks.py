@@ -18,7 +18,7 @@ from samplegate.policy.redaction import is_enabled, searches_secrets
 from samplegate.policy.schema import AllowRule, EscalateRule, Peer
 from samplegate.regex import searcher
 from samplegate.yamlfile import envfile
-from samplegate.yamlfile.tree import UNSEEN, Path, plain, quoted
+from samplegate.yamlfile.tree import INVISIBLE, Path, plain_value, quoted
 
 MAX_RULES: Final = 1000  # a decision considers each of them; 100 take 100 us
 MAX_NAME: Final = 100  # names are in logs, metrics and the `model` of an answer
@@ -79,7 +79,7 @@ def _bad_name(name: str) -> str | None:
         return "the name is empty; set one"
     if len(name) > MAX_NAME:
         return f"{quoted(name)} is longer than {MAX_NAME} characters; shorten it"
-    if UNSEEN.search(name):
+    if INVISIBLE.search(name):
         return f"{quoted(name)} contains an invisible character; remove it"
     return None
 
@@ -104,7 +104,7 @@ def _peer(draft: Draft, path: Path, peer: Peer) -> None:
 
 def _variables(draft: Draft) -> None:
     """Report `${VAR}` outside an answer's content, because it would not be replaced there."""
-    for path, text in texts(plain(draft.root), ()):
+    for path, text in texts(plain_value(draft.root), ()):
         if path[0] == "rules" and path[2:3] == ("content",):
             continue
         name = next(envfile.names(text), None)

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from samplegate.policy.catalogue import Catalogue, Table, known
+from samplegate.policy.catalogue import Catalogue, Table, catalogue_of
 from samplegate.policy.file import checks, limit_checks, model_checks, rule_checks
 from samplegate.policy.file.draft import Draft
 from samplegate.policy.file.json_schema import json_schema
@@ -81,7 +81,7 @@ def _read(root: Node, faults: Iterable[Fault], look_up: LookUp | None) -> tuple[
         return None, walk.faults  # the file is not a mapping: there is nothing to check
     draft = Draft(policy, root, broken)
     checks.check(draft)
-    draft.catalogue = known(policy.models, {} if look_up is None else look_up(policy.models))
+    draft.catalogue = catalogue_of(policy.models, {} if look_up is None else look_up(policy.models))
     if look_up is not None:
         limit_checks.check_prices(draft, draft.catalogue)
         model_checks.check_catalogue(draft, draft.catalogue)

@@ -11,7 +11,7 @@ from samplegate.policy.file.draft import Draft
 from samplegate.policy.model_choice import candidates
 from samplegate.policy.schema import AllowRule, EscalateRule, Model, ModelRule, Weights
 from samplegate.urls import has_user, split
-from samplegate.yamlfile.tree import UNSEEN, Path, quoted
+from samplegate.yamlfile.tree import INVISIBLE, Path, quoted
 from samplegate.yamlfile.validate import did_you_mean
 
 MAX_PRICE: Final = 1_000_000.0
@@ -185,7 +185,7 @@ def _key(draft: Draft, path: Path, model: Model) -> None:
             (*path, "api_key_env"),
             "this is not the name of an environment variable; write the variable's name, never the key itself",
         )
-    if model.api_key_file is not None and (not model.api_key_file.strip() or UNSEEN.search(model.api_key_file)):
+    if model.api_key_file is not None and (not model.api_key_file.strip() or INVISIBLE.search(model.api_key_file)):
         draft.problem(
             (*path, "api_key_file"), "this is not the name of a file; write the file's name, never the key itself"
         )

@@ -18,7 +18,7 @@ from samplegate.policy.file.model_checks import VARIABLE_NAME
 from samplegate.policy.file.timeouts import legacy_patience, modern_patience
 from samplegate.policy.schema import AllowRule, EscalateRule, Match, ModelRule, Reviewer, Webhook, seconds
 from samplegate.urls import has_user, split
-from samplegate.yamlfile.tree import UNSEEN, Path, quoted
+from samplegate.yamlfile.tree import INVISIBLE, Path, quoted
 from samplegate.yamlfile.validate import did_you_mean
 
 
@@ -205,7 +205,7 @@ def check_webhook(draft: Draft, path: Path, webhook: Webhook) -> None:
             )
     for key in ("url_file", "secret_file", "old_secret_file"):
         name = getattr(webhook, key)
-        if name is not None and draft.sound(*path, key) and (not name.strip() or UNSEEN.search(name)):
+        if name is not None and draft.sound(*path, key) and (not name.strip() or INVISIBLE.search(name)):
             draft.problem((*path, key), "this is not the name of a file; write the file's name, relative to this file")
     _signing(draft, path, webhook)
     if webhook.url is not None and draft.sound(*path, "url"):
@@ -288,7 +288,7 @@ def _bad_address(url: str) -> str | None:
         parts.scheme not in {"http", "https"}
         or not parts.hostname
         or parts.port == 0
-        or UNSEEN.search(url)
+        or INVISIBLE.search(url)
         or " " in url
     ):
         return "this is not an http or https URL; write it like https://reviews.example.com/hook"

@@ -56,7 +56,7 @@ class Worker:
         self._send = send
         self._tasks: dict[int, asyncio.Task[Answer]] = {}
 
-    def take(self, line: bytes) -> None:
+    def handle(self, line: bytes) -> None:
         """Handle a line from the gate: start a call, or cancel one."""
         frame = msgspec.json.decode(line)
         if "cancel" in frame:
@@ -125,7 +125,7 @@ async def _serve(inbox: asyncio.Queue[bytes], send: Send) -> None:
         raise
     send({"ready": True})
     while True:
-        worker.take(await inbox.get())
+        worker.handle(await inbox.get())
 
 
 def _import_litellm() -> Any:

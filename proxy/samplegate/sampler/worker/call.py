@@ -22,7 +22,7 @@ import msgspec
 
 from samplegate.policy.prompt import Failure
 from samplegate.sampler.worker.errors import classify, sentence
-from samplegate.sampler.worker.request import RESPONSES, AnswerBounds, UnsupportedRequest, fitted
+from samplegate.sampler.worker.request import RESPONSES, AnswerBounds, UnsupportedRequest, provider_messages
 from samplegate.sampler.worker.response import AnswerRefused, AnswerTooLarge, ResponseAccumulator, sampled_fields
 
 ARGUMENTS: Final = frozenset({"messages", "max_tokens", "temperature", "stop", "tools", "tool_choice"})
@@ -56,7 +56,7 @@ async def ask(
         async with asyncio.timeout(call["timeout"]):
             model, provider = _provider(litellm, target)
             responds = _responds(litellm, model, provider, target.get("api_base"), asked.get("tools"))
-            asked["messages"] = fitted(RESPONSES if responds else provider, model, asked["messages"])
+            asked["messages"] = provider_messages(RESPONSES if responds else provider, model, asked["messages"])
             dropped = _dropped(litellm, model, provider, asked)
             if responds and asked.pop("stop", None) is not None and "stop" not in dropped:
                 dropped.append("stop")

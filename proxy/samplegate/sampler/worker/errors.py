@@ -159,20 +159,20 @@ def _retry_after(error: BaseException, now: float) -> float | None:
         or {}
     )
     try:
-        said = str(headers.get("retry-after", ""))[:64]
+        header = str(headers.get("retry-after", ""))[:64]
     except AttributeError:
         return None
     try:
-        seconds: float | None = float(said)
+        seconds: float | None = float(header)
     except ValueError:
-        seconds = _until(said, now)
+        seconds = _seconds_until(header, now)
     return seconds if seconds is not None and 0 <= seconds <= MAX_RETRY_AFTER else None
 
 
-def _until(said: str, now: float) -> float | None:
+def _seconds_until(date: str, now: float) -> float | None:
     """The seconds until an HTTP date; 0 if it is over."""
     try:
-        moment = parsedate_to_datetime(said)
+        moment = parsedate_to_datetime(date)
     except (TypeError, ValueError, OverflowError):
         return None
     stamp = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()

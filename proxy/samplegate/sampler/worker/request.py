@@ -1,7 +1,7 @@
 """Pure. A createMessage request as one call of a chat model, built from an allow-list only (T25).
 
 A request that no model can answer is refused here, with its place and type. A request that litellm's provider cannot
-carry is refused by ``fitted`` in the worker.
+carry is refused by ``provider_messages`` in the worker.
 
 An embedded text resource is sent as its text with its URI, a link as its name and URI, and structured content as JSON
 if a tool gave no text. A failed tool (``isError``) is marked at the beginning of its result, because litellm has no
@@ -25,19 +25,19 @@ MAX_TOKENS: Final = 2**31 - 1
 MAX_TEMPERATURE: Final = 1e6
 
 
-def call(params: Mapping[str, Any], most: int | None) -> dict[str, Any]:
+def call(params: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
     """The params of one call: ``messages``, ``max_tokens`` and, if given, ``temperature``, ``stop``, ``tools``,
     ``tool_choice`` and ``offer``.
 
-    ``most`` is the model's own limit of output tokens. All other params are left out: ``metadata``, ``includeContext``,
-    unknown keys. Raises UnsupportedRequest.
+    ``limit`` is the model's own limit of output tokens. All other params are left out: ``metadata``,
+    ``includeContext``, unknown keys. Raises UnsupportedRequest.
     """
-    tools, choice = offered(params)
+    tools, choice = offered_tools(params)
     known = aliases([*(tool["name"] for tool in tools), *used_names(params)])
     ids = positions(_ids(params))
     out: dict[str, Any] = {
         "messages": _messages(params, known, ids),
-        "max_tokens": _max_tokens(params.get("maxTokens"), most),
+        "max_tokens": _max_tokens(params.get("maxTokens"), limit),
     }
     temperature = params.get("temperature")
     if (
@@ -58,10 +58,10 @@ def call(params: Mapping[str, Any], most: int | None) -> dict[str, Any]:
     return out
 
 
-def _max_tokens(asked: object, most: int | None) -> int:
+def _max_tokens(asked: object, limit: int | None) -> int:
     if isinstance(asked, bool) or not isinstance(asked, int | float) or not asked >= 1:
         raise UnsupportedRequest("params.maxTokens: not a number of at least 1; the server must set it")
-    return min(int(min(asked, MAX_TOKENS)), MAX_TOKENS if most is None else most)
+    return min(int(min(asked, MAX_TOKENS)), MAX_TOKENS if limit is None else limit)
 
 
 def _ids(params: Mapping[str, Any]) -> list[str]:
@@ -131,7 +131,7 @@ def _assistant(
             case "tool_use":
                 if not isinstance(block.get("id"), str) or block.get("name") not in known:
                     raise UnsupportedRequest(f"{where}: a tool_use needs an id and a name; the server must send both")
-                calls.append(use(block, known[block["name"]], ids[block["id"]], where))
+                calls.append(tool_call(block, known[block["name"]], ids[block["id"]], where))
             case _:
                 part(block, where)  # raises a more specific error if the block is malformed
                 raise UnsupportedRequest(
@@ -140,8 +140,8 @@ def _assistant(
                 )
     if len({one["id"] for one in calls}) < len(calls):
         raise UnsupportedRequest(f"{at}.content: two tool_use blocks have the same id; the server must use unique ids")
-    said: dict[str, Any] = {"role": "assistant", "content": _content(texts) if texts else None}
-    return {**said, "tool_calls": calls} if calls else said
+    message: dict[str, Any] = {"role": "assistant", "content": _content(texts) if texts else None}
+    return {**message, "tool_calls": calls} if calls else message
 
 
 def _results(
@@ -158,7 +158,7 @@ def _results(
         raise UnsupportedRequest(
             f"{at}.content: tool_result blocks must match the {len(waiting)} preceding tool_use blocks, one each (R11)"
         )
-    return [result(found[id][1], ids[id], f"{at}.content.{found[id][0]}") for id in waiting]
+    return [tool_message(found[id][1], ids[id], f"{at}.content.{found[id][0]}") for id in waiting]
 
 
 def _content(parts: list[Part]) -> str | list[Part]:
@@ -318,7 +318,7 @@ EMPTY: Final[Mapping[str, Any]] = MappingProxyType({"type": "object", "propertie
 _SIGNED: Final = re.compile(r"[A-Za-z0-9+/=_-]+\Z")
 
 
-def offered(params: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str]:
+def offered_tools(params: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str]:
     """The tools to send, and ``auto``, ``required`` or ``none``. Raises UnsupportedRequest.
 
     With ``none``, no tools are sent unless the conversation has tool uses: some providers refuse a tool use without its
@@ -364,7 +364,7 @@ def definitions(tools: Sequence[Mapping[str, Any]], known: Mapping[str, str]) ->
     for index, tool in enumerate(tools):
         at = f"params.tools.{index}.inputSchema"
         schema = tool.get("inputSchema")
-        parameters, left = fit(schema if isinstance(schema, Mapping) else EMPTY, at, left)
+        parameters, left = provider_schema(schema if isinstance(schema, Mapping) else EMPTY, at, left)
         _encoded(parameters, at)
         function: dict[str, Any] = {"name": known[tool["name"]], "parameters": parameters}
         if isinstance(tool.get("description"), str):
@@ -373,7 +373,7 @@ def definitions(tools: Sequence[Mapping[str, Any]], known: Mapping[str, str]) ->
     return out
 
 
-def use(block: Mapping[str, Any], alias: str, id: str, at: str) -> dict[str, Any]:
+def tool_call(block: Mapping[str, Any], alias: str, id: str, at: str) -> dict[str, Any]:
     """A ``tool_use`` block as a tool call of the assistant. Raises UnsupportedRequest."""
     given = block.get("input")
     if not isinstance(given, Mapping):
@@ -386,12 +386,12 @@ def use(block: Mapping[str, Any], alias: str, id: str, at: str) -> dict[str, Any
     meta = block.get("_meta")
     kept = meta.get(PROVIDER) if isinstance(meta, Mapping) else None
     signature = kept.get(SIGNATURE) if isinstance(kept, Mapping) else None
-    if (signed := signed_with(signature)) is not None:
+    if (signed := valid_signature(signature)) is not None:
         call["provider_specific_fields"] = {SIGNATURE: signed}
     return call
 
 
-def result(block: Mapping[str, Any], id: str, at: str) -> dict[str, Any]:
+def tool_message(block: Mapping[str, Any], id: str, at: str) -> dict[str, Any]:
     """A ``tool_result`` block as a tool message: a single text if it has only text. Raises UnsupportedRequest."""
     parts = result_parts(block, at)
     if all(part["type"] == "text" for part in parts):
@@ -402,7 +402,7 @@ def result(block: Mapping[str, Any], id: str, at: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": id, "content": parts}
 
 
-def signed_with(signature: object) -> str | None:
+def valid_signature(signature: object) -> str | None:
     """A valid signature to pass on, or None."""
     fits = isinstance(signature, str) and len(signature) <= MAX_SIGNATURE and _SIGNED.match(signature)
     return str(signature) if fits else None
@@ -482,13 +482,13 @@ HEADER: Final = "x-mcp-header"
 """A member that MCP over HTTP adds to schemas; providers must not see it (T25)."""
 
 
-def fit(schema: Mapping[str, Any], at: str, most: int) -> tuple[dict[str, Any], int]:
-    """A copy of a schema for the provider, and what is left of ``most``; ``at`` is its place.
+def provider_schema(schema: Mapping[str, Any], at: str, limit: int) -> tuple[dict[str, Any], int]:
+    """A copy of a schema for the provider, and what is left of ``limit``; ``at`` is its place.
 
     Raises UnsupportedRequest.
     """
     copy: dict[str, Any] = _copied(schema, at, MAX_DEPTH)
-    left = most - _grown(copy, most)
+    left = limit - _expanded_size(copy, limit)
     if left <= 0:
         raise UnsupportedRequest(
             f"{at}: too large with its references expanded; the server must send a simpler schema, or fewer tools"
@@ -512,15 +512,15 @@ def _copied(value: Any, at: str, depth: int) -> Any:
     return valid_text(value) if isinstance(value, str) else value
 
 
-def _grown(schema: Mapping[str, Any], most: int) -> int:
-    """The expanded size of a schema, or at least ``most`` if it is larger. The walk is litellm's: a reference is
+def _expanded_size(schema: Mapping[str, Any], limit: int) -> int:
+    """The expanded size of a schema, or at least ``limit`` if it is larger. The walk is litellm's: a reference is
     identified by its last segment, and is not expanded within itself."""
     targets: defaultdict[str, list[Any]] = defaultdict(list)
     for name, target in _definitions(schema):
         targets[name].append(target)
     size = 0
     todo: list[tuple[Any, frozenset[str]]] = [(schema, frozenset())]
-    while todo and size < most:
+    while todo and size < limit:
         node, inside = todo.pop()
         size += 1
         if isinstance(node, str):
@@ -530,15 +530,15 @@ def _grown(schema: Mapping[str, Any], most: int) -> int:
         elif isinstance(node, Mapping):
             size += sum(map(len, node))
             todo += [(one, inside) for one in node.values()]
-            meant = _meant(node)
+            meant = _reference(node)
             if meant is not None and meant not in inside:
                 if len(inside) == MAX_CHAIN:
-                    return most
+                    return limit
                 todo += [(target, inside | {meant}) for target in targets.get(meant, ())]
     return size
 
 
-def _meant(node: Mapping[str, Any]) -> str | None:
+def _reference(node: Mapping[str, Any]) -> str | None:
     reference = node.get("$ref")
     return reference.rpartition("/")[2] if isinstance(reference, str) else None
 
@@ -599,7 +599,7 @@ RESPONSES: Final = "OpenAI's Responses API"
 sequences."""
 
 
-def fitted(provider: str, model: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def provider_messages(provider: str, model: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The messages in the form that a provider accepts. Images that it does not accept in a tool's result follow the
     results as a user message. Raises UnsupportedRequest."""
     model = model.lower()
@@ -630,9 +630,9 @@ def _without_images(message: Mapping[str, Any], number: int) -> tuple[Mapping[st
     if not images:
         return message, []
     rest = [part["text"] for part in content if part["type"] != "image_url"]
-    said = f"{len(images)} image{'' if len(images) == 1 else 's'} of tool result {number}"
-    return {**message, "content": "\n".join([*rest, f"[{said}: in the next message]"])}, [
-        {"type": "text", "text": f"[{said}]"},
+    label = f"{len(images)} image{'' if len(images) == 1 else 's'} of tool result {number}"
+    return {**message, "content": "\n".join([*rest, f"[{label}: in the next message]"])}, [
+        {"type": "text", "text": f"[{label}]"},
         *images,
     ]
 

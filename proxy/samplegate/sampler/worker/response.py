@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.policy.prompt import Failure
-from samplegate.sampler.worker.request import PROVIDER, SIGNATURE, AnswerBounds, is_base64, signed_with, valid_text
+from samplegate.sampler.worker.request import PROVIDER, SIGNATURE, AnswerBounds, is_base64, valid_signature, valid_text
 
 # characters; a thousand times the usual length, and small enough for every later frame
 MAX_ANSWER: Final = 16 * 1024 * 1024
@@ -319,7 +319,7 @@ def _uses(calls: Sequence[PartialToolCall], offer: AnswerBounds, fresh: Callable
         id = _unique(call.id, taken, fresh)
         block: Block = {"type": "tool_use", "id": id, "name": name, "input": _arguments(call, len(uses))}
         hidden = (call.id or "").partition(_SIGNED)[2]
-        if (signature := signed_with(call.signature or hidden)) is not None:
+        if (signature := valid_signature(call.signature or hidden)) is not None:
             block["_meta"] = {PROVIDER: {SIGNATURE: signature}}
         uses.append(block)
     return uses
@@ -340,7 +340,7 @@ def _arguments(call: PartialToolCall, index: int) -> dict[str, Any]:
         value = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         value = None
-    if not isinstance(value, dict) or _deep(value):
+    if not isinstance(value, dict) or _is_too_deep(value):
         raise AnswerRefused(
             "error",
             f"the arguments of tool call {index + 1} are not a JSON object; raise max_tokens, or use another model",
@@ -348,7 +348,7 @@ def _arguments(call: PartialToolCall, index: int) -> dict[str, Any]:
     return value
 
 
-def _deep(value: object) -> bool:
+def _is_too_deep(value: object) -> bool:
     level: list[object] = [value]
     for _ in range(MAX_DEPTH):
         level = [
@@ -372,13 +372,13 @@ def _image(url: object) -> Block:
 def _leaks(text: str, accumulator: ResponseAccumulator, uses: Sequence[Block], secrets: Sequence[str]) -> bool:
     """Whether an answer contains a secret. Arguments are checked as received and as sent, because their escapes may
     differ."""
-    said = [
+    texts = [
         text,
         accumulator.stop or "",
         *("".join(call.arguments) for call in accumulator.calls),
         *(msgspec.json.encode(use).decode() for use in uses),
     ]
-    return any(secret in one for secret in secrets for one in said)
+    return any(secret in one for secret in secrets for one in texts)
 
 
 def _model(model: str | None, secrets: Sequence[str]) -> str | None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from samplegate.policy.file.load import LoadedPolicy, PolicyError, Problem, json_schema, load
 from samplegate.policy.schema import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Prepend
-from samplegate.yamlfile.tree import MAX_BYTES, MAX_FAULTS, MAX_NODES, Unreadable, compose, plain
+from samplegate.yamlfile.tree import MAX_BYTES, MAX_FAULTS, MAX_NODES, Unreadable, compose, plain_value
 
 HERE: Final = Path(__file__).parent
 BAD: Final = sorted((HERE / "bad_policies").glob("*.yaml"))
@@ -68,7 +68,7 @@ def test_every_fault_of_a_bad_policy_is_told_with_its_place(path: Path) -> None:
 def test_the_schema_refuses_a_bad_policy_as_far_as_a_schema_can(path: Path) -> None:
     text = path.read_text()
     try:
-        verdict = "accepts" if validator().is_valid(plain(compose(text)[0])) else "rejects"
+        verdict = "accepts" if validator().is_valid(plain_value(compose(text)[0])) else "rejects"
     except Unreadable:
         verdict = "is not asked"
     assert expected(text)[0] == verdict
@@ -79,7 +79,7 @@ def test_what_is_probably_not_meant_is_a_warning(path: Path) -> None:
     text = path.read_text()
     loaded = load(text, file="p", environment={"SET": "1"})
     assert [f"p:{line}" for line in expected(text)[1]] == [str(warning) for warning in loaded.warnings]
-    assert validator().is_valid(plain(compose(text)[0]))
+    assert validator().is_valid(plain_value(compose(text)[0]))
 
 
 def test_ten_different_faults_come_at_once() -> None:
@@ -106,7 +106,7 @@ def test_a_good_policy_becomes_typed_rules() -> None:
     assert "decline" == deny.as_
     assert policy.servers["docs"].explain_to_server
     assert ["smart", ["local", "smart"]] == list(policy.hints.values())
-    assert validator().is_valid(plain(compose(GOOD)[0]))
+    assert validator().is_valid(plain_value(compose(GOOD)[0]))
 
 
 def test_the_hash_is_that_of_the_text() -> None:
