@@ -138,8 +138,8 @@ class Outside:
     def context(self, **values: Any) -> OutboxContext:
         given: dict[str, Any] = {
             "store": self.store,
-            "place": SecretSources(self.folder, self.environment),
-            "way": NetworkAccess(networks=networks_of([LOOPBACK]), bounds=WebhookBounds(total=15.0)),
+            "sources": SecretSources(self.folder, self.environment),
+            "network": NetworkAccess(networks=networks_of([LOOPBACK]), bounds=WebhookBounds(total=15.0)),
             "url": "https://reviews.example.com",
             "clean": lambda _show: self.clean,
             "log": self.log,

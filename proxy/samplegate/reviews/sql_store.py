@@ -203,13 +203,13 @@ class SqlReviewStore:
             review = _found(db, id)
             if review is None:
                 return None
-            said = states.decided(review, verdict, who=who, door=door, now=now)
-            if isinstance(said, Conflict):
-                if said.review is not review:
-                    self._end(db, review, said.review, "review.expired", now)
-                return said
-            self._end(db, review, said, "review.decided", now)
-        return said
+            outcome = states.decided(review, verdict, who=who, door=door, now=now)
+            if isinstance(outcome, Conflict):
+                if outcome.review is not review:
+                    self._end(db, review, outcome.review, "review.expired", now)
+                return outcome
+            self._end(db, review, outcome, "review.decided", now)
+        return outcome
 
     def expire(self, now: float) -> Sequence[Review]:
         over = select(_r.id).where(_r.state == "pending", _r.expires <= now).order_by(_r.expires, _r.id)
@@ -420,21 +420,21 @@ def _candidates(
 
 def page(filter: Filter, state: str | None, beyond: Any, limit: int) -> Select[float, str]:
     """A query for the creation times and IDs of the first reviews of one state, which an index alone can answer."""
-    said: list[ColumnElement[bool]] = [] if state is None else [_r.state == state]
+    conditions: list[ColumnElement[bool]] = [] if state is None else [_r.state == state]
     if beyond is not None:
         # the first condition is for the index
         if filter.oldest_first:
-            said += [_r.created >= beyond.created, or_(_r.created > beyond.created, _r.id > beyond.id)]
+            conditions += [_r.created >= beyond.created, or_(_r.created > beyond.created, _r.id > beyond.id)]
         else:
-            said += [_r.created <= beyond.created, or_(_r.created < beyond.created, _r.id < beyond.id)]
+            conditions += [_r.created <= beyond.created, or_(_r.created < beyond.created, _r.id < beyond.id)]
     if filter.reviewers is not None:
-        said.append(_r.reviewer.in_(storable_texts(filter.reviewers)))
+        conditions.append(_r.reviewer.in_(storable_texts(filter.reviewers)))
     if filter.server is not None:
-        said.append(_r.server == storable_text(filter.server))
+        conditions.append(_r.server == storable_text(filter.server))
     if filter.kind is not None:
-        said.append(_r.kind == filter.kind)
+        conditions.append(_r.kind == filter.kind)
     order = (_r.created, _r.id) if filter.oldest_first else (_r.created.desc(), _r.id.desc())
-    return select(_r.created, _r.id).where(*said).order_by(*order).limit(limit)
+    return select(_r.created, _r.id).where(*conditions).order_by(*order).limit(limit)
 
 
 def _write(db: Connection, before: Review, after: Review) -> None:

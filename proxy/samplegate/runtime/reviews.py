@@ -117,8 +117,8 @@ class ReviewRuntime:
 
         world = OutboxContext(
             store=self.store(),
-            place=SecretSources(*self._place),
-            way=NetworkAccess(networks_of(self._settings.webhook_networks), os.environ),
+            sources=SecretSources(*self._place),
+            network=NetworkAccess(networks_of(self._settings.webhook_networks), os.environ),
             url=self._url,
             clean=self._clean,
             log=self._context.log,

@@ -193,8 +193,8 @@ async def test_whatever_is_wrong_with_the_hook_is_told_once_and_the_review_waits
         hook.behave = behave
         out.tell(hook)
         asked = await out.ask()
-        way = out.context().way
-        async with running(out.outbox(way=replace(way, bounds=replace(way.bounds, total=0.3)))):
+        network = out.context().network
+        async with running(out.outbox(network=replace(network, bounds=replace(network.bounds, total=0.3)))):
             for tries in (1, 2):
                 await out.store.until(lambda tries=tries: out.store.one.tries == tries)  # type: ignore[misc]
                 out.clock.move(10)
@@ -225,7 +225,7 @@ async def test_a_hook_inside_is_not_told_unless_its_network_is_listed(out: Outsi
     async with endpoint() as hook:
         out.tell(hook)
         await out.ask()
-        async with running(out.outbox(way=replace(out.context().way, networks=()))):
+        async with running(out.outbox(network=replace(out.context().network, networks=()))):
             await out.store.until(lambda: out.store.one.tries == 1)
         assert 0 == hook.connections
     assert "127.0.0.1 is neither a public address nor in webhook_networks" == out.log.lines[0][2]["why"]

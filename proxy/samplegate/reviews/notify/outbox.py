@@ -99,8 +99,8 @@ class OutboxContext(msgspec.Struct, frozen=True, kw_only=True):
     """The outbox's dependencies."""
 
     store: ReviewStore
-    place: SecretSources
-    way: NetworkAccess
+    sources: SecretSources
+    network: NetworkAccess
     url: str | None
     """The page's public base URL, without a slash at its end; None: no page, so no links and no callbacks."""
     clean: Callable[[Show], Clean | None]
@@ -163,11 +163,16 @@ class DeliveryAttempt:
 
     async def _webhook(self, review: Review, webhook: Webhook) -> DeliveryResult | WebhookNotReady:
         message = await asyncio.to_thread(
-            webhooks.message, self._delivery, review, webhook, view=await self._view(review), place=self._context.place
+            webhooks.message,
+            self._delivery,
+            review,
+            webhook,
+            view=await self._view(review),
+            sources=self._context.sources,
         )  # reads files and writes up to 256 KiB
         if isinstance(message, WebhookNotReady):
             return message
-        said = await send(message, self._context.way, now=self._context.wall())
+        said = await send(message, self._context.network, now=self._context.wall())
         if isinstance(said, VerdictReceived | Delivered):
             self._log_odd_response(review, said)
         if not isinstance(said, VerdictReceived):
@@ -205,8 +210,8 @@ class DeliveryAttempt:
             command.run(
                 argv,
                 formats.encoded(data),
-                environment=context.place.environment,
-                folder=context.place.folder,
+                environment=context.sources.environment,
+                folder=context.sources.folder,
                 seconds=review.expires - context.wall(),
             )
         )

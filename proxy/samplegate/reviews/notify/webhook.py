@@ -203,9 +203,9 @@ class SecretSources(msgspec.Struct, frozen=True):
             return WebhookNotReady(f"{what} is not UTF-8")
 
 
-def url_of(webhook: Webhook, place: SecretSources) -> str | WebhookNotReady:
+def url_of(webhook: Webhook, sources: SecretSources) -> str | WebhookNotReady:
     """The webhook's URL, from the policy, a file or a variable."""
-    found = webhook.url or place.read("url", webhook.url_file, webhook.url_env)
+    found = webhook.url or sources.read("url", webhook.url_file, webhook.url_env)
     if found is None:
         return WebhookNotReady("the webhook has no url")
     if isinstance(found, str) and (not found.isascii() or not found.isprintable() or " " in found):
@@ -213,7 +213,7 @@ def url_of(webhook: Webhook, place: SecretSources) -> str | WebhookNotReady:
     return found
 
 
-def keys_of(webhook: Webhook, place: SecretSources) -> tuple[bytes, ...] | WebhookNotReady:
+def keys_of(webhook: Webhook, sources: SecretSources) -> tuple[bytes, ...] | WebhookNotReady:
     """The signing keys, the newest first.
 
     Every key in the policy must be readable, because the receiver may know only the unreadable one.
@@ -223,7 +223,7 @@ def keys_of(webhook: Webhook, place: SecretSources) -> tuple[bytes, ...] | Webho
         ("secret", webhook.secret_file, webhook.secret_env),
         ("old_secret", webhook.old_secret_file, webhook.old_secret_env),
     ):
-        found = place.read(name, file, variable)
+        found = sources.read(name, file, variable)
         if isinstance(found, WebhookNotReady):
             return found
         if found is None:
@@ -244,19 +244,19 @@ ANSWERING: Final[frozenset[Format]] = frozenset({"standard"})
 
 
 def message(
-    delivery: Delivery, review: Review, webhook: Webhook, *, view: ReviewView, place: SecretSources
+    delivery: Delivery, review: Review, webhook: Webhook, *, view: ReviewView, sources: SecretSources
 ) -> WebhookMessage | WebhookNotReady:
     """The message to post.
 
     Without a readable key nothing is sent, because a receiver that accepts unsigned messages would accept anyone's.
     """
-    url = url_of(webhook, place)
+    url = url_of(webhook, sources)
     if isinstance(url, WebhookNotReady):
         return url
     body = BODIES[webhook.format](delivery, review, view)
     signed: Mapping[str, str] = {}
     if webhook.format == "standard":
-        keys = keys_of(webhook, place)
+        keys = keys_of(webhook, sources)
         if isinstance(keys, WebhookNotReady):
             return keys
         signed = headers(keys, id=delivery.id, at=view.now, body=body)
@@ -346,11 +346,11 @@ _RETRIABLE: Final = frozenset({408, 425, 429})
 _media: Final = re.compile(r"none|[a-z0-9][a-z0-9.+-]{0,49}/[a-z0-9][a-z0-9.+-]{0,99}")
 
 
-async def send(message: WebhookMessage, way: NetworkAccess, *, now: float) -> DeliveryResult:
+async def send(message: WebhookMessage, network: NetworkAccess, *, now: float) -> DeliveryResult:
     """Make one attempt. ``now``: Unix seconds, for Retry-After. Raises nothing but CancelledError."""
     try:
-        async with asyncio.timeout(way.bounds.total):
-            return await _send(message, way, now)
+        async with asyncio.timeout(network.bounds.total):
+            return await _send(message, network, now)
     except TimeoutError:
         return RetryLater("timed out")
     except aiohttp.ClientConnectorCertificateError:
@@ -375,23 +375,23 @@ def _kind(problem: Exception) -> str:
     )
 
 
-async def _send(message: WebhookMessage, way: NetworkAccess, now: float) -> DeliveryResult:
+async def _send(message: WebhookMessage, network: NetworkAccess, now: float) -> DeliveryResult:
     url = URL(message.url)
     if url.scheme not in ("http", "https") or not url.host or url.user is not None:
         return DeliveryRefused("invalid URL")
-    proxy = proxy_of(url, way.environment)
+    proxy = proxy_of(url, network.environment)
     end = url if proxy is None else proxy
-    if proxy is not None and isinstance(found := await _permitted_literal(url, way), Forbidden):
+    if proxy is not None and isinstance(found := await _permitted_literal(url, network), Forbidden):
         return DeliveryRefused(found.why)
     addresses = await permitted_addresses(
-        end.host or "", end.port or 443, way.networks, plain=url.scheme == "http", lookup=way.lookup
+        end.host or "", end.port or 443, network.networks, plain=url.scheme == "http", lookup=network.lookup
     )
     if isinstance(addresses, Forbidden):
         return DeliveryRefused(addresses.why)
-    return await _post(message, _Route(url, proxy, addresses), way, now)
+    return await _post(message, _Route(url, proxy, addresses), network, now)
 
 
-async def _permitted_literal(url: URL, way: NetworkAccess) -> tuple[str, ...] | Forbidden:
+async def _permitted_literal(url: URL, network: NetworkAccess) -> tuple[str, ...] | Forbidden:
     """Check a URL's literal address here even if the proxy connects to it."""
     found = literal_addresses(url.host or "")
 
@@ -399,7 +399,7 @@ async def _permitted_literal(url: URL, way: NetworkAccess) -> tuple[str, ...] | 
         return found
 
     return (
-        await permitted_addresses(url.host or "", url.port or 443, way.networks, plain=False, lookup=itself)
+        await permitted_addresses(url.host or "", url.port or 443, network.networks, plain=False, lookup=itself)
         if found
         else ()
     )
@@ -480,12 +480,12 @@ class _Route(msgspec.Struct, frozen=True):
     addresses: Sequence[str]
 
 
-async def _post(message: WebhookMessage, path: _Route, way: NetworkAccess, now: float) -> DeliveryResult:
+async def _post(message: WebhookMessage, path: _Route, network: NetworkAccess, now: float) -> DeliveryResult:
     proxy = path.proxy
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=way.bounds.connect)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=network.bounds.connect)
     async with (
         aiohttp.ClientSession(
-            connector=_connector(path.addresses, way.tls),
+            connector=_connector(path.addresses, network.tls),
             timeout=timeout,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -506,7 +506,7 @@ async def _post(message: WebhookMessage, path: _Route, way: NetworkAccess, now: 
             ),
         ) as answer,
     ):
-        return await _read(answer, way.bounds, now)
+        return await _read(answer, network.bounds, now)
 
 
 async def _read(answer: aiohttp.ClientResponse, bounds: WebhookBounds, now: float) -> DeliveryResult:

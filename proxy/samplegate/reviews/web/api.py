@@ -24,7 +24,7 @@ from samplegate.reviews import verdict as verdicts
 from samplegate.reviews.notify import formats
 from samplegate.reviews.review import Conflict, Filter, Review, State, Verdict, expired
 from samplegate.reviews.views import to_view, withdrawn_for
-from samplegate.reviews.web.context import CHALLENGE, Person, Web, missing, problem, unfit, unknown
+from samplegate.reviews.web.context import CHALLENGE, Person, Web, invalid_input, not_found, problem, unauthorized
 from samplegate.reviews.web.events import EventStream, Feed, event_json, last_seen
 from samplegate.reviews.web.security import FailedLoginLimiter, Pace, headers_of, sender
 
@@ -86,8 +86,8 @@ def _filter(given: dict[str, list[str]], person: Person) -> Filter:
     )
 
 
-EACH: Final = Pace(burst=100, rate=5.0)
-ALL: Final = Pace(burst=1_000, rate=50.0)
+PER_ADDRESS: Final = Pace(burst=100, rate=5.0)
+OVERALL: Final = Pace(burst=1_000, rate=50.0)
 """Wrong tokens that are answered with 401 before 429.
 
 The limit is higher than a program with an old token needs, so that it does not lock out its neighbours.
@@ -116,7 +116,7 @@ class ReviewApi:
     def __init__(self, web: Web, feed: Feed) -> None:
         self._web = web
         self._feed = feed
-        self._failed_logins = FailedLoginLimiter(EACH, ALL, web.wall)
+        self._failed_logins = FailedLoginLimiter(PER_ADDRESS, OVERALL, web.wall)
         self._openapi_document = openapi_document(web.version)
 
     def routes(self) -> list[Route]:
@@ -139,7 +139,7 @@ class ReviewApi:
             return person
         wanted = list_filter(request.query_params.multi_items(), person)
         if isinstance(wanted, list):
-            return unfit(wanted)
+            return invalid_input(wanted)
         found = await self._web.store.read(lambda store: store.list(wanted))
         more = found[-1].id if len(found) == wanted.limit else None
         return JSONResponse({"reviews": [self._view_of(review, "none") for review in found], "next": more})
@@ -171,7 +171,7 @@ class ReviewApi:
             return problem(415, "send the verdict as application/json in UTF-8")
         verdict = verdicts.read(await request.body(), review, digest="needed")
         if not isinstance(verdict, Verdict):
-            return unfit([(each.path, each.what) for each in verdict])
+            return invalid_input([(each.path, each.what) for each in verdict])
         return await self._decide(review, verdict, giver)
 
     async def _decide(self, review: Review, verdict: Verdict, giver: Decider) -> Response:
@@ -181,7 +181,7 @@ class ReviewApi:
             lambda store: store.decide(review.id, verdict, who=giver.who, door=giver.door, now=now)
         )
         if outcome is None:
-            return missing()
+            return not_found()
         if isinstance(outcome, Conflict):
             stands = outcome.review
             why = (
@@ -204,7 +204,7 @@ class ReviewApi:
             return person
         review = await self._get(request)
         if review is None or not person.sees(review):
-            return missing()
+            return not_found()
         if not person.decides(review):
             return problem(403, "this token can view reviews but not decide them")
         return review, Decider(person.name, "api", "full")
@@ -225,7 +225,7 @@ class ReviewApi:
         if isinstance(person, Response):
             return person
         review = await self._get(request)
-        return missing() if review is None or not person.sees(review) else review
+        return not_found() if review is None or not person.sees(review) else review
 
     async def _get(self, request: Request) -> Review | None:
         id = request.path_params["id"]
@@ -237,7 +237,7 @@ class ReviewApi:
         person = None if token is None else self._web.person(token)
         if person is not None:
             return person
-        return unknown() if token is None else self._wrong_token(request, unknown())
+        return unauthorized() if token is None else self._wrong_token(request, unauthorized())
 
     def _wrong_token(self, request: Request, refused: Response) -> Response:
         """The response to a wrong token.

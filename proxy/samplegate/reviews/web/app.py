@@ -12,7 +12,7 @@ from samplegate.reviews.web import events, pages
 from samplegate.reviews.web.api import ReviewApi
 from samplegate.reviews.web.context import Web
 from samplegate.reviews.web.security import BODY_TIME, PageGuard
-from samplegate.reviews.web.sign_in import HOME, SessionMiddleware, SignIn, listener_of, person_of, stranger
+from samplegate.reviews.web.sign_in import HOME, SessionMiddleware, SignIn, listener_of, person_of, redirect_to_sign_in
 
 
 class ReviewsApp:
@@ -65,7 +65,7 @@ def _more(web: Web, feed: events.Feed) -> list[Route]:
     async def changes(request: Request) -> Response:
         """The page's event stream, which lasts as long as its session."""
         if person_of(web, request) is None:
-            return stranger(request)
+            return redirect_to_sign_in(request)
         return events.EventStream(feed, listener_of(request), events.last_seen(request))
 
     return [Route("/", home), Route("/reviews/events", changes)]

@@ -97,13 +97,13 @@ def problem(status: int, detail: str, *, headers: Mapping[str, str] | None = Non
     return Response(json.dumps(body), status, headers, PROBLEM)
 
 
-def unfit(problems: Sequence[tuple[str, str]]) -> Response:
+def invalid_input(problems: Sequence[tuple[str, str]]) -> Response:
     """422: invalid input, with the path of each problem."""
     told = [{"path": path, "what": what} for path, what in problems]
     return problem(422, "the request is invalid; see problems", problems=told)
 
 
-def unknown() -> Response:
+def unauthorized() -> Response:
     """401: the token is missing or unknown."""
     return problem(
         401,
@@ -112,7 +112,7 @@ def unknown() -> Response:
     )
 
 
-def missing() -> Response:
+def not_found() -> Response:
     """404: the review does not exist or belongs to other reviewers. The response does not reveal which."""
     return problem(404, "there is no such review, or this token may not see it")
 

@@ -296,10 +296,10 @@ class ErrorSummaryLine(msgspec.Struct, frozen=True):
 def summary(problems: Mapping[str, str], kind: Kind, entries: Sequence[FormEntry]) -> tuple[ErrorSummaryLine, ...]:
     """All problems, in the order in which they were found."""
     by_key = {f"content.{entry.key}": entry for entry in entries}
-    return tuple(_wrong(path, what, kind, by_key) for path, what in problems.items())
+    return tuple(_summary_line(path, what, kind, by_key) for path, what in problems.items())
 
 
-def _wrong(path: str, what: str, kind: Kind, by_key: Mapping[str, FormEntry]) -> ErrorSummaryLine:
+def _summary_line(path: str, what: str, kind: Kind, by_key: Mapping[str, FormEntry]) -> ErrorSummaryLine:
     if (entry := by_key.get(path)) is not None:
         return ErrorSummaryLine(entry.name, entry.label, what)
     label = (
@@ -312,7 +312,7 @@ def _wrong(path: str, what: str, kind: Kind, by_key: Mapping[str, FormEntry]) ->
     return ErrorSummaryLine(field_of(path, kind), label, what)
 
 
-def at(problems: Mapping[str, str], kind: Kind) -> dict[str, str]:
+def problems_by_field(problems: Mapping[str, str], kind: Kind) -> dict[str, str]:
     """The problems by the ID of their field; several of one field are joined."""
     found: dict[str, str] = {}
     for path, what in problems.items():
@@ -413,28 +413,27 @@ def parse_form(review: Review, posted: Posted) -> PostedForm:
     """The verdict of the decision form; ``do`` is the button.
 
     A page has one decision form, so every button submits all inputs. A button that would drop some of them is refused
-    (``_dropped``). Only a refusal (reject, decline, cancel) may drop them, because it
-    releases nothing.
+    (``_dropped_input``). Only a refusal (reject, decline, cancel) may drop them, because it releases nothing.
     """
     do = first_value(posted, "do") or ""
-    found = _typed(review, posted)
+    found = _read_typed(review, posted)
     verdict: dict[str, Any] = {"digest": first_value(posted, "digest") or ""}
     if reason := unbroken(first_value(posted, "reason") or "").strip():
         verdict["reason"] = reason
-    word = do if do != PREVIEW else _previewed(review, found.touched)
-    chosen = _chosen(word, review, found)
+    word = do if do != PREVIEW else _button_for(review, found.touched)
+    chosen = _verdict_of(word, review, found)
     verdict |= chosen or {}
     problems = dict(found.problems) if "edits" in verdict or "content" in verdict else {}
     if review.kind == "sampling" and do != PREVIEW and first_value(posted, "tell_server") == "yes":
         verdict["tell_server"] = True
     if chosen is None:
         problems[""] = "This button is not on the page."
-    elif (dropped := _dropped(do, review, found)) is not None:
+    elif (dropped := _dropped_input(do, review, found)) is not None:
         problems = {"": dropped} | problems
     return PostedForm(verdict, problems, do == PREVIEW, found)
 
 
-def _chosen(word: str, review: Review, found: TypedForm) -> dict[str, Any] | None:
+def _verdict_of(word: str, review: Review, found: TypedForm) -> dict[str, Any] | None:
     """The verdict of a button, with the inputs that belong to it. None: unknown button."""
     match word:
         case "edit" if review.stage == "answer" and found.touched == "edited":
@@ -457,14 +456,14 @@ def _chosen(word: str, review: Review, found: TypedForm) -> dict[str, Any] | Non
             return None
 
 
-def _previewed(review: Review, touched: Touched) -> str:
+def _button_for(review: Review, touched: Touched) -> str:
     """The button that matches the input."""
     if review.kind == "elicitation":
         return "accept"
     return "answer" if touched == "written" else "edit"
 
 
-def _dropped(do: str, review: Review, found: TypedForm) -> str | None:
+def _dropped_input(do: str, review: Review, found: TypedForm) -> str | None:
     """Why this button would drop an input or has nothing to send; None if it fits the input."""
     labels = ", ".join(found.labels)
     match do, found.touched:
@@ -490,7 +489,7 @@ def _dropped(do: str, review: Review, found: TypedForm) -> str | None:
             return None
 
 
-def _typed(review: Review, posted: Posted) -> TypedForm:
+def _read_typed(review: Review, posted: Posted) -> TypedForm:
     """The changes from the page as it was first shown.
 
     An absent field counts as unchanged, because browsers submit every field of a form.

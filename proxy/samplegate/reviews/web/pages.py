@@ -29,12 +29,12 @@ from samplegate.reviews.web import diff, forms, render, sign_in
 from samplegate.reviews.web.content import Block, ContentReader, PageBudget, ShownText
 from samplegate.reviews.web.context import Person, Posted, Web, first_value, many
 from samplegate.reviews.web.diff import ShownChange
-from samplegate.reviews.web.forms import TypedForm, answers, at, editors, parse_form, summary, texts
+from samplegate.reviews.web.forms import TypedForm, answers, editors, parse_form, problems_by_field, summary, texts
 from samplegate.reviews.web.render import lines
 from samplegate.urls import shown_url
 
 LENGTH: Final = 120  # characters
-_LOOKED_AT: Final = 20 * LENGTH
+_SCANNED: Final = 20 * LENGTH
 _CUT: Final = " ..."
 _BLANKS: Final = " \t\r\n\f\v"
 _blank: Final = re.compile(f"[{_BLANKS}]+")
@@ -52,7 +52,7 @@ def review_summary(review: Review) -> ReviewSummary:
     if review.stage == "answer":
         return ReviewSummary("answer", first_words(next(_texts(review.answer or {}), "")))
     if review.kind == "sampling":
-        return ReviewSummary("last user message", first_words(_last(review.params)))
+        return ReviewSummary("last user message", first_words(_last_user_text(review.params)))
     if review.mode == "url":
         return ReviewSummary("host", _host(str(review.params.get("url", ""))))
     return ReviewSummary("message", first_words(str(review.params.get("message", ""))))
@@ -64,13 +64,13 @@ def first_words(text: str) -> str:
     Only plain blanks and line ends are collapsed; the template spells out other invisible characters.
     """
     text = text.lstrip(_BLANKS)
-    line = _blank.sub(" ", text[:_LOOKED_AT]).rstrip(" ")
-    if len(line) <= LENGTH and len(text) <= _LOOKED_AT:
+    line = _blank.sub(" ", text[:_SCANNED]).rstrip(" ")
+    if len(line) <= LENGTH and len(text) <= _SCANNED:
         return line
     return line[: LENGTH - len(_CUT)].rstrip(" ") + _CUT
 
 
-def _last(params: Mapping[str, Any]) -> str:
+def _last_user_text(params: Mapping[str, Any]) -> str:
     """The last text of the user that is not blank."""
     messages = params.get("messages")
     for message in reversed(messages if isinstance(messages, list | tuple) else ()):
@@ -286,7 +286,7 @@ class RejectedForm(msgspec.Struct, frozen=True):
     """A posted form that decided nothing. The page shows its input again, with the problems or a preview."""
 
     posted: Posted
-    said: forms.PostedForm
+    form: forms.PostedForm
     problems: Mapping[str, str]
     """By the paths of ``review.FieldProblem``."""
 
@@ -299,21 +299,21 @@ def view(
     reader = ContentReader(space)
     problems = {} if tried is None else tried.problems
     posted = None if tried is None else tried.posted
-    shows = tried is not None and tried.said.preview
+    shows = tried is not None and tried.form.preview
     values: dict[str, Any] = {
         "review": review, "standing": review_status(review, now), "asks": request_summary(review), "kind": kind(review),
         "lines": lines(events),
         "withdrawn_for": withdrawn_for(events),
         "decides": person.decides(review) and review.state == "pending", "problems": problems,
-        "touched": "untouched" if tried is None else tried.said.typed.touched, "preview": shows,
-        "tried": tried is not None, "changes": () if tried is None else changes(review, tried.said.typed),
-        "sent": sent(tried.said.verdict) if tried is not None and shows and not problems else "",
+        "touched": "untouched" if tried is None else tried.form.typed.touched, "preview": shows,
+        "tried": tried is not None, "changes": () if tried is None else changes(review, tried.form.typed),
+        "sent": sent(tried.form.verdict) if tried is not None and shows and not problems else "",
         "arguments": None if review.arguments is None else space.json(review.arguments),
     }  # fmt: skip
     values |= _sampling(review, space, reader) if review.kind == "sampling" else _elicitation(review, problems, posted)
     values["typed"] = _Typed(posted)
     values["summary"] = summary(problems, review.kind, values["entries"])
-    by_field = at(problems, review.kind)
+    by_field = problems_by_field(problems, review.kind)
     values["problem_at"] = lambda name: by_field.get(name, "")
     values["outcome"] = outcome(review, space)
     values["message"] = (
@@ -385,7 +385,7 @@ def routes(web: Web) -> list[Route]:
         render.ROUTE,
         Route("/reviews", pages.signed_in(pages.waiting), methods=["GET"]),
         Route("/reviews/history", pages.signed_in(pages.history), methods=["GET"]),
-        Route("/reviews/{id}", pages.signed_in(pages.one), methods=["GET"]),
+        Route("/reviews/{id}", pages.signed_in(pages.show), methods=["GET"]),
         Route("/reviews/{id}/verdict", pages.signed_in(pages.back), methods=["GET"]),
         Route("/reviews/{id}/verdict", pages.signed_in(pages.verdict), methods=["POST"]),
         Route("/reviews/{id}/content/{n:int}", pages.signed_in(pages.picture), methods=["GET"]),
@@ -405,7 +405,7 @@ class Pages:
         async def handle(request: Request) -> Response:
             person = sign_in.person_of(self._web, request)
             if person is None:
-                return sign_in.stranger(request)
+                return sign_in.redirect_to_sign_in(request)
             try:
                 return await handler(request, person)
             except Unavailable as problem:
@@ -434,10 +434,10 @@ class Pages:
             request, "history.html", person, **await history(self._web.store, person, asked, self._web.wall())
         )
 
-    async def one(self, request: Request, person: Person) -> Response:
+    async def show(self, request: Request, person: Person) -> Response:
         """One review, with its decision form."""
-        review = await self._seen(request, person)
-        return self._missing(request, person) if review is None else await self._shown(request, person, review)
+        review = await self._visible_review(request, person)
+        return self._missing(request, person) if review is None else await self._review_page(request, person, review)
 
     async def back(self, request: Request, person: Person) -> Response:
         """Redirect to the review.
@@ -455,7 +455,7 @@ class Pages:
         posted = await sign_in.read_form(self._web, request)
         if isinstance(posted, Response):
             return posted
-        review = await self._seen(request, person)
+        review = await self._visible_review(request, person)
         if review is None:
             return self._missing(request, person)
         if not person.decides(review):
@@ -463,25 +463,25 @@ class Pages:
                 request, person, 403, "Not permitted", "Your role is viewer. Only reviewers can decide."
             )
         if review.state != "pending":
-            return await self._shown(request, person, review, status=409)
-        return await self._tried(request, person, review, posted)
+            return await self._review_page(request, person, review, status=409)
+        return await self._decide(request, person, review, posted)
 
-    async def _tried(
+    async def _decide(
         self, request: Request, person: Person, review: Review, posted: Mapping[str, list[str]]
     ) -> Response:
-        words = parse_form(review, posted)
-        read = verdicts.read(words.verdict, review, digest="needed")
+        form = parse_form(review, posted)
+        read = verdicts.read(form.verdict, review, digest="needed")
         problems = (
-            {problem.path: problem.what for problem in read} | words.problems
+            {problem.path: problem.what for problem in read} | form.problems
             if isinstance(read, tuple)
-            else words.problems
+            else form.problems
         )
-        if words.preview and words.typed.touched == "untouched" and review.kind == "sampling":
+        if form.preview and form.typed.touched == "untouched" and review.kind == "sampling":
             problems = {}
-        if problems or words.preview or isinstance(read, tuple):
-            tried = RejectedForm(posted, words, problems)
-            return await self._shown(
-                request, person, review, tried, status=422 if problems and not words.preview else 200
+        if problems or form.preview or isinstance(read, tuple):
+            tried = RejectedForm(posted, form, problems)
+            return await self._review_page(
+                request, person, review, tried, status=422 if problems and not form.preview else 200
             )
         now = self._web.wall()
         decided = await self._web.store.write(
@@ -490,12 +490,12 @@ class Pages:
         if decided is None:
             return self._missing(request, person)
         if isinstance(decided, Conflict):
-            return await self._shown(request, person, decided.review, status=409)
+            return await self._review_page(request, person, decided.review, status=409)
         return RedirectResponse(f"/reviews/{review.id}", 303)
 
     async def picture(self, request: Request, person: Person) -> Response:
         """A picture of a review, by its number on the page."""
-        review = await self._seen(request, person)
+        review = await self._visible_review(request, person)
         found = (
             None if review is None else await to_thread.run_sync(render.picture_of, review, request.path_params["n"])
         )
@@ -503,17 +503,17 @@ class Pages:
 
     async def raw(self, request: Request, person: Person) -> Response:
         """The whole request as JSON, in plain text."""
-        review = await self._seen(request, person)
+        review = await self._visible_review(request, person)
         return self._missing(request, person) if review is None else await to_thread.run_sync(render.raw_of, review)
 
-    async def _seen(self, request: Request, person: Person) -> Review | None:
+    async def _visible_review(self, request: Request, person: Person) -> Review | None:
         """The review, if this user may see it, with its current state: it may just have expired."""
         review = await self._web.store.read(lambda store: store.get(request.path_params["id"]))
         if review is None or not person.sees(review):
             return None
         return expired(review, self._web.wall()) or review
 
-    async def _shown(
+    async def _review_page(
         self, request: Request, person: Person, review: Review, tried: RejectedForm | None = None, *, status: int = 200
     ) -> Response:
         events = await self._web.store.read(lambda store: store.history(review.id))

@@ -63,10 +63,10 @@ class FailedLoginLimiter:
         """Count a wrong token unless this address must wait. Returns the seconds that it must wait."""
         wait = self.wait(address)
         if not wait:
-            self.made(address)
+            self.record(address)
         return wait
 
-    def made(self, address: str) -> None:
+    def record(self, address: str) -> None:
         """Count a wrong token."""
         now = self._clock()
         self._spent = (_left(self._spent, self._all, now) + 1, now)

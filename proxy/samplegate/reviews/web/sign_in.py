@@ -41,7 +41,7 @@ class CookieClaims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Unix seconds."""
 
 
-def made(claims: CookieClaims, key: bytes) -> str:
+def write_cookie(claims: CookieClaims, key: bytes) -> str:
     """The cookie with these claims, signed with the store's key."""
     text = base64.urlsafe_b64encode(msgspec.json.encode(claims)).rstrip(b"=")
     return f"{text.decode()}.{_signature(text, key)}"
@@ -123,8 +123,8 @@ HOME: Final = "/reviews"
 FORM_FIELD: Final = "form_token"
 """The hidden field of every form of a session."""
 MAX_FIELDS: Final = 2_000  # of a form: some schemas have hundreds of fields
-EACH: Final = Pace(burst=10, rate=0.2)
-ALL: Final = Pace(burst=200, rate=5.0)
+PER_ADDRESS: Final = Pace(burst=10, rate=0.2)
+OVERALL: Final = Pace(burst=200, rate=5.0)
 """Limits on wrong tokens.
 
 Generated tokens of 256 bits cannot be guessed. The limits keep the log short, spare the machine, and make hand-written
@@ -173,7 +173,7 @@ async def read_form(web: Web, request: Request) -> Mapping[str, list[str]] | Res
     """The fields of a form that our page posted in this session, with all their values; otherwise an error page."""
     session: PageSession | None = request.scope.get(_SESSION)
     if session is None:
-        return _said(
+        return _error_page(
             web, request, 403, "You are no longer signed in", "Nothing was decided. Sign in and submit the form again."
         )
     form = await _fields(web, request)
@@ -181,7 +181,7 @@ async def read_form(web: Web, request: Request) -> Mapping[str, list[str]] | Res
         return form
     given = form.pop(FORM_FIELD, [])
     if len(given) != 1 or not hmac.compare_digest(given[0].encode(), session.form.encode()):
-        return _said(
+        return _error_page(
             web,
             request,
             403,
@@ -191,7 +191,7 @@ async def read_form(web: Web, request: Request) -> Mapping[str, list[str]] | Res
     return form
 
 
-def stranger(request: Request) -> Response:
+def redirect_to_sign_in(request: Request) -> Response:
     """The redirect of an unknown user to the sign-in page and back.
 
     A browser that follows a link from another site omits a strict cookie. Then a page of ours repeats the request,
@@ -226,7 +226,7 @@ class SignIn:
 
     def __init__(self, web: Web) -> None:
         self._web = web
-        self._mistakes = FailedLoginLimiter(EACH, ALL, web.wall)
+        self._failed_logins = FailedLoginLimiter(PER_ADDRESS, OVERALL, web.wall)
         self._ended = EndedSessions(web.wall)
 
     def routes(self) -> list[Route]:
@@ -242,12 +242,12 @@ class SignIn:
             return None
         key = await self._web.store.write(lambda store: store.key())
         claims = read_cookie(cookie, key, self._web.wall())
-        person = None if claims is None else self._who(claims)
+        person = None if claims is None else self._current_person(claims)
         if claims is None or person is None:
             return None
-        return PageSession(claims, person, session_form_token(claims.id, key), lambda: self._who(claims))
+        return PageSession(claims, person, session_form_token(claims.id, key), lambda: self._current_person(claims))
 
-    def _who(self, claims: CookieClaims) -> Person | None:
+    def _current_person(self, claims: CookieClaims) -> Person | None:
         """The current user of a session.
 
         None after its end or sign-out, or if the token is revoked or belongs to another user.
@@ -261,7 +261,7 @@ class SignIn:
         if request.method != "POST":
             return self._page(request, 200, back_to(request.query_params.get("next", HOME)), "")
         if not is_own_page(headers_of(request.scope), self._web):
-            return _said(self._web, request, 403, _FOREIGN, "Open the sign-in page and use its form.")
+            return _error_page(self._web, request, 403, _FOREIGN, "Open the sign-in page and use its form.")
         form = await _fields(self._web, request)
         if isinstance(form, Response):
             return form
@@ -269,17 +269,17 @@ class SignIn:
         token = form.get("token", [""])[0].strip()
         person = self._web.person(token)
         if person is None:
-            return self._wrong(request, place)
+            return self._wrong_token(request, place)
         self._web.log.info("person.signed_in", person=person.name)
-        return await self._welcome(person, token, place)
+        return await self._start_session(person, token, place)
 
-    def _wrong(self, request: Request, place: str) -> Response:
+    def _wrong_token(self, request: Request, place: str) -> Response:
         """The response to a wrong token.
 
         Valid tokens are never limited, because behind a proxy all have the same address.
         """
         address = sender(request.scope)
-        wait = self._mistakes.attempt(address)
+        wait = self._failed_logins.attempt(address)
         if wait:
             response = self._page(request, 429, place, f"Too many wrong tokens. Try again in {wait} seconds.")
             response.headers["retry-after"] = str(wait)
@@ -287,14 +287,16 @@ class SignIn:
         self._web.log.warning("person.refused", address=address)
         return self._page(request, 403, place, "Unknown token. Check that you copied all of it.")
 
-    async def _welcome(self, person: Person, token: str, place: str) -> Response:
+    async def _start_session(self, person: Person, token: str, place: str) -> Response:
         """A new session with a new ID, whatever cookie the request has."""
         until = int(self._web.wall()) + self._web.session
         claims = CookieClaims(
             self._web.random(16).hex(), person.name, hashlib.sha256(token.encode()).hexdigest(), until
         )
         response = RedirectResponse(place, 303)
-        self._set(response, made(claims, await self._web.store.write(lambda store: store.key())), self._web.session)
+        self._set(
+            response, write_cookie(claims, await self._web.store.write(lambda store: store.key())), self._web.session
+        )
         return response
 
     async def _sign_out(self, request: Request) -> Response:
@@ -353,9 +355,9 @@ class SessionMiddleware:
 async def _fields(web: Web, request: Request) -> dict[str, list[str]] | Response:
     """The fields of a posted form, each with its values as received; otherwise an error page."""
     if is_cross_site(headers_of(request.scope)):
-        return _said(web, request, 403, _FOREIGN, "Nothing was changed. Open the reviews page directly.")
+        return _error_page(web, request, 403, _FOREIGN, "Nothing was changed. Open the reviews page directly.")
     if headers_of(request.scope).media_type() != "application/x-www-form-urlencoded":
-        return _said(
+        return _error_page(
             web,
             request,
             415,
@@ -366,7 +368,7 @@ async def _fields(web: Web, request: Request) -> dict[str, list[str]] | Response
         text = (await request.body()).decode("ascii")
         return parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError:
-        return _said(
+        return _error_page(
             web,
             request,
             400,
@@ -375,7 +377,7 @@ async def _fields(web: Web, request: Request) -> dict[str, list[str]] | Response
         )
 
 
-def _said(web: Web, request: Request, status: int, title: str, text: str) -> Response:
+def _error_page(web: Web, request: Request, status: int, title: str, text: str) -> Response:
     """A page that explains why the request was refused."""
     return render.page(
         web,

@@ -13,7 +13,7 @@ from tests.fakes.reviews import NOW, review
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> SecretSources:
+def sources(tmp_path: Path) -> SecretSources:
     (tmp_path / "key").write_text("whsec_a2V5\n")
     (tmp_path / "old").write_text("dGhlIG9sZCBvbmU=")
     (tmp_path / "empty").write_text(" \n")
@@ -33,8 +33,8 @@ def place(tmp_path: Path) -> SecretSources:
         ({"secret_file": "key", "old_secret_env": "KEY"}, (b"key", b"from a variable")),
     ],
 )
-def test_the_newest_key_comes_first(place: SecretSources, webhook: dict[str, Any], keys: tuple[bytes, ...]) -> None:
-    assert keys == keys_of(Webhook(**webhook), place)
+def test_the_newest_key_comes_first(sources: SecretSources, webhook: dict[str, Any], keys: tuple[bytes, ...]) -> None:
+    assert keys == keys_of(Webhook(**webhook), sources)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_the_newest_key_comes_first(place: SecretSources, webhook: dict[str, Any
     ],
 )
 def test_a_key_that_cannot_be_read_is_said_and_never_shown(
-    place: SecretSources, webhook: dict[str, Any], why: str
+    sources: SecretSources, webhook: dict[str, Any], why: str
 ) -> None:
-    assert WebhookNotReady(why) == keys_of(Webhook(**webhook), place)
+    assert WebhookNotReady(why) == keys_of(Webhook(**webhook), sources)
 
 
 def test_a_key_that_is_no_base64_is_none(tmp_path: Path) -> None:
@@ -80,15 +80,15 @@ def test_a_key_that_is_no_base64_is_none(tmp_path: Path) -> None:
         ({}, WebhookNotReady("the webhook has no url")),
     ],
 )
-def test_the_address_is_read_from_where_it_stands(place: SecretSources, webhook: dict[str, Any], url: object) -> None:
-    assert url == url_of(Webhook(**webhook), place)
+def test_the_address_is_read_from_where_it_stands(sources: SecretSources, webhook: dict[str, Any], url: object) -> None:
+    assert url == url_of(Webhook(**webhook), sources)
 
 
 @pytest.mark.parametrize(
     "webhook",
     [{"url": "https://a.example/"}, {"url": "https://a.example/", "secret_env": "UNSET"}, {"secret_file": "key"}],
 )
-def test_there_is_no_message_without_a_key_and_an_address(place: SecretSources, webhook: dict[str, Any]) -> None:
+def test_there_is_no_message_without_a_key_and_an_address(sources: SecretSources, webhook: dict[str, Any]) -> None:
     delivery = Delivery(id="msg_1", review="rv_1", reviewer="ops", event="review.opened", created=NOW, due=NOW)
     view = ReviewView(now=NOW, url=None, clean=None, key=bytes(32))
-    assert isinstance(message(delivery, review(), Webhook(**webhook), view=view, place=place), WebhookNotReady)
+    assert isinstance(message(delivery, review(), Webhook(**webhook), view=view, sources=sources), WebhookNotReady)

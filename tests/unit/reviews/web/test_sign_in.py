@@ -34,7 +34,7 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> ReviewersListener:
         async def who(request: Request) -> Response:
             person = signin.person_of(web, request)
             if person is None:
-                return signin.stranger(request)
+                return signin.redirect_to_sign_in(request)
             return JSONResponse({"name": person.name, "form_token": signin.form_token(web, request)})
 
         async def post(request: Request) -> Response:
@@ -232,7 +232,7 @@ def forged(cookie: str, **changed: Any) -> str:
         lambda cookie: cookie + "\xe9",
         lambda _: "x" * 5000,
         lambda _: ".",
-        lambda _: sessions.made(
+        lambda _: sessions.write_cookie(
             sessions.CookieClaims("1", "ann", hashlib.sha256(OPS.encode()).hexdigest(), int(NOW) + 60), b"k" * 32
         ),
     ],
@@ -373,7 +373,7 @@ def test_signed_out_sessions_that_are_over_make_room_before_a_token_loses_all_of
 
 def test_what_is_signed_and_is_no_session_is_none() -> None:
     key = bytes(32)
-    made = sessions.made(sessions.CookieClaims("1", "ann", "", 10), key)
+    made = sessions.write_cookie(sessions.CookieClaims("1", "ann", "", 10), key)
     assert "ann" == sessions.read_cookie(made, key, 9.0).name  # type: ignore[union-attr]
     for text in ("", "x", base64.urlsafe_b64encode(b'{"id": 1}').decode()):
         signature = sessions._signature(text.encode(), key)
