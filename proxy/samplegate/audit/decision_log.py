@@ -256,7 +256,7 @@ class AsyncDecisionLog:
                 raise TimeoutError("the shutdown deadline has passed")
             kept = self._sink.write_first([entry.item for entry in batch], self._patience_left)
         except Exception as problem:
-            # a fault of ours, perhaps with one record only
+            # our own fault, perhaps with one record only
             if len(batch) > 1 and not isinstance(problem, OSError):
                 return [left for entry in batch for left in self._write_some([entry])]
             self._problem = self._problem_text(now, problem)

@@ -40,8 +40,8 @@ _tail: Final = re.compile(rf"\.([0-9]{{{DIGITS},18}})\Z")
 
 
 def split_rotated(path: Path) -> tuple[Path, int | None]:
-    """The log of a rotated file, and the file's number. None as number for the file being written, and for any other
-    name."""
+    """The log of a rotated file, and the file's number. The number is None for the file being written and for any
+    other name."""
     found = _tail.search(path.name)
     if found is None or not path.name[: found.start()]:
         return path, None
@@ -76,7 +76,7 @@ def rotate(path: Path, keep: int) -> None:
 
 
 def open_files(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """The open files of the log, oldest first. A rotation meanwhile makes it miss or repeat none. Raises OSError.
+    """The files of the log, open, oldest first. A rotation meanwhile neither skips nor repeats a file. Raises OSError.
 
     A file that is removed before its turn is left out.
     """
@@ -169,7 +169,7 @@ class Appender:
             raise
 
     def _sync_name(self, path: Path, fd: int) -> None:
-        """Sync the folder the first time that we meet a file, because its name may be new, whichever process made
+        """Sync the folder the first time that a file is used, because its name may be new, whichever process made
         it."""
         found = identity_of(fd)
         if self._named != found:

@@ -1,6 +1,6 @@
 """Pure. Summary of decision logs: requests, models, cost, refusals, limits and reviews by server.
 
-The sums stay small for any number of lines: distinct names are bounded, and durations are counted in classes of 2 %.
+The sums stay small for any number of lines: distinct names are bounded, and durations are counted in buckets of 2%.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FAILURES: Final = frozenset({*get_args(Failure), "cancelled"})
 
 
 class Durations:
-    """Durations of requests, in classes of 2 %."""
+    """Durations of requests, in buckets of 2%."""
 
     def __init__(self) -> None:
         self._classes: Counter[int] = Counter()
@@ -38,7 +38,7 @@ class Durations:
         self._classes[round(math.log(max(milliseconds, _MIN_DURATION)) / _CLASS)] += 1
 
     def quantile(self, share: float) -> float | None:
-        """The quantile in milliseconds, within 1 %; None without durations."""
+        """The quantile in milliseconds, within 1%; None without durations."""
         wanted, seen = math.ceil(share * self._classes.total()), 0
         for number in sorted(self._classes):
             seen += self._classes[number]

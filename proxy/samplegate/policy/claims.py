@@ -65,19 +65,19 @@ def amounts(limit: Limit) -> dict[Quantity, float]:
 
 
 def charges_of(
-    limits: Iterable[str], specs: Mapping[str, LimitSpec], who: Claimant, most: Worst | None
+    limits: Iterable[str], specs: Mapping[str, LimitSpec], who: Claimant, worst: Worst | None
 ) -> tuple[Draw, ...] | str:
     """The maximum draws of a request on these limits. If they cannot be computed (an unknown price under a dollar
     limit), the reason as a sentence for the log.
 
-    ``most`` None: no model is called, so tokens and dollars are zero. Each candidate call and tool is charged.
+    ``worst`` None: no model is called, so tokens and dollars are zero. Each candidate call and tool is charged.
     """
     draws: list[Draw] = []
     for name in dict.fromkeys(limits):
         limit = specs.get(name)
         if limit is None:
             return f"limit {name}: the policy has no limit with this name"
-        amount = _amount(limit, most)
+        amount = _amount(limit, worst)
         if amount is None:
             return (
                 f"limit {name}: the price of model {who.model} is unknown; add `price: {{input: , output: }}`"
@@ -106,12 +106,12 @@ def unreserved_draws(draws: Iterable[Draw], held: Iterable[Draw]) -> tuple[Draw,
     return tuple(draw for draw in draws if (draw.limit, draw.key) not in has)
 
 
-def bounded(text: str, most: int) -> str:
-    """The text if it has at most ``most`` bytes in UTF-8, else its hash. Text with lone surrogates, which no file
+def bounded(text: str, max_bytes: int) -> str:
+    """The text if it has at most ``max_bytes`` bytes in UTF-8, else its hash. Text with lone surrogates, which no file
     accepts, and text that looks like a hash are hashed too."""
     raw = text.encode("utf-8", "surrogatepass")
     if (
-        len(raw) <= most
+        len(raw) <= max_bytes
         and not text.startswith(_HASHED)
         and not any("\ud800" <= character <= "\udfff" for character in text)
     ):
@@ -121,19 +121,21 @@ def bounded(text: str, most: int) -> str:
 
 def _limit_spec(name: str, limit: Limit, shared: bool) -> LimitSpec:
     ((quantity, amount),) = amounts(limit).items()
-    most = units(quantity, amount)
+    max_units = units(quantity, amount)
     by: tuple[str, ...] = tuple(limit.by)
     match limit.per:
         case None:
-            return LimitSpec(name, quantity, most, "slots", by=by, shared=shared)
+            return LimitSpec(name, quantity, max_units, "slots", by=by, shared=shared)
         case "day" | "month" as window:
             return LimitSpec(
-                name, quantity, most, window, tz=limit.tz or "UTC", by=by, warn_at=limit.warn_at, shared=shared
+                name, quantity, max_units, window, tz=limit.tz or "UTC", by=by, warn_at=limit.warn_at, shared=shared
             )
         case "call" | "process" as kind:
-            return LimitSpec(name, quantity, most, kind, by=by, warn_at=limit.warn_at)
+            return LimitSpec(name, quantity, max_units, kind, by=by, warn_at=limit.warn_at)
         case span:
-            return LimitSpec(name, quantity, most, "bucket", seconds(span), by=by, warn_at=limit.warn_at, shared=shared)
+            return LimitSpec(
+                name, quantity, max_units, "bucket", seconds(span), by=by, warn_at=limit.warn_at, shared=shared
+            )
 
 
 def _can_be_shared(limit: Limit) -> bool:
@@ -150,11 +152,11 @@ def _is_a_count(limit: LimitSpec | None) -> bool:
     return limit is not None and limit.quantity in ("requests", "concurrent")
 
 
-def _amount(limit: LimitSpec, most: Worst | None) -> int | None:
+def _amount(limit: LimitSpec, worst: Worst | None) -> int | None:
     """The amount of a draw in units; None: the price is unknown."""
     if _is_a_count(limit):
         return SCALE[limit.quantity]
-    return 0 if most is None else _quantity_of(limit.quantity, most)
+    return 0 if worst is None else _quantity_of(limit.quantity, worst)
 
 
 def _quantity_of(quantity: Quantity, worst: Worst) -> int | None:

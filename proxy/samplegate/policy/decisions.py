@@ -24,7 +24,7 @@ class Allowed(msgspec.Struct, frozen=True):
     """MCP's createMessage params for the first model, after the rule's `with` (max_tokens, temperature, secrets, tools,
     ...)."""
     timeout: float | None
-    """The rule's own timeout in seconds, None for none."""
+    """The rule's own timeout in seconds, or None."""
     changed: tuple[str, ...] = ()
     """Names of the params that the rule's bounds changed, for the log."""
     redacted: Mapping[str, int] = msgspec.field(default_factory=dict)

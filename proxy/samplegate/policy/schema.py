@@ -182,7 +182,7 @@ class Model(Strict, frozen=True):
         ),
     ] = 1.25
     image_tokens: Annotated[Positive, Meta(description="The number of tokens that one image counts as.")] = 10_000
-    """Providers count between some hundred and some ten thousand tokens per image."""
+    """Providers count from a few hundred to tens of thousands of tokens per image."""
     warm: Annotated[
         bool,
         Meta(

@@ -83,7 +83,7 @@ class ProcessContext:
         self.key = key if key is not None else secrets.token_bytes(32)
         self.metrics = Metrics() if metrics is None else metrics
         self.tally = Tally(self.metrics)
-        self.draws = LimitMetrics(rules.compiled.limit_specs, self.metrics)
+        self.limit_metrics = LimitMetrics(rules.compiled.limit_specs, self.metrics)
         self.admission = Limiter(rules.compiled.limit_specs, state=state, clock=time.time, log=log)
         self.brakes = BrakeState(rules.compiled.policy.brakes)
         self.reviews: ReviewPort | None = None
@@ -111,7 +111,7 @@ class ProcessContext:
         old, self.rules, self.brakes = self.rules, rules, brakes
         self._retired.add(old)
         self.admission.update_limits(rules.compiled.limit_specs)
-        self.draws.update_limits(rules.compiled.limit_specs)
+        self.limit_metrics.update_limits(rules.compiled.limit_specs)
         for conversation in list(self._conversations):
             try:
                 conversation.swap()

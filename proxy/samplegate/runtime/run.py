@@ -523,7 +523,7 @@ async def _main(run: Run) -> int:
         try:
             codes.append(await converse(run, wiring.relay, context.admission.set_shutdown_deadline))
             for call in wiring.relay.left:
-                context.tally.left(call.method, call.tool)
+                context.tally.count_unanswered_call(call.method, call.tool)
         except CannotStart as problem:  # raised outside of the task group, which would wrap it
             failed.append(problem)
 

@@ -132,7 +132,7 @@ class SessionWiring:
         self._count(note)
         if note.event == "request.failed":
             self.context.metrics.count("samplegate_rounds_failed_total", server=self.server, door=note.fields["door"])
-            self.context.tally.fault(note.fields["round"])
+            self.context.tally.count_fault(note.fields["round"])
 
     def _count(self, note: Note) -> None:
         metrics = self.context.metrics
@@ -146,9 +146,9 @@ class SessionWiring:
                 metrics.count("samplegate_calls_lost_total", server=self.server, reason="unreachable")
             case "call.timed_out":
                 metrics.count("samplegate_calls_lost_total", server=self.server, reason="timeout")
-                self.context.tally.left(note.fields["method"], note.fields["tool"])
+                self.context.tally.count_unanswered_call(note.fields["method"], note.fields["tool"])
             case "frame.refused" if note.fields["side"] == "client":
-                self.context.tally.refused(note.fields.get("requests", 0), note.fields["fault"])
+                self.context.tally.count_refused_batch(note.fields.get("requests", 0), note.fields["fault"])
             case "notification.unattributed":
                 metrics.count("samplegate_notifications_dropped_total", server=self.server)
             case "limit.warned":
@@ -158,7 +158,9 @@ class SessionWiring:
         started = time.monotonic()
         answer = await self.context.admission.reserve(draws, wait, rules.compiled.limit_specs)
         try:
-            self.context.draws.reserved(draws, answer, None if wait is None else time.monotonic() - started)
+            self.context.limit_metrics.count_reservation(
+                draws, answer, None if wait is None else time.monotonic() - started
+            )
         except Exception:  # an error here would leak the reservation
             self.context.log.error("metrics.failed", exc_info=True)  # noqa: G201
         return answer
@@ -166,7 +168,7 @@ class SessionWiring:
     async def _settle(self, rules: Rules, reserved: Reserved, actual: Sequence[Draw]) -> None:
         await self.context.admission.settle(reserved, actual)
         try:
-            for name in self.context.draws.settled(reserved, actual, rules.compiled.limit_specs):
+            for name in self.context.limit_metrics.count_settlement(reserved, actual, rules.compiled.limit_specs):
                 self._note(Note("limit.overrun", {"limit": name}))
         except Exception:  # the port never raises; the settlement itself succeeded
             self.context.log.error("metrics.failed", exc_info=True)  # noqa: G201

@@ -208,7 +208,7 @@ class MetricsServer:
         """Listen on a port; 0 is any free port. ``page``: an Accept header -> a text and its content type. Raises
         Unavailable."""
         found = cls(page, log)
-        if not 0 <= port <= 65535:  # uvloop would never return from such a try
+        if not 0 <= port <= 65535:  # uvloop would never return from such an attempt
             raise Unavailable(
                 f"metrics port: {port} is not a port; set --metrics-port to 1 to 65535, or 0 for any free port"
             )

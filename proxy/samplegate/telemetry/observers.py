@@ -122,7 +122,7 @@ class LimitMetrics:
                     name, used * was.max_units / now.max_units if _counts_the_same(was, now) and now.max_units else 0.0
                 )
 
-    def reserved(self, draws: Sequence[Draw], answer: Reserved | Refused, wait: float | None) -> None:
+    def count_reservation(self, draws: Sequence[Draw], answer: Reserved | Refused, wait: float | None) -> None:
         """Count a reservation and its result. ``wait``: the seconds it took if it was allowed to wait, else None."""
         waited = (wait or 0.0) > MIN_WAIT
         if isinstance(answer, Refused):
@@ -134,12 +134,12 @@ class LimitMetrics:
                     self._set_used(name, share)
         for name in names:
             if name not in self._specs:
-                continue  # from a round under an earlier policy: the series was removed, and stays so
+                continue  # from a round under an earlier policy: the series must stay removed
             self._metrics.count("samplegate_limit_reservations_total", limit=name, result=result)
             if wait is not None and (waited or isinstance(answer, Refused)):
                 self._metrics.observe("samplegate_limit_wait_seconds", wait, limit=name)
 
-    def settled(
+    def count_settlement(
         self, reserved: Reserved, actual: Sequence[Draw], under: Mapping[str, LimitSpec] | None = None
     ) -> list[str]:
         """Count a settlement. Returns the limits whose actual draw exceeds the reservation. Slots are always freed,
@@ -228,19 +228,19 @@ class Tally:
         if record.revokes:
             self._failed = [one for one in self._failed if one.decision_id != record.decision_id]
 
-    def fault(self, round: str) -> None:
+    def count_fault(self, round: str) -> None:
         """Count a round that an internal error ended. It may have no record."""
         self._faults += 1
         if len(self._faulty) < MAX_LISTED:
             self._faulty.append(f"round {round}: not answered because of an internal error; see the log")
 
-    def left(self, method: str, tool: str | None) -> None:
+    def count_unanswered_call(self, method: str, tool: str | None) -> None:
         """Count a client's request that its server never answered."""
         self._left += 1
         if len(self._left_first) < MAX_LISTED:
             self._left_first.append(f"{method}{'' if tool is None else f' {tool}'}: the server did not answer")
 
-    def refused(self, count: int, fault: str) -> None:
+    def count_refused_batch(self, count: int, fault: str) -> None:
         """Count the requests of a client's refused batch."""
         self._refused += count
         room = max(MAX_LISTED - len(self._refused_first), 0)

@@ -20,7 +20,7 @@ from samplegate.policy.schema import AllowRule, EscalateRule, Match, Peer, Polic
 from samplegate.protocol.requests import Origin
 from samplegate.yamlfile.tree import Path, quoted
 
-MAX_DURATION: Final = 366 * 24 * 3600.0  # a longer timeout is a typing error
+MAX_DURATION: Final = 366 * 24 * 3600.0  # a longer timeout is a typo
 
 
 def check_timeout(draft: Draft, rule: Path, match: Match, timeout: str | None, path: Path) -> None:

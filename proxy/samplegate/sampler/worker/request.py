@@ -659,7 +659,7 @@ def _fitted(provider: str, model: str, message: Mapping[str, Any]) -> dict[str, 
 
 
 def _carries(provider: str, model: str, kind: str, in_result: bool) -> bool:
-    # Vertex also serves models of other makers
+    # Vertex also serves other makers' models
     foreign = provider in GEMINI and "gemini" not in model and provider != "gemini"
     if kind == "audio":
         return provider in _HEARS and not in_result and not foreign
