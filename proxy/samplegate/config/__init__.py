@@ -41,14 +41,14 @@ class LoadedSettings(msgspec.Struct, frozen=True):
 
 
 def load(
-    environ: Mapping[str, str], *, file: Path | None = None, given: Mapping[str, object] | None = None
+    environ: Mapping[str, str], *, file: Path | None = None, flags: Mapping[str, object] | None = None
 ) -> LoadedSettings:
     """Read the settings of `run`. Raises SettingsError with every problem.
 
-    ``given`` is the command line; None means an absent option.
+    ``flags`` are the options of the command line by name; None means an absent option.
     """
     problems: list[str] = []
-    values, environment = gather(SETTINGS, environ, file, given or {}, problems)
+    values, environment = gather(SETTINGS, environ, file, flags or {}, problems)
     if problems:
         raise SettingsError(problems)
     return LoadedSettings(RunSettings(**values), environment)

@@ -164,7 +164,7 @@ def load_serve(
     environ: Mapping[str, str],
     *,
     file: Path | None = None,
-    given: Mapping[str, object] | None = None,
+    flags: Mapping[str, object] | None = None,
     command: Sequence[str] = (),
     url: str | None = None,
     headers_from: Sequence[str] = (),
@@ -173,11 +173,12 @@ def load_serve(
 ) -> LoadedServe:
     """Read the settings of `serve`. Raises SettingsError with every problem.
 
-    ``given`` is the command line; None means an absent option. ``command`` or ``url`` is the single server of the
-    short form, with ``name`` and ``protocol``. ``headers_from`` are NAME=FILE entries for a server at a URL.
+    ``flags`` are the options of the command line by name; None means an absent option. ``command`` or ``url`` is the
+    single server of the short form, with ``name`` and ``protocol``. ``headers_from`` are NAME=FILE entries for a server
+    at a URL.
     """
     problems: list[str] = []
-    reading = read_layers(SERVE_SETTINGS, environ, file, given or {}, problems)
+    reading = read_layers(SERVE_SETTINGS, environ, file, flags or {}, problems)
     layers = [_without_invalid(layer, reading) for layer in reading.layers]
     if not any(name in layer for layer in layers for name in ("state", "decision_log")):
         problems.append(NO_STATE)

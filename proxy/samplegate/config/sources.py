@@ -75,13 +75,13 @@ class GatheredSettings(msgspec.Struct, eq=False):
 
 
 def gather(
-    table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, object], problems: list[str]
+    table: Table, environ: Mapping[str, str], file: Path | None, flags: Mapping[str, object], problems: list[str]
 ) -> tuple[dict[str, Any], Mapping[str, str]]:
-    """The given values without sections, and the environment.
+    """The settings without sections, and the environment.
 
     `run` and `reviews` use this without pydantic, whose import takes 0.1 s.
     """
-    found = read_layers(table, environ, file, given, problems)
+    found = read_layers(table, environ, file, flags, problems)
     values: dict[str, Any] = {}
     for name, source in (
         (name, source) for layer in found.layers for name, source in layer.items() if not table[name].section
@@ -101,13 +101,13 @@ def gather(
 
 
 def read_layers(
-    table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, object], problems: list[str]
+    table: Table, environ: Mapping[str, str], file: Path | None, flags: Mapping[str, object], problems: list[str]
 ) -> GatheredSettings:
     """Read every source: the command line, the variables (the process's own before the env file's), the settings file,
     and the platform's default state folder."""
     line = {
         name: SourceValue(f"--{name.replace('_', '-')}", value, Path(), text=True)
-        for name, value in given.items()
+        for name, value in flags.items()
         if name in table and value is not None
     }
     filed = {} if file is None else _in_file(file, table, problems)

@@ -35,7 +35,7 @@ class DemoPass:
     database: Path
     log: Path
     stderr: Path
-    seen: CallReport = field(default_factory=CallReport)
+    report: CallReport = field(default_factory=CallReport)
     records: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -64,26 +64,28 @@ def gate_command(log: Path, command: list[str]) -> list[str]:
 
 def without_gate(folder: Path) -> DemoPass:
     """Call the tool without the gate. The call must fail; otherwise the demo shows nothing."""
-    trial = _start(folder, "legacy", "alone")
-    trial.seen = client.call(server_command(trial.database), _environment(), trial.era, TICKET, trial.stderr)
-    if trial.seen.failure is None:
-        trial.problems.append("the call succeeded without the gate, so the demo shows nothing")
-    return trial
+    demo_pass = _start(folder, "legacy", "alone")
+    demo_pass.report = client.call(
+        server_command(demo_pass.database), _environment(), demo_pass.era, TICKET, demo_pass.stderr
+    )
+    if demo_pass.report.failure is None:
+        demo_pass.problems.append("the call succeeded without the gate, so the demo shows nothing")
+    return demo_pass
 
 
 def through_gate(folder: Path, era: Era) -> DemoPass:
     """Call the tool through `samplegate run`, and check the result, the database file and the decision log."""
-    trial = _start(folder, era, era)
-    command = gate_command(trial.log, server_command(trial.database))
-    trial.seen = client.call(command, _environment() | _settings(folder), era, TICKET, trial.stderr)
-    trial.records, unread = read_log(trial.log)
-    trial.problems += [
-        *_result_problems(trial.seen),
+    demo_pass = _start(folder, era, era)
+    command = gate_command(demo_pass.log, server_command(demo_pass.database))
+    demo_pass.report = client.call(command, _environment() | _settings(folder), era, TICKET, demo_pass.stderr)
+    demo_pass.records, unread = read_log(demo_pass.log)
+    demo_pass.problems += [
+        *_result_problems(demo_pass.report),
         *unread,
-        *_database_problems(trial),
-        *_record_problems(trial.records),
+        *_database_problems(demo_pass),
+        *_record_problems(demo_pass.records),
     ]
-    return trial
+    return demo_pass
 
 
 def read_log(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
@@ -95,11 +97,11 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _start(folder: Path, era: Era, name: str) -> DemoPass:
-    trial = DemoPass(
+    demo_pass = DemoPass(
         era, folder / f"users-{name}.db", folder / f"decisions-{name}.jsonl", folder / f"stderr-{name}.txt"
     )
-    server.create(trial.database)
-    return trial
+    server.create(demo_pass.database)
+    return demo_pass
 
 
 def _environment() -> dict[str, str]:
@@ -117,22 +119,22 @@ def _inactive() -> int:
     return sum(not active for _, _, active in server.USERS)
 
 
-def _result_problems(seen: CallReport) -> list[str]:
-    if seen.failure is not None or seen.structured is None:
-        return [f"the tool call failed: {seen.failure}"]
+def _result_problems(report: CallReport) -> list[str]:
+    if report.failure is not None or report.structured is None:
+        return [f"the tool call failed: {report.failure}"]
     expected = {"found": _inactive(), "deleted": _inactive(), "remaining": len(server.USERS) - _inactive()}
     return [
-        f"result: {name} is {seen.structured.get(name)} instead of {value}"
+        f"result: {name} is {report.structured.get(name)} instead of {value}"
         for name, value in expected.items()
-        if seen.structured.get(name) != value
+        if report.structured.get(name) != value
     ]
 
 
-def _database_problems(trial: DemoPass) -> list[str]:
+def _database_problems(demo_pass: DemoPass) -> list[str]:
     """Check in the file, rather than with the server, that the rows are gone."""
-    left, kept = server.names(trial.database), [name for name, _, active in server.USERS if active]
+    left, kept = server.names(demo_pass.database), [name for name, _, active in server.USERS if active]
     out = [] if left == kept else [f"database: it contains {', '.join(left)} instead of {', '.join(kept)}"]
-    purge = server.purge(trial.database, TICKET)
+    purge = server.purge(demo_pass.database, TICKET)
     if purge is None or not purge.audit:
         out.append("database: the purge has no audit entry")
     return out
@@ -180,38 +182,38 @@ def command(args: argparse.Namespace) -> int:
     print(INTRODUCTION)
     alone = without_gate(folder)
     _print_without_gate(alone)
-    trials = [alone]
+    passes = [alone]
     for one in ERAS if era is None else (era,):
-        trial = through_gate(folder, one)
-        _print_pass(trial)
-        trials.append(trial)
-    failed = [trial for trial in trials if trial.problems]
-    for trial in failed:
-        _complain(trial)
+        demo_pass = through_gate(folder, one)
+        _print_pass(demo_pass)
+        passes.append(demo_pass)
+    failed = [demo_pass for demo_pass in passes if demo_pass.problems]
+    for demo_pass in failed:
+        _print_problems(demo_pass)
     if failed:
         return FAILED
-    _print_files(trials[1:])
+    _print_files(passes[1:])
     _print_next_steps()
     return OK
 
 
-def _print_without_gate(trial: DemoPass) -> None:
-    print(f"Without the gate, protocol {trial.seen.revision or 'unknown'}")
-    print(indented(f"{TOOL}(ticket={TICKET}) failed: {trial.seen.failure}\n"))
+def _print_without_gate(demo_pass: DemoPass) -> None:
+    print(f"Without the gate, protocol {demo_pass.report.revision or 'unknown'}")
+    print(indented(f"{TOOL}(ticket={TICKET}) failed: {demo_pass.report.failure}\n"))
 
 
-def _print_pass(trial: DemoPass) -> None:
-    print(f"Behind the gate, {trial.era} era, protocol {trial.seen.revision or 'unknown'}")
-    for number, record in enumerate(trial.records, 1):
+def _print_pass(demo_pass: DemoPass) -> None:
+    print(f"Behind the gate, {demo_pass.era} era, protocol {demo_pass.report.revision or 'unknown'}")
+    for number, record in enumerate(demo_pass.records, 1):
         print(indented(f"{number}. {_request_text(record)}"))
         print(indented(_decision_text(record), 5))
         if answer := _answer(record.get("result")):
             print(indented(f"-> {answer}", 5))
-    if trial.seen.failure is not None:
-        print(indented(f"The call failed: {trial.seen.failure}"))
-    if trial.seen.structured is not None:
-        print(indented(f"Tool result: {json.dumps(trial.seen.structured)}"))
-    if not trial.problems:
+    if demo_pass.report.failure is not None:
+        print(indented(f"The call failed: {demo_pass.report.failure}"))
+    if demo_pass.report.structured is not None:
+        print(indented(f"Tool result: {json.dumps(demo_pass.report.structured)}"))
+    if not demo_pass.problems:
         print(indented("The database file no longer contains the inactive accounts, and it contains the audit entry."))
     print()
 
@@ -257,11 +259,11 @@ def _decision_text(record: dict[str, Any]) -> str:
     return f"{decision}; {' '.join(how)} in {record.get('duration_ms', 0):.0f} ms{cost}"
 
 
-def _print_files(trials: Sequence[DemoPass]) -> None:
+def _print_files(passes: Sequence[DemoPass]) -> None:
     print("Files")
-    for trial in trials:
-        print(f"  decision log  {trial.log}")
-        print(f"  database      {trial.database}")
+    for demo_pass in passes:
+        print(f"  decision log  {demo_pass.log}")
+        print(f"  database      {demo_pass.database}")
     print(f"  policy        {POLICY}\n")
 
 
@@ -283,12 +285,12 @@ def own_command() -> list[str]:
     return [sys.executable, "-m", "samplegate"] if beside is None else [beside]
 
 
-def _complain(trial: DemoPass) -> None:
-    for problem in trial.problems:
-        print(f"samplegate demo: {trial.era} era: {problem}", file=sys.stderr)
-    if trial.stderr.is_file() and (said := trial.stderr.read_text("utf-8", "replace").strip()):
+def _print_problems(demo_pass: DemoPass) -> None:
+    for problem in demo_pass.problems:
+        print(f"samplegate demo: {demo_pass.era} era: {problem}", file=sys.stderr)
+    if demo_pass.stderr.is_file() and (text := demo_pass.stderr.read_text("utf-8", "replace").strip()):
         print(
-            f"end of stderr ({trial.stderr}):\n{textwrap.indent(said[-3000:], '  ')}",
+            f"end of stderr ({demo_pass.stderr}):\n{textwrap.indent(text[-3000:], '  ')}",
             file=sys.stderr,
         )
 

@@ -330,9 +330,13 @@ def _run(gate: RunningGate, clients: Sequence[subprocess.Popen[str]], args: argp
     _print_reviews(gate, waiting)
     if args.answer_by_itself:
         _decide(api, waiting)
-    seen = [_client_report(client, until) for client in clients]
-    _print_answers(seen)
-    return FAILED if args.answer_by_itself and not all(one is not None and one.failure is None for one in seen) else OK
+    reports = [_client_report(client, until) for client in clients]
+    _print_answers(reports)
+    return (
+        FAILED
+        if args.answer_by_itself and not all(report is not None and report.failure is None for report in reports)
+        else OK
+    )
 
 
 def _wait_for_reviews(
@@ -348,7 +352,7 @@ def _wait_for_reviews(
                 f" {gate.log_tail()}"
             )
         time.sleep(POLL_INTERVAL)
-    return sorted((api.review(one["id"]) for one in found), key=lambda one: str(one["kind"]), reverse=True)
+    return sorted((api.review(review["id"]) for review in found), key=lambda review: str(review["kind"]), reverse=True)
 
 
 def _decide(api: ReviewApiClient, waiting: Sequence[dict[str, Any]]) -> None:
@@ -374,15 +378,15 @@ def _client_report(client: subprocess.Popen[str], until: float) -> CallReport | 
 
 def _print_reviews(gate: RunningGate, waiting: Sequence[dict[str, Any]]) -> None:
     print("A server sent two requests that its client cannot answer. The policy sends both to a reviewer.\n")
-    for one in waiting:
-        call = ", ".join(each["tool"] or each["method"] for each in one["during"])
+    for review in waiting:
+        call = ", ".join(each["tool"] or each["method"] for each in review["during"])
         print(
             indented(
-                f"{one['kind']} during {call}, by the rule '{one['rule']}', for {one['reviewer']};"
-                f" expires in {one['seconds_left']} s"
+                f"{review['kind']} during {call}, by the rule '{review['rule']}', for {review['reviewer']};"
+                f" expires in {review['seconds_left']} s"
             )
         )
-        print(indented(one["link"], 5))
+        print(indented(review["link"], 5))
     reviews = f"{shlex.join(own_command())} reviews"
     where = f"--state {shlex.quote(str(gate.state))}"
     sampling, form = waiting
@@ -397,16 +401,16 @@ def _print_reviews(gate: RunningGate, waiting: Sequence[dict[str, Any]]) -> None
     print(f"\nWaiting until both are decided; press Ctrl-C to stop. The gate's log: {gate.log}\n", flush=True)
 
 
-def _print_answers(seen: Sequence[CallReport | None]) -> None:
+def _print_answers(reports: Sequence[CallReport | None]) -> None:
     print("Answers that the server got")
-    for (tool, arguments), one in zip(CALLS, seen, strict=True):
-        if one is None:
+    for (tool, arguments), report in zip(CALLS, reports, strict=True):
+        if report is None:
             said = "not decided in time"
         else:
             said = (
-                f"the call failed: {one.failure}"
-                if one.failure is not None
-                else json.dumps(one.structured, ensure_ascii=False)
+                f"the call failed: {report.failure}"
+                if report.failure is not None
+                else json.dumps(report.structured, ensure_ascii=False)
             )
         print(f"  {tool}({', '.join(arguments.values())}): {said}")
 

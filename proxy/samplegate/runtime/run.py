@@ -90,7 +90,7 @@ def prepare(args: argparse.Namespace) -> Run:
 
     Raises PolicyError, SettingsError or Unavailable.
     """
-    loaded = config.load(os.environ, file=args.settings, given=vars(args))
+    loaded = config.load(os.environ, file=args.settings, flags=vars(args))
     settings = loaded.settings
     warned: list[str] = []
     headers = {} if args.url is None else _headers(args.url, args.header_from, settings.server, warned)

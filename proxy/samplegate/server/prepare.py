@@ -95,7 +95,7 @@ def read_all(args: argparse.Namespace) -> ServeConfig:
     loaded = load_serve(
         os.environ,
         file=args.settings,
-        given=vars(args),
+        flags=vars(args),
         command=args.command,
         url=args.url,
         headers_from=args.header_from,

@@ -15,7 +15,7 @@ HOME = {"HOME": "/srv/u"}
 
 def outcome(environ: dict[str, str], given: dict[str, str | Path | None], file: Path | None) -> Any:
     try:
-        return load({**HOME, **environ}, file=file, given=given)
+        return load({**HOME, **environ}, file=file, flags=given)
     except SettingsError as refused:
         return refused.problems
 

@@ -112,9 +112,9 @@ def test_a_setting_of_every_process(row: int, tmp_path: Path) -> None:
     environ = {"HOME": "/srv/u", **{name: put(value) for name, value in environ.items()}}
     line = {name: put(value) for name, value in given.items()}
     expected = {name: put(value) for name, value in expected.items()}
-    assert expected == seen(load(environ, file=file, given=line).settings, list(expected), tmp_path)
+    assert expected == seen(load(environ, file=file, flags=line).settings, list(expected), tmp_path)
     file.write_text(BASE + text)
-    assert expected == seen(load_serve(environ, file=file, given=line).settings, list(expected), tmp_path)
+    assert expected == seen(load_serve(environ, file=file, flags=line).settings, list(expected), tmp_path)
 
 
 # settings file, variables, command line, resulting value
@@ -129,7 +129,7 @@ SERVE: list[tuple[str, dict[str, str], dict[str, Any], dict[str, Any]]] = [
     (
         BASE + "listen: 127.0.0.1:1\n",
         {"SAMPLEGATE_LISTEN": "127.0.0.1:2"},
-        {"given": {"listen": "127.0.0.1:3"}},
+        {"flags": {"listen": "127.0.0.1:3"}},
         {"listen": "127.0.0.1:3"},
     ),
     (BASE, {"SAMPLEGATE_POLICY": "q.yaml"}, {}, {"policy": Path("q.yaml")}),

@@ -54,7 +54,7 @@ def outcome(environ: dict[str, str], **more: Any) -> ServeSettings | list[str]:
         return refused.problems
 
 
-QUICK: dict[str, Any] = {"command": ["python", "server.py"], "given": {"policy": Path("p.yaml")}}
+QUICK: dict[str, Any] = {"command": ["python", "server.py"], "flags": {"policy": Path("p.yaml")}}
 
 
 def test_the_quick_form_needs_no_file(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_quick_form_needs_no_file(tmp_path: Path) -> None:
         found.callers,
     )
     remote = loaded(
-        None, tmp_path, url="https://x/mcp", name="docs", given={"policy": "p", "listen": "127.0.0.1:0"}
+        None, tmp_path, url="https://x/mcp", name="docs", flags={"policy": "p", "listen": "127.0.0.1:0"}
     ).settings
     assert {"docs": ServerSettings(name="docs", url="https://x/mcp")} == remote.servers
     assert 0 == remote.listens_at.port
@@ -100,7 +100,7 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(tmp_path: 
         "SAMPLEGATE_WATCH": "true",
         "SAMPLEGATE_ALLOWED_HOSTS": "a, b",
     }
-    found = loaded(WHOLE, tmp_path, environ, given={"listen": "127.0.0.1:2", "policy": None}).settings
+    found = loaded(WHOLE, tmp_path, environ, flags={"listen": "127.0.0.1:2", "policy": None}).settings
     assert ("127.0.0.1:2", 7, True, ("a", "b")) == (found.listen, found.drain_timeout, found.watch, found.allowed_hosts)
 
 
@@ -255,7 +255,7 @@ def test_the_line_and_the_settings_do_not_both_name_servers(tmp_path: Path) -> N
         None, tmp_path, url="https://x", **QUICK
     )
     assert ["--url: is not an http or https URL with a host; write one like https://mcp.example.com/mcp"] == problems(
-        None, tmp_path, url="x", given={"policy": "p"}
+        None, tmp_path, url="x", flags={"policy": "p"}
     )
     (told,) = problems(None, tmp_path, **QUICK, name="a/b")
     assert told.startswith("--server: is not a valid server name")
@@ -266,7 +266,7 @@ def test_a_database_for_the_decisions_has_a_path(text: str, expected: str, tmp_p
     assert [f"s.yaml:2:1: decision_log: {expected}"] == problems(
         f"policy: p\ndecision_log: '{text}'\n", tmp_path, command=["x"]
     )
-    assert "sqlite:/x/log.db" == load(HOME, given={"decision_log": "sqlite:/x/log.db"}).settings.decision_log
+    assert "sqlite:/x/log.db" == load(HOME, flags={"decision_log": "sqlite:/x/log.db"}).settings.decision_log
 
 
 WRITTEN = (
@@ -284,7 +284,7 @@ def test_serve_reads_a_value_as_the_commands_do_that_import_no_pydantic(name: st
         file.write_text(f"{name}: {text}\n")
         told: list[str] = []
         values, _ = gather(SERVE_SETTINGS, HOME, file, {"policy": "p"} if name != "policy" else {}, told)
-        found = outcome(HOME, file=file, given={"policy": "p"} if name != "policy" else {}, command=["x"])
+        found = outcome(HOME, file=file, flags={"policy": "p"} if name != "policy" else {}, command=["x"])
         if isinstance(found, list):
             assert told == found[: len(told)], text
             assert told or name in BESIDE_OTHERS, text

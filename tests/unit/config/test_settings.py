@@ -35,7 +35,7 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(tmp_path: 
         "SAMPLEGATE_MAX_FRAME_BYTES": "80000",
         "SAMPLEGATE_LOG_LEVEL": "",
     }
-    found = load(environ, file=file, given={"server": "line", "metrics_file": None}).settings
+    found = load(environ, file=file, flags={"server": "line", "metrics_file": None}).settings
     assert RunSettings(server="line", log_level="debug", state=tmp_path / "here", max_frame_bytes=80000) == found
 
 
@@ -95,9 +95,9 @@ def test_problems_of_the_env_file_are_told_without_values(tmp_path: Path) -> Non
     )
     path.write_text("SAMPLEGATE_ENV_FILE=x")
     with pytest.raises(SettingsError, match="an env file cannot name another"):
-        load(HOME, given={"env_file": path})
+        load(HOME, flags={"env_file": path})
     with pytest.raises(SettingsError, match=r"gone: the env file cannot be read: No such file or directory"):
-        load(HOME, given={"env_file": tmp_path / "gone"})
+        load(HOME, flags={"env_file": tmp_path / "gone"})
 
 
 def test_none_is_no_path_for_the_decision_log(tmp_path: Path) -> None:
