@@ -1,4 +1,4 @@
-"""`samplegate reviews`: lists, shows, watches and decides reviews, in whatever process their requests wait.
+"""`samplegate reviews`: lists, shows, watches and decides the reviews of all processes with the same store.
 
 It needs the store, but no listener. Everyone who can read the store's file sees all content; there are no roles.
 Nothing is logged.
@@ -160,8 +160,10 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _store(args: argparse.Namespace) -> SqlReviewStore:
-    """The existing store named by the arguments, variables or settings (of `run` or `serve`). Raises
-    InputError."""
+    """The existing store named by the arguments, variables or settings (of `run` or `serve`).
+
+    Raises InputError.
+    """
     problems: list[str] = []
     values, _ = gather(
         {**SERVE_SETTINGS, **SETTINGS}, os.environ, args.settings, {"state": args.state, "store": args.store}, problems
@@ -374,8 +376,7 @@ def _json_of(option: str, name: str) -> Any:
 def watch(
     store: SqlReviewStore, reviewer: str | None, *, json_lines: bool, pause: Callable[[float], Any] = time.sleep
 ) -> None:
-    """Print pending reviews, then each change. Ends with KeyboardInterrupt. Raises Unavailable if the first read
-    fails."""
+    """Print pending reviews, then each change, until KeyboardInterrupt. Raises Unavailable if the first read fails."""
     last = store.last_change()
     for text in _pending_lines(store, reviewer, json_lines):
         print(text, flush=True)
@@ -405,8 +406,10 @@ def _pending_lines(store: SqlReviewStore, reviewer: str | None, json_lines: bool
 def _new_events(
     store: SqlReviewStore, last: int, reviewer: str | None, json_lines: bool
 ) -> Iterator[tuple[int, str | None]]:
-    """Number and line of each new event; the line is None for an event that is not shown. A replaced store starts again
-    at low numbers."""
+    """Number and line of each new event; the line is None for an event that is not shown.
+
+    The numbers of a store that has replaced this one start again from 1.
+    """
     newest = store.last_change()
     if newest < last:
         yield newest, None

@@ -96,12 +96,12 @@ class Counts:
             self._meters.set("samplegate_reviews_pending", number, reviewer=reviewer)
             self._meters.set("samplegate_review_oldest_seconds", max(now - oldest, 0.0), reviewer=reviewer)
 
-    def took(self, review: Review) -> None:
+    def joined(self, review: Review) -> None:
         """Remember a pending review of another process or an earlier run, now that this process waits for it."""
         if review.state == "pending" and review.id not in self._open:
             self.opened(review)
 
-    def happened(self, event: ReviewEvent) -> None:
+    def count_end(self, event: ReviewEvent) -> None:
         """Count the end of a review. The end of other processes' reviews is counted there."""
         if event.what not in ENDED or (found := self._open.pop(event.review, None)) is None:
             return
@@ -176,7 +176,7 @@ class ReviewService:
         )
         if found is not None:
             self._hold(waiter)
-            self._counts.took(found)
+            self._counts.joined(found)
         return found
 
     async def open(self, review: Review, *, announce: bool) -> Review:
@@ -405,7 +405,7 @@ class ReviewService:
             self._handle_event(event)
 
     def _handle_event(self, event: ReviewEvent) -> None:
-        self._counts.happened(event)
+        self._counts.count_end(event)
         bell = self._bells.get(event.review)
         if bell is not None:
             bell.set()

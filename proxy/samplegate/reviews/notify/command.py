@@ -129,7 +129,7 @@ async def run(
         )
     )
     try:
-        transport, talk = await asyncio.shield(starting)
+        transport, protocol = await asyncio.shield(starting)
     # cancelled during the start: asyncio would kill only the program, not processes that it has already started
     except asyncio.CancelledError:
         with suppress(OSError, ValueError):
@@ -139,26 +139,28 @@ async def run(
         return DeliveryRefused(f"the command could not be started: {type(problem).__name__}")
     try:
         async with asyncio.timeout(seconds):
-            return await _wait_for_result(transport, talk)
+            return await _wait_for_result(transport, protocol)
     except TimeoutError:
         return RetryLater("the command was killed after its timeout")
     finally:
-        await _end(transport, talk)
+        await _end(transport, protocol)
 
 
-async def _end(transport: asyncio.SubprocessTransport, talk: _CommandProtocol) -> None:
+async def _end(transport: asyncio.SubprocessTransport, protocol: _CommandProtocol) -> None:
     _kill(transport)
-    await asyncio.wait([talk.exited], timeout=OUTPUT_GRACE)
+    await asyncio.wait([protocol.exited], timeout=OUTPUT_GRACE)
     transport.close()
 
 
-async def _wait_for_result(transport: asyncio.SubprocessTransport, talk: _CommandProtocol) -> DeliveryResult:
-    await asyncio.wait([talk.exited, talk.too_much], return_when=asyncio.FIRST_COMPLETED)
-    if talk.exited.done():
-        await asyncio.wait([talk.closed, talk.too_much], timeout=OUTPUT_GRACE, return_when=asyncio.FIRST_COMPLETED)
-    if talk.too_much.done():
-        return RetryLater(f"the command printed more than {talk.most} bytes")
-    return _result_of(bytes(talk.output_bytes), transport.get_returncode())
+async def _wait_for_result(transport: asyncio.SubprocessTransport, protocol: _CommandProtocol) -> DeliveryResult:
+    await asyncio.wait([protocol.exited, protocol.too_much], return_when=asyncio.FIRST_COMPLETED)
+    if protocol.exited.done():
+        await asyncio.wait(
+            [protocol.closed, protocol.too_much], timeout=OUTPUT_GRACE, return_when=asyncio.FIRST_COMPLETED
+        )
+    if protocol.too_much.done():
+        return RetryLater(f"the command printed more than {protocol.most} bytes")
+    return _result_of(bytes(protocol.output_bytes), transport.get_returncode())
 
 
 def _result_of(raw: bytes, code: int | None) -> DeliveryResult:

@@ -99,8 +99,8 @@ def problem(status: int, detail: str, *, headers: Mapping[str, str] | None = Non
 
 def invalid_input(problems: Sequence[tuple[str, str]]) -> Response:
     """422: invalid input, with the path of each problem."""
-    told = [{"path": path, "what": what} for path, what in problems]
-    return problem(422, "the request is invalid; see problems", problems=told)
+    listed = [{"path": path, "what": what} for path, what in problems]
+    return problem(422, "the request is invalid; see problems", problems=listed)
 
 
 def unauthorized() -> Response:

@@ -200,8 +200,8 @@ class EventStream(Response):
             review = await self._feed.outline(event)
             person = self._person()
             if review is not None and person is not None and person.sees(review):
-                told = {**event_json(event), "reviewer": review.reviewer, "state": review.state}
-                found.append(f"id: {event.number}\nevent: change\ndata: {json.dumps(told)}\n\n".encode())
+                body = {**event_json(event), "reviewer": review.reviewer, "state": review.state}
+                found.append(f"id: {event.number}\nevent: change\ndata: {json.dumps(body)}\n\n".encode())
         return found
 
 
