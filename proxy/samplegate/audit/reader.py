@@ -113,7 +113,7 @@ class Logs:
 
 def _sources(given: Sequence[str]) -> list[Source]:
     """The logs of these names, each once, in the order of the names. Raises InputError for a name without a log."""
-    found = list(dict.fromkeys(source for name in given for source in _meant(name)))
+    found = list(dict.fromkeys(source for name in given for source in _matching_sources(name)))
     whole = {source.path for source in found if isinstance(source, LogFiles)}
     return [
         source for source in found if not isinstance(source, RotatedFile) or split_rotated(source.path)[0] not in whole
@@ -141,7 +141,7 @@ def _unreadable(source: Source, problem: OSError) -> InputError:
     return InputError(f"{problem.filename or source.path}: cannot be read: {why[:1].lower()}{why[1:]}")
 
 
-def _meant(name: str) -> list[Source]:
+def _matching_sources(name: str) -> list[Source]:
     if name.startswith(SQLITE):
         return [SqliteLogFile(Path(name.removeprefix(SQLITE)))]
     path = Path(name)

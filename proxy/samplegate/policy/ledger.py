@@ -224,14 +224,14 @@ def settle(
     the compared one. If ``max_units`` changed meanwhile, the rate is the highest since.
     """
     changes: Changes = {}
-    was, came = _summed(reserved.draws), _summed(actual)
-    for name, key in {**was, **came}:
+    reserved_amounts, actual_amounts = _summed(reserved.draws), _summed(actual)
+    for name, key in {**reserved_amounts, **actual_amounts}:
         limit = specs.get(name)
         if limit is None or limit.per == "slots":
             continue
         before = look(name, key)
         account = _at(limit, before, now)
-        more = came.get((name, key), 0) - was.get((name, key), 0)
+        more = actual_amounts.get((name, key), 0) - reserved_amounts.get((name, key), 0)
         if more < 0:
             more = (
                 0

@@ -58,7 +58,7 @@ def as_text(event: Event) -> str:
     fields = _bounded(event)
     trace = fields.pop("exception", None)
     head = f"{fields.pop('time')[11:19]} {fields.pop('level'):<7} {fields.pop('event')}"
-    line = " ".join([head, *(f"{name}={_shown(value)}" for name, value in fields.items())])
+    line = " ".join([head, *(f"{name}={_value_text(value)}" for name, value in fields.items())])
     if trace is None:
         return line
     lines = [ascii(part)[1:-1].replace("##", "#\\x23") for part in str(trace).splitlines()]
@@ -72,17 +72,17 @@ def _bounded(event: Event) -> dict[str, Any]:
     return {name: _short(value, MAX_TRACEBACK if name == "exception" else MAX_VALUE) for name, value in event.items()}
 
 
-def _short(value: Any, most: int) -> Any:
+def _short(value: Any, length: int) -> Any:
     if isinstance(value, bool | int | float | None):
         return value
     if isinstance(value, list | tuple | set | frozenset):
         items = sorted(map(str, value)) if isinstance(value, set | frozenset) else list(value)
-        return [_short(item, most) for item in items[:50]]
+        return [_short(item, length) for item in items[:50]]
     text = str(value)
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return value if isinstance(value, str) and _plain.match(value) else _quoted(value)
 
 

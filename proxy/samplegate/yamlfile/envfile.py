@@ -52,8 +52,8 @@ def parse(text: str, *, file: str) -> dict[str, str]:
                 if name in found:
                     raise _InvalidLine(f"duplicate variable {name}, first on line {lines[name]}; remove one")
                 found[name], lines[name] = value, number
-        except _InvalidLine as wrong:
-            problems.append(f"{file}:{number}: {wrong}")
+        except _InvalidLine as problem:
+            problems.append(f"{file}:{number}: {problem}")
     if problems:
         raise EnvFileError(problems)
     return found

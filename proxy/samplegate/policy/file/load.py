@@ -60,9 +60,9 @@ def load(
         raise PolicyError(problems(file, [broken.fault])) from None
     draft, found = _read(root, faults, look_up)
     unset = [] if draft is None else _unset(draft, environment)
-    wrong = [*faults, *found, *(unset if missing == "error" else [])]
-    if wrong or draft is None:
-        raise PolicyError(problems(file, wrong))
+    found_faults = [*faults, *found, *(unset if missing == "error" else [])]
+    if found_faults or draft is None:
+        raise PolicyError(problems(file, found_faults))
     warnings = problems(file, [*draft.warnings, *(unset if missing == "warn" else [])])
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return LoadedPolicy(draft.policy, digest, warnings, _named(draft.policy, environment), draft.catalogue)
