@@ -1,7 +1,6 @@
-"""A client on the Python SDK 1.30: how it is told what to do stands in sessions.py. Runs in the
-environment sdk1.
+"""A client on the Python SDK 1.30, run in the environment sdk1. sessions.py reads its scenarios.
 
-What the scenario says and what is printed stands in `tests/acceptance/sdk/peers.py`.
+`tests/acceptance/sdk/peers.py` describes a scenario and its report.
 """
 
 import json
@@ -13,6 +12,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import sessions
+from anyio.abc import TaskGroup
 from mcp import ClientSession, McpError, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -72,9 +72,13 @@ def plain(result: types.CallToolResult) -> dict[str, Any]:
     return {"error": bool(result.isError), **({"text": text} if len(text) < 2000 else {"length": len(text)})}
 
 
-async def cancel(session: ClientSession, step: dict[str, Any]) -> dict[str, Any]:
-    """Calls, waits for the first progress (or a line on stdin), takes the call back; the session goes on. Servers may
-    answer it or not."""
+async def cancel(session: ClientSession, calls: TaskGroup, step: dict[str, Any]) -> dict[str, Any]:
+    """Call a tool, wait for the first progress (or a line on stdin) and cancel the call on the wire.
+
+    Servers may answer a cancelled call or not. Its task is not cancelled: it belongs to ``calls``, which end with the
+    session. An answer that arrives while its task is being cancelled would silently end the session's receive loop
+    (mcp 1.x, shared/session.py).
+    """
     request_id = session._request_id
     waiting = anyio.Event()
 
@@ -86,17 +90,15 @@ async def cancel(session: ClientSession, step: dict[str, Any]) -> dict[str, Any]
         with suppress(McpError):
             await session.call_tool(step["name"], step.get("arguments", {}), progress_callback=first)
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(call)
-        await (anyio.to_thread.run_sync(sys.stdin.readline) if step.get("when") == "told" else waiting.wait())
-        params = types.CancelledNotificationParams(requestId=request_id, reason="taken back")
-        await session.send_notification(types.ClientNotification(types.CancelledNotification(params=params)))
-        await session.send_ping()
-        group.cancel_scope.cancel()
+    calls.start_soon(call)
+    await (anyio.to_thread.run_sync(sys.stdin.readline) if step.get("when") == "told" else waiting.wait())
+    params = types.CancelledNotificationParams(requestId=request_id, reason="taken back")
+    await session.send_notification(types.ClientNotification(types.CancelledNotification(params=params)))
+    await session.send_ping()
     return {"cancelled": True}
 
 
-async def do(session: ClientSession, step: dict[str, Any]) -> Any:
+async def do(session: ClientSession, calls: TaskGroup, step: dict[str, Any]) -> Any:
     match step["do"]:
         case "tools":
             return sorted(tool.name for tool in (await session.list_tools()).tools)
@@ -106,7 +108,7 @@ async def do(session: ClientSession, step: dict[str, Any]) -> Any:
         case "call":
             return plain(await session.call_tool(step["name"], step.get("arguments", {}), progress_callback=progressed))
         case "cancel":
-            return await cancel(session, step)
+            return await cancel(session, calls, step)
         case "resource":
             return (await session.read_resource(step["uri"])).contents[0].text
         case "prompt":
@@ -142,16 +144,21 @@ async def session(wanted: dict[str, Any], at: list[str]) -> dict[str, Any]:
         callbacks["elicitation_callback"] = elicit
     if "roots" in declare:
         callbacks["list_roots_callback"] = list_roots
-    async with connected(at) as (read, write), ClientSession(read, write, **callbacks) as client:
+    async with (
+        connected(at) as (read, write),
+        ClientSession(read, write, **callbacks) as client,
+        anyio.create_task_group() as calls,
+    ):
         opened = await client.initialize()
         seen["revision"] = opened.protocolVersion
         seen["server"] = opened.serverInfo.name
         for step in scenario["steps"]:
             try:
-                seen["results"].append(await do(client, step))
+                seen["results"].append(await do(client, calls, step))
             except McpError as error:
                 failed = {"code": error.error.code, "message": error.error.message, "data": error.error.data}
                 seen["results"].append({"failed": failed})
+        calls.cancel_scope.cancel()
     return seen
 
 
