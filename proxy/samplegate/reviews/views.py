@@ -49,10 +49,11 @@ def span(seconds: float) -> str:
 
 
 def dollars(units: int) -> str:
-    """An amount in the ledger's units, rounded up: ``$12.34``; below a cent two significant digits: ``$0.0013``."""
+    """An amount in the ledger's units, rounded up: ``$12.34``; below a dollar two significant digits: ``$0.0013``."""
     amount = Decimal(units) / SCALE["usd"]
-    places = 2 if amount == 0 or amount >= Decimal("0.01") else 1 - amount.adjusted()
-    return f"${amount.quantize(Decimal(1).scaleb(-places), rounding='ROUND_UP'):,f}"
+    places = 2 if amount == 0 or amount >= 1 else 1 - amount.adjusted()
+    whole, _, decimals = f"{amount.quantize(Decimal(1).scaleb(-places), rounding='ROUND_UP'):,f}".partition(".")
+    return f"${whole}.{decimals.rstrip('0').ljust(2, '0')}"
 
 
 MAX_CHOICES: Final = 30

@@ -31,7 +31,9 @@ def test_a_span_has_its_two_largest_units(seconds: float, expected: str) -> None
     ("amount", "expected"),
     [
         ("0", "$0.00"),
-        ("0.013", "$0.02"),
+        ("0.013", "$0.013"),
+        ("0.0131", "$0.014"),
+        ("0.3101", "$0.32"),
         ("0.05", "$0.05"),
         ("0.01", "$0.01"),
         ("0.0099", "$0.0099"),
@@ -42,7 +44,7 @@ def test_a_span_has_its_two_largest_units(seconds: float, expected: str) -> None
         ("1.001", "$1.01"),
     ],
 )
-def test_money_has_two_decimals_and_below_a_cent_two_significant_digits_and_is_rounded_up(
+def test_money_has_two_decimals_and_below_a_dollar_two_significant_digits_and_is_rounded_up(
     amount: str, expected: str
 ) -> None:
     assert expected == dollars(round(float(amount) * SCALE["usd"]))

@@ -133,7 +133,7 @@ async def test_a_row_says_what_it_is_about_by_which_rule_and_for_how_much(listen
     page = ParsedPage((await (await signed_in(listener)).get("/reviews")).text)
     assert "last user message Sort U+202Ethis <b>" in page.text
     assert "rule tickets-need-a-person" in page.text
-    assert "max cost $0.02" in page.text
+    assert "max cost $0.013" in page.text
     assert [] == page.all("b")
 
 
