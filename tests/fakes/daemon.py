@@ -33,7 +33,8 @@ ASK_SAMPLE: Final = {"ask": {"method": "sampling/createMessage", "params": SAMPL
 
 
 def asking(eras: str) -> list[str]:
-    """The command of a server of these eras (``legacy``, ``modern``, ``legacy+modern``)."""
+    """The command of a server of these eras (``legacy``, ``modern``, ``legacy+modern``); with
+    ``fragile``, a modern one ends at a frame that it does not know."""
     return [sys.executable, ASKING, eras]
 
 
@@ -212,6 +213,6 @@ async def client(gate: Gate, path: str = "/mcp", **options: Any) -> AsyncIterato
 
 
 async def admin(gate: Gate, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
-    """GET a path of the operators' listener and return the response."""
+    """Send a request to the operators' listener and return the status and the body."""
     async with aiohttp.ClientSession() as http, http.request(method, gate.admin + path, headers=headers) as response:
         return response.status, await response.text()

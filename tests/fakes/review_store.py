@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 class MemoryReviews:
-    """Both ports over dicts and ``states.py``. While ``fault`` is set, ``read`` and ``write`` raise Unavailable with
-    it."""
+    """``ReviewTransactions`` and ``ReviewStore`` over dicts and the states of ``review.py``. While ``fault`` is set,
+    ``read`` and ``write`` raise Unavailable with it."""
 
     def __init__(self) -> None:
         self.reviews: dict[str, Review] = {}

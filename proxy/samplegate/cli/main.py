@@ -64,10 +64,10 @@ class _UsageError(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser that raises _WrongUsage instead of exiting. Subparsers have the same class."""
+    """Parser that raises _UsageError instead of exiting. Subparsers have the same class."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises _WrongUsage."""
+        """Raises _UsageError."""
         raise _UsageError(self, message)
 
 

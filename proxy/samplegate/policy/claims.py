@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import ROUND_FLOOR, Decimal
 from itertools import product
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
@@ -165,8 +165,11 @@ def _quantity_of(quantity: Quantity, worst: Worst) -> int | None:
             return worst.input_tokens * SCALE[quantity]
         case "output_tokens":
             return worst.output_tokens * SCALE[quantity]
-        case _:
+        case "usd":
             return worst.usd
+        case "requests" | "concurrent":
+            raise ValueError(f"{quantity} is counted, not measured")
+    assert_never(quantity)
 
 
 def _actual_draw(draw: Draw, limit: LimitSpec | None, spent: Worst | None) -> Draw:

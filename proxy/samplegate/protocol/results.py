@@ -1,7 +1,7 @@
 """Pure. Outcomes on the wire: results in the shape of the negotiated revision, errors, and the end of a call.
 
-Only this module words errors. A server learns the kind, the class of the reason and the decision id. It learns the
-rule, which it could then evade, only if the operator allows that (``explain_to_server``).
+Only this module words the outcomes of requests. A server learns the kind, the class of the reason and the decision id.
+It learns the rule, which it could then evade, only if the operator allows that (``explain_to_server``).
 """
 
 from __future__ import annotations

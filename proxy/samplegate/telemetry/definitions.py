@@ -285,7 +285,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "samplegate_connections_open",
         "gauge",
         ("listener",),
-        "Open connections by listener: public or admin.",
+        "Open connections by listener: public, reviews or admin.",
     ),
     Metric(
         "samplegate_sessions_open",

@@ -133,7 +133,7 @@ IMPORTS: Final = imports()
 
 
 def part(module: str) -> str:
-    """`core` for `samplegate.protocol.frames`, `__init__` for the package itself."""
+    """`protocol` for `samplegate.protocol.frames`, `__init__` for the package itself."""
     pieces = module.split(".")
     return pieces[1] if len(pieces) > 1 else "__init__"
 
