@@ -36,10 +36,10 @@ REMOVED_PARTS: Final = (
     " address"
 )
 SHORTENED: Final = "names in the record were shortened"
-UNREADABLE: Final = "the recorded content can no longer be parsed as a request"
-BRAKES: Final = "a brake decided it; brakes are not replayed"
-FAULT: Final = "it was left unanswered by an internal error in the gate"
-UNASKED: Final = "the client answered before it was asked; no request was decided"
+UNREADABLE: Final = "its contents do not read as a request any more"
+BRAKES: Final = "a brake decided it, and those are not replayed"
+FAULT: Final = "a fault in the gate decided it"
+UNASKED: Final = "the client answered unasked, and no request was decided"
 
 _GRANTS: Final = frozenset({"allow", "answer", "forward", "escalate"})
 _user: Final = re.compile(r"^([^/?#]*//)\[removed\]@")

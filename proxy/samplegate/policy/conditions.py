@@ -229,7 +229,7 @@ def _exactly(wanted: list[str]) -> Built:
 
 
 def _at_least(wanted: list[str]) -> Built:
-    return frozenset(wanted).issubset, f"does not include {', '.join(wanted)}"
+    return frozenset(wanted).issubset, f"does not include all of {', '.join(wanted)}"
 
 
 def _search(pattern: str) -> Search:

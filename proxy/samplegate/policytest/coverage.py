@@ -111,8 +111,10 @@ def coverage(compiled: CompiledPolicy, walks: Iterable[RuleWalk], root: tree.Nod
 
 
 def _untaken(entry: CompiledRule, arms: int) -> str:
-    what = "no case would match this shadow rule" if entry.rule.shadow else "no case matches"
-    return f"{what}; add one" + (f" ({arms} of its arms are not reached either)" if arms else "")
+    what = "would decide no case, as a shadow rule" if entry.rule.shadow else "decides no case"
+    return f"{what}; add a case that it matches and can carry out" + (
+        f" ({arms} of its arms are not reached either)" if arms else ""
+    )
 
 
 def _uncounted(entries: Sequence[CompiledRule], root: tree.Node) -> Iterator[Missing]:

@@ -191,9 +191,8 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
             "/reload": self._reload,
         }
         if asked.has_forged_host(self.hosts):
-            return lines(
-                403, ["host: this host name is not allowed; use an IP address or localhost, or add it to allowed_hosts"]
-            )
+            remedy = "use an IP address or localhost, or add the name, without a port, to allowed_hosts"
+            return lines(403, [f"host: this host name is not allowed; {remedy}"])
         if asked.is_large:
             return lines(413, [f"body: larger than {MAX_BODY} bytes; no request here needs a body"])
         if asked.path not in handlers:

@@ -300,3 +300,29 @@ def test_nothing_that_is_said_of_a_tested_policy_is_wrong(policy: Path) -> None:
             assert isinstance(unsure, Undetermined) or type(sure) is type(unsure), (request, sure, unsure)
             if isinstance(unsure, Changed) and isinstance(sure, Changed):
                 assert {(one.effect, one.rule) for one in sure.now} <= {(one.effect, one.rule) for one in unsure.now}
+
+
+def test_the_sentences_in_json_are_those_of_the_first_release() -> None:
+    """Scripts compare them."""
+    assert {
+        "the record has no contents, and the rules that may take it look at them; record with `record_content: full`",
+        "it depends on what the client had declared, which no record says; give --client",
+        (
+            "it depends on what was removed from the record: secrets in a prompt, fields that look like one, the query"
+            " of an address"
+        ),
+        "names in the record were shortened",
+        "its contents do not read as a request any more",
+        "a brake decided it, and those are not replayed",
+        "a fault in the gate decided it",
+        "the client answered unasked, and no request was decided",
+    } == {
+        replaying.NO_CONTENTS,
+        replaying.NO_CLIENT,
+        replaying.REMOVED_PARTS,
+        replaying.SHORTENED,
+        replaying.UNREADABLE,
+        replaying.BRAKES,
+        replaying.FAULT,
+        replaying.UNASKED,
+    }

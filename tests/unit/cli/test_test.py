@@ -189,7 +189,10 @@ def test_coverage_names_what_no_case_reaches_with_its_line(run: Run, write: Writ
         "p_test.yaml:2: passed: two a minute: allow by docs; the server gets: the model's answer",
         "p_test.yaml: 1 case, all passed",
         "p.yaml:5: rule 'docs': server: no matching request has 'mail'; add a case with it",
-        ("p.yaml:6: rule 'rest': no case matches; add one (1 of its arms are not reached either)"),
+        (
+            "p.yaml:6: rule 'rest': decides no case; add a case that it matches and can carry out (1 of its arms are"
+            " not reached either)"
+        ),
         "p.yaml: coverage: 1 of 2 rules, 1 of 3 arms (40%)",
         "1 file, 1 case, 0 failed",
     ] == ended.out.splitlines()

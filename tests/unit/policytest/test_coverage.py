@@ -191,7 +191,13 @@ def test_an_otherwise_of_a_rule_on_trial_is_not_followed_and_no_arm() -> None:
 
 def test_the_arms_of_a_rule_that_is_not_reached_are_told_with_it() -> None:
     found = reached("name: a, match: {server: [x, z]}, effect: deny", "sampling: hi")
-    assert (Missing(5, "a", "no case matches; add one (2 of its arms are not reached either)"),) == found.missing
+    assert (
+        Missing(
+            5,
+            "a",
+            "decides no case; add a case that it matches and can carry out (2 of its arms are not reached either)",
+        ),
+    ) == found.missing
 
 
 def test_a_missing_arm_stands_where_it_is_written() -> None:

@@ -429,7 +429,7 @@ class LegacySubscriptions:
             self._failures = 0
         out = [
             self._note(fault or "the server ended it"),
-            *self._fail(listen.waiters, "the server ended the subscription"),
+            *self._fail(listen.waiters, "the server did not accept the subscription"),
         ]
         if self._changed:
             return [*out, *self._open()]

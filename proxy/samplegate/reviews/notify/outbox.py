@@ -335,7 +335,7 @@ class Outbox:
             while True:
                 event.clear()
                 try:
-                    await self._log_odd_response(tasks)
+                    await self._start_due(tasks)
                     self._store_works()
                 except Unavailable as problem:
                     self._store_failed(problem)
@@ -343,7 +343,7 @@ class Outbox:
                     self._log_bug(problem)
                 await self._context.pause(event, max(0.0, min(GLANCE, self._next_check - self._context.wall())))
 
-    async def _log_odd_response(self, tasks: asyncio.TaskGroup) -> None:
+    async def _start_due(self, tasks: asyncio.TaskGroup) -> None:
         now, newest = self._context.wall(), await self._context.store.read(lambda store: store.last_change())
         if newest == self._seen and now < self._next_check:
             return
