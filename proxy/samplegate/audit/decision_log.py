@@ -282,7 +282,7 @@ class AsyncDecisionLog:
         if isinstance(problem, CommitLate):
             return (
                 f"{place} could not be written in time"
-                f" ({'the disk does not respond' if problem.begun else 'earlier records are still waiting'})"
+                f" ({'the disk is not responding' if problem.begun else 'earlier records are still waiting'})"
             )
         if isinstance(problem, TimeoutError):
             return f"{place} could not be written in time ({problem})"

@@ -115,11 +115,11 @@ async def _client_result(pending: PendingRequest, decision: Decision, forwarded:
     if returned is not None and seen is not None and seen.late and decision.rule == seen.rule:
         return timed_out("the client retried after the rule's timeout")
     if returned is not None and seen is not None and not seen.late:
-        missing = Unanswered(Reason.CLIENT, detail="the client retried without an answer to it")
+        missing = Unanswered(Reason.CLIENT, detail="the client retried without answering it")
         return returned.replies.get(pending.key, missing)
     if seen is not None or pending.round.door != "push":
         # `on_timeout: next` cannot forward any more: a modern forward ends the exchange, so it precedes all other acts
-        return Unanswered(Reason.CANNOT, detail="the client can no longer be asked in this round")
+        return Unanswered(Reason.CANNOT, detail="the request can no longer be sent to the client in this round")
     pending.begin()
     reply: ClientReply | None = None
     with anyio.move_on_after(None if forwarded.timeout is None else max(forwarded.timeout - pending.waited, 0.0)):

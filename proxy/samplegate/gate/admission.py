@@ -246,7 +246,7 @@ def _max_wait(compiled: CompiledPolicy, ports: Ports, round: Round, decision: De
 
 def refusal_text(refused: Refused) -> str:
     """Why a limit had no room, for the operator."""
-    again = "" if refused.retry_after is None else f"; there may be room in {duration_text(refused.retry_after)}"
+    again = "" if refused.retry_after is None else f"; retry in {duration_text(refused.retry_after)}"
     if refused.detail.startswith("limit "):
         return refused.detail + again
     said = {

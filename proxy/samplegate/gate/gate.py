@@ -145,7 +145,7 @@ class Gate:
                 decision, act=Forwarded(seen.verify or _verifies(decision), None), effect="forward", rule=seen.rule
             )
         return (
-            left_open(Reason.CANNOT, "the policy now forwards what it answered before")
+            left_open(Reason.CANNOT, "the reloaded policy forwards a request that was not forwarded before")
             if isinstance(decision.act, Forwarded)
             else decision
         )

@@ -154,5 +154,5 @@ def _uses_verdicts(done: Done, pending: PendingRequest) -> bool:
     )
 
 
-_LOST: Final = Unanswered(Reason.REVIEW, detail="another request used the verdict, or it could not be marked as used")
+_LOST: Final = Unanswered(Reason.REVIEW, detail="another request used the decision, or it could not be marked as used")
 _UNRECORDED: Final = Unanswered(Reason.RECORDS, detail="the decision log could not be written")

@@ -181,7 +181,7 @@ def withdrawn_by_policy(pending: PendingRequest, held: Sequence[Review] | None =
         asks["answer"] = create.lookup_of_answer(at, decision.allowed)
     # an edited request has another answer, so the review of the request itself counts
     stage: Stage = "request" if "request" in said else "answer"
-    return None if asks.get(stage) == said[stage] else "the policy has changed and no longer asks for this verdict"
+    return None if asks.get(stage) == said[stage] else "the policy has changed and no longer asks for this decision"
 
 
 async def find(
@@ -251,7 +251,7 @@ async def ask(
     if review.state == "expired":
         return timed_out(f"reviewer {reviewer} did not decide review {review.id} within {duration_text(timeout)}")
     return timed_out(
-        f"reviewer {reviewer} has not decided review {review.id} yet; a later verdict answers the next identical"
+        f"reviewer {reviewer} has not decided review {review.id} yet; a later decision answers the next identical"
         " request"
     )
 
@@ -324,10 +324,7 @@ async def sample_reviewed(pending: PendingRequest, decision: Decision, allowed: 
         if not isinstance(done.outcome, Answered):
             return msgspec.structs.replace(done, review=pending.verdict, reviewed=pending.reviewed)
         if len(done.outcome.result) > MAX_REVIEW_BYTES:
-            large = (
-                f"the answer has {len(done.outcome.result)} bytes, more than a reviewer can be shown"
-                f" ({MAX_REVIEW_BYTES})"
-            )
+            large = f"the answer has {len(done.outcome.result)} bytes; a review can have at most {MAX_REVIEW_BYTES}"
             return _done(pending, Unanswered(Reason.REVIEW, detail=large), decision, done)
         found = create.of_answer(context_of(pending, decision), allowed, done.outcome.result)
     assert found is not None
@@ -362,7 +359,9 @@ async def _approved(pending: PendingRequest, decision: Decision, escalated: Esca
         pending.unfit = True
         return _done(
             pending,
-            Unanswered(Reason.REVIEW, detail=f"it was approved, but {escalated.why or 'no model can be asked'}"),
+            Unanswered(
+                Reason.REVIEW, detail=f"the request was approved, but {escalated.why or 'no model can be called'}"
+            ),
             decision,
         )
     if wanted is not None:

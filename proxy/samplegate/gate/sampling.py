@@ -47,7 +47,7 @@ async def sample(pending: PendingRequest, decision: Decision, allowed: Allowed) 
     limit = pending.seconds_left(rule)
     seconds = FALLBACK_TIMEOUT if limit is None else limit
     if seconds <= 0:
-        return Done(timed_out("no time was left to ask a model"), decision, model=allowed.models[0])
+        return Done(timed_out("no time left to call a model"), decision, model=allowed.models[0])
     tries = _ModelTries(pending, decision, allowed, pending.ports.clock() + seconds)
     with anyio.move_on_after(seconds + GRACE):
         return await tries.run()
@@ -191,7 +191,7 @@ class _ModelTries:
             return True
         detail = (
             f"model {self.model} returned {tokens} output tokens, more than maxTokens ({most});"
-            " the answer is withheld, use another model"
+            " the answer is withheld; use another model"
         )
         return Unanswered(Reason.MODEL, detail=detail)
 

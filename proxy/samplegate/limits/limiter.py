@@ -291,7 +291,7 @@ class Limiter:
         limit = self._name_of(waiter.at)
         if self._closed:
             return Refused(limit, "unavailable", detail="the gate is shutting down")
-        return Refused(limit, "full", waiter.retry_after, f"limit {limit}: no room within {duration_text(seconds)}")
+        return Refused(limit, "full", waiter.retry_after, f"limit {limit}: no capacity within {duration_text(seconds)}")
 
 
 def _refused_at(asked: ReservationRequest, refused: Refused) -> Account:

@@ -485,7 +485,7 @@ def _value_problem(field: Field, value: Any) -> str | None:
     if not is_value(value):
         return _TYPES[field.type]
     if isinstance(value, list) and len(value) > MAX_CHOSEN:
-        return f"must have at most {MAX_CHOSEN} choices"
+        return f"must have at most {MAX_CHOSEN} selected choices"
     return None
 
 
@@ -532,8 +532,8 @@ _CONSTRAINTS: Final[Mapping[str, Callable[[str], str]]] = {
     "exclusiveMinimum": lambda n: f"must be more than {n}",
     "exclusiveMaximum": lambda n: f"must be less than {n}",
     "multipleOf": lambda n: f"must be a multiple of {n}",
-    "minItems": lambda n: f"must have at least {n} choice{_s(n)}",
-    "maxItems": lambda n: f"must have at most {n} choice{_s(n)}",
+    "minItems": lambda n: f"must have at least {n} selected choice{_s(n)}",
+    "maxItems": lambda n: f"must have at most {n} selected choice{_s(n)}",
 }
 
 

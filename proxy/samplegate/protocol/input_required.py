@@ -202,7 +202,7 @@ def _has_action(answer: bytes) -> bool:
     return answer[:1] == b"{" and "action" in rawjson.fields(answer)
 
 
-_NOT_PLAIN: Final = "inputResponses has an answer that is not an unambiguous JSON object"
+_NOT_PLAIN: Final = "an answer in inputResponses is not a JSON object, or is ambiguous JSON"
 
 
 def read_unsolicited(answers: bytes) -> dict[str, bytes] | str:

@@ -29,7 +29,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.RULE: "denied by policy",
     Reason.NO_RULE: "not answered: no matching rule",
     Reason.CANNOT: "not answered: the matching rule could not be carried out",
-    Reason.NOT_OFFERED: "not answered: the gate's policy does not offer this capability to the server",
+    Reason.NOT_OFFERED: "not answered: the gate's policy does not advertise this capability to the server",
     Reason.MALFORMED: "malformed",
     Reason.TIMEOUT: "not answered in time",
     Reason.MODEL: "not answered: the model failed",

@@ -326,7 +326,7 @@ class Rejections(msgspec.Struct, eq=False):
         return [
             ToClient(
                 pending.stream,
-                frames.error(pending.id, results.INTERNAL, f"the server's answer was refused: {fault}"),
+                frames.error(pending.id, results.INTERNAL, f"invalid response from the server: {fault}"),
                 True,
             )
         ]
@@ -586,7 +586,7 @@ class Session:
             not server_requests.has_no_type(f.raw)
             and server_requests.result_type(f.object) == server_requests.INPUT_REQUIRED
         ):
-            raise Malformed("asks for input in a protocol version that has no input_required result")
+            raise Malformed("it asks for input in a protocol version that has no input_required result")
         elif pending.method == INITIALIZE:
             self.handshake.answered(f)
         if held is not None:

@@ -183,7 +183,7 @@ class Relay:
                 self.start(self.beside, self.first_call)
                 self.first_call = None
             if self._to_server.full:
-                self.refuse(stream, _raw(line), "the server does not read its input")
+                self.refuse(stream, _raw(line), "the server is not reading its input")
                 return
         try:
             self.carry_out(self.session.frame(side, stream, line, self.clock()), side)
@@ -339,7 +339,7 @@ class Relay:
             taken = True
         finally:
             if not taken:
-                self.carry_out(self.session.unforward(round.id, "the gate no longer waits for the answer"))
+                self.carry_out(self.session.unforward(round.id, "the gate is no longer waiting for the answer"))
         assert running.reply is not None
         return running.reply
 

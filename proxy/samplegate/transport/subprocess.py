@@ -186,7 +186,7 @@ def _explain(error: OSError | ValueError, name: str, env: Mapping[str, str], cwd
         return CannotStart(PLACE, name, "is a folder", "give the path of the program in it")
     if isinstance(error, FileNotFoundError):
         return CannotStart(
-            PLACE, name, "names a missing interpreter in its first line", "install it, or correct the line"
+            PLACE, name, "has a shebang with a missing interpreter", "install the interpreter, or correct the shebang"
         )
     if isinstance(error, PermissionError):
         return CannotStart(PLACE, name, "is not executable", "make it executable, or run it with its interpreter")

@@ -210,5 +210,5 @@ def test_so_is_a_method_that_resembles_a_call(modern_client: Gate, method: str) 
 @pytest.mark.parametrize("answers", ANSWERS)
 def test_so_are_answers_that_nobody_asked_for(modern_client: Gate, answers: str) -> None:
     said = answered(modern_client, call("modern", "tools/call", f'"name":"a","inputResponses":{answers}'))
-    expected = "inputResponses has an answer that is not an unambiguous JSON object"
+    expected = "an answer in inputResponses is not a JSON object, or is ambiguous JSON"
     assert (1, -32602, expected) == (said["id"], said["error"]["code"], said["error"]["message"])

@@ -310,7 +310,10 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "folder": ([str(folder)], f"command: '{folder}' is a folder; give the path of the program in it"),
         "interpreter": (
             [str(script)],
-            f"command: '{script}' names a missing interpreter in its first line; install it, or correct the line",
+            (
+                f"command: '{script}' has a shebang with a missing interpreter; install the interpreter,"
+                " or correct the shebang"
+            ),
         ),
         "nul": (
             ["a\0b"],

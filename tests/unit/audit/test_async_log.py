@@ -189,10 +189,10 @@ async def test_a_disk_that_does_not_answer_keeps_nobody(monkeypatch: pytest.Monk
     log = AsyncDecisionLog(sink, queue=0.05)
     monkeypatch.setattr(decision_log, "GRACE", 0.05)
     with sink.held():
-        assert ["decision log: the place could not be written in time (the disk does not respond)"] == await refused(
+        assert ["decision log: the place could not be written in time (the disk is not responding)"] == await refused(
             log, "stuck"
         )
-        assert "the disk does not respond" in str(log.problem())
+        assert "the disk is not responding" in str(log.problem())
 
 
 async def test_no_more_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,8 +58,12 @@ TITLED = [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]
         ({"type": "array", "items": {"anyOf": TITLED}}, ["Small"], "may only contain 's', 'l'"),
         ({"type": "array", "items": {"anyOf": TITLED}}, "s", "must be a list of allowed choices"),
         ({"type": "array", "items": {"anyOf": TITLED}}, [1], "must be a list of allowed choices"),
-        ({"type": "array", "items": {"anyOf": TITLED}, "minItems": 1}, [], "must have at least 1 choice"),
-        ({"type": "array", "items": {"anyOf": TITLED}, "maxItems": 1}, ["s", "l"], "must have at most 1 choice"),
+        ({"type": "array", "items": {"anyOf": TITLED}, "minItems": 1}, [], "must have at least 1 selected choice"),
+        (
+            {"type": "array", "items": {"anyOf": TITLED}, "maxItems": 1},
+            ["s", "l"],
+            "must have at most 1 selected choice",
+        ),
         (
             {"type": "array", "items": {"anyOf": TITLED}, "uniqueItems": True},
             ["s", "s"],
@@ -104,7 +108,7 @@ def test_thousands_of_choices_of_thousands_do_not_take_minutes() -> None:
     )
     started = time.process_time()
     assert {} == field_problems(asked, {"a": choices[-MAX_CHOSEN:], "b": choices[-MAX_CHOSEN:]})
-    assert {"a": f"must have at most {MAX_CHOSEN} choices"} == field_problems(asked, {"a": choices})
+    assert {"a": f"must have at most {MAX_CHOSEN} selected choices"} == field_problems(asked, {"a": choices})
     assert time.process_time() - started < 10
 
 

@@ -140,7 +140,7 @@ class Probe:
 
 
 FAULT: Final = (
-    "method not found: server/discover; this server supports only 2025-11-25 and older, start with initialize"
+    "method not found: server/discover; this server supports only 2025-11-25 and older; start with initialize"
 )
 
 

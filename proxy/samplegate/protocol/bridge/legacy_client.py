@@ -115,7 +115,7 @@ class ClientHandshake(msgspec.Struct, eq=False):
             capabilities = rawjson.lookup(result, "capabilities")
             self.logs = rawjson.lookup(capabilities, "logging") is not None
         except Malformed as problem:
-            fault = f"the server's answer was refused: {problem.fault}"
+            fault = f"invalid response from the server: {problem.fault}"
             note = Note("frame.refused", {"side": "server", "fault": problem.fault})
             return [note, *self.io.answer(call, frames.error(call.id, results.INTERNAL, fault))], None
         return self.io.answer(call, frames.result(call.id, result)), capabilities
@@ -233,7 +233,7 @@ class ClientTranslator(msgspec.Struct, eq=False):
                 return self.rounds.hand(call, f.payload or b"", forwarded, self.handshake.revision)
             return self.io.answer(call, translation.legacy_result(f, call.method))
         except Malformed as problem:
-            fault = f"the server's answer was refused: {problem.fault}"
+            fault = f"invalid response from the server: {problem.fault}"
             return [_refusal(problem), *self.io.answer(call, frames.error(call.id, results.INTERNAL, fault))]
 
 

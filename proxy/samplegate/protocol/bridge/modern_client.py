@@ -188,7 +188,7 @@ class ServerTranslator:
         try:
             return [ToClient(stream, _modern(method, f, None if hello is None else hello.info), True)]
         except Malformed as problem:
-            line = frames.error(f.id, results.INTERNAL, f"the server's answer was refused: {problem.fault}")
+            line = frames.error(f.id, results.INTERNAL, f"invalid response from the server: {problem.fault}")
             return [Note("frame.refused", {"side": "server", "fault": problem.fault}), ToClient(stream, line, True)]
 
 

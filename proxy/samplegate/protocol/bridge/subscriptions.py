@@ -97,11 +97,11 @@ class Subscriptions(msgspec.Struct, eq=False):
             or self._uris + len(uris) > MAX_ALL_URIS
         ):
             return Refusal(
-                results.INTERNAL, f"refused: {len(self.open)} listens for {self._uris} resources are already open"
+                results.INTERNAL, f"refused: {len(self.open)} subscriptions to {self._uris} resources are already open"
             )
         if self._size + _characters(uris) > MAX_ALL_SIZE:
             return Refusal(
-                results.INTERNAL, f"refused: the URIs of all listens would have more than {MAX_ALL_SIZE} characters"
+                results.INTERNAL, f"refused: the URIs of all subscriptions would exceed {MAX_ALL_SIZE} characters"
             )
         offered = rawjson.lookup(capabilities, "resources", "subscribe") == b"true"
         changes = frozenset(

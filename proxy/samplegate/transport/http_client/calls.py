@@ -146,7 +146,7 @@ class HttpCall(ABC):
             raise HttpFault("it answered with a request or notification", transport="malformed")
         if found.id != self.id:
             if found.kind == "result":
-                raise HttpFault("it answered another request", transport="malformed")
+                raise HttpFault("it sent a response to a different request", transport="malformed")
             found = found.changed(id=self.id)
         self._answer(found)
 

@@ -275,7 +275,7 @@ class RemoteConnection(Backlogged):
         if len(self._calls) >= MAX_CALLS:
             return HttpFault(f"{MAX_CALLS} requests to it are already in flight", transport="full")
         if self._backlog.size and self._backlog.size + size > MAX_UNSENT:
-            return HttpFault("it does not read its input", transport="full")
+            return HttpFault("it is not reading its input", transport="full")
         return None
 
     def _before(self) -> list[asyncio.Future[Any]]:

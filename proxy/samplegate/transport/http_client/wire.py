@@ -28,12 +28,12 @@ _STATUS: Final = {
     400: "it rejected the request",
     401: "it rejected the gate's credentials",
     403: "it denied the gate access",
-    404: "it has nothing at this URL",
-    405: "it does not allow this HTTP method at this URL",
+    404: "not found; check the URL",
+    405: "method not allowed at this URL",
     406: "it offers no response type that MCP allows",
     413: "the request is too large",
     415: "it does not accept JSON",
-    429: "it received too many requests",
+    429: "rate limit exceeded",
     431: "the request's headers are too large",
     502: "the proxy in front of it cannot reach it",
     503: "it is unavailable",
@@ -57,7 +57,7 @@ class SessionGone(HttpFault):
     """The server no longer knows our session (R94)."""
 
     def __init__(self) -> None:
-        super().__init__("HTTP 404: it no longer knows the session", httpStatus=404)
+        super().__init__("HTTP 404: the session is unknown or has expired", httpStatus=404)
 
 
 def status_fault(status: int) -> HttpFault:

@@ -58,10 +58,10 @@ FAULTS = [
         id="401",
     ),
     pytest.param(whole(403, b"no", "text/plain"), "HTTP 403: it denied the gate", id="403"),
-    pytest.param(whole(404), "HTTP 404: it has nothing", id="404"),
-    pytest.param(whole(404, b"<html>", "text/html"), "HTTP 404: it has nothing", id="404 in HTML"),
-    pytest.param(whole(405), "HTTP 405: it does not allow this", id="405"),
-    pytest.param(whole(429, Retry_After="9"), "HTTP 429: it received too many", id="429"),
+    pytest.param(whole(404), "HTTP 404: not found; check the URL", id="404"),
+    pytest.param(whole(404, b"<html>", "text/html"), "HTTP 404: not found; check the URL", id="404 in HTML"),
+    pytest.param(whole(405), "HTTP 405: method not allowed at this URL", id="405"),
+    pytest.param(whole(429, Retry_After="9"), "HTTP 429: rate limit exceeded", id="429"),
     pytest.param(whole(500, b"<html>secret</html>", "text/html"), "HTTP 500: it failed", id="500"),
     pytest.param(whole(500, b'{"error":"secret"}'), "HTTP 500: it failed", id="500 in JSON that is no JSON-RPC"),
     pytest.param(whole(418, b"{" * 100), "HTTP 418: unexpected status", id="418"),
@@ -99,7 +99,7 @@ FAULTS = [
     ),
     pytest.param(
         whole(200, b'{"jsonrpc":"2.0","id":"other","result":{}}'),
-        "it answered another request",
+        "it sent a response to a different request",
         id="another's answer",
     ),
     pytest.param(
@@ -351,7 +351,7 @@ async def test_a_server_that_takes_no_input_is_pressed_and_then_refused(monkeypa
             assert [True] == pressed
             assert remote.buffered == len(line)
             remote.send(2, line)
-            assert "it does not read its input" in (await heard.of(2))[0]["error"]["message"]
+            assert "it is not reading its input" in (await heard.of(2))[0]["error"]["message"]
             await remote.aclose()
             assert [True, False] == pressed
             assert 0 == remote.buffered
