@@ -191,9 +191,9 @@ def url_error(url: str, *, query: bool = False, secure: bool = False) -> str | N
         )
     parts = split(url)
     if parts is None:
-        return "is not a URL; write one like https://mcp.example.com/mcp"
+        return "is not a URL; use a URL such as https://mcp.example.com/mcp"
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        return "is not an http or https URL with a host; write one like https://mcp.example.com/mcp"
+        return "is not an http or https URL with a host; use a URL such as https://mcp.example.com/mcp"
     if has_user(parts):
         return "contains a user name or a password; put credentials in a header"
     if "#" in url or ("?" in url and not query):
@@ -226,11 +226,11 @@ class ShownUrl(msgspec.Struct, frozen=True):
 
 def shown_url(url: str) -> ShownUrl:
     """How to show a URL that a server asks the user to open. Never raises."""
-    long = ["it is very long; check its host first"] if len(url) > LONG_URL else []
+    long = ["the URL is very long; check its host first"] if len(url) > LONG_URL else []
     parts = split(url)
     if parts is None:
         return ShownUrl(
-            "", "", "", None, "", ("it is not a valid URL", *_non_ascii_warnings(url, ""), *long), (url, "", "")
+            "", "", "", None, "", ("the URL is not valid", *_non_ascii_warnings(url, ""), *long), (url, "", "")
         )
     is_split = "\\" in parts.netloc  # browsers read a backslash as a slash, other parsers as a character
     name = "" if is_split else parts.hostname or ""
@@ -265,28 +265,28 @@ def _without_user_and_query(parts: SplitResult, host: str, port: int | None) -> 
 def _url_warnings(url: str, parts: SplitResult, port: int | None) -> list[str]:
     found = []
     if has_user(parts):
-        found.append("it contains a user name before an @, which is not its host")
+        found.append("the URL contains a user name before an @, which is not its host")
     if parts.scheme != "https":
         found.append(
-            "it is not https, so data entered there travels unencrypted"
+            "the URL is not https, so data entered there is sent unencrypted"
             if parts.scheme == "http"
-            else "it is not a web address"
+            else "the URL is not a web address"
         )
     if port is not None:
-        found.append(f"it uses port {port}")
+        found.append(f"the URL uses port {port}")
     if target(url) is None and parts.username is None:
-        found.append("programs may disagree about its host")
+        found.append("programs may disagree about the host of the URL")
     return found
 
 
 def _host_warnings(host: str | None) -> list[str]:
     if host is None:
-        return ["its host is ambiguous"]
+        return ["the host is ambiguous"]
     if address_of(host) is not None:
-        return ["its host is an IP address, not a name"]
+        return ["the host is an IP address, not a name"]
     if any(label.startswith("xn--") for label in host.split(".")):
         return [
-            f"its host has non-ASCII letters, which may look like others; compare its ASCII form (punycode): {host}"
+            f"the host has non-ASCII letters, which may look like others; compare its ASCII form (punycode): {host}"
         ]
     return []
 
@@ -296,14 +296,14 @@ def _non_ascii_warnings(url: str, name: str) -> list[str]:
     the host as most parsers see it."""
     if name.isascii():
         found = _netloc.search(url)
-        return ["it has non-ASCII letters where its host should be"] if found and not found[0].isascii() else []
+        return ["the URL has non-ASCII letters where its host should be"] if found and not found[0].isascii() else []
     labels = (
         [label if label.isascii() else _punycode(label) for label in name.split(".")]
         if len(name) <= _MAX_HOST
         else [""]
     )
     form = f"programs may convert it to {'.'.join(labels)}" if all(labels) else "it has no single ASCII form"
-    return [f"its host has non-ASCII letters, which may look like others; {form}"]
+    return [f"the host has non-ASCII letters, which may look like others; {form}"]
 
 
 def _punycode(label: str) -> str:

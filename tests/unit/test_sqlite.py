@@ -284,7 +284,7 @@ FOUND: Final = {
     ),
     "of something else": (
         "it contains tables of another program; set --state to another folder",
-        "it contains tables of another program; name another store",
+        "it contains tables of another program; use another store",
         "OSError: [Errno 0] it contains tables of another program; name another file",
     ),
     "newer": (
@@ -294,7 +294,7 @@ FOUND: Final = {
         ),
         (
             "its reviews have version '0099', but this samplegate supports '0001'; use a matching samplegate, or"
-            " name another store"
+            " use another store"
         ),
         (
             "OSError: [Errno 0] its decisions have version 7, but this samplegate supports 1; use a matching"

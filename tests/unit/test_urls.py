@@ -17,8 +17,8 @@ PORT: Final = "has an invalid host or port"
 NUMBER: Final = "has a numeric host that is not a dotted IPv4 address"
 CHARACTER: Final = "has a host with an invalid character"
 
-NO_URL: Final = "is not a URL; write one like https://mcp.example.com/mcp"
-NOT_HTTP: Final = "is not an http or https URL with a host; write one like https://mcp.example.com/mcp"
+NO_URL: Final = "is not a URL; use a URL such as https://mcp.example.com/mcp"
+NOT_HTTP: Final = "is not an http or https URL with a host; use a URL such as https://mcp.example.com/mcp"
 LETTERS: Final = (
     "is not a valid URL: it is longer than 2000 characters, or contains spaces or non-ASCII characters; write"
     " these as %XX"

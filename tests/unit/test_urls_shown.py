@@ -34,10 +34,10 @@ def test_a_plain_address_has_nothing_to_warn_of() -> None:
         ("https://127.0.0.1/", "127.0.0.1", "127.0.0.1", "is an IP address"),
         ("https://[2001:db8::1]/", "2001:db8::1", "2001:db8::1", "is an IP address"),
         ("https://stra\u00dfe.example/", "", "", "is ambiguous"),
-        ("https://good.example?@evil.example/", "good.example", "good.example", "disagree about its host"),
+        ("https://good.example?@evil.example/", "good.example", "good.example", "disagree about the host of the URL"),
         ("https://good.example\\@evil.example/", "", "", "is ambiguous"),
         ("mailto:a@b.example", "", "", "not a web address"),
-        ("https://a.example:99999/", "", "", "not a valid URL"),
+        ("https://a.example:99999/", "", "", "the URL is not valid"),
         ("myapp:open", "", "", "not a web address"),
         ("https://a.example/" + "a" * 400, "a.example", "a.example", "very long"),
         ("https://good.example/\u202emoc.live", "good.example", "good.example", "disagree"),
@@ -69,7 +69,7 @@ APPLE = "\u0430\u0440\u0440\u04cf\u0435"
 def test_a_host_that_readers_disagree_on_is_told_in_ascii_where_that_is_one(host: str, form: str) -> None:
     found = shown_url(f"https://user@{host}:444/login")
     assert ("", "", "https:") == (found.host, found.host_unicode, found.bare)
-    assert [f"its host has non-ASCII letters, which may look like others; {form}"] == [
+    assert [f"the host has non-ASCII letters, which may look like others; {form}"] == [
         said for said in found.warnings if "ASCII" in said
     ]
 
@@ -77,7 +77,7 @@ def test_a_host_that_readers_disagree_on_is_told_in_ascii_where_that_is_one(host
 @pytest.mark.parametrize("url", ["https://\u0430\\@evil.example/", "https://\u0430:\u0430:1/", "https://a\uff0fb/"])
 def test_where_even_its_place_is_doubtful_no_form_is_told(url: str) -> None:
     warnings = shown_url(url).warnings
-    assert "it has non-ASCII letters where its host should be" in warnings
+    assert "the URL has non-ASCII letters where its host should be" in warnings
     assert not any("xn--" in said for said in warnings)
 
 

@@ -15,7 +15,7 @@ from samplegate.protocol.elicitation_schema import Field, NotFlat, read_form
 from samplegate.reviews import views
 from samplegate.reviews.edits import changes
 from samplegate.reviews.review import EditBounds, Review, ReviewEvent, expired, scrub_verdict
-from samplegate.reviews.views import all_without_media, dollars, notes, span, verdict_json
+from samplegate.reviews.views import EVENT_MEANINGS, all_without_media, dollars, note_text, notes, span, verdict_json
 from samplegate.secret_names import secret_fields
 from samplegate.urls import shown_url
 
@@ -154,7 +154,7 @@ def lines(review: Review, now: float) -> Iterator[str]:
     yield f"review {review.id}: {review.state}"
     yield from _facts(review, now)
     for note in notes(review, now):
-        yield f"  note       {note}"
+        yield f"  note       {note_text(note)}"
     if review.arguments is not None:
         yield "call arguments:"
         yield from as_json(review.arguments)
@@ -178,7 +178,8 @@ def history(events: Iterable[ReviewEvent]) -> Iterator[str]:
             if event.door == "gate"
             else f" ({event.door})"
         )
-        yield f"  {moment(event.at)}  {event.what}{by}{f': {harmless(event.detail)}' if event.detail else ''}"
+        what = EVENT_MEANINGS.get(event.what, event.what)
+        yield f"  {moment(event.at)}  {what}{by}{f': {harmless(event.detail)}' if event.detail else ''}"
 
 
 def _facts(review: Review, now: float) -> Iterator[str]:
@@ -207,7 +208,7 @@ def _facts(review: Review, now: float) -> Iterator[str]:
 
 def _applies_to(review: Review, now: float) -> str:
     late = (
-        f"the next identical request, once, within {span(review.late)} of the verdict" if review.late else "no request"
+        f"the next identical request, once, within {span(review.late)} of the decision" if review.late else "no request"
     )
     if review.answers_until is not None and now >= review.answers_until:
         return f"{late} (the original request has ended)"

@@ -81,7 +81,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                 "--as",
                 dest="as_",
                 metavar="NAME",
-                help="reviewer's name for the record (default: the current user)",
+                help="reviewer's name to record (default: the current user)",
             )
         _own_arguments(name, action)
 
@@ -101,7 +101,10 @@ def _own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
             )
             parser.add_argument("--reviewer", metavar="NAME", help="only reviews for this reviewer of the policy")
             parser.add_argument("--server", metavar="NAME", help="only requests from this server")
-            which = "maximum number: the oldest of pending reviews, otherwise the newest (default: %(default)s)"
+            which = (
+                "maximum number of reviews to show: the oldest if only pending ones are listed, otherwise the newest"
+                " (default: %(default)s)"
+            )
             parser.add_argument("--limit", type=_limit, default=50, metavar="N", help=which)
             parser.add_argument("--json", action="store_true", help="print one JSON array, without content")
         case "show":
@@ -110,7 +113,7 @@ def _own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
             parser.add_argument("--reviewer", metavar="NAME", help="only reviews for this reviewer of the policy")
             parser.add_argument("--json", action="store_true", help="print each review or change as a line of JSON")
         case "approve":
-            parser.add_argument("--model", metavar="M", help="use this model, one of the rule's")
+            parser.add_argument("--model", metavar="M", help="use this model (must be allowed by the rule)")
             parser.add_argument("--max-tokens", type=int, metavar="N", help="maximum output tokens")
             parser.add_argument("--temperature", type=float, metavar="T", help="sampling temperature")
             parser.add_argument(
@@ -120,7 +123,7 @@ def _own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
                 "--messages", metavar="FILE", help="replace the messages with this JSON array; - for stdin"
             )
         case "reject":
-            parser.add_argument("--reason", default="", metavar="TEXT", help="reason, for the record")
+            parser.add_argument("--reason", default="", metavar="TEXT", help="reason to record")
             parser.add_argument("--tell-server", action="store_true", help="also send the reason to the server")
         case "answer":
             one = parser.add_mutually_exclusive_group(required=True)
@@ -132,8 +135,10 @@ def _own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
                 help="values of a form, or content blocks of a sampling answer, as JSON; - for stdin",
             )
             one.add_argument("--text", metavar="TEXT", help="text of a sampling answer")
-            one.add_argument("--decline", action="store_true", help="decline a form or a URL")
-            one.add_argument("--cancel", action="store_true", help="dismiss a form or a URL without a choice")
+            one.add_argument("--decline", action="store_true", help="decline a form or URL request")
+            one.add_argument(
+                "--cancel", action="store_true", help="dismiss a form or URL request without accepting or declining it"
+            )
 
 
 def _limit(text: str) -> int:
@@ -287,10 +292,13 @@ def _conflict_text(review: Review, why: str) -> str:
 def _effect_text(review: Review, now: float) -> str:
     """Which request gets the new verdict."""
     if review.waiter is not None and now < review.held_until:
-        return "the waiting request gets this verdict now"
+        return "the waiting request now gets this decision"
     if not review.late:
-        return "no request is waiting for this verdict, and its reviewer allows no late verdicts: it has no effect"
-    return f"no request is waiting: the next identical request gets this verdict, once, within {span(review.late)}"
+        return (
+            "no request is waiting for this decision and late decisions are disabled for this reviewer, so it has no"
+            " effect"
+        )
+    return f"no request is waiting: the next identical request gets this decision, once, within {span(review.late)}"
 
 
 def _verdict_input(args: argparse.Namespace, review: Review) -> dict[str, Any]:

@@ -36,7 +36,7 @@ _SENT: Final = frozenset({"messages", "_meta", "task", *BOUND})
 def unsent(compiled: CompiledPolicy, rule: ModelRule, allowed: Allowed | None, request: Request) -> tuple[Unsent, ...]:
     """The params of a sampling request that are not sent to the model; none for an elicitation.
 
-    ``allowed``: the decision about the model, None if no model can be asked.
+    ``allowed``: the decision about the model, None if no model can be called.
     """
     return tuple(_unsent(compiled, rule, allowed, request)) if request.kind == "sampling" else ()
 
@@ -52,7 +52,7 @@ def _unsent(compiled: CompiledPolicy, rule: ModelRule, allowed: Allowed | None, 
         yield Unsent(
             param[:200],
             value,
-            "not used: no model can be asked"
+            "not used: no model can be called"
             if allowed is None
             else _effect_of(compiled, rule, allowed, request, param),
         )

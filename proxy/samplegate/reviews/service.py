@@ -186,7 +186,7 @@ class ReviewService:
             review, id=f"rv_{self._random(12).hex()}", waiter=waiter, held_until=now + LEASE
         )
         if not await self.store.write(lambda store: store.open(fresh, announce=announce, most=self._most)):
-            raise Unavailable(f"reviews: {self._most} are already pending; decide some, or raise max_pending_reviews")
+            raise Unavailable(f"{self._most} reviews are already pending; decide some, or raise max_pending_reviews")
         self._hold(waiter)
         self._counts.opened(fresh)
         self._log.info(
@@ -343,7 +343,7 @@ class ReviewService:
         if found.state not in DECIDED:
             await self._leave(found.id, waiter)
             return None
-        await self._withdraw(review.id, waiter, f"answered by the verdict on {found.id}")
+        await self._withdraw(review.id, waiter, f"answered by the decision on {found.id}")
         return found
 
     async def _withdraw_or_leave(self, review: Review) -> None:

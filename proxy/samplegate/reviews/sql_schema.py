@@ -145,7 +145,7 @@ SCHEMA: Final = Schema(
     table=VERSION_TABLE,
     make=_make,
     contents="reviews",
-    another="name another store",
+    another="use another store",
     older=OLDER,
 )
 
@@ -256,7 +256,7 @@ class Database:
 
     def __init__(self, url: str, *, make: bool = True) -> None:
         self.path = path_of(url)
-        missing = "" if make else "name the store that the gate uses"
+        missing = "" if make else "pass the gate's store with --store"
         self._file = CoreFile(self.path, SCHEMA, pragmas=("synchronous=FULL", "secure_delete=ON"), missing=missing)
         self.scrub = self._file.checkpoint
         self.close = self._file.close

@@ -291,7 +291,7 @@ def _word_problems(word: str, given: Mapping[str, Any], review: Review) -> list[
         found.append(
             FieldProblem(
                 "verdict",
-                f"must be answer or reject, because no model can be asked{f' ({review.why})' if review.why else ''}",
+                f"must be answer or reject, because no model can be called{f' ({review.why})' if review.why else ''}",
             )
         )
     if word == "approve" and review.stage == "answer" and "edits" in given:

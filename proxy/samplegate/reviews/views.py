@@ -59,8 +59,8 @@ def dollars(units: int) -> str:
 MAX_CHOICES: Final = 30
 MAX_TEXT: Final = 200  # characters of a bound, a default or a choice
 _CONSTRAINTS: Final = {
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
+    "minLength": "min length {}",
+    "maxLength": "max length {}",
     "minimum": "at least {}",
     "maximum": "at most {}",
     "exclusiveMinimum": "more than {}",
@@ -99,9 +99,8 @@ def lines(schema: Mapping[str, Any], *, secret: bool) -> Iterator[str]:
 
 
 def constraint(keyword: str, value: str) -> str:
-    """A keyword of a field's schema in words: ``at least 1 character``, ``at most 9``."""
-    text = _CONSTRAINTS[keyword].format(value)
-    return text.removesuffix("s") if keyword in ("minLength", "maxLength") and value == "1" else text
+    """A keyword of a field's schema in words: ``min length 1``, ``at most 9``."""
+    return _CONSTRAINTS[keyword].format(value)
 
 
 def choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -417,28 +416,47 @@ def moment(seconds: float | None) -> str | None:
     )
 
 
+URL_NOTE: Final = (
+    "the server means its own user to open this address; whoever decides here is not that user and should not sign in"
+    " there"
+)
+UNUSED_NOTE: Final = "the verdict is not used yet: the next same request gets it"
+_NOTES_FOR_PEOPLE: Final = {
+    URL_NOTE: "the server wants its own user to open this URL; reviewers are not that user and must not sign in there",
+    UNUSED_NOTE: "the decision has not been used yet; it answers the next identical request",
+}
+"""Notes whose wording in JSON is unchanged since 0.1.0, and their text for people."""
+
+
+def note_text(note: str) -> str:
+    """The text for people of one of the ``notes``."""
+    return _NOTES_FOR_PEOPLE.get(note, note)
+
+
+EVENT_MEANINGS: Final = {
+    "joined": "the same request arrived again and is waiting",
+    "told": "notification delivered",
+    "untold": "notification failed",
+}
+"""The text for people of events whose names are not clear by themselves."""
+
+
 def notes(review: Review, now: float) -> list[str]:
-    """Sentences that a reviewer should know beside the request. Without content."""
+    """Sentences that a reviewer should know beside the request, as in JSON. Without content."""
     found = []
     if review.mode == "url" and review.state == "pending":  # R45
-        found.append(
-            "the server means its own user to open this address; whoever decides here is not that user and should not"
-            " sign in there"
-        )
+        found.append(URL_NOTE)
     if review.state == "pending" and review.answers_until is not None and now >= review.answers_until:
         found.append(
-            f"the request has ended: a verdict now answers the next identical request, once, within {span(review.late)}"
+            "the request has ended: a decision now answers the next identical request, once, within"
+            f" {span(review.late)}"
             if review.late
-            else "the request has ended: a verdict has an effect only if the same request is made again before this"
+            else "the request has ended: a decision has an effect only if the same request is made again before this"
             " review expires"
         )
     if review.state in DECIDED and review.used is None and review.waiter is None and review.decided is not None:
         over = now >= review.decided + review.late
-        found.append(
-            "the verdict was never used and has expired"
-            if over
-            else "the verdict is not used yet: the next same request gets it"
-        )
+        found.append("the decision was never used and has expired" if over else UNUSED_NOTE)
     return found
 
 

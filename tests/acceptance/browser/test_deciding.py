@@ -41,7 +41,7 @@ def test_signing_in_leads_back_to_the_review_that_was_asked_for_and_it_is_approv
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Sampling request from tickets")
     expect(page.get_by_text("three sentences", exact=True)).to_be_visible()
-    expect(page.get_by_role("img", name="Attached picture 1")).to_be_visible()
+    expect(page.get_by_role("img", name="Attached image 1")).to_be_visible()
     expect(page.get_by_text("$0.013", exact=True)).to_be_visible()
     page.get_by_role("button", name="Approve", exact=True).click()
     expect(page.locator("#standing")).to_contain_text("Approved by ann")

@@ -189,7 +189,7 @@ def test_a_sampling_request_is_shown_with_all_that_a_person_needs(store: SqlRevi
         "reviewer   ops (rule a person decides)",
         "expires    in 14 min, at ",
         "applies to the waiting request for ",
-        "after that, the next identical request, once, within 60 min of the verdict",
+        "after that, the next identical request, once, within 60 min of the decision",
         "digest     " + made.DIGEST,
         '  |     "ticket": "T-1"',
         "message 2 of 3 (assistant):\n  | Sure",
@@ -237,7 +237,7 @@ def test_a_field_is_shown_with_all_that_a_person_needs_to_fill_it_in(store: SqlR
         "    - c29\n  |     and 15 more\n",
         "m (multiple choice)\n  |     default: p, q\n  |     - p\n  |     - q\n",
         "b (boolean)\n  |     default: true\n",
-        "s (string)\n  |     constraints: at least 2 characters, at most 9 characters, format email, pattern ^a\n",
+        "s (string)\n  |     constraints: min length 2, max length 9, format email, pattern ^a\n",
         "token (string, looks like a secret)\n",
     ):
         assert f"  | {text}" in shown
@@ -357,7 +357,7 @@ def test_an_approval_is_recorded_with_its_edits_and_who_and_by_what_door(
 def test_who_waits_gets_it(store: SqlReviewStore, reviews: Command) -> None:
     id = put(store, made.review(), waiter="w", held_until=time.time() + 60)
     ended = reviews("approve", "aaa", "--as", "bob")
-    assert ended.out.endswith("the waiting request gets this verdict now\n")
+    assert ended.out.endswith("the waiting request now gets this decision\n")
     found = store.seek(made.DIGEST, stage="request", waiter="w", now=time.time(), seconds=5)
     assert found is not None
     assert (id, "bob", Verdict(word="approve")) == (found.id, found.who, found.verdict)
@@ -464,7 +464,7 @@ def test_sampling_is_answered_with_a_text(store: SqlReviewStore, reviews: Comman
         (["answer", "abb"], "one of the arguments --accept --json --text --decline --cancel is required"),
         (
             ["show", "aaa", "--store", "sqlite:gone.db"],
-            "review store gone.db: it does not exist; name the store that the gate uses",
+            "review store gone.db: it does not exist; pass the gate's store with --store",
         ),
         (["list", "--store", "postgresql://u:hunter2@h/d"], "--store: "),
         (["list", "--settings", "gone.yaml"], "gone.yaml"),

@@ -86,7 +86,7 @@ def test_a_form_that_a_run_waits_for_is_answered_by_another_process(beside: Besi
     beside.asks(client, "elicitation/create", FORM)
     id = beside.seen("opened")
     assert "confirm (boolean, required)" in beside.reviews("show", id[:12]).out
-    assert "the waiting request gets this verdict now" in beside.reviews("answer", id, "--accept", "confirm=yes").out
+    assert "the waiting request now gets this decision" in beside.reviews("answer", id, "--accept", "confirm=yes").out
     result = client.read()["result"]["structuredContent"]["result"]
     assert ("accept", {"confirm": True}) == (result["action"], result["content"])
     assert id == beside.seen("used")

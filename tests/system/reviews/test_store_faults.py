@@ -76,7 +76,7 @@ def test_a_store_of_another_kind_is_refused_without_its_password(url: str, says:
 
 
 def test_a_store_that_is_to_be_there_is_not_made(path: Path) -> None:
-    with pytest.raises(Unavailable, match=r"reviews\.db: it does not exist; name the store that the gate uses"):
+    with pytest.raises(Unavailable, match=r"reviews\.db: it does not exist; pass the gate's store with --store"):
         SqlReviewStore(f"sqlite:{path}", make=False).last_change()
     assert not path.parent.exists()
 
@@ -301,7 +301,7 @@ def test_a_database_of_something_else_is_left_as_it_is(store: SqlReviewStore, pa
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE songs (name)")
     before = path.read_bytes()
-    with pytest.raises(Unavailable, match="it contains tables of another program; name another store"):
+    with pytest.raises(Unavailable, match="it contains tables of another program; use another store"):
         store.last_change()
     assert before == path.read_bytes()
 

@@ -75,7 +75,7 @@ async def test_a_verdict_on_a_rule_that_is_gone_is_refused_with_the_reason(daemo
         )
         assert (1, True, True) == (ended.code, "already withdrawn" in ended.err, WHY in ended.err)
         if waits:
-            assert "gets this verdict now" not in ended.out + ended.err
+            assert "now gets this decision" not in ended.out + ended.err
             answer = await asyncio.wait_for(call, BOUND)
             assert "error" in json.dumps(answer) or "cancel" in json.dumps(answer)
 

@@ -34,7 +34,7 @@ REVIEWS: Final[dict[str, Review]] = {
         params={"messages": [PICTURE, made.said("Sure", "assistant")], "maxTokens": 9, "stopSequences": ["x"]},
         calls=(),
         arguments=None,
-        why="no model can be asked",
+        why="no model can be called",
         changed=("maxTokens",),
         unsent=(Unsent("tools", [{"name": "t"}], "left out"),),
         bounds=replace(made.BOUNDS, temperature_min=0.1, prepended="Be"),

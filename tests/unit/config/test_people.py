@@ -206,7 +206,7 @@ def test_what_travels_unencrypted_or_is_of_no_use_is_warned_of(text: str, warned
         ("store: 'sqlite:'", "1: store: has no path; write sqlite:PATH"),
         (
             "reviews_url: reviews",
-            "1: reviews_url: is not an http or https URL with a host; write one like https://mcp.example.com/mcp",
+            "1: reviews_url: is not an http or https URL with a host; use a URL such as https://mcp.example.com/mcp",
         ),
         (
             "reviews_url: https://reviews.example.com/gate",

@@ -254,9 +254,9 @@ def test_the_line_and_the_settings_do_not_both_name_servers(tmp_path: Path) -> N
     assert ["--url: cannot be combined with a command; remove one of them"] == problems(
         None, tmp_path, url="https://x", **QUICK
     )
-    assert ["--url: is not an http or https URL with a host; write one like https://mcp.example.com/mcp"] == problems(
-        None, tmp_path, url="x", flags={"policy": "p"}
-    )
+    assert [
+        "--url: is not an http or https URL with a host; use a URL such as https://mcp.example.com/mcp"
+    ] == problems(None, tmp_path, url="x", flags={"policy": "p"})
     (told,) = problems(None, tmp_path, **QUICK, name="a/b")
     assert told.startswith("--server: is not a valid server name")
 

@@ -116,14 +116,17 @@ def test_nobody_and_everybody_are_two_things(tmp_path: Path) -> None:
         ),
         (
             "{url: 'ftp://x'}",
-            "15: servers.docs.url: is not an http or https URL with a host; write one like https://mcp.example.com/mcp",
+            "15: servers.docs.url: is not an http or https URL with a host; use a URL such as https://mcp.example.com/mcp",
         ),
         (
             "{url: 'https://u:s3cret@x'}",
             "15: servers.docs.url: contains a user name or a password; put credentials in a header",
         ),
         ("{url: 'https://x#y'}", "15: servers.docs.url: contains a fragment; remove it"),
-        ("{url: 'https://x:99999'}", "15: servers.docs.url: is not a URL; write one like https://mcp.example.com/mcp"),
+        (
+            "{url: 'https://x:99999'}",
+            "15: servers.docs.url: is not a URL; use a URL such as https://mcp.example.com/mcp",
+        ),
         (
             "{url: 'https://x', headers: {A: '${CRLF}'}}",
             "41: servers.docs.headers.A: has an invalid value; write ASCII without line breaks",

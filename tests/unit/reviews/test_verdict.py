@@ -196,7 +196,7 @@ def test_what_is_no_json_with_one_reading_is_no_verdict(raw: bytes | Mapping[str
         (
             review(bounds=None, why="no model accepts images"),
             {"verdict": "approve"},
-            {"verdict": "must be answer or reject, because no model can be asked (no model accepts images)"},
+            {"verdict": "must be answer or reject, because no model can be called (no model accepts images)"},
         ),
         (
             model_answer(text("hi")),

@@ -182,18 +182,18 @@ def test_a_picture_goes_before_words_are_cut() -> None:
         (
             review(answers_until=NOW + 45),
             NOW + 45,
-            "a verdict now answers the next identical request, once, within 60 min",
+            "a decision now answers the next identical request, once, within 60 min",
         ),
         (
             review(answers_until=NOW + 45, late=86_400.0),
             NOW + 45,
-            "a verdict now answers the next identical request, once, within 24 h",
+            "a decision now answers the next identical request, once, within 24 h",
         ),
         (
             review(answers_until=NOW + 45, late=0.0),
             NOW + 45,
             (
-                "the request has ended: a verdict has an effect only if the same request is made again before this"
+                "the request has ended: a decision has an effect only if the same request is made again before this"
                 " review expires"
             ),
         ),

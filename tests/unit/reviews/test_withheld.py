@@ -43,6 +43,6 @@ def test_so_many_unknown_params_and_no_more() -> None:
 
 
 def test_where_no_model_can_be_asked_none_of_it_is_used() -> None:
-    assert {"not used: no model can be asked"} == {
+    assert {"not used: no model can be called"} == {
         effect for _, _, effect in of(allowed=False, metadata={}, includeContext="none", modelPreferences={})
     }

@@ -25,7 +25,7 @@ import msgspec
 
 from samplegate.policy.ledger import SCALE
 from samplegate.reviews.review import Delivery, Review
-from samplegate.reviews.views import MAX_BYTES, Clean, dollars, moment, request_sections, to_view
+from samplegate.reviews.views import MAX_BYTES, Clean, dollars, moment, note_text, request_sections, to_view
 
 FENCE: Final = "```"
 MIN_SHOWN: Final = 200  # characters; a shorter text does not help the reader
@@ -216,7 +216,7 @@ def _opened_message(fields: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]
         {"type": "header", "text": _plain(title, MAX_HEADER)},
         {"type": "section", "fields": [_plain(f"{name}: {value}", MAX_FIELD) for name, value in _facts(fields)]},
         *_request_blocks(fields),
-        *({"type": "section", "text": _plain(note, MAX_TEXT)} for note in fields["notes"]),
+        *({"type": "section", "text": _plain(note_text(note), MAX_TEXT)} for note in fields["notes"]),
         {
             "type": "context",
             "elements": [{"type": "mrkdwn", "text": _until(fields), "verbatim": True}, _plain(fields["id"], _MAX_NAME)],
@@ -260,7 +260,7 @@ def _request_blocks(fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name, text in request_sections(fields):
         block = preformatted(name, text, min(MAX_TEXT, left))
         if block is None:
-            yield {"type": "section", "text": _plain("There is more. Open the review to see all of it.", MAX_TEXT)}
+            yield {"type": "section", "text": _plain("Truncated. Open the review to see the full request.", MAX_TEXT)}
             return
         left -= len(block)
         yield {"type": "section", "text": {"type": "mrkdwn", "text": block, "verbatim": True}}

@@ -195,7 +195,7 @@ class DeliveryAttempt:
             context.store, context.log, review, said.raw, door=door, now=context.wall()
         )
         return (
-            RetryLater(f"{said.said}, with an invalid verdict")
+            RetryLater(f"{said.said}, with an invalid decision")
             if given is None
             else VerdictReceived(b"", f"{said.said}, {given}")
         )

@@ -393,7 +393,7 @@ class ContentReader:
         self._pictures += 1
         found = picture(block)
         if isinstance(found, str):
-            return Block("note", note=f"picture not shown: {found}")
+            return Block("note", note=f"image not shown: {found}")
         pixels = f", {found.width} x {found.height} pixels" if found.width else ""
         return Block("image", note=f"{found.type}{pixels}, {size(len(found.data))}", picture=self._pictures - 1)
 

@@ -482,7 +482,7 @@ def _dropped_input(do: str, review: Review, found: TypedForm) -> str | None:
             return 'The answer that you wrote would be lost. Choose "Send this answer", or remove it.'
         case "answer", "edited":
             return (
-                f"Your edits would be lost ({labels}): this button sends your own answer instead of asking the model."
+                f"Your edits would be lost ({labels}): this button sends your own answer instead of calling the model."
                 " Undo the edits."
             )
         case _:

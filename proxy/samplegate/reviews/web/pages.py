@@ -415,7 +415,7 @@ class Pages:
                     person,
                     503,
                     "Reviews are unavailable",
-                    "The review store does not respond. Nothing was decided. Try again.",
+                    "The review store is not responding. No decision was recorded. Try again.",
                 )
 
         return handle

@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from samplegate.reviews.review import Review, ReviewEvent
-from samplegate.reviews.views import dollars
+from samplegate.reviews.views import EVENT_MEANINGS, dollars
 from samplegate.reviews.web import content, context
 from samplegate.reviews.web.context import Person, Web
 from samplegate.reviews.web.visible import hides, plain, visible
@@ -59,12 +59,6 @@ async def serve(request: Request) -> Response:
 ROUTE: Final = Route("/reviews/static/{name}", serve)
 
 MAX_LINES: Final = 50
-_MEANINGS: Final = {
-    "joined": "the same request arrived again and is waiting",
-    "told": "notification delivered",
-    "untold": "notification failed",
-}
-"""Explanations of events whose names are not clear by themselves."""
 
 
 class HistoryLine(msgspec.Struct, frozen=True):
@@ -83,7 +77,7 @@ def lines(events: Sequence[ReviewEvent]) -> tuple[HistoryLine, ...]:
     found: list[HistoryLine] = []
     for what, some in groupby(events, lambda event: event.what):
         alike = list(some)
-        meaning = _MEANINGS.get(what, "")
+        meaning = EVENT_MEANINGS.get(what, "")
         found += (
             [HistoryLine(alike[-1], len(alike), meaning)]
             if what == "joined"

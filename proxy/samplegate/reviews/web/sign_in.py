@@ -174,7 +174,11 @@ async def read_form(web: Web, request: Request) -> Mapping[str, list[str]] | Res
     session: PageSession | None = request.scope.get(_SESSION)
     if session is None:
         return _error_page(
-            web, request, 403, "You are no longer signed in", "Nothing was decided. Sign in and submit the form again."
+            web,
+            request,
+            403,
+            "You are no longer signed in",
+            "No decision was recorded. Sign in and submit the form again.",
         )
     form = await _fields(web, request)
     if isinstance(form, Response):
@@ -186,7 +190,7 @@ async def read_form(web: Web, request: Request) -> Mapping[str, list[str]] | Res
             request,
             403,
             "This form belongs to another session",
-            "Nothing was decided. Reload the page and submit the form again.",
+            "No decision was recorded. Reload the page and submit the form again.",
         )
     return form
 
@@ -207,7 +211,7 @@ def redirect_to_sign_in(request: Request) -> Response:
         again = back_to(f"{request.url.path}?{query}")
         return Response(
             '<!doctype html><meta charset="utf-8"><title>Reviews</title><meta http-equiv="refresh"'
-            f' content="0;url={again.replace("&", "&amp;")}"><p><a href="{again.replace("&", "&amp;")}">Go on to the'
+            f' content="0;url={again.replace("&", "&amp;")}"><p><a href="{again.replace("&", "&amp;")}">Continue to'
             " reviews</a></p>",
             media_type="text/html",
         )
@@ -361,7 +365,7 @@ async def _fields(web: Web, request: Request) -> dict[str, list[str]] | Response
             web,
             request,
             415,
-            "This is not a form",
+            "Unsupported content type",
             "Nothing was changed. Send forms as application/x-www-form-urlencoded.",
         )
     try:
@@ -372,7 +376,7 @@ async def _fields(web: Web, request: Request) -> dict[str, list[str]] | Response
             web,
             request,
             400,
-            "This form cannot be read",
+            "Invalid form data",
             f"It is not URL-encoded UTF-8, or has more than {MAX_FIELDS} fields.",
         )
 

@@ -64,9 +64,9 @@ async def test_a_command_that_says_nothing_leaves_it_to_others_and_has_the_callb
     ("text", "why"),
     [
         ("""print('{"verdict":"approve"}'); raise SystemExit(3)""", "the command exited with code 3"),
-        ("print('approve')", "exit code 0, with an invalid verdict"),
-        ("print('{}')", "exit code 0, with an invalid verdict"),
-        ("""print('{"verdict":"approve","edits":{"maxTokens":99999}}')""", "exit code 0, with an invalid verdict"),
+        ("print('approve')", "exit code 0, with an invalid decision"),
+        ("print('{}')", "exit code 0, with an invalid decision"),
+        ("""print('{"verdict":"approve","edits":{"maxTokens":99999}}')""", "exit code 0, with an invalid decision"),
     ],
 )
 async def test_a_command_that_fails_decides_nothing_and_is_run_again(out: Outside, text: str, why: str) -> None:

@@ -61,7 +61,7 @@ async def test_a_request_is_found_in_the_list_and_approved_as_it_is(listener: Re
     assert "(1) Pending reviews - samplegate" == ann.title
     await ann.follow("Sampling request from tickets")
     assert ["three sentences"] == [node.text for node in ann.page.all("strong") if "sentences" in node.text]
-    assert ["Attached picture 1"] == [node.attrs["alt"] for node in ann.page.all("img")]
+    assert ["Attached image 1"] == [node.attrs["alt"] for node in ann.page.all("img")]
     assert "$0.013" in [node.text for node in ann.page.all("dd")]
     await ann.press("Approve")
     assert "Approved by ann" in ann.standing
