@@ -274,7 +274,7 @@ def test_an_address_is_shown_with_its_host_apart_and_what_to_beware_of(store: Sq
     shown = reviews("show", "aaa").out
     assert "host: xn--pypal-4ve.com\n  displayed as: pаypal.com\n  WARNING: " in shown
     assert "  | https://xn--pypal-4ve.com/in?state=xyz\n" in shown
-    assert 1 == shown.count("whoever decides here is not that user")
+    assert 1 == shown.count("reviewers are not that user")
 
 
 @pytest.mark.parametrize(
