@@ -37,7 +37,7 @@ ALLOW: Final = """\
     match: {kind: sampling}
     effect: allow
     with: {models: [main], max_tokens: 2000, timeout: 50s}
-    # limits: [a day]
+    # limits: [daily]
 """
 
 
